@@ -1,0 +1,81 @@
+//! What an allocator is without its lock: a single-threaded core that a shell wraps.
+//!
+//! A core never calls the system to release memory: it puts empty runs into its arena, and the
+//! shell takes them out in batches and releases them without holding the lock. It never waits,
+//! and each call does a bounded amount of work.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::contract::{AllocError, HandleError, PoolStats};
+use crate::frames::arena::Arena;
+use crate::handle::Handle;
+use crate::pins::Pins;
+
+/// One of the three allocators, single-threaded.
+pub(crate) trait Core: Send + fmt::Debug {
+    /// Longest object in bytes.
+    fn len_max(&self) -> usize;
+
+    /// Least length in bytes of an object that costs a whole page.
+    fn huge_len(&self) -> usize;
+
+    /// Allocates an object of `len` bytes, `1 <= len <= len_max` (checked by the shell).
+    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError>;
+
+    /// Frees the object, which is not pinned (checked by the shell); [`HandleError::Stale`] if
+    /// there is none. Layout optimisation leaves the objects in `pins` where they are.
+    fn free(&mut self, handle: Handle, pins: &Pins) -> Result<(), HandleError>;
+
+    /// Returns where the object's bytes are; they stay there while it is pinned.
+    fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError>;
+
+    /// Copies `bytes`, no longer than the object, over its beginning. The object is live and not
+    /// pinned (checked by the shell).
+    fn write(&mut self, handle: Handle, bytes: &[u8]);
+
+    /// Does a small step of compaction, from where `cursor` says, and advances it.
+    fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep;
+
+    /// Takes the least recently used page (or zspage) out of allocation and returns its objects
+    /// in the order of their eviction; `None` if there is no page.
+    fn begin_reclaim(&mut self) -> Option<Victim>;
+
+    /// Ends the reclaim of `victim`: an empty page leaves (the pages freed are returned), any
+    /// other goes back into use as the most recently used.
+    fn end_reclaim(&mut self, victim: &Victim) -> u64;
+
+    /// The arena that the core's pages come from.
+    fn arena(&mut self) -> &mut Arena;
+
+    /// Bytes of pages, idle pages and metadata.
+    fn held_bytes(&self) -> u64;
+
+    /// Returns the counters.
+    fn stats(&self) -> PoolStats;
+
+    /// Asserts every invariant.
+    fn check(&self);
+}
+
+/// How far a compaction has come; its meaning is the core's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CompactCursor(pub(crate) u64);
+
+/// What a step of compaction did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompactStep {
+    /// Pages that became free.
+    pub(crate) freed: u64,
+    /// Whether the cursor has reached the end.
+    pub(crate) done: bool,
+}
+
+/// A page or zspage under reclaim.
+#[derive(Debug)]
+pub(crate) struct Victim {
+    /// The core's name for it.
+    pub(crate) id: u32,
+    /// Its live objects.
+    pub(crate) handles: Vec<Handle>,
+}

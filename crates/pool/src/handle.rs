@@ -1,0 +1,123 @@
+//! Handles: what a pool gives out for an object, and how wrong ones are told apart.
+//!
+//! ```text
+//!   63        62 ............ 32 31 .............. 0
+//!   | 0 | serial (1 .. 2^31 - 1) | index            |
+//! ```
+//!
+//! `index` says where the pool looks; `serial` is drawn anew for every object and stored with
+//! it, so a handle whose object is gone, or which another pool gave out, does not match what is
+//! found there. Serials of one pool repeat after 2^31 allocations; a stale handle passes for a
+//! live one only if its index was reused exactly then. A handle of another pool passes with a
+//! probability of 2^-31.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const SERIAL_BITS: u32 = 31;
+const SERIAL_MASK: u32 = (1 << SERIAL_BITS) - 1;
+const INDEX_BITS: u32 = 32;
+
+/// Names an object of a pool. Plain data: copying it copies no object, dropping it frees none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Handle(NonZeroU64);
+
+impl Handle {
+    /// Packs a handle; `serial` comes from [`Serials`].
+    #[inline]
+    pub(crate) fn new(index: u32, serial: u32) -> Self {
+        debug_assert!(serial != 0 && serial <= SERIAL_MASK);
+        let bits = u64::from(serial) << INDEX_BITS | u64::from(index);
+        Self(NonZeroU64::new(bits).expect("serials are not zero"))
+    }
+
+    #[inline]
+    pub(crate) fn index(self) -> u32 {
+        self.0.get() as u32
+    }
+
+    #[inline]
+    pub(crate) fn serial(self) -> u32 {
+        (self.0.get() >> INDEX_BITS) as u32
+    }
+
+    /// Returns the handle as a number that is not zero and less than 2^63, for tables that pack
+    /// it.
+    #[must_use]
+    #[inline]
+    pub fn to_bits(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// Returns the handle of which `bits` came from [`Handle::to_bits`]. Any other number is a
+    /// handle that every pool refuses (as stale) or, by chance, one of a live object.
+    #[must_use]
+    #[inline]
+    pub fn from_bits(bits: NonZeroU64) -> Self {
+        Self(bits)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({}#{})", self.index(), self.serial())
+    }
+}
+
+/// Draws the serial numbers of one pool: a full-period congruential sequence, of which start and
+/// step differ from pool to pool.
+#[derive(Debug)]
+pub(crate) struct Serials {
+    next: u32,
+    step: u32,
+}
+
+impl Serials {
+    pub(crate) fn new() -> Self {
+        static POOLS: AtomicU32 = AtomicU32::new(1);
+        // Relaxed: only distinctness matters.
+        let pool = POOLS.fetch_add(1, Ordering::Relaxed);
+        let mixed = pool.wrapping_mul(0x9E37_79B9);
+        // Odd step and a multiplier of 4k + 1: full period modulo any power of two (Hull and
+        // Dobell).
+        Self { next: mixed.rotate_left(16) & SERIAL_MASK, step: mixed | 1 }
+    }
+
+    #[inline]
+    pub(crate) fn draw(&mut self) -> u32 {
+        loop {
+            self.next = self.next.wrapping_mul(0x0019_660D).wrapping_add(self.step) & SERIAL_MASK;
+            if self.next != 0 {
+                return self.next;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn handle_packs_and_unpacks() {
+        for (index, serial) in [(0, 1), (u32::MAX, SERIAL_MASK), (77, 12345)] {
+            let handle = Handle::new(index, serial);
+            assert_eq!((handle.index(), handle.serial()), (index, serial));
+            assert_eq!(Handle::from_bits(handle.to_bits()), handle);
+            assert!(handle.to_bits().get() < 1 << 63);
+        }
+    }
+
+    #[test]
+    fn serials_of_one_pool_do_not_repeat_soon_and_pools_differ() {
+        let (mut a, mut b) = (Serials::new(), Serials::new());
+        let first: Vec<_> = (0..100_000).map(|_| a.draw()).collect();
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), first.len());
+        assert!(!first.contains(&0));
+        let equal = first.iter().filter(|&&serial| serial == b.draw()).count();
+        assert!(equal < 5, "{equal} of 100,000 serials agree at the same position");
+    }
+}

@@ -1,0 +1,47 @@
+//! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space.
+//!
+//! A pool keeps many small objects (compressed pages, usually) densely in whole pages, gives a
+//! [`Handle`] for each, moves them together when asked, and returns every page that becomes
+//! empty. The three allocators stand behind one contract, [`Pool`]; [`create`] makes one.
+//!
+//! Layers, each knowing only those below it:
+//! - [`Pool`], its errors and counters: what every pool does
+//! - the plain lock design: one mutex around a single-threaded core
+//! - the cores: zbud, z3fold, zsmalloc
+//! - lists and tables, the arena of page frames, and where frames come from
+//!   ([`source::PageSource`])
+//! - the system calls
+
+mod age;
+mod chunks;
+mod contract;
+mod core;
+mod frames;
+mod handle;
+mod list;
+mod options;
+mod pins;
+mod shell;
+mod slab;
+mod sys;
+mod units;
+mod z3fold;
+mod zbud;
+mod zsmalloc;
+
+pub mod conformance;
+
+pub use contract::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
+pub use handle::Handle;
+pub use options::{Allocator, ConfigError, PoolOptions, create};
+pub use units::{PageCount, PageSize};
+pub use zsmalloc::compact::Compaction;
+pub use zsmalloc::fullness::Grouping;
+pub use zsmalloc::geometry::{Chooser, ClassSpec, Geometry};
+
+/// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
+pub mod source {
+    pub use crate::frames::source::{
+        FailingPages, HeapPages, PageSource, Reservation, SourceError, SystemPages,
+    };
+}

@@ -1,0 +1,230 @@
+//! Options: which allocator, of which geometry, on which memory; and how a pool is made of them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::contract::Pool;
+use crate::frames::arena::{Arena, MAX_RUN_PAGES};
+use crate::frames::source::{PageSource, SourceError, SystemPages};
+use crate::shell::Locked;
+use crate::units::PageSize;
+use crate::z3fold::Z3fold;
+use crate::zbud::Zbud;
+use crate::zsmalloc::Zsmalloc;
+use crate::zsmalloc::compact::Compaction;
+use crate::zsmalloc::fullness::Grouping;
+use crate::zsmalloc::geometry::Chooser;
+
+/// Smallest arena that is worth having, in bytes.
+const ARENA_BYTES_MIN: usize = 1 << 20;
+
+/// The allocators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Allocator {
+    /// Two objects a page.
+    Zbud,
+    /// Three objects a page.
+    Z3fold,
+    /// Objects of one size class packed across page borders.
+    Zsmalloc,
+}
+
+impl Allocator {
+    /// All allocators.
+    pub const ALL: [Self; 3] = [Self::Zbud, Self::Z3fold, Self::Zsmalloc];
+
+    /// Returns the name that `Display` prints and `FromStr` reads.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zbud => "zbud",
+            Self::Z3fold => "z3fold",
+            Self::Zsmalloc => "zsmalloc",
+        }
+    }
+}
+
+impl fmt::Display for Allocator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Allocator {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<Self, ConfigError> {
+        let found = Self::ALL.into_iter().find(|allocator| allocator.name() == name);
+        found.ok_or_else(|| ConfigError::UnknownAllocator(name.to_owned()))
+    }
+}
+
+/// What a pool is made of. Public fields with defaults; start from [`PoolOptions::new`].
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// The allocator.
+    pub allocator: Allocator,
+    /// Size of the pool's pages.
+    pub page_size: PageSize,
+    /// zsmalloc: most pages of a zspage, 4 to 16. Default 8, as in Linux.
+    pub chain: u32,
+    /// zsmalloc: how the pages of a zspage are chosen.
+    pub chooser: Chooser,
+    /// zsmalloc: how zspages are grouped by fullness.
+    pub grouping: Grouping,
+    /// zsmalloc: the compaction algorithm.
+    pub compaction: Compaction,
+    /// Whether pages are kept in the order of their last use, for [`Pool::reclaim`]. Costs 12
+    /// bytes a page and some time for every write.
+    pub reclaim: bool,
+    /// Address space to reserve for pages, in bytes: the pool's largest size. Less is reserved
+    /// if the system does not grant it (`ulimit -v`). Costs no memory. Default 1 TiB.
+    pub arena_bytes: usize,
+    /// Where memory comes from.
+    pub source: Arc<dyn PageSource>,
+}
+
+impl PoolOptions {
+    /// Returns the defaults for `allocator`: 4 KiB pages, chain 8, new chooser, twelve groups,
+    /// new compaction, no reclaim, system memory.
+    #[must_use]
+    pub fn new(allocator: Allocator) -> Self {
+        Self {
+            allocator,
+            page_size: PageSize::default(),
+            chain: 8,
+            chooser: Chooser::default(),
+            grouping: Grouping::default(),
+            compaction: Compaction::default(),
+            reclaim: false,
+            arena_bytes: 1 << 40,
+            source: Arc::new(SystemPages),
+        }
+    }
+}
+
+/// Why a pool was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// No allocator of this name.
+    UnknownAllocator(String),
+    /// No chooser of this name.
+    UnknownChooser(String),
+    /// A zspage has 4 to 16 pages at most.
+    Chain(u32),
+    /// The arena is smaller than 1 MiB.
+    ArenaTooSmall(usize),
+    /// Not even the smallest arena could be reserved.
+    Source(SourceError),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownAllocator(name) => {
+                let choices = Allocator::ALL.map(Allocator::name).join(", ");
+                write!(f, "unknown allocator '{name}' (choices: {choices})")
+            }
+            Self::UnknownChooser(name) => {
+                let choices = Chooser::ALL.map(Chooser::name).join(", ");
+                write!(f, "unknown chooser '{name}' (choices: {choices})")
+            }
+            Self::Chain(chain) => write!(f, "a chain of {chain} pages is not in 4 to 16"),
+            Self::ArenaTooSmall(bytes) => {
+                write!(f, "an arena of {bytes} bytes is too small (at least 1 MiB)")
+            }
+            Self::Source(source) => write!(f, "cannot reserve an arena: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Creates a pool.
+///
+/// # Errors
+/// [`ConfigError`] if an option is out of range or no address space could be reserved.
+///
+/// # Cost
+/// Address space of `arena_bytes` and a part of it for tables; memory only as objects come.
+pub fn create(name: &str, options: &PoolOptions) -> Result<Box<dyn Pool>, ConfigError> {
+    if !(4..=MAX_RUN_PAGES).contains(&options.chain) {
+        return Err(ConfigError::Chain(options.chain));
+    }
+    let mut arena_bytes = options.arena_bytes & !(options.page_size.bytes() - 1);
+    if arena_bytes < ARENA_BYTES_MIN {
+        return Err(ConfigError::ArenaTooSmall(options.arena_bytes));
+    }
+    loop {
+        match build(name, options, arena_bytes) {
+            Ok(pool) => return Ok(pool),
+            Err(error) if arena_bytes / 2 < ARENA_BYTES_MIN => {
+                return Err(ConfigError::Source(error));
+            }
+            Err(_) => arena_bytes /= 2,
+        }
+    }
+}
+
+/// Creates a pool over an arena of exactly `arena_bytes`.
+fn build(
+    name: &str,
+    options: &PoolOptions,
+    arena_bytes: usize,
+) -> Result<Box<dyn Pool>, SourceError> {
+    let reserve = |bytes| options.source.reserve(bytes);
+    let arena = Arena::new(reserve(arena_bytes)?, options.page_size);
+    let frames = arena_bytes / options.page_size.bytes();
+    let reclaim = options.reclaim;
+    Ok(match options.allocator {
+        Allocator::Zbud => Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim)),
+        Allocator::Z3fold => {
+            let records = reserve(Z3fold::records_range_bytes(frames))?;
+            Box::new(Locked::new(name, Z3fold::new(arena, records, reclaim), reclaim))
+        }
+        Allocator::Zsmalloc => {
+            let cells = reserve(Zsmalloc::cells_range_bytes(arena_bytes))?;
+            let zspages = reserve(Zsmalloc::zspages_range_bytes(frames))?;
+            let core = Zsmalloc::new(arena, cells, zspages, options);
+            Box::new(Locked::new(name, core, reclaim))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_wrong_ones_answered_with_the_choices() {
+        for allocator in Allocator::ALL {
+            assert_eq!(allocator.name().parse(), Ok(allocator));
+        }
+        assert_eq!(
+            "slab".parse::<Allocator>().unwrap_err().to_string(),
+            "unknown allocator 'slab' (choices: zbud, z3fold, zsmalloc)"
+        );
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let options = PoolOptions::new(Allocator::Zsmalloc);
+        for chain in [0, 3, 17] {
+            let wrong = PoolOptions { chain, ..options.clone() };
+            assert_eq!(create("test", &wrong).unwrap_err(), ConfigError::Chain(chain));
+        }
+        let small = PoolOptions { arena_bytes: 4096, ..options };
+        assert_eq!(create("test", &small).unwrap_err(), ConfigError::ArenaTooSmall(4096));
+    }
+
+    #[test]
+    fn an_arena_that_cannot_be_reserved_is_made_smaller() {
+        let mut options = PoolOptions::new(Allocator::Zsmalloc);
+        options.arena_bytes = 1 << 60;
+        let pool = create("test", &options).unwrap();
+        assert!(pool.insert(b"fits").is_ok());
+    }
+}

@@ -1,0 +1,276 @@
+//! The plain lock design: one mutex over a core.
+//!
+//! Every call takes the mutex for as long as the core needs, and nothing else. What must not
+//! happen under a lock happens outside it: memory is returned to the system, owners' evict
+//! hooks run, and readers read. A reader holds a pin instead, which the core respects.
+//!
+//! - L1: the mutex is the only lock, held never across a system call that releases memory, a
+//!   hook or a reader's use of its bytes.
+//! - L2: a panic under the mutex marks the pool dead (the mutex is poisoned); every later call
+//!   says so instead of trusting a half-made change.
+//! - L3: `held_bytes` mirrors the core's figure as of the last change; it is read without the
+//!   mutex, for limits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::contract::{
+    AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
+};
+use crate::core::{CompactCursor, Core, Victim};
+use crate::frames::arena::Arena;
+use crate::handle::Handle;
+use crate::pins::Pins;
+use crate::units::PageCount;
+
+/// Pages tried in a row without success before reclaim gives up (the kernel's retries).
+const RECLAIM_RETRIES: u32 = 8;
+
+/// A pool made of a core and one mutex.
+#[derive(Debug)]
+pub(crate) struct Locked<C> {
+    name: String,
+    len_max: usize,
+    huge_len: usize,
+    reclaim: bool,
+    held_bytes: AtomicU64,
+    state: Mutex<State<C>>,
+}
+
+#[derive(Debug)]
+struct State<C> {
+    core: C,
+    pins: Pins,
+}
+
+/// A thread panicked while it held the mutex (L2).
+struct Dead;
+
+impl From<Dead> for AllocError {
+    fn from(_: Dead) -> Self {
+        Self::Dead
+    }
+}
+
+impl From<Dead> for HandleError {
+    fn from(_: Dead) -> Self {
+        Self::Dead
+    }
+}
+
+impl From<Dead> for ReclaimError {
+    fn from(_: Dead) -> Self {
+        Self::Dead
+    }
+}
+
+impl<C: Core> Locked<C> {
+    pub(crate) fn new(name: &str, core: C, reclaim: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            len_max: core.len_max(),
+            huge_len: core.huge_len(),
+            reclaim,
+            held_bytes: AtomicU64::new(core.held_bytes()),
+            state: Mutex::new(State { core, pins: Pins::default() }),
+        }
+    }
+
+    #[inline]
+    fn lock(&self) -> Result<MutexGuard<'_, State<C>>, Dead> {
+        self.state.lock().map_err(|_| Dead)
+    }
+
+    /// Unlocks after a change of the core; releases memory if that is due.
+    #[inline]
+    fn unlock(&self, mut state: MutexGuard<'_, State<C>>) {
+        self.publish(&state.core);
+        if state.core.arena().release_due() {
+            self.release(state, Arena::warm_keep);
+        }
+    }
+
+    /// Keeps L3; writes the shared word only if the figure changed.
+    #[inline]
+    fn publish(&self, core: &C) {
+        let held = core.held_bytes();
+        // Relaxed: a figure for limits; it orders nothing.
+        if self.held_bytes.load(Ordering::Relaxed) != held {
+            self.held_bytes.store(held, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns idle memory to the system, all but what `keep` says, without the lock.
+    #[cold]
+    fn release(&self, mut state: MutexGuard<'_, State<C>>, keep: impl Fn(&Arena) -> PageCount) {
+        let arena = state.core.arena();
+        let keep = keep(arena);
+        let batch = arena.begin_release(keep);
+        drop(state);
+        batch.release();
+        if let Ok(mut state) = self.lock() {
+            state.core.arena().end_release(batch);
+            self.publish(&state.core);
+        }
+    }
+
+    fn check_len(&self, len: usize) -> Result<(), AllocError> {
+        match len {
+            0 => Err(AllocError::ZeroLength),
+            len if len > self.len_max => Err(AllocError::TooLong { len, max: self.len_max }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A page under reclaim; dropped, also by a panic of the hook, it goes back or leaves.
+struct Reclaiming<'a, C: Core> {
+    pool: &'a Locked<C>,
+    victim: Victim,
+    gone: &'a mut u64,
+}
+
+impl<C: Core> Drop for Reclaiming<'_, C> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.pool.lock() {
+            *self.gone = state.core.end_reclaim(&self.victim);
+            self.pool.unlock(state);
+        }
+    }
+}
+
+impl<C: Core> PinOwner for Locked<C> {
+    fn unpin(&self, handle: Handle) {
+        // A dead pool frees nothing any more, so its pins need no care.
+        if let Ok(mut state) = self.lock() {
+            state.pins.remove(handle);
+        }
+    }
+}
+
+impl<C: Core> Pool for Locked<C> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len_max(&self) -> usize {
+        self.len_max
+    }
+
+    fn huge_len(&self) -> usize {
+        self.huge_len
+    }
+
+    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
+        self.check_len(len)?;
+        let mut state = self.lock()?;
+        let handle = state.core.alloc(len)?;
+        self.unlock(state);
+        Ok(handle)
+    }
+
+    fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
+        self.check_len(bytes.len())?;
+        let mut state = self.lock()?;
+        let handle = state.core.alloc(bytes.len())?;
+        state.core.write(handle, bytes);
+        self.unlock(state);
+        Ok(handle)
+    }
+
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
+        let mut state = self.lock()?;
+        let max = state.core.locate(handle)?.len();
+        if state.pins.contains(handle) {
+            return Err(HandleError::Busy);
+        }
+        if bytes.len() > max {
+            return Err(HandleError::TooLong { len: bytes.len(), max });
+        }
+        state.core.write(handle, bytes);
+        Ok(())
+    }
+
+    fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
+        let mut state = self.lock()?;
+        let bytes = state.core.locate(handle)?;
+        state.pins.add(handle);
+        drop(state);
+        // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
+        // the pin keeps every writer away from them and the object in place until the guard is
+        // dropped (P3, M1). The arena lives as long as `self`, which the guard borrows.
+        let bytes = unsafe { bytes.as_ref() };
+        Ok(ReadGuard::new(bytes, self, handle))
+    }
+
+    fn free(&self, handle: Handle) -> Result<(), HandleError> {
+        let mut state = self.lock()?;
+        if state.pins.contains(handle) {
+            return Err(HandleError::Busy);
+        }
+        let State { core, pins } = &mut *state;
+        core.free(handle, pins)?;
+        self.unlock(state);
+        Ok(())
+    }
+
+    fn compact(&self, budget: PageCount) -> PageCount {
+        let (mut cursor, mut freed) = (CompactCursor::default(), 0);
+        while freed < budget.0 {
+            let Ok(mut state) = self.lock() else { break };
+            let State { core, pins } = &mut *state;
+            let step = core.compact_step(&mut cursor, pins);
+            self.unlock(state);
+            freed += step.freed;
+            if step.done {
+                break;
+            }
+        }
+        if let Ok(state) = self.lock() {
+            self.release(state, |_| PageCount::ZERO);
+        }
+        if let Ok(mut state) = self.lock() {
+            state.core.arena().trim();
+            self.publish(&state.core);
+        }
+        PageCount(freed)
+    }
+
+    fn reclaim(
+        &self,
+        pages: PageCount,
+        evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
+    ) -> Result<PageCount, ReclaimError> {
+        if !self.reclaim {
+            return Err(ReclaimError::Disabled);
+        }
+        let (mut freed, mut refused) = (0, 0);
+        while freed < pages.0 {
+            let victim = self.lock()?.core.begin_reclaim().ok_or(ReclaimError::Empty)?;
+            let mut gone = 0;
+            let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
+            let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
+            drop(reclaiming);
+            freed += gone;
+            refused = if gone == 0 { refused + 1 } else { 0 };
+            if refused == RECLAIM_RETRIES {
+                return Err(ReclaimError::Refused);
+            }
+        }
+        Ok(PageCount(freed))
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    fn stats(&self) -> PoolStats {
+        // A dead pool's counters may be off by one change; they are still the best there is.
+        self.state.lock().unwrap_or_else(|dead| dead.into_inner()).core.stats()
+    }
+
+    fn check(&self) {
+        let state = self.lock().unwrap_or_else(|_| panic!("pool {} is dead", self.name));
+        state.core.check();
+    }
+}

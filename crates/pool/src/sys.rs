@@ -1,0 +1,67 @@
+//! The only place of this crate that makes system calls: reserving, opening, returning and
+//! giving up address space.
+//!
+//! All ranges are whole system pages. Memory that was opened and never written, or returned and
+//! opened again, reads as zeros.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+/// Size in bytes of the system's page.
+pub(crate) fn page_bytes() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).expect("the system has a page size")
+    })
+}
+
+/// Reserves `bytes` of address space that nothing can touch yet; costs no memory.
+pub(crate) fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Huge pages would make the resident size differ from what the pools count. A kernel
+    // without them refuses the advice, which is as good.
+    // SAFETY: the range was mapped just now and nobody else knows it.
+    unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
+    Ok(NonNull::new(start.cast()).expect("mmap never returns page zero"))
+}
+
+/// Makes a reserved range readable and writable.
+///
+/// # Safety
+/// The range lies inside one live reservation.
+pub(crate) unsafe fn open(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the caller names a range of its own reservation; giving access harms no one.
+    match unsafe { libc::mprotect(start.as_ptr().cast(), bytes, access) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Returns the memory behind an open range to the system; the range reads as zeros afterwards.
+///
+/// # Safety
+/// The range lies inside one live reservation, is open, and nobody reads or writes it during
+/// the call or expects its contents afterwards.
+pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller has given up the contents of the range.
+    let result = unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
+    assert_eq!(result, 0, "madvise(MADV_DONTNEED): {}", io::Error::last_os_error());
+}
+
+/// Gives up a reservation.
+///
+/// # Safety
+/// `start` and `bytes` are those of one [`reserve`] call, and nothing uses the range any more.
+pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller owns the whole mapping and has ended its use.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+}

@@ -1,0 +1,655 @@
+//! z3fold: at most three objects in a page, first, middle and last. Its geometry is that of
+//! Linux 4.7 to 6.14 (with the inter-page step of 5.5), so that its density is, too.
+//!
+//! ```text
+//!   chunk 0     2                                                   63
+//!   | header  | first -->   gap   | middle |    gap      <-- last   |
+//! ```
+//!
+//! A page is 64 chunks; the header takes as many as the kernel's 88 bytes need, two on 4 KiB
+//! pages. The third object goes between the first and the last. An object that leaves no room
+//! for another one, or nearly so, owns its page, without a header ("headless").
+//!
+//! When an object leaves a page that is not empty then, the page's layout is optimised: a single
+//! object moves into a gap of another page, if one fits, and its page leaves; a lone middle
+//! object becomes the first one; a middle object slides to the first or last one if that joins
+//! two gaps of which the smaller has at least three chunks.
+//!
+//! - F1: every object has a record; `place` says where it lies, and the header of its page names
+//!   the record.
+//! - F2: pages with a header and one or two objects are on the list of their free chunks, unless
+//!   they are under reclaim; all others are on none.
+//! - F3: objects of a page do not overlap each other or the header.
+//! - F4: a pinned object is never moved.
+//! - F5: with reclaim enabled, used pages are in the age order, all but those under reclaim.
+//!
+//! Differences from the kernel: a handle names a record of 16 bytes instead of a slot in a record
+//! of 64, so an object may move between pages any number of times (the kernel's pages with
+//! foreign handles stay put); layout optimisation runs within `free`.
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::age::AgeOrder;
+use crate::chunks::{CHUNKS, Field, FreeLists, HEADER_OWN, Headers, chunk_bytes};
+use crate::contract::{AllocError, HandleError, PoolStats};
+use crate::core::{CompactCursor, CompactStep, Core, Victim};
+use crate::frames::arena::Arena;
+use crate::frames::source::Reservation;
+use crate::handle::{Handle, Serials};
+use crate::list::NIL;
+use crate::pins::Pins;
+use crate::slab::{Record, Slab};
+use crate::units::FrameIndex;
+
+/// Bytes of the kernel's page header on 64-bit machines, which decide the header's chunks.
+const KERNEL_HEADER_BYTES: usize = 88;
+
+/// Smallest gap in chunks that sliding the middle object is worth.
+const SLIDE_GAP_CHUNKS: usize = 3;
+
+/// Where an object lies in its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Place {
+    First = 0,
+    Middle = 1,
+    Last = 2,
+    Headless = 3,
+}
+
+impl Place {
+    /// The places in a page with a header, in the order in which reclaim evicts them.
+    const BUDDIES: [Self; 3] = [Self::Middle, Self::First, Self::Last];
+
+    const fn record_field(self) -> Field {
+        Field(HEADER_OWN + 4 * self as usize)
+    }
+
+    const fn chunks_field(self) -> Field {
+        Field(HEADER_OWN + 12 + 4 * self as usize)
+    }
+}
+
+/// Chunk at which the middle object starts.
+const MIDDLE_START: Field = Field(HEADER_OWN + 24);
+/// Not zero while the page is under reclaim.
+const RECLAIM: Field = Field(HEADER_OWN + 28);
+
+const _: () = assert!(RECLAIM.0 + 4 <= KERNEL_HEADER_BYTES, "the header fits its chunks");
+
+/// What a handle stands for; `serial` is zero while the record is free.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    serial: u32,
+    len: u32,
+    page: u32,
+    place: Place,
+}
+
+// SAFETY: u32 fields and an enum of which 0 (`First`) is a variant; bytes that were once an
+// `Object` are one; no drop; alignment 4.
+unsafe impl Record for Object {
+    fn next_free(&self) -> u32 {
+        self.len
+    }
+    fn free(next: u32) -> Self {
+        Self { serial: 0, len: next, page: NIL, place: Place::First }
+    }
+    fn is_live(&self) -> bool {
+        self.serial != 0
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Z3fold {
+    arena: Arena,
+    headers: Headers,
+    chunk: usize,
+    header_chunks: usize,
+    objects: Slab<Object>,
+    unbuddied: FreeLists,
+    age: AgeOrder,
+    /// Headless pages under reclaim; they have no header to say so.
+    headless_reclaim: Vec<u32>,
+    serials: Serials,
+    object_count: u64,
+    payload_bytes: u64,
+    moved_total: u64,
+}
+
+impl Z3fold {
+    /// Bytes of address space for the records of an arena of `frames` frames.
+    pub(crate) fn records_range_bytes(frames: usize) -> usize {
+        Slab::<Object>::range_bytes(frames.saturating_mul(3).min(NIL as usize))
+    }
+
+    pub(crate) fn new(arena: Arena, records: Arc<dyn Reservation>, reclaim: bool) -> Self {
+        let page_size = arena.page_size();
+        let chunk = chunk_bytes(page_size);
+        Self {
+            headers: Headers { frames: arena.frames(), page_size },
+            chunk,
+            header_chunks: KERNEL_HEADER_BYTES.div_ceil(chunk),
+            objects: Slab::new(records),
+            unbuddied: FreeLists::new(),
+            age: AgeOrder::new(reclaim),
+            headless_reclaim: Vec::new(),
+            serials: Serials::new(),
+            object_count: 0,
+            payload_bytes: 0,
+            moved_total: 0,
+            arena,
+        }
+    }
+
+    /// Longest object in bytes that shares a page: it leaves at least one chunk.
+    fn shared_len_max(&self) -> usize {
+        (CHUNKS - self.header_chunks - 1) * self.chunk
+    }
+
+    fn record(&self, page: u32, place: Place) -> Option<u32> {
+        Some(self.headers.get(page, place.record_field())).filter(|&index| index != NIL)
+    }
+
+    fn chunks(&self, page: u32, place: Place) -> usize {
+        self.headers.get(page, place.chunks_field()) as usize
+    }
+
+    fn middle_start(&self, page: u32) -> usize {
+        self.headers.get(page, MIDDLE_START) as usize
+    }
+
+    fn buddies(&self, page: u32) -> impl Iterator<Item = Place> + '_ {
+        Place::BUDDIES.into_iter().filter(move |&place| self.record(page, place).is_some())
+    }
+
+    /// Returns the record index of a live object.
+    fn find(&self, handle: Handle) -> Result<Object, HandleError> {
+        let object = self.objects.get(handle.index()).ok_or(HandleError::Stale)?;
+        if object.serial == handle.serial() { Ok(*object) } else { Err(HandleError::Stale) }
+    }
+
+    fn handle(&self, index: u32) -> Handle {
+        Handle::new(index, self.objects.at(index).serial)
+    }
+
+    /// First chunk of an object in a page with a header.
+    fn start_chunk(&self, page: u32, place: Place) -> usize {
+        match place {
+            Place::First => self.header_chunks,
+            Place::Middle => self.middle_start(page),
+            Place::Last => CHUNKS - self.chunks(page, Place::Last),
+            Place::Headless => 0,
+        }
+    }
+
+    fn offset(&self, page: u32, place: Place) -> usize {
+        let start = FrameIndex(page).offset(self.headers.page_size);
+        start + self.start_chunk(page, place) * self.chunk
+    }
+
+    /// Chunks of the largest gap that another object can take; meaningless if there are three.
+    fn free_chunks(&self, page: u32) -> usize {
+        let empty = |place| self.record(page, place).is_none();
+        if empty(Place::Middle) {
+            let used = self.chunks(page, Place::First) + self.chunks(page, Place::Last);
+            return CHUNKS - self.header_chunks - used;
+        }
+        let (start, len) = (self.middle_start(page), self.chunks(page, Place::Middle));
+        let before = if empty(Place::First) { start - self.header_chunks } else { 0 };
+        let after = if empty(Place::Last) { CHUNKS - start - len } else { 0 };
+        before.max(after)
+    }
+
+    /// Chooses the place of an object of `chunks` in a page that has room for it.
+    fn choose_place(&self, page: u32, chunks: usize) -> Place {
+        let empty = |place| self.record(page, place).is_none();
+        if empty(Place::Middle) {
+            return match (empty(Place::First), empty(Place::Last)) {
+                (true, _) => Place::First,
+                (false, true) => Place::Last,
+                (false, false) => Place::Middle,
+            };
+        }
+        let before = self.middle_start(page) - self.header_chunks;
+        if empty(Place::First) && chunks <= before { Place::First } else { Place::Last }
+    }
+
+    fn new_page(&mut self) -> Result<u32, AllocError> {
+        let FrameIndex(page) = self.arena.take(1)?;
+        for place in Place::BUDDIES {
+            self.headers.set(page, place.record_field(), NIL);
+            self.headers.set(page, place.chunks_field(), 0);
+        }
+        self.headers.set(page, MIDDLE_START, 0);
+        self.headers.set(page, RECLAIM, 0);
+        self.age.add(page, NIL);
+        Ok(page)
+    }
+
+    /// Writes an object of `chunks` into the header of a page that has room; returns its place.
+    fn put_object(&mut self, page: u32, chunks: usize, index: u32) -> Place {
+        let place = self.choose_place(page, chunks);
+        debug_assert!(self.record(page, place).is_none());
+        if place == Place::Middle {
+            let start = self.header_chunks + self.chunks(page, Place::First);
+            self.headers.set(page, MIDDLE_START, start as u32);
+        }
+        self.headers.set(page, place.record_field(), index);
+        self.headers.set(page, place.chunks_field(), chunks as u32);
+        place
+    }
+
+    fn take_object(&mut self, page: u32, place: Place) {
+        self.headers.set(page, place.record_field(), NIL);
+        self.headers.set(page, place.chunks_field(), 0);
+    }
+
+    fn is_listed(&self, page: u32) -> bool {
+        (1..3).contains(&self.buddies(page).count())
+    }
+
+    /// Lists a page that has room (F2).
+    fn list(&mut self, page: u32) {
+        if self.is_listed(page) {
+            self.unbuddied.push(self.headers, page, self.free_chunks(page));
+        }
+    }
+
+    /// Returns an empty page to the arena.
+    fn release_page(&mut self, page: u32) {
+        self.age.remove(page);
+        self.arena.put(FrameIndex(page), 1);
+    }
+
+    /// Takes a page off its list, if it is on one.
+    fn unlist(&mut self, page: u32) {
+        if self.is_listed(page) {
+            self.unbuddied.remove(self.headers, page, self.free_chunks(page));
+        }
+    }
+
+    fn alloc_shared(&mut self, len: usize, index: u32) -> Result<(u32, Place), AllocError> {
+        let chunks = len.div_ceil(self.chunk);
+        let page = match self.unbuddied.find(chunks) {
+            Some((page, free)) => {
+                self.unbuddied.remove(self.headers, page, free);
+                self.age.touch(page);
+                page
+            }
+            None => self.new_page()?,
+        };
+        let place = self.put_object(page, chunks, index);
+        self.list(page);
+        Ok((page, place))
+    }
+
+    fn alloc_headless(&mut self, index: u32) -> Result<(u32, Place), AllocError> {
+        let FrameIndex(page) = self.arena.take(1)?;
+        self.age.add(page, index);
+        Ok((page, Place::Headless))
+    }
+
+    /// Optimises the layout of a page that lost an object and is on no list; lists it or lets it
+    /// go.
+    fn optimise(&mut self, page: u32, pins: &Pins) {
+        if self.buddies(page).count() == 0 || self.move_single(page, pins) {
+            self.release_page(page);
+        } else {
+            self.slide_middle(page, pins);
+            self.list(page);
+        }
+    }
+
+    fn is_pinned(&self, page: u32, place: Place, pins: &Pins) -> bool {
+        self.record(page, place).is_some_and(|index| pins.contains(self.handle(index)))
+    }
+
+    /// Moves the only object of a page into another page's gap; returns whether it did.
+    fn move_single(&mut self, page: u32, pins: &Pins) -> bool {
+        let mut buddies = self.buddies(page);
+        let (Some(place), None) = (buddies.next(), buddies.next()) else {
+            return false;
+        };
+        drop(buddies);
+        let chunks = self.chunks(page, place);
+        let Some((target, free)) = self.unbuddied.find(chunks) else {
+            return false;
+        };
+        if self.is_pinned(page, place, pins) {
+            return false;
+        }
+        self.unbuddied.remove(self.headers, target, free);
+        let index = self.headers.get(page, place.record_field());
+        let new_place = self.put_object(target, chunks, index);
+        self.copy_object(self.offset(page, place), self.offset(target, new_place), chunks);
+        self.take_object(page, place);
+        let object = self.objects.at_mut(index);
+        (object.page, object.place) = (target, new_place);
+        self.list(target);
+        true
+    }
+
+    /// Moves the middle object where it joins the gaps of its page.
+    fn slide_middle(&mut self, page: u32, pins: &Pins) {
+        let middle = self.chunks(page, Place::Middle);
+        if middle == 0 || self.is_pinned(page, Place::Middle, pins) {
+            return;
+        }
+        let (first, last) = (self.chunks(page, Place::First), self.chunks(page, Place::Last));
+        let start = self.middle_start(page);
+        let from = self.offset(page, Place::Middle);
+        let first_end = self.header_chunks + first;
+        if first == 0 && last == 0 {
+            let index = self.headers.get(page, Place::Middle.record_field());
+            self.take_object(page, Place::Middle);
+            let place = self.put_object(page, middle, index);
+            self.copy_object(from, self.offset(page, place), middle);
+            self.objects.at_mut(index).place = place;
+        } else if last == 0 && start - first_end >= SLIDE_GAP_CHUNKS {
+            self.headers.set(page, MIDDLE_START, first_end as u32);
+            self.copy_object(from, self.offset(page, Place::Middle), middle);
+        } else if first == 0 && CHUNKS - last - start - middle >= SLIDE_GAP_CHUNKS {
+            self.headers.set(page, MIDDLE_START, (CHUNKS - last - middle) as u32);
+            self.copy_object(from, self.offset(page, Place::Middle), middle);
+        }
+    }
+
+    fn copy_object(&mut self, from: usize, to: usize, chunks: usize) {
+        self.moved_total += 1;
+        // SAFETY: M1: the shell holds the lock, and callers have checked that the object is not
+        // pinned; the target is a gap of the page (F3).
+        unsafe { self.headers.frames.copy(from, to, chunks * self.chunk) };
+    }
+
+    /// Asserts F3 for a page with a header.
+    fn check_overlap(&self, page: u32) {
+        let mut ranges: Vec<_> = self
+            .buddies(page)
+            .map(|place| (self.start_chunk(page, place), self.chunks(page, place)))
+            .collect();
+        ranges.sort_unstable();
+        let mut end = self.header_chunks;
+        for (start, chunks) in ranges {
+            assert!(start >= end && chunks > 0, "F3: objects of page {page} overlap");
+            end = start + chunks;
+        }
+        assert!(end <= CHUNKS, "F3: an object leaves page {page}");
+    }
+
+    fn under_reclaim(&self, object: &Object) -> bool {
+        match object.place {
+            Place::Headless => self.headless_reclaim.contains(&object.page),
+            _ => self.headers.get(object.page, RECLAIM) != 0,
+        }
+    }
+}
+
+impl Core for Z3fold {
+    fn len_max(&self) -> usize {
+        self.headers.page_size.bytes()
+    }
+
+    fn huge_len(&self) -> usize {
+        self.shared_len_max() + 1
+    }
+
+    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError> {
+        let serial = self.serials.draw();
+        let object = Object { serial, len: len as u32, page: NIL, place: Place::Headless };
+        let index = self.objects.insert(object)?;
+        let placed = match len <= self.shared_len_max() {
+            true => self.alloc_shared(len, index),
+            false => self.alloc_headless(index),
+        };
+        let (page, place) = placed.inspect_err(|_| self.objects.remove(index))?;
+        let object = self.objects.at_mut(index);
+        (object.page, object.place) = (page, place);
+        self.object_count += 1;
+        self.payload_bytes += len as u64;
+        Ok(Handle::new(index, serial))
+    }
+
+    fn free(&mut self, handle: Handle, pins: &Pins) -> Result<(), HandleError> {
+        let object = self.find(handle)?;
+        let reclaiming = self.under_reclaim(&object);
+        self.objects.remove(handle.index());
+        self.object_count -= 1;
+        self.payload_bytes -= u64::from(object.len);
+        match (object.place, reclaiming) {
+            (Place::Headless, true) => {}
+            (Place::Headless, false) => self.release_page(object.page),
+            (place, true) => self.take_object(object.page, place),
+            (place, false) => {
+                self.unlist(object.page);
+                self.take_object(object.page, place);
+                self.optimise(object.page, pins);
+            }
+        }
+        Ok(())
+    }
+
+    fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError> {
+        let object = self.find(handle)?;
+        let offset = self.offset(object.page, object.place);
+        Ok(self.headers.frames.payload(offset, object.len as usize))
+    }
+
+    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        let object = self.find(handle).expect("checked by the shell");
+        // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
+        // and `bytes` are no longer than the object.
+        unsafe { self.headers.frames.write(self.offset(object.page, object.place), bytes) };
+    }
+
+    fn compact_step(&mut self, _: &mut CompactCursor, _: &Pins) -> CompactStep {
+        // Layout is optimised with every free; nothing is left to do.
+        CompactStep { freed: 0, done: true }
+    }
+
+    fn begin_reclaim(&mut self) -> Option<Victim> {
+        let (page, note) = self.age.oldest()?;
+        self.age.remove(page);
+        if note != NIL {
+            self.headless_reclaim.push(page);
+            return Some(Victim { id: page, handles: vec![self.handle(note)] });
+        }
+        self.unlist(page);
+        self.headers.set(page, RECLAIM, 1);
+        let records = self.buddies(page).filter_map(|place| self.record(page, place));
+        Some(Victim { id: page, handles: records.map(|index| self.handle(index)).collect() })
+    }
+
+    fn end_reclaim(&mut self, victim: &Victim) -> u64 {
+        let page = victim.id;
+        let headless = self.headless_reclaim.iter().position(|&reclaimed| reclaimed == page);
+        let (note, empty) = match headless {
+            Some(at) => {
+                self.headless_reclaim.swap_remove(at);
+                let handle = victim.handles[0];
+                (handle.index(), self.find(handle).is_err())
+            }
+            None => {
+                self.headers.set(page, RECLAIM, 0);
+                (NIL, self.buddies(page).count() == 0)
+            }
+        };
+        if empty {
+            self.arena.put(FrameIndex(page), 1);
+            return 1;
+        }
+        if headless.is_none() {
+            self.list(page);
+        }
+        self.age.add(page, note);
+        0
+    }
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.arena.held_bytes() + self.objects.bytes() + self.age.bytes()
+    }
+
+    fn stats(&self) -> PoolStats {
+        let tables = self.objects.bytes() + self.age.bytes();
+        PoolStats {
+            objects: self.object_count,
+            payload_bytes: self.payload_bytes,
+            metadata_bytes: self.arena.metadata_bytes() + tables,
+            objects_moved_total: self.moved_total,
+            ..self.arena.stats()
+        }
+    }
+
+    fn check(&self) {
+        self.arena.check();
+        self.objects.check();
+        let limit = self.arena.frames_fresh() as usize;
+        let mut pages = HashSet::new();
+        for index in self.objects.indices() {
+            let object = self.objects.at(index);
+            assert!(pages.insert(object.page) || object.place != Place::Headless, "F1: shared");
+            if object.place != Place::Headless {
+                assert_eq!(self.record(object.page, object.place), Some(index), "F1: {object:?}");
+                self.check_overlap(object.page);
+            }
+        }
+        if self.headless_reclaim.is_empty() {
+            assert!(pages.len() as u64 <= self.arena.used().0, "F1: more pages than used");
+        }
+        for (page, free) in self.unbuddied.walk(self.headers, limit) {
+            assert!(self.is_listed(page), "F2: page {page} is listed");
+            assert_eq!(self.free_chunks(page), free, "F2: page {page} is on the wrong list");
+        }
+        if let Some(aged) = self.age.walk() {
+            assert!(aged.len() as u64 <= self.arena.used().0, "F5: more pages aged than used");
+            assert!(aged.iter().all(|page| pages.contains(page)), "F5: empty page in age order");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::source::{HeapPages, PageSource};
+    use crate::units::{PageCount, PageSize};
+
+    fn z3fold(page_size: PageSize) -> Z3fold {
+        let arena = Arena::new(HeapPages.reserve(64 * page_size.bytes()).unwrap(), page_size);
+        let records = HeapPages.reserve(64 << 10).unwrap();
+        Z3fold::new(arena, records, true)
+    }
+
+    fn places(z3fold: &Z3fold, handles: &[Handle]) -> Vec<(u32, Place)> {
+        let objects = handles.iter().map(|&handle| z3fold.find(handle).unwrap());
+        objects.map(|object| (object.page, object.place)).collect()
+    }
+
+    #[test]
+    fn the_header_takes_the_kernels_chunks() {
+        let shared = |size| z3fold(size).shared_len_max();
+        assert_eq!(shared(PageSize::KIB4), 61 * 64);
+        assert_eq!(shared(PageSize::KIB16), 62 * 256);
+        assert_eq!(z3fold(PageSize::KIB64).len_max(), 65536);
+    }
+
+    #[test]
+    fn three_objects_share_a_page_in_the_order_first_last_middle() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        let handles = [0; 3].map(|_| z3fold.alloc(1280).unwrap());
+        assert_eq!(
+            places(&z3fold, &handles),
+            [(0, Place::First), (0, Place::Last), (0, Place::Middle)]
+        );
+        z3fold.check();
+        assert_eq!(z3fold.alloc(100).map(|h| z3fold.find(h).unwrap().page), Ok(1));
+    }
+
+    #[test]
+    fn an_object_that_leaves_no_chunk_owns_its_page() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        let (shared, headless) = (z3fold.alloc(3904).unwrap(), z3fold.alloc(3905).unwrap());
+        assert_eq!(places(&z3fold, &[shared]), [(0, Place::First)]);
+        assert_eq!(places(&z3fold, &[headless]), [(1, Place::Headless)]);
+        z3fold.free(headless, &Pins::default()).unwrap();
+        assert_eq!(z3fold.arena.used(), PageCount(1));
+        z3fold.check();
+    }
+
+    #[test]
+    fn a_lone_middle_object_becomes_the_first() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        let pins = Pins::default();
+        let [first, last, middle] = [0; 3].map(|_| z3fold.alloc(1000).unwrap());
+        z3fold.write(middle, &[7; 1000]);
+        z3fold.free(first, &pins).unwrap();
+        z3fold.free(last, &pins).unwrap();
+        assert_eq!(places(&z3fold, &[middle]), [(0, Place::First)]);
+        let bytes = z3fold.locate(middle).unwrap();
+        // SAFETY: nobody else uses this core.
+        assert_eq!(unsafe { bytes.as_ref() }, [7; 1000]);
+        z3fold.check();
+    }
+
+    #[test]
+    fn the_middle_object_slides_only_over_gaps_of_three_chunks() {
+        let pins = Pins::default();
+        for (gap_chunks, slides) in [(2, false), (3, true)] {
+            let mut z3fold = z3fold(PageSize::KIB4);
+            // First of 10 chunks; last leaves `gap_chunks` between it and the middle.
+            let first = z3fold.alloc(10 * 64).unwrap();
+            let last = z3fold.alloc((62 - 10 - 20 - gap_chunks) * 64).unwrap();
+            let middle = z3fold.alloc(20 * 64).unwrap();
+            z3fold.free(first, &pins).unwrap();
+            let start = z3fold.middle_start(z3fold.find(middle).unwrap().page);
+            assert_eq!(start, if slides { 12 + gap_chunks } else { 12 });
+            assert!(z3fold.locate(last).is_ok());
+            z3fold.check();
+        }
+    }
+
+    #[test]
+    fn a_single_object_moves_into_another_page_unless_it_is_pinned() {
+        for pinned in [false, true] {
+            let mut z3fold = z3fold(PageSize::KIB4);
+            let big = z3fold.alloc(2600).unwrap();
+            let (a, b) = (z3fold.alloc(2000).unwrap(), z3fold.alloc(1800).unwrap());
+            let small = z3fold.alloc(900).unwrap();
+            assert_eq!(places(&z3fold, &[big, a, b, small]).iter().map(|p| p.0).max(), Some(1));
+            let mut pins = Pins::default();
+            if pinned {
+                pins.add(b);
+            }
+            z3fold.free(small, &pins).unwrap();
+            z3fold.free(big, &pins).unwrap();
+            z3fold.alloc(1500).unwrap();
+            z3fold.free(a, &pins).unwrap();
+            assert_eq!(z3fold.arena.used(), PageCount(if pinned { 2 } else { 1 }));
+            z3fold.check();
+        }
+    }
+
+    #[test]
+    fn reclaim_evicts_middle_first_last_and_headless_pages_too() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        let pins = Pins::default();
+        let [first, last, middle] = [0; 3].map(|_| z3fold.alloc(1000).unwrap());
+        let headless = z3fold.alloc(4096).unwrap();
+        let victim = z3fold.begin_reclaim().unwrap();
+        assert_eq!(victim.handles, [middle, first, last]);
+        victim.handles.iter().for_each(|&handle| z3fold.free(handle, &pins).unwrap());
+        assert_eq!(z3fold.end_reclaim(&victim), 1);
+        let victim = z3fold.begin_reclaim().unwrap();
+        assert_eq!(victim.handles, [headless]);
+        assert_eq!(z3fold.end_reclaim(&victim), 0, "refused");
+        z3fold.free(headless, &pins).unwrap();
+        assert_eq!(z3fold.arena.used(), PageCount::ZERO);
+        z3fold.check();
+    }
+}

@@ -1,0 +1,101 @@
+//! A size class at work: its zspages in lists by fullness.
+
+use crate::list::List;
+use crate::zsmalloc::fullness::{GROUPS_MAX, Grouping};
+use crate::zsmalloc::geometry::ClassSpec;
+use crate::zsmalloc::zspage::{UNLISTED, Zspages};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct SizeClass {
+    pub(crate) spec: ClassSpec,
+    grouping: Grouping,
+    lists: [List; GROUPS_MAX],
+    /// Zspages of the class, listed or not.
+    pub(crate) zspages: u64,
+    /// Live objects of the class.
+    pub(crate) in_use: u64,
+}
+
+impl SizeClass {
+    pub(crate) fn new(spec: ClassSpec, grouping: Grouping) -> Self {
+        Self { spec, grouping, lists: [List::EMPTY; GROUPS_MAX], zspages: 0, in_use: 0 }
+    }
+
+    fn group_of(&self, zspages: &Zspages, index: u32) -> u8 {
+        self.grouping.group(zspages.records.at(index).in_use.into(), self.spec.objects)
+    }
+
+    /// Returns the first zspage of the fullest group that has room.
+    #[inline]
+    pub(crate) fn fullest_with_room(&self) -> Option<u32> {
+        let partial = &self.lists[..usize::from(self.grouping.full())];
+        partial.iter().rev().find_map(List::first)
+    }
+
+    /// Returns the first zspage of the emptiest group that has objects and room.
+    pub(crate) fn emptiest(&self) -> Option<u32> {
+        self.lists[1..usize::from(self.grouping.full())].iter().find_map(List::first)
+    }
+
+    /// Puts an unlisted zspage on the list of its group. A huge one stays unlisted: it is never
+    /// searched for.
+    pub(crate) fn list(&mut self, zspages: &mut Zspages, index: u32) {
+        debug_assert_eq!(zspages.records.at(index).group, UNLISTED);
+        if self.spec.is_huge() {
+            return;
+        }
+        let group = self.group_of(zspages, index);
+        let in_use = |index: u32| zspages.records.at(index).in_use;
+        let list = &mut self.lists[usize::from(group)];
+        match list.first() {
+            Some(head) if self.grouping == Grouping::Four && in_use(head) > in_use(index) => {
+                list.insert_after(&mut zspages.records, head, index);
+            }
+            _ => list.push_front(&mut zspages.records, index),
+        }
+        zspages.records.at_mut(index).group = group;
+    }
+
+    /// Takes a zspage off its list, if it is on one.
+    #[inline]
+    pub(crate) fn unlist(&mut self, zspages: &mut Zspages, index: u32) {
+        let record = zspages.records.at_mut(index);
+        let group = std::mem::replace(&mut record.group, UNLISTED);
+        if group != UNLISTED {
+            self.lists[usize::from(group)].remove(&mut zspages.records, index);
+        }
+    }
+
+    /// Moves a listed zspage to the list of its group, if that has changed.
+    #[inline]
+    pub(crate) fn relist(&mut self, zspages: &mut Zspages, index: u32) {
+        if self.group_of(zspages, index) != zspages.records.at(index).group {
+            self.unlist(zspages, index);
+            self.list(zspages, index);
+        }
+    }
+
+    /// Pages that moving objects together could free: whole zspages' worth of free objects.
+    pub(crate) fn freeable_pages(&self) -> u64 {
+        let free = self.zspages * u64::from(self.spec.objects) - self.in_use;
+        free / u64::from(self.spec.objects) * u64::from(self.spec.pages)
+    }
+
+    /// Walks the lists; returns all listed zspages.
+    ///
+    /// # Panics
+    /// If one is on a list that is not its group's.
+    pub(crate) fn check(&self, zspages: &Zspages) -> Vec<u32> {
+        let limit = self.zspages as usize;
+        let mut listed = Vec::new();
+        for (group, list) in self.lists.iter().enumerate() {
+            for index in list.walk(&zspages.records, limit) {
+                assert_eq!(usize::from(self.group_of(zspages, index)), group, "fullness group");
+                assert_eq!(usize::from(zspages.records.at(index).group), group, "noted group");
+                listed.push(index);
+            }
+        }
+        listed
+    }
+}

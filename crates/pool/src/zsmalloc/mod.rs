@@ -1,0 +1,341 @@
+//! zsmalloc: objects of one size class packed into zspages, runs of pages that objects may
+//! straddle; compaction moves objects under their handles.
+//!
+//! Geometry, fullness groups and both compaction algorithms are those of Linux's zsmalloc (see
+//! the modules); the density is the kernel's on the same data.
+//!
+//! - [`geometry`]: size classes
+//! - [`fullness`]: groups of zspages by how full they are
+//! - [`zspage`]: objects and the free list inside a zspage
+//! - [`class`]: the lists of a class
+//! - [`cell`]: the word behind a handle
+//! - [`compact`]: compaction
+//!
+//! Invariants:
+//! - Y1: a live cell names a zspage and an object whose header (or huge record) holds the handle
+//!   of that cell.
+//! - Y2: a zspage with objects and not under compaction or reclaim is on the list of its group,
+//!   unless it is huge; an empty one does not exist.
+//! - Y3: `in_use` of a zspage counts its live headers; its free list has all other objects.
+//! - Y4: a class's counts are the sums over its zspages; the zspages' pages are the arena's used
+//!   pages.
+//! - Y5: with reclaim enabled, zspages are in the order of their last write, all but those under
+//!   reclaim (the kernel's LRU of 6.2 to 6.4).
+//!
+//! Metadata: a cell of 8 bytes and a header of 8 an object, a record of 40 a zspage.
+
+pub(crate) mod cell;
+pub(crate) mod class;
+pub(crate) mod compact;
+pub(crate) mod fullness;
+pub(crate) mod geometry;
+pub(crate) mod zspage;
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::age::AgeOrder;
+use crate::contract::{AllocError, HandleError, PoolStats};
+use crate::core::{CompactCursor, CompactStep, Core, Victim};
+use crate::frames::arena::Arena;
+use crate::frames::source::Reservation;
+use crate::handle::{Handle, Serials};
+use crate::list::NIL;
+use crate::options::PoolOptions;
+use crate::pins::Pins;
+use crate::slab::Slab;
+use crate::units::PageCount;
+use cell::{Cell, ZSPAGES_MAX};
+use class::SizeClass;
+use compact::Compaction;
+use geometry::Geometry;
+use zspage::{UNLISTED, Zspage, Zspages};
+
+/// Bytes of the smallest object: an arena holds no more objects than it has multiples of it.
+const OBJECT_BYTES_MIN: usize = 32;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Zsmalloc {
+    arena: Arena,
+    geometry: Geometry,
+    classes: Vec<SizeClass>,
+    zspages: Zspages,
+    cells: Slab<Cell>,
+    age: AgeOrder,
+    serials: Serials,
+    compaction: Compaction,
+    payload_bytes: u64,
+    moved_total: u64,
+    pages_compacted_total: u64,
+}
+
+/// A live object: its cell, and the record of its zspage.
+struct Found<'a> {
+    cell: Cell,
+    zspage: &'a Zspage,
+}
+
+impl Zsmalloc {
+    /// Bytes of address space for the cells of an arena of `arena_bytes`.
+    pub(crate) fn cells_range_bytes(arena_bytes: usize) -> usize {
+        Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(NIL as usize))
+    }
+
+    /// Bytes of address space for the zspages of an arena of `frames` frames.
+    pub(crate) fn zspages_range_bytes(frames: usize) -> usize {
+        Slab::<Zspage>::range_bytes(frames.min(ZSPAGES_MAX))
+    }
+
+    pub(crate) fn new(
+        arena: Arena,
+        cells: Arc<dyn Reservation>,
+        zspages: Arc<dyn Reservation>,
+        options: &PoolOptions,
+    ) -> Self {
+        let page_size = arena.page_size();
+        let geometry = Geometry::new(page_size, options.chain, options.chooser);
+        let new_class = |&spec| SizeClass::new(spec, options.grouping);
+        Self {
+            classes: geometry.classes().iter().map(new_class).collect(),
+            geometry,
+            zspages: Zspages { records: Slab::new(zspages), frames: arena.frames(), page_size },
+            arena,
+            cells: Slab::new(cells),
+            age: AgeOrder::new(options.reclaim),
+            serials: Serials::new(),
+            compaction: options.compaction,
+            payload_bytes: 0,
+            moved_total: 0,
+            pages_compacted_total: 0,
+        }
+    }
+
+    #[inline]
+    fn find(&self, handle: Handle) -> Result<Found<'_>, HandleError> {
+        let cell = *self.cells.get(handle.index()).ok_or(HandleError::Stale)?;
+        let zspage = self.zspages.records.at(cell.zspage());
+        let spec = &self.classes[cell.class()].spec;
+        match self.zspages.handle_of(zspage, spec, cell.object()) == Some(handle) {
+            true => Ok(Found { cell, zspage }),
+            false => Err(HandleError::Stale),
+        }
+    }
+
+    /// Adds an empty, listed zspage to a class.
+    #[cold]
+    fn grow(&mut self, class: usize) -> Result<u32, AllocError> {
+        let spec = self.classes[class].spec;
+        let first = self.arena.take(spec.pages)?;
+        let record = Zspages::record(first, class as u8);
+        let index = self
+            .zspages
+            .records
+            .insert(record)
+            .inspect_err(|_| self.arena.put(first, spec.pages))?;
+        self.zspages.link_objects(&record, &spec);
+        self.classes[class].zspages += 1;
+        self.classes[class].list(&mut self.zspages, index);
+        self.age.add(index, NIL);
+        Ok(index)
+    }
+
+    /// Frees an empty, unlisted zspage; returns its pages.
+    #[cold]
+    fn release_zspage(&mut self, index: u32) -> u64 {
+        let Zspage { first, class, under_reclaim, .. } = *self.zspages.records.at(index);
+        let pages = self.classes[usize::from(class)].spec.pages;
+        self.classes[usize::from(class)].zspages -= 1;
+        if !under_reclaim {
+            self.age.remove(index);
+        }
+        self.zspages.records.remove(index);
+        self.arena.put(first, pages);
+        pages.into()
+    }
+
+    fn table_bytes(&self) -> u64 {
+        let classes = self.classes.len() * size_of::<SizeClass>();
+        self.cells.bytes() + self.zspages.records.bytes() + self.age.bytes() + classes as u64
+    }
+}
+
+impl Core for Zsmalloc {
+    fn len_max(&self) -> usize {
+        self.zspages.page_size.bytes()
+    }
+
+    fn huge_len(&self) -> usize {
+        self.geometry.huge_class_size() as usize
+    }
+
+    #[inline]
+    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError> {
+        let class = self.geometry.index_of(len);
+        let spec = self.classes[class].spec;
+        // The place is filled in below, once it is known that nothing fails any more.
+        let slack = spec.payload_max() - len;
+        let index = self.cells.insert(Cell::new(class, 0, 0, slack))?;
+        let handle = Handle::new(index, self.serials.draw());
+        let zspage = match self.classes[class].fullest_with_room() {
+            Some(zspage) => zspage,
+            None => self.grow(class).inspect_err(|_| self.cells.remove(index))?,
+        };
+        let object = self.zspages.take(zspage, &spec, handle);
+        *self.cells.at_mut(index) = Cell::new(class, zspage, object, slack);
+        if !spec.is_huge() {
+            self.classes[class].relist(&mut self.zspages, zspage);
+        }
+        self.classes[class].in_use += 1;
+        self.payload_bytes += len as u64;
+        Ok(handle)
+    }
+
+    #[inline]
+    fn free(&mut self, handle: Handle, _: &Pins) -> Result<(), HandleError> {
+        let Found { cell, zspage } = self.find(handle)?;
+        let under_reclaim = zspage.under_reclaim;
+        let (class, index) = (cell.class(), cell.zspage());
+        let spec = self.classes[class].spec;
+        self.zspages.give(index, &spec, cell.object());
+        self.cells.remove(handle.index());
+        self.classes[class].in_use -= 1;
+        self.payload_bytes -= (spec.payload_max() - cell.slack()) as u64;
+        if under_reclaim {
+            return Ok(());
+        }
+        if self.zspages.records.at(index).in_use == 0 {
+            self.classes[class].unlist(&mut self.zspages, index);
+            self.release_zspage(index);
+        } else {
+            self.classes[class].relist(&mut self.zspages, index);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError> {
+        let Found { cell, zspage } = self.find(handle)?;
+        let spec = &self.classes[cell.class()].spec;
+        let at = self.zspages.payload(zspage, spec, cell.object());
+        Ok(self.zspages.frames.payload(at, spec.payload_max() - cell.slack()))
+    }
+
+    #[inline]
+    fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        let Found { cell, zspage } = self.find(handle).expect("checked by the shell");
+        let spec = &self.classes[cell.class()].spec;
+        let at = self.zspages.payload(zspage, spec, cell.object());
+        let under_reclaim = zspage.under_reclaim;
+        // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
+        // and `bytes` are no longer than the object.
+        unsafe { self.zspages.frames.write(at, bytes) };
+        if !under_reclaim {
+            self.age.touch(cell.zspage());
+        }
+    }
+
+    fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep {
+        self.compact_class_step(cursor, pins)
+    }
+
+    fn begin_reclaim(&mut self) -> Option<Victim> {
+        let (index, _) = self.age.oldest()?;
+        self.age.remove(index);
+        let class = &mut self.classes[usize::from(self.zspages.records.at(index).class)];
+        class.unlist(&mut self.zspages, index);
+        let record = self.zspages.records.at_mut(index);
+        record.under_reclaim = true;
+        let (record, spec) = (*record, class.spec);
+        let handles = |object| self.zspages.handle_of(&record, &spec, object);
+        Some(Victim { id: index, handles: (0..spec.objects).filter_map(handles).collect() })
+    }
+
+    fn end_reclaim(&mut self, victim: &Victim) -> u64 {
+        let index = victim.id;
+        if self.zspages.records.at(index).in_use == 0 {
+            return self.release_zspage(index);
+        }
+        let record = self.zspages.records.at_mut(index);
+        record.under_reclaim = false;
+        let class = usize::from(record.class);
+        self.classes[class].list(&mut self.zspages, index);
+        self.age.add(index, NIL);
+        0
+    }
+
+    fn arena(&mut self) -> &mut Arena {
+        &mut self.arena
+    }
+
+    #[inline]
+    fn held_bytes(&self) -> u64 {
+        self.arena.held_bytes() + self.table_bytes()
+    }
+
+    fn stats(&self) -> PoolStats {
+        let freeable = self.classes.iter().map(SizeClass::freeable_pages).sum();
+        PoolStats {
+            objects: self.classes.iter().map(|class| class.in_use).sum(),
+            payload_bytes: self.payload_bytes,
+            metadata_bytes: self.arena.metadata_bytes() + self.table_bytes(),
+            freeable_pages: PageCount(freeable),
+            pages_compacted_total: self.pages_compacted_total,
+            objects_moved_total: self.moved_total,
+            ..self.arena.stats()
+        }
+    }
+
+    fn check(&self) {
+        self.arena.check();
+        self.cells.check();
+        self.zspages.records.check();
+        let mut sums: HashMap<usize, (u64, u64)> = HashMap::new();
+        let (mut pages, mut unlisted) = (0, 0);
+        for index in self.zspages.records.indices() {
+            let record = self.zspages.records.at(index);
+            let spec = &self.classes[usize::from(record.class)].spec;
+            self.check_zspage(index, record);
+            let sum = sums.entry(record.class.into()).or_default();
+            *sum = (sum.0 + 1, sum.1 + u64::from(record.in_use));
+            pages += u64::from(spec.pages);
+            unlisted += usize::from(record.group == UNLISTED);
+            assert!(record.group != UNLISTED || spec.is_huge() || record.under_reclaim, "Y2");
+        }
+        assert_eq!(pages, self.arena.used().0, "Y4: pages");
+        let objects: u64 = self.classes.iter().map(|class| class.in_use).sum();
+        assert_eq!(objects, self.cells.indices().count() as u64, "Y1: cells");
+        let listed = self.classes.iter().map(|class| class.check(&self.zspages).len());
+        let zspages = self.zspages.records.indices().count();
+        assert_eq!(listed.sum::<usize>() + unlisted, zspages, "Y2: listed zspages");
+        for (at, class) in self.classes.iter().enumerate() {
+            let sum = sums.get(&at).copied().unwrap_or_default();
+            assert_eq!((class.zspages, class.in_use), sum, "Y4: class {at}");
+        }
+        if let Some(aged) = self.age.walk() {
+            let live = |&index: &u32| self.zspages.records.get(index).is_some();
+            assert!(aged.iter().all(live), "Y5: freed zspage in the age order");
+        }
+    }
+}
+
+impl Zsmalloc {
+    /// Asserts Y1 and Y3 for one zspage.
+    fn check_zspage(&self, index: u32, record: &Zspage) {
+        let spec = &self.classes[usize::from(record.class)].spec;
+        let mut live = 0;
+        for object in 0..spec.objects {
+            let Some(handle) = self.zspages.handle_of(record, spec, object) else {
+                continue;
+            };
+            let cell = self.cells.at(handle.index());
+            assert_eq!((cell.zspage(), cell.object()), (index, object), "Y1: {handle:?}");
+            assert_eq!(cell.class(), usize::from(record.class), "Y1: class of {handle:?}");
+            live += 1;
+        }
+        assert_eq!(u32::from(record.in_use), live, "Y3: live headers of zspage {index}");
+        assert!(live > 0 || record.under_reclaim, "Y2: zspage {index} is empty");
+        self.zspages.check_free_list(record, spec);
+    }
+}

@@ -1,0 +1,202 @@
+//! Every allocator, on every page source and page size, with and without reclaim, against every
+//! check of the contract.
+
+use std::sync::Arc;
+
+use zfold_pool::conformance::{CHECKS, Model, Op};
+use zfold_pool::source::{FailingPages, HeapPages, PageSource};
+use zfold_pool::{
+    AllocError, Allocator, Chooser, Compaction, Grouping, PageCount, PageSize, PoolOptions, create,
+};
+
+/// Arena of a pool under test: small, so that running out is within reach.
+const ARENA_BYTES: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
+
+fn options(allocator: Allocator, page_size: PageSize) -> PoolOptions {
+    PoolOptions { page_size, arena_bytes: ARENA_BYTES, ..PoolOptions::new(allocator) }
+}
+
+fn conforms(options: &PoolOptions) {
+    for (sentence, check) in CHECKS {
+        println!("{:?} {}: {sentence}", options.allocator, options.page_size);
+        check(&|| create("conformance", options).expect("a pool"));
+    }
+}
+
+#[test]
+fn every_allocator_conforms_on_every_page_size() {
+    for allocator in Allocator::ALL {
+        for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
+            conforms(&options(allocator, page_size));
+        }
+    }
+}
+
+#[test]
+fn every_allocator_conforms_on_the_heap() {
+    for allocator in Allocator::ALL {
+        let heap: Arc<dyn PageSource> = Arc::new(HeapPages);
+        conforms(&PoolOptions { source: heap, ..options(allocator, PageSize::KIB4) });
+    }
+}
+
+#[test]
+fn every_allocator_conforms_with_reclaim() {
+    for allocator in Allocator::ALL {
+        conforms(&PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) });
+    }
+}
+
+#[test]
+fn zsmalloc_conforms_in_every_variant() {
+    for (chain, chooser) in [(4, Chooser::UsedPercent), (16, Chooser::LeastWaste)] {
+        for grouping in [Grouping::Four, Grouping::Twelve] {
+            for compaction in [Compaction::PerSource, Compaction::KeepTarget] {
+                let options = options(Allocator::Zsmalloc, PageSize::KIB4);
+                conforms(&PoolOptions { chain, chooser, grouping, compaction, ..options });
+            }
+        }
+    }
+}
+
+/// Fails the n-th commit for every n up to where it does not matter any more: each error path of
+/// page, record and cell tables is taken at some n.
+#[test]
+fn an_allocation_that_fails_changes_nothing() {
+    for allocator in Allocator::ALL {
+        for commits in 0..40 {
+            let source = FailingPages::new(Arc::new(HeapPages), commits);
+            let options = PoolOptions {
+                source: Arc::new(source.clone()),
+                ..options(allocator, PageSize::KIB4)
+            };
+            let pool = create("failing", &options).expect("reserving commits nothing");
+            let mut held = Vec::new();
+            let error = loop {
+                let len = held.len() * 37 % 3000 + 1;
+                let before = (pool.stats().objects, pool.stats().pages);
+                match pool.insert(&vec![held.len() as u8; len]) {
+                    Ok(handle) => held.push(handle),
+                    Err(error) => {
+                        assert_eq!((pool.stats().objects, pool.stats().pages), before);
+                        break error;
+                    }
+                }
+            };
+            assert!(matches!(error, AllocError::NoMemory(_)), "{error}");
+            pool.check();
+            for (n, &handle) in held.iter().enumerate() {
+                assert!(pool.read(handle).unwrap().iter().all(|&byte| byte == n as u8));
+            }
+            source.allow(u32::MAX);
+            assert!(pool.insert(&[1; 2999]).is_ok(), "memory is back");
+            pool.check();
+        }
+    }
+}
+
+#[test]
+fn a_model_survives_a_source_that_fails_at_random() {
+    for allocator in Allocator::ALL {
+        let source = FailingPages::new(Arc::new(HeapPages), 10);
+        let shared: Arc<dyn PageSource> = Arc::new(source.clone());
+        let options = PoolOptions { source: shared, ..options(allocator, PageSize::KIB4) };
+        let pool = create("failing", &options).unwrap();
+        let (mut model, mut most) = (Model::new(&*pool), 0);
+        for (n, op) in Op::random(5, pool.len_max()).take(20_000).enumerate() {
+            if n % 100 == 0 {
+                source.allow((n / 100 % 7) as u32);
+            }
+            model.apply(&op);
+            most = most.max(model.live());
+        }
+        assert!(most > 5, "{most} objects at most: the source failed too often to test much");
+        model.finish();
+    }
+}
+
+/// A kernel bug to avoid: two pools of different geometry sharing one huge-class size.
+#[test]
+fn pools_of_different_chains_have_their_own_huge_class() {
+    let chain = |chain| {
+        let options = PoolOptions { chain, ..options(Allocator::Zsmalloc, PageSize::KIB4) };
+        let pool = create("chain", &options).unwrap();
+        (0..60).for_each(|_| assert!(pool.alloc(3400).is_ok()));
+        pool.stats().pages
+    };
+    assert_eq!(chain(4), PageCount(60), "3400 bytes are huge with a chain of 4");
+    assert!(chain(8) < PageCount(55), "and not with a chain of 8");
+    assert_eq!(chain(4), PageCount(60));
+}
+
+/// A kernel bug to avoid: putting back a zspage that compaction has already freed. Every class
+/// is drained to its last zspage and refilled.
+#[test]
+fn compaction_of_classes_that_empty_completely_leaves_nothing_behind() {
+    let pool = create("drain", &options(Allocator::Zsmalloc, PageSize::KIB4)).unwrap();
+    for round in 0..3 {
+        let held: Vec<_> =
+            (1..=4096).step_by(8).map(|len| pool.insert(&vec![round; len]).unwrap()).collect();
+        for (n, handle) in held.into_iter().enumerate() {
+            pool.free(handle).unwrap();
+            if n % 16 == 0 {
+                pool.compact(PageCount::MAX);
+            }
+        }
+        pool.check();
+        assert_eq!(pool.stats().held_bytes(), pool.held_bytes());
+        assert_eq!(pool.stats().pages, PageCount::ZERO);
+    }
+}
+
+/// A kernel bug to avoid: an object can be evicted before its owner has published it. The hook
+/// may meet a handle it does not know; refusing it must leave the object intact.
+#[test]
+fn an_unpublished_object_that_is_refused_stays() {
+    for allocator in Allocator::ALL {
+        let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
+        let pool = create("unpublished", &options).unwrap();
+        let handle = pool.insert(b"not yet known to its owner").unwrap();
+        let mut met = 0;
+        let result = pool.reclaim(PageCount(1), &mut |unknown| {
+            assert_eq!(unknown, handle);
+            met += 1;
+            Err(zfold_pool::Refused)
+        });
+        assert_eq!(result, Err(zfold_pool::ReclaimError::Refused));
+        assert_eq!(met, 8, "eight tries, like the kernel");
+        assert_eq!(&*pool.read(handle).unwrap(), b"not yet known to its owner");
+        pool.free(handle).unwrap();
+        pool.check();
+    }
+}
+
+/// A kernel bug to avoid: reading past the payload into bytes that were never written.
+#[test]
+fn a_read_has_exactly_the_bytes_of_the_object() {
+    for allocator in Allocator::ALL {
+        let pool = create("exact", &options(allocator, PageSize::KIB4)).unwrap();
+        let old = pool.insert(&[0xAA; 100]).unwrap();
+        pool.free(old).unwrap();
+        let new = pool.insert(&[0x55; 77]).unwrap();
+        assert_eq!(&*pool.read(new).unwrap(), &[0x55; 77]);
+    }
+}
+
+/// A panic in an evict hook must not leave the page out of use for ever.
+#[test]
+fn a_hook_that_panics_loses_nothing() {
+    for allocator in Allocator::ALL {
+        let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
+        let pool = create("panicking", &options).unwrap();
+        let handle = pool.insert(b"kept").unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ = pool.reclaim(PageCount(1), &mut |_| panic!("hook"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(&*pool.read(handle).unwrap(), b"kept");
+        pool.free(handle).unwrap();
+        pool.check();
+        assert_eq!(pool.stats().pages, PageCount::ZERO);
+    }
+}

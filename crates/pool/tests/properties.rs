@@ -1,0 +1,60 @@
+//! Properties of every allocator, against the model:
+//! - any sequence of operations gives the bytes that were written, refuses what must be refused,
+//!   and keeps every invariant after each operation;
+//! - a long random run does, too. `ZFOLD_TEST_OPS` sets its length per allocator (default
+//!   300,000 operations); the seed is printed with it.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use zfold_pool::conformance::{Model, Op};
+use zfold_pool::{Allocator, Compaction, Grouping, PageSize, PoolOptions, create};
+
+/// Options of a pool by a number, so that all variants come up.
+fn variant(allocator: Allocator, number: u64) -> PoolOptions {
+    PoolOptions {
+        page_size: [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][number as usize % 3],
+        chain: 4 + (number >> 2) as u32 % 13,
+        grouping: if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve },
+        compaction: if number & 2 == 0 { Compaction::PerSource } else { Compaction::KeepTarget },
+        reclaim: number & 4 == 0,
+        arena_bytes: 64 << 20,
+        ..PoolOptions::new(allocator)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn short_sequences_keep_every_invariant(
+        words in vec(any::<u64>(), 1..150),
+        number in any::<u64>(),
+    ) {
+        for allocator in Allocator::ALL {
+            let pool = create("short", &variant(allocator, number)).unwrap();
+            let mut model = Model::new(&*pool);
+            for &word in &words {
+                model.apply(&Op::from_word(word, pool.len_max()));
+                pool.check();
+            }
+            model.finish();
+        }
+    }
+}
+
+#[test]
+fn long_runs_match_the_model() {
+    let ops = std::env::var("ZFOLD_TEST_OPS").map_or(300_000, |ops| ops.parse().expect("a number"));
+    for (seed, allocator) in (0..).zip(Allocator::ALL) {
+        println!("{allocator}: {ops} operations, seed {seed}");
+        let options = PoolOptions { reclaim: true, ..PoolOptions::new(allocator) };
+        let pool = create("long", &options).unwrap();
+        let mut model = Model::new(&*pool);
+        for (n, op) in Op::random(seed, pool.len_max()).take(ops).enumerate() {
+            model.apply(&op);
+            if n % 10_000 == 0 {
+                pool.check();
+            }
+        }
+        model.finish();
+    }
+}

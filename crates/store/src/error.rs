@@ -1,0 +1,140 @@
+//! Errors of the store, one type per operation.
+
+use std::error::Error;
+use std::fmt;
+
+use zfold_pool::AllocError;
+use zfold_pool::source::SourceError;
+
+/// A key beyond the store's last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyError {
+    /// The key.
+    pub key: u64,
+    /// Number of keys of the store.
+    pub slots: u64,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key {} is not below the {} slots of the store", self.key, self.slots)
+    }
+}
+
+impl Error for KeyError {}
+
+/// Why a store was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A store has at least one slot.
+    NoSlots,
+    /// The accept threshold is a share of the limit, at most 100 percent.
+    AcceptPercent(u8),
+    /// The slot table cannot be reserved.
+    SlotTable(SourceError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlots => write!(f, "a store needs at least one slot"),
+            Self::AcceptPercent(percent) => {
+                write!(f, "an accept threshold of {percent} % is above 100 %")
+            }
+            Self::SlotTable(source) => write!(f, "cannot reserve the slot table: {source}"),
+        }
+    }
+}
+
+impl Error for OpenError {}
+
+/// Why a page was not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// There is no such key.
+    Key(KeyError),
+    /// The page has a wrong length.
+    PageLength {
+        /// Its length in bytes.
+        len: usize,
+        /// The store's page length in bytes.
+        expected: usize,
+    },
+    /// The limit was hit, and the store has not shrunk to its accept threshold since. Pages can
+    /// be stored again when others are gone.
+    Full,
+    /// The page compresses worse than the options or the pool allow.
+    Incompressible,
+    /// The pool took no object.
+    Pool(AllocError),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => key.fmt(f),
+            Self::PageLength { len, expected } => page_length(f, *len, *expected),
+            Self::Full => write!(f, "the store is full (raise its limit or invalidate pages)"),
+            Self::Incompressible => write!(f, "the page does not compress enough for this pool"),
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Key(error) => Some(error),
+            Self::Pool(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a page was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// There is no such key.
+    Key(KeyError),
+    /// The buffer has a wrong length.
+    PageLength {
+        /// Its length in bytes.
+        len: usize,
+        /// The store's page length in bytes.
+        expected: usize,
+    },
+    /// The stored bytes are not those of a page.
+    Damaged {
+        /// The key.
+        key: u64,
+    },
+    /// A thread panicked inside the pool; it refuses all calls.
+    Dead,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => key.fmt(f),
+            Self::PageLength { len, expected } => page_length(f, *len, *expected),
+            Self::Damaged { key } => write!(f, "the page of key {key} is damaged"),
+            Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
+        }
+    }
+}
+
+impl Error for LoadError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Key(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn page_length(f: &mut fmt::Formatter<'_>, len: usize, expected: usize) -> fmt::Result {
+    write!(f, "a page has {expected} bytes, not {len}")
+}

@@ -1,0 +1,20 @@
+//! A keyed store of compressed memory pages over a zfold pool: what zswap and zram have in
+//! common, in user space.
+//!
+//! [`Store`] keeps pages by key. Pages of one repeated word lie in their slot; all others are
+//! compressed by a [`codec`] into objects of a [`zfold_pool::Pool`], or kept as they are where
+//! that is no loss. The store knows nothing of how the pool packs objects.
+
+pub mod codec;
+pub mod conformance;
+
+mod error;
+mod same;
+mod slots;
+mod stats;
+mod store;
+
+pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError};
+pub use error::{KeyError, LoadError, OpenError, StoreError};
+pub use stats::StoreStats;
+pub use store::{Incompressible, Store, StoreOptions, Stored};

@@ -1,0 +1,425 @@
+//! The slot table: one dense array of slots, each with its own lock.
+//!
+//! ```text
+//!   slot (16 bytes):  | value: handle or fill word | state |
+//!   state:            bit 0 locked, bits 1..3 kind (0 empty)
+//! ```
+//!
+//! The table is reserved for all slots and costs memory only where slots are in use: a *group*,
+//! the slots of one 4 KiB page, is given back to the system when its last slot is emptied.
+//!
+//! - T1: `value` and the kind are read and written only by the thread that set the lock bit, but
+//!   an empty, unlocked state may be read by anyone: it says that the slot was empty.
+//! - T2: an all-zero slot is an empty, unlocked one; so a group that was given back, which reads
+//!   as zeros, is a group of empty slots.
+//! - T3: `live` of a group counts its slots that are not empty; it changes under the lock of the
+//!   slot concerned. A group is given back only by a thread that holds the locks of all its slots
+//!   and finds them empty. Threads that wait for one of these locks meanwhile read either the
+//!   locked state or, once the page is gone, zero; both are right.
+//! - T4: one emptied group is left alone until another one is emptied, so that a slot that
+//!   comes and goes does not call the system every time.
+//!
+//! A lock is held for a few microseconds at most (a decompression), by threads that do not
+//! block; waiters spin briefly and then yield.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use zfold_pool::source::{PageSource, Reservation, SourceError, SystemPages};
+
+/// Bytes of a group.
+const GROUP_BYTES: usize = 4 << 10;
+/// Slots of a group.
+const GROUP_SLOTS: u64 = (GROUP_BYTES / size_of::<Slot>()) as u64;
+
+const LOCKED: u64 = 1;
+const KIND_SHIFT: u32 = 1;
+
+/// Bit of a group's word that says that its page was counted as held.
+const HELD: u32 = 1 << 31;
+
+/// No group is parked (T4).
+const NO_GROUP: u64 = u64::MAX;
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Kind {
+    /// Nothing.
+    Empty = 0,
+    /// A page of one repeated word; the value is the word.
+    Same = 1,
+    /// A compressed page; the value is a handle.
+    Compressed = 2,
+    /// A page as it is; the value is a handle.
+    Raw = 3,
+}
+
+impl Kind {
+    #[inline]
+    fn of(state: u64) -> Self {
+        match state >> KIND_SHIFT & 3 {
+            0 => Self::Empty,
+            1 => Self::Same,
+            2 => Self::Compressed,
+            _ => Self::Raw,
+        }
+    }
+}
+
+/// What a slot holds, with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) value: u64,
+}
+
+impl Entry {
+    pub(crate) const EMPTY: Self = Self { kind: Kind::Empty, value: 0 };
+}
+
+#[repr(C)]
+struct Slot {
+    value: AtomicU64,
+    state: AtomicU64,
+}
+
+impl Slot {
+    /// Takes the lock if it is free; returns the kind.
+    #[inline]
+    fn try_lock(&self) -> Option<Kind> {
+        let state = self.state.load(Ordering::Relaxed);
+        let free = state & LOCKED == 0;
+        // Acquire pairs with the Release of `unlock`: the holder sees the value and the counts
+        // that the previous holder left.
+        let taken = free
+            && self
+                .state
+                .compare_exchange_weak(state, state | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+        taken.then(|| Kind::of(state))
+    }
+
+    #[inline]
+    fn lock(&self) -> Kind {
+        let mut spins = 0;
+        loop {
+            if let Some(kind) = self.try_lock() {
+                return kind;
+            }
+            spins += 1;
+            if spins < 100 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[inline]
+    fn unlock(&self, kind: Kind) {
+        self.state.store((kind as u64) << KIND_SHIFT, Ordering::Release);
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    slots: u64,
+    range: Arc<dyn Reservation>,
+    groups: Arc<dyn Reservation>,
+    held_groups: AtomicU64,
+    parked: AtomicU64,
+}
+
+impl SlotTable {
+    /// Returns a table of `slots` empty slots.
+    ///
+    /// # Errors
+    /// When the address space cannot be reserved.
+    pub(crate) fn new(slots: u64) -> Result<Self, SourceError> {
+        let bytes = |slots: u64, size: usize| {
+            let bytes = usize::try_from(slots).ok().and_then(|slots| slots.checked_mul(size));
+            bytes.and_then(|bytes| bytes.checked_next_multiple_of(64 << 10)).unwrap_or(usize::MAX)
+        };
+        let slot_bytes = bytes(slots.max(1), size_of::<Slot>());
+        let group_bytes = bytes(slots / GROUP_SLOTS + 1, size_of::<AtomicU32>());
+        let reserve = |bytes| -> Result<Arc<dyn Reservation>, SourceError> {
+            if bytes == usize::MAX {
+                return Err(SourceError::AddressSpace { bytes });
+            }
+            let range = SystemPages.reserve(bytes)?;
+            range.commit(0, bytes)?;
+            Ok(range)
+        };
+        Ok(Self {
+            slots,
+            range: reserve(slot_bytes)?,
+            groups: reserve(group_bytes)?,
+            held_groups: AtomicU64::new(0),
+            parked: AtomicU64::new(NO_GROUP),
+        })
+    }
+
+    /// Number of slots.
+    pub(crate) fn len(&self) -> u64 {
+        self.slots
+    }
+
+    /// Bytes that the table holds.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        // Relaxed: a gauge.
+        self.held_groups.load(Ordering::Relaxed) * GROUP_BYTES as u64
+    }
+
+    #[inline]
+    fn slot(&self, index: u64) -> &Slot {
+        assert!(index < self.slots, "slot {index} of {}", self.slots);
+        let slots: NonNull<Slot> = self.range.base().cast();
+        // SAFETY: index < slots, and the range was made to hold that many.
+        let slot = unsafe { slots.add(index as usize) };
+        // SAFETY: committed when the table was made, aligned (the base is page aligned), only
+        // ever accessed as atomics, zero-initialised which is a valid slot (T2); it lives as
+        // long as `self`.
+        unsafe { slot.as_ref() }
+    }
+
+    #[inline]
+    fn group(&self, group: u64) -> &AtomicU32 {
+        assert!(group <= self.slots / GROUP_SLOTS);
+        let groups: NonNull<AtomicU32> = self.groups.base().cast();
+        // SAFETY: one word was reserved for each of slots / GROUP_SLOTS + 1 groups.
+        let word = unsafe { groups.add(group as usize) };
+        // SAFETY: as in `slot`.
+        unsafe { word.as_ref() }
+    }
+
+    /// Locks a slot.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline]
+    pub(crate) fn lock(&self, index: u64) -> SlotGuard<'_> {
+        let slot = self.slot(index);
+        let kind = slot.lock();
+        SlotGuard { table: self, slot, index, kind }
+    }
+
+    /// Locks a slot unless it is empty, which costs no write.
+    #[inline]
+    pub(crate) fn lock_present(&self, index: u64) -> Option<SlotGuard<'_>> {
+        // Relaxed: only zero is believed (T1); whoever needs more takes the lock.
+        if self.slot(index).state.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Some(self.lock(index)).filter(|slot| slot.kind != Kind::Empty)
+    }
+
+    /// Counts a slot of a group that is empty no more; its lock is held (T3).
+    #[inline]
+    fn count_filled(&self, index: u64) {
+        let group = self.group(index / GROUP_SLOTS);
+        // Relaxed: the counts are read for a decision only under all locks of the group, whose
+        // Acquire orders them.
+        if group.fetch_add(1, Ordering::Relaxed) & HELD == 0
+            && group.fetch_or(HELD, Ordering::Relaxed) & HELD == 0
+        {
+            self.held_groups.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Uncounts a slot that became empty; its lock is held. Returns whether its group is empty.
+    #[inline]
+    fn count_emptied(&self, index: u64) -> bool {
+        let before = self.group(index / GROUP_SLOTS).fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before & !HELD > 0, "T3: group of an empty slot");
+        before & !HELD == 1
+    }
+
+    /// Parks an emptied group, and gives the one parked before back.
+    #[cold]
+    fn park(&self, group: u64) {
+        // Relaxed: a hint for whom to give back; giving back checks for itself.
+        let before = self.parked.swap(group, Ordering::Relaxed);
+        if before != group && before != NO_GROUP {
+            self.give_back(before);
+        }
+    }
+
+    /// Gives the parked group back, too, if it is still empty.
+    pub(crate) fn trim(&self) {
+        let parked = self.parked.swap(NO_GROUP, Ordering::Relaxed);
+        if parked != NO_GROUP {
+            self.give_back(parked);
+        }
+    }
+
+    /// Returns the page of a group to the system if all its slots are empty and unlocked.
+    fn give_back(&self, group: u64) {
+        let first = group * GROUP_SLOTS;
+        let end = (first + GROUP_SLOTS).min(self.slots);
+        let word = self.group(group);
+        if word.load(Ordering::Relaxed) != HELD {
+            return;
+        }
+        let locked = (first..end).take_while(|&index| self.try_lock_empty(index)).count() as u64;
+        if first + locked < end {
+            (first..first + locked).for_each(|index| self.slot(index).unlock(Kind::Empty));
+            return;
+        }
+        // Another thread may have given the group back between the look at its word above and
+        // the first lock; then the locks have brought its page into being again, uncounted.
+        let before = word.swap(0, Ordering::Relaxed);
+        debug_assert_eq!(before & !HELD, 0, "T3: all slots are empty");
+        self.held_groups.fetch_sub((before / HELD).into(), Ordering::Relaxed);
+        // SAFETY: committed, page aligned, contents given up: all slots are empty and locked by
+        // this thread. Others only load and compare-exchange the states, and cope with the
+        // locked value or zero (T3).
+        unsafe { self.range.release(group as usize * GROUP_BYTES, GROUP_BYTES) };
+    }
+
+    /// Locks a slot if it is empty and unlocked.
+    fn try_lock_empty(&self, index: u64) -> bool {
+        // Acquire as in `try_lock`; strong, because a spurious failure would waste the attempt.
+        let state = &self.slot(index).state;
+        state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// A locked slot; unlocks it when dropped.
+#[derive(Debug)]
+pub(crate) struct SlotGuard<'a> {
+    table: &'a SlotTable,
+    slot: &'a Slot,
+    index: u64,
+    kind: Kind,
+}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slot({:?})", Kind::of(self.state.load(Ordering::Relaxed)))
+    }
+}
+
+impl SlotGuard<'_> {
+    /// Returns what the slot holds.
+    #[inline]
+    pub(crate) fn entry(&self) -> Entry {
+        // Relaxed: ordered by the lock (T1).
+        Entry { kind: self.kind, value: self.slot.value.load(Ordering::Relaxed) }
+    }
+
+    /// Puts `entry` into the slot and unlocks it; returns what it held.
+    #[inline]
+    pub(crate) fn replace(mut self, entry: Entry) -> Entry {
+        let old = self.entry();
+        self.slot.value.store(entry.value, Ordering::Relaxed);
+        self.kind = entry.kind;
+        let (table, index) = (self.table, self.index);
+        let group_emptied = match (old.kind, entry.kind) {
+            (Kind::Empty, Kind::Empty) => false,
+            (Kind::Empty, _) => {
+                table.count_filled(index);
+                false
+            }
+            (_, Kind::Empty) => table.count_emptied(index),
+            _ => false,
+        };
+        drop(self);
+        if group_emptied {
+            table.park(index / GROUP_SLOTS);
+        }
+        old
+    }
+}
+
+impl Drop for SlotGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.unlock(self.kind);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(value: u64) -> Entry {
+        Entry { kind: Kind::Same, value }
+    }
+
+    #[test]
+    fn slots_keep_what_was_put_in() {
+        let table = SlotTable::new(10_000).unwrap();
+        for index in (0..10_000).step_by(3) {
+            assert_eq!(table.lock(index).replace(entry(index)), Entry::EMPTY);
+        }
+        for index in 0..10_000 {
+            let found = table.lock_present(index).map(|slot| slot.entry());
+            assert_eq!(found, (index % 3 == 0).then(|| entry(index)));
+        }
+    }
+
+    #[test]
+    fn groups_cost_memory_only_while_they_hold_something() {
+        let table = SlotTable::new(1 << 40).unwrap();
+        assert_eq!(table.bytes(), 0);
+        for index in [0, 1, 1 << 30, (1 << 40) - 1] {
+            table.lock(index).replace(entry(1));
+        }
+        assert_eq!(table.bytes(), 3 * GROUP_BYTES as u64);
+        for index in [0, 1, 1 << 30, (1 << 40) - 1] {
+            table.lock(index).replace(Entry::EMPTY);
+        }
+        assert_eq!(table.bytes(), GROUP_BYTES as u64, "one group is parked");
+        table.trim();
+        assert_eq!(table.bytes(), 0);
+        table.lock(1).replace(entry(5));
+        assert_eq!(table.lock(1).entry(), entry(5));
+    }
+
+    #[test]
+    fn an_absent_slot_is_seen_without_a_write() {
+        let table = SlotTable::new(1 << 20).unwrap();
+        assert!(table.lock_present(77).is_none());
+        assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 8 of 8")]
+    fn a_slot_beyond_the_end_panics() {
+        let _ = SlotTable::new(8).unwrap().lock(8);
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_reserved_is_an_error() {
+        assert!(SlotTable::new(u64::MAX).is_err());
+        assert!(SlotTable::new(u64::MAX / 64).is_err());
+    }
+
+    /// Threads fill and empty slots of the same few groups, so that groups are given back all
+    /// the time; no update may be lost.
+    #[test]
+    fn groups_given_back_under_traffic_lose_nothing() {
+        let table = SlotTable::new(4 * GROUP_SLOTS).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let table = &table;
+                scope.spawn(move || {
+                    for round in 1..30_000 {
+                        // Each thread has its own slot in every group.
+                        let index = (round % 4) * GROUP_SLOTS + thread;
+                        let put = entry(thread << 32 | round);
+                        assert_eq!(table.lock(index).replace(put), Entry::EMPTY);
+                        assert_eq!(table.lock(index).replace(Entry::EMPTY), put);
+                    }
+                });
+            }
+        });
+        table.trim();
+        assert!(table.bytes() <= 4 * GROUP_BYTES as u64);
+        (0..table.len()).for_each(|index| assert!(table.lock_present(index).is_none()));
+    }
+}

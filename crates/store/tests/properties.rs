@@ -1,0 +1,67 @@
+//! Properties of the store, against the model:
+//! - any sequence of operations loads what was stored last, over every allocator, codec policy
+//!   and limit, and all counters agree;
+//! - several threads with their own keys do not disturb each other.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use zfold_pool::{Allocator, PageSize, PoolOptions, create};
+use zfold_store::conformance::{Model, Op};
+use zfold_store::{CodecKind, Incompressible, Store, StoreOptions};
+
+/// A store by a number, so that all variants come up.
+fn variant(allocator: Allocator, number: u64) -> Store {
+    let page_size = [PageSize::KIB4, PageSize::KIB16][number as usize & 1];
+    let pool = create("model", &PoolOptions { page_size, ..PoolOptions::new(allocator) }).unwrap();
+    let codec = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Deflate][(number as usize >> 1) % 3];
+    let mut options = StoreOptions::new(3000, codec.into());
+    options.key_header = number & 8 == 0;
+    options.same_filled = true;
+    options.limit_bytes = (number & 16 == 0).then_some(1 << 20);
+    if number & 32 == 0 {
+        options.incompressible = Incompressible::Reject;
+    }
+    Store::new(pool, &options).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn any_sequence_loads_what_was_stored_last(
+        words in vec(any::<u64>(), 1..800),
+        number in any::<u64>(),
+    ) {
+        for allocator in Allocator::ALL {
+            let store = variant(allocator, number);
+            let mut model = Model::new(&store, 0);
+            words.iter().for_each(|&word| model.apply(&Op::from_word(word)));
+            store.check();
+            model.finish();
+            prop_assert!(store.is_empty());
+            store.check();
+        }
+    }
+}
+
+#[test]
+fn threads_with_their_own_keys_do_not_disturb_each_other() {
+    for (number, allocator) in (0..).step_by(5).zip(Allocator::ALL) {
+        let store = variant(allocator, number);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut model = Model::new(store, thread * 600);
+                    let mut word = thread + 1;
+                    for _ in 0..5000 {
+                        word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
+                        model.apply(&Op::from_word(word.rotate_left(32)));
+                    }
+                    model.finish();
+                });
+            }
+        });
+        store.check();
+        assert!(store.is_empty());
+    }
+}

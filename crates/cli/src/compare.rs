@@ -1,0 +1,140 @@
+//! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
+
+use zfold_lab::compare::{self, Fault, Plan, Record, RunError, report};
+use zfold_lab::input::{InputError, PageSet, Sampling};
+use zfold_lab::trace::Trace;
+
+use crate::args::{CompareArgs, Format};
+use crate::exit::{self, Failure};
+use crate::progress::Progress;
+use crate::size::format_size;
+
+/// Runs the comparison that was asked for and writes its results to stdout.
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    if args.histogram && args.format != Format::Table {
+        return Err(Failure::usage("--histogram is drawn for people: use it with --format table"));
+    }
+    let plan = plan(args);
+    let records = match &args.trace {
+        Some(path) => {
+            let trace = Trace::from_file(path).map_err(input_failure)?;
+            with_progress(|progress| compare::replay(&plan, &trace, progress))?
+        }
+        None => {
+            let inputs = inputs(args, &plan)?;
+            with_progress(|progress| compare::run(&plan, &inputs, progress))?
+        }
+    };
+    exit::write_output(text(args, &records).as_bytes())
+}
+
+/// Returns what to compare: the preset or the defaults, overridden by what was typed.
+fn plan(args: &CompareArgs) -> Plan {
+    let mut plan = args.preset.map_or_else(Plan::default, Plan::of_preset);
+    if !args.allocators.is_empty() {
+        plan.allocators = without_doubles(&args.allocators);
+    }
+    if !args.codecs.is_empty() {
+        plan.codecs = without_doubles(&args.codecs);
+    }
+    plan.page_size = args.page_size.unwrap_or(plan.page_size);
+    plan.chain = args.chain.unwrap_or(plan.chain);
+    plan.chooser = args.chooser.unwrap_or(plan.chooser);
+    plan.threads = args.threads.unwrap_or(plan.threads);
+    plan.limit_bytes = args.limit;
+    plan.repeat = args.repeat;
+    plan.seed = args.seed;
+    plan
+}
+
+/// Returns the inputs that were named, in the order of the help; the built-in ones without any.
+fn inputs(args: &CompareArgs, plan: &Plan) -> Result<Vec<PageSet>, Failure> {
+    let page_size = plan.page_size.bytes();
+    let sampling = Sampling { limit_bytes: args.sample, seed: args.seed };
+    let mut inputs = Vec::new();
+    for path in &args.pages {
+        inputs.push(PageSet::from_capture(path, page_size).map_err(input_failure)?);
+    }
+    for path in &args.file {
+        inputs.push(PageSet::from_file(path, page_size, sampling).map_err(input_failure)?);
+    }
+    if let Some(pid) = args.pid {
+        inputs.push(PageSet::from_process(pid, page_size, sampling).map_err(input_failure)?);
+    }
+    if inputs.is_empty() {
+        inputs = PageSet::builtin(page_size);
+    }
+    for input in inputs.iter().filter(|input| input.population() > input.len() as u64) {
+        let (name, taken, all) = (input.name(), input.len(), input.population());
+        let limit = format_size(args.sample);
+        exit::remark(&format!(
+            "{name} is large: taking a random sample of {taken} of its {all} pages (--sample \
+             {limit})"
+        ));
+    }
+    Ok(inputs)
+}
+
+/// Runs `work` with a progress bar.
+fn with_progress<F>(work: F) -> Result<Vec<Record>, Failure>
+where
+    F: FnOnce(compare::Progress<'_>) -> Result<Vec<Record>, RunError>,
+{
+    let bar = Progress::new();
+    work(&|step| bar.show(&step)).map_err(run_failure)
+}
+
+/// Returns the results as they are to be written.
+fn text(args: &CompareArgs, records: &[Record]) -> String {
+    match args.format {
+        Format::Json => report::json(records),
+        Format::Csv => report::csv(records),
+        Format::Table if args.histogram => {
+            format!("{}{}", report::histograms(records), report::table(records))
+        }
+        Format::Table => report::table(records),
+    }
+}
+
+fn without_doubles<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
+    let mut kept = Vec::new();
+    for item in list {
+        if !kept.contains(item) {
+            kept.push(*item);
+        }
+    }
+    kept
+}
+
+/// Returns what is wrong with an input, and the remedy.
+fn input_failure(error: InputError) -> Failure {
+    let remedy = match &error {
+        InputError::Unreadable { .. } => {
+            "give a readable file, or no input to use the built-in captures".to_owned()
+        }
+        InputError::NotZstd { .. } => "give a whole .zst file, or raw bytes".to_owned(),
+        InputError::Empty { .. } => "give a file with at least one page".to_owned(),
+        InputError::PartialPage { .. } => {
+            "give whole pages, or --file to fill up the last one".to_owned()
+        }
+        InputError::BadTrace { .. } => "give a whole trace, raw or packed by zstd".to_owned(),
+        InputError::NoProcess { .. } => "give the number of a running process".to_owned(),
+        InputError::NotPermitted { pid } => format!(
+            "run as the same user with ptrace allowed (kernel.yama.ptrace_scope=0), or as root: \
+             sudo zfold compare --pid {pid}"
+        ),
+        InputError::NoAnonymousMemory { .. } => {
+            "give a process that is neither a kernel thread nor at its end".to_owned()
+        }
+        _ => "try another input".to_owned(),
+    };
+    Failure::new(format!("{error}; {remedy}"))
+}
+
+/// Returns what went wrong in a run, and the remedy where there is one.
+fn run_failure(error: RunError) -> Failure {
+    match error.fault {
+        Fault::LimitTooLow { .. } => Failure::new(format!("{error}; raise --limit")),
+        _ => Failure::new(error.to_string()),
+    }
+}

@@ -1,0 +1,95 @@
+//! How the program ends: one line about a failure, an exit status, and quiet broken pipes.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+/// A reason to end without success: one line for people, and an exit status.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    line: String,
+    status: u8,
+}
+
+impl Failure {
+    /// Returns a failure of the work itself, status 1.
+    pub(crate) fn new(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 1 }
+    }
+
+    /// Returns the failure of arguments that do not go together, status 2.
+    pub(crate) fn usage(line: impl Into<String>) -> Self {
+        Self { line: line.into(), status: 2 }
+    }
+
+    /// Returns the failure of arguments that clap refused, status 2.
+    pub(crate) fn refused(error: &clap::Error) -> Self {
+        Self::usage(fold(&error.render().to_string()))
+    }
+
+    /// Writes the line to stderr and returns the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        // Nobody is left to be told when stderr is closed.
+        let _ = writeln!(io::stderr(), "zfold: {}", self.line);
+        ExitCode::from(self.status)
+    }
+}
+
+/// Writes a remark for people to stderr.
+pub(crate) fn remark(line: &str) {
+    let _ = writeln!(io::stderr(), "zfold: {line}");
+}
+
+/// Writes the results to stdout.
+///
+/// # Errors
+///
+/// When they cannot be written; a reader that has left is no error.
+pub(crate) fn write_output(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// Returns the failure of writing to stdout, if it is one.
+pub(crate) fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!(
+            "cannot write the results: {error}; free some space or write them elsewhere"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Returns clap's message of several lines as one: what is wrong, the choices, where to read on.
+fn fold(message: &str) -> String {
+    let told = message.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let parts: Vec<&str> = told
+        .map(|line| line.strip_prefix("error: ").unwrap_or(line))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    format!("{} (see zfold --help)", parts.join(" ").replace(" tip: ", "; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_is_folded_into_one_line() {
+        let message = "error: invalid value 'x' for '--format <FORMAT>'\n  \
+            [possible values: table, json]\n\n  tip: a similar value exists: 'table'\n\n\
+            Usage: zfold compare [OPTIONS]\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            fold(message),
+            "invalid value 'x' for '--format <FORMAT>' [possible values: table, json]; \
+             a similar value exists: 'table' (see zfold --help)"
+        );
+    }
+
+    #[test]
+    fn only_a_broken_pipe_is_quiet() {
+        let broken = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(finish_output(Err(broken)), Ok(()));
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        assert_eq!(finish_output(Err(full)).expect_err("a failure").status, 1);
+    }
+}

@@ -1,0 +1,44 @@
+//! The `zfold` command: compressed memory in user space.
+//!
+//! Each subcommand goes in two steps: the typed arguments ([`args`]) become a validated plan, and
+//! the plan is run. Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed,
+//! 2 wrong usage; a reader that leaves early is no failure.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod compare;
+mod exit;
+mod progress;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+
+use args::{Args, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
+        // Help and version arrive as errors, but were asked for.
+        Err(text) => return exit::finish_output(text.print()),
+    };
+    match args.command {
+        Command::Compare(args) => compare::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "zfold", &mut script);
+            exit::write_output(&script)
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A progress bar on stderr for what takes longer than two seconds.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use zfold_lab::compare::Step;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A bar that appears late, and only on a terminal; it is removed when the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    started: Instant,
+    bar: OnceLock<ProgressBar>,
+}
+
+impl Progress {
+    /// Returns the progress of something that starts now.
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), bar: OnceLock::new() }
+    }
+
+    /// Shows how far the work has come, once it has taken long enough.
+    pub(crate) fn show(&self, step: &Step<'_>) {
+        if self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {msg}");
+            let style = style.expect("the template is constant and valid");
+            ProgressBar::new(step.total).with_style(style)
+        });
+        bar.set_position(step.done);
+        bar.set_message(step.what.to_owned());
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = self.bar.get() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! `zfold compare` from outside: results in every format, and one clear line for each bad input.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const PAGE: usize = 4096;
+
+fn zfold(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program starts")
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zfold"));
+    command.args(arguments);
+    command
+}
+
+/// Returns stdout of a run that must succeed and say nothing else.
+fn results(arguments: &[&str]) -> String {
+    let output = zfold(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Checks that a run ends with `status` and one line on stderr that holds each of `parts`.
+fn assert_refused(arguments: &[&str], status: i32, parts: &[&str]) {
+    assert_line(&zfold(arguments), status, parts);
+}
+
+fn assert_line(output: &Output, status: i32, parts: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert_eq!(said.matches('\n').count(), 1, "{said}");
+    assert!(said.starts_with("zfold: ") && said.ends_with('\n'), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+}
+
+/// Writes a file for one test and returns its path.
+fn file(name: &str, bytes: &[u8]) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).expect("temporary file");
+    path.to_str().expect("a plain path").to_owned()
+}
+
+/// Returns pages of which a part compresses well, some not at all, and every eighth is zero.
+fn pages(count: usize) -> Vec<u8> {
+    let mut state = 1u32;
+    let mut byte = |position: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let page = position / PAGE;
+        match page % 8 {
+            7 => 0,
+            6 => (state >> 24) as u8,
+            _ => (state >> 24) as u8 & if position % 64 < page % 6 * 10 { 0xff } else { 3 },
+        }
+    };
+    (0..count * PAGE).map(&mut byte).collect()
+}
+
+/// Returns the bytes of a trace: operation, size and slot of each record.
+fn trace(records: &[(u8, u16, u32)]) -> Vec<u8> {
+    let mut bytes = b"ZTRACE01".to_vec();
+    bytes.extend((records.len() as u64).to_le_bytes());
+    for (operation, size, slot) in records {
+        bytes.extend(0u64.to_le_bytes());
+        bytes.extend([*operation, 0]);
+        bytes.extend(size.to_le_bytes());
+        bytes.extend(slot.to_le_bytes());
+    }
+    bytes
+}
+
+fn records(arguments: &[&str]) -> Vec<Value> {
+    let json = [&["compare", "--format", "json"], arguments].concat();
+    let document: Value = serde_json::from_str(&results(&json)).expect("JSON");
+    assert_eq!(document["schema"], "zfold.compare/1");
+    document["records"].as_array().expect("records").clone()
+}
+
+fn number(record: &Value, field: &str) -> u64 {
+    record[field].as_u64().unwrap_or_else(|| panic!("{field} of {record}"))
+}
+
+// Results.
+
+#[test]
+fn table_has_a_row_per_combination_and_ends_in_a_sentence() {
+    let file = file("table.pages", &pages(32));
+    let text = results(&["compare", "--pages", &file]);
+    for (allocator, codec) in [("zbud", "lz4"), ("z3fold", "zstd"), ("zsmalloc", "zstd")] {
+        let row = |line: &&str| line.starts_with("table ") && line.contains(allocator);
+        let rows: Vec<&str> = text.lines().filter(row).collect();
+        assert!(rows.iter().any(|row| row.contains(codec)), "{text}");
+    }
+    let last = text.lines().last().expect("a line");
+    assert!(
+        last.starts_with("The best choice on this input is ") && last.ends_with(" %)."),
+        "{last}"
+    );
+}
+
+#[test]
+fn json_has_the_documented_fields() {
+    let file = file("json.pages", &pages(64));
+    let records = records(&["--pages", &file, "--codecs", "lz4"]);
+    let allocators: Vec<&Value> = records.iter().map(|record| &record["allocator"]).collect();
+    assert_eq!(allocators, ["zbud", "z3fold", "zsmalloc"]);
+    for record in &records {
+        assert_eq!((&record["input"], &record["codec"]), (&"json".into(), &"lz4".into()));
+        assert_eq!((number(record, "pages"), number(record, "same_filled")), (64, 8));
+        assert_eq!((number(record, "threads"), number(record, "pool_bytes_emptied")), (1, 0));
+        let (half, full) =
+            (number(record, "pool_bytes_half_compacted"), number(record, "pool_bytes"));
+        assert!(number(record, "payload_bytes") <= full, "{record}");
+        assert!(half <= number(record, "pool_bytes_half_freed") && half < full, "{record}");
+        for field in ["raw", "rejected", "pool_bytes_refilled", "metadata_bytes", "rss_bytes"] {
+            number(record, field);
+        }
+        for times in ["store_ns", "load_ns"] {
+            let at = |quantile| number(&record[times], quantile);
+            assert!(at("p50") > 0 && at("mean") > 0);
+            assert!(at("p50") <= at("p90") && at("p90") <= at("p99"));
+            assert!(at("p99") <= at("p999") && at("p999") <= at("max"));
+        }
+        assert_eq!(record["verified"], true);
+    }
+    assert_eq!((&records[0]["chain"], &records[0]["chooser"]), (&Value::Null, &Value::Null));
+    assert_eq!((&records[2]["chain"], &records[2]["chooser"]), (&8.into(), &"new".into()));
+}
+
+#[test]
+fn csv_has_the_figures_of_json() {
+    let file = file("csv.pages", &pages(16));
+    let text = results(&["compare", "--pages", &file, "--format", "csv", "--codecs", "lz4"]);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().expect("names").clone();
+    for name in ["input", "allocator", "pool_bytes", "store_ns_p999", "load_ns_mean", "verified"] {
+        assert!(names.iter().any(|other| other == name), "{name} is missing");
+    }
+    let rows: Vec<_> = reader.records().collect::<Result<_, _>>().expect("whole rows");
+    assert_eq!(rows.len(), 3);
+    assert_eq!(&rows[1][1], "z3fold");
+}
+
+#[test]
+fn builtin_captures_are_the_default() {
+    let records = records(&["--allocators", "zsmalloc", "--codecs", "lz4"]);
+    let inputs: Vec<&Value> = records.iter().map(|record| &record["input"]).collect();
+    assert_eq!(inputs, ["cc1", "node", "numpy", "postgres", "rustc"]);
+    assert!(records.iter().all(|record| number(record, "pages") == 1024));
+}
+
+#[test]
+fn same_seed_gives_the_same_sizes() {
+    let file = file("seed.pages", &pages(64));
+    let sizes = |seed| {
+        let records = records(&["--pages", &file, "--codecs", "lz4", "--seed", seed]);
+        let size = |record: &Value| number(record, "pool_bytes_half_freed");
+        records.iter().map(size).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes("5"), sizes("5"));
+}
+
+#[test]
+fn threads_and_repeats_keep_every_page() {
+    let file = file("threads.pages", &pages(61));
+    let options = ["--pages", &file, "--threads", "3", "--repeat", "3", "--codecs", "lz4,zstd:3"];
+    let records = records(&options);
+    assert_eq!(records.len(), 6);
+    for record in &records {
+        assert_eq!((number(record, "threads"), number(record, "repeat")), (3, 3));
+        // A page that does not compress is too long for zbud, and for nobody else.
+        assert_eq!(number(record, "rejected") > 0, record["allocator"] == "zbud");
+        assert_eq!(number(record, "same_filled"), 7);
+    }
+}
+
+#[test]
+fn presets_decide_about_pages_that_do_not_compress() {
+    let file = file("preset.pages", &pages(32));
+    let of = |preset| records(&["--pages", &file, "--codecs", "lz4", "--preset", preset]);
+    let (old, new) = (of("linux-6.1"), of("linux-6.18"));
+    assert!(old.iter().all(|record| number(record, "rejected") >= 4), "{old:?}");
+    assert!(old.iter().all(|record| number(record, "raw") == 0), "{old:?}");
+    assert_eq!((&old[2]["chain"], &old[2]["chooser"]), (&4.into(), &"old".into()));
+    assert!(number(&new[2], "rejected") == 0 && number(&new[2], "raw") >= 4, "{new:?}");
+    assert_eq!((&new[2]["chain"], &new[2]["preset"]), (&8.into(), &"linux-6.18".into()));
+}
+
+#[test]
+fn captures_are_cut_anew_in_larger_pages() {
+    let file = file("large.pages", &pages(32));
+    let records = records(&["--pages", &file, "--codecs", "lz4", "--page-size", "16KiB"]);
+    assert!(records.iter().all(|record| number(record, "pages") == 8));
+    assert!(records.iter().all(|record| number(record, "page_size") == 16384));
+}
+
+#[test]
+fn limit_rejects_what_does_not_fit() {
+    let file = file("limit.pages", &pages(256));
+    let options = ["--pages", &file, "--codecs", "lz4", "--limit", "384KiB"];
+    for record in records(&options) {
+        assert!((1..256).contains(&number(&record, "rejected")), "{record}");
+        assert!(number(&record, "pool_bytes_peak") <= 384 << 10, "{record}");
+    }
+}
+
+#[test]
+fn any_file_is_cut_in_pages_and_sampled() {
+    let file = file("any.bin", &pages(64)[1..]);
+    let records = records(&["--file", &file, "--codecs", "lz4", "--allocators", "zbud"]);
+    assert_eq!((&records[0]["input"], number(&records[0], "pages")), (&"any.bin".into(), 64));
+    let output = zfold(&["compare", "--file", &file, "--sample", "64KiB", "--format", "csv"]);
+    assert_line(&output, 0, &["16 of its 64 pages", "--sample 64KiB"]);
+}
+
+#[test]
+fn trace_is_replayed_by_its_sizes() {
+    let mut events: Vec<(u8, u16, u32)> = (0..600).map(|i| (1, 40 + i * 5, u32::from(i))).collect();
+    events.extend((0..600).map(|slot| (2, 0, slot)));
+    events.extend((0..300).map(|slot| (3, 0, slot * 2)));
+    events.extend([(1, 0, 7), (4, 0, 9), (1, 4090, 11), (2, 0, 7), (3, 0, 12345)]);
+    let file = file("run.ztr", &trace(&events));
+    let records = records(&["--trace", &file, "--preset", "linux-6.1"]);
+    assert_eq!(records.len(), 3);
+    for record in &records {
+        assert_eq!((&record["input"], &record["codec"]), (&"run".into(), &"trace".into()));
+        assert_eq!((number(record, "pages"), number(record, "same_filled")), (603, 1));
+        assert_eq!(number(record, "objects"), 600);
+        assert_eq!(record["pool_bytes_half_freed"], Value::Null);
+        assert_eq!(number(record, "pool_bytes_emptied"), 0);
+    }
+    // The store of 4090 bytes does not fit zbud; the rejected store counts everywhere.
+    assert_eq!((number(&records[0], "rejected"), number(&records[2], "rejected")), (2, 1));
+    let payload: u64 = (0..600).map(|i| 40 + i * 5).sum();
+    assert_eq!(number(&records[2], "payload_bytes"), payload);
+}
+
+#[test]
+fn histogram_is_drawn_in_powers_of_two() {
+    let file = file("histogram.pages", &pages(16));
+    let text = results(&["compare", "--pages", &file, "--codecs", "lz4", "--histogram"]);
+    assert_eq!(
+        (text.matches("@store_ns:\n[").count(), text.matches("@load_ns:\n[").count()),
+        (3, 3)
+    );
+    assert!(text.contains(&format!("|{}|", "@".repeat(52))), "{text}");
+}
+
+/// Returns a process that runs and waits for its input to end.
+fn waiting_process() -> Child {
+    let mut cat = Command::new("cat");
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("cat starts");
+    // It has memory when it has answered.
+    cat.stdin.as_mut().expect("a pipe").write_all(b"?").expect("cat reads");
+    cat.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("cat writes");
+    cat
+}
+
+#[test]
+fn memory_of_a_process_is_compared() {
+    let mut process = waiting_process();
+    let pid = process.id().to_string();
+    let arguments = ["compare", "--pid", &pid, "--codecs", "lz4", "--format", "json"];
+    let output = zfold(&arguments);
+    drop(process.stdin.take());
+    process.wait().expect("cat ends with its input");
+    if output.status.code() == Some(1) {
+        // A system that lets nobody read another process still has to say so.
+        return assert_line(&output, 1, &["permission denied", "ptrace"]);
+    }
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let record = &document["records"][0];
+    assert_eq!(record["input"], format!("pid-{pid}"));
+    assert!(number(record, "pages") > 0 && record["verified"] == true);
+}
+
+#[test]
+fn completions_are_written_for_each_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = results(&["completions", shell]);
+        assert!(script.contains("zfold") && script.contains("allocators"), "{shell}");
+    }
+}
+
+#[test]
+fn help_teaches_by_examples() {
+    let help = results(&["compare", "--help"]);
+    for part in ["Examples:", "--preset linux-6.1", "sudo zfold compare --pid", "Exit status:"] {
+        assert!(help.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn reader_that_leaves_is_no_failure() {
+    let file = file("pipe.pages", &pages(16));
+    for arguments in [&["compare", "--pages", &file][..], &["compare", "--help"]] {
+        let mut command = command(arguments);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("end");
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    }
+}
+
+// Bad input.
+
+#[test]
+fn results_that_cannot_be_written_are_a_failure() {
+    let file = file("full.pages", &pages(16));
+    let full = File::options().write(true).open("/dev/full").expect("/dev/full");
+    let output = command(&["compare", "--pages", &file]).stdout(full).output().expect("start");
+    assert_line(&output, 1, &["cannot write the results"]);
+}
+
+#[test]
+fn missing_file_is_named() {
+    let parts = ["cannot read /no/such/file: no such file or directory", "built-in captures"];
+    assert_refused(&["compare", "--pages", "/no/such/file"], 1, &parts);
+    assert_refused(&["compare", "--file", "/no/such/file"], 1, &parts);
+    assert_refused(&["compare", "--trace", "/no/such/file"], 1, &parts);
+}
+
+#[test]
+fn directory_is_not_a_file() {
+    assert_refused(&["compare", "--pages", "/"], 1, &["cannot read /: is a directory"]);
+    assert_refused(&["compare", "--file", "/"], 1, &["cannot read /: is a directory"]);
+}
+
+#[test]
+fn empty_file_has_no_pages() {
+    let file = file("empty.pages", b"");
+    for input in ["--pages", "--file", "--trace"] {
+        assert_refused(&["compare", input, &file], 1, &["is empty"]);
+    }
+}
+
+#[test]
+fn file_that_ends_inside_a_page_is_refused() {
+    let file = file("partial.pages", &pages(2)[..PAGE + 100]);
+    let parts = ["partial.pages ends inside a page", "4196 bytes", "4096", "--file"];
+    assert_refused(&["compare", "--pages", &file], 1, &parts);
+}
+
+#[test]
+fn damaged_zstd_is_refused() {
+    let file = file("damaged.zst", &pages(1));
+    assert_refused(&["compare", "--pages", &file], 1, &["cannot unpack", "damaged.zst"]);
+}
+
+#[test]
+fn other_file_is_not_a_trace() {
+    let other = file("other.ztr", &pages(1));
+    assert_refused(&["compare", "--trace", &other], 1, &["is not a zswap trace", "ZTRACE01"]);
+    let cut = file("cut.ztr", &trace(&[(1, 500, 0), (2, 0, 0)])[..40]);
+    assert_refused(&["compare", "--trace", &cut], 1, &["promises 2 records"]);
+    let odd = file("odd.ztr", &trace(&[(9, 500, 0)]));
+    assert_refused(&["compare", "--trace", &odd], 1, &["record 0 has operation 9"]);
+}
+
+#[test]
+fn missing_process_is_named() {
+    assert_refused(&["compare", "--pid", "4294967295"], 1, &["there is no process 4294967295"]);
+}
+
+#[test]
+fn process_of_another_user_needs_permission() {
+    let mut zfold = command(&["compare", "--pid", "1"]);
+    if std::fs::read("/proc/1/auxv").is_ok() {
+        // The tests run as root, so they run the program as nobody, from where nobody can.
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_zfold"));
+        let copy = std::env::temp_dir().join(format!("zfold-{}", std::process::id()));
+        std::fs::copy(program, &copy).expect("a copy of the program");
+        zfold = Command::new(&copy);
+        zfold.args(["compare", "--pid", "1"]).uid(65534).gid(65534);
+        let output = zfold.output().expect("the program starts");
+        std::fs::remove_file(copy).expect("the copy");
+        return assert_line(&output, 1, &["permission denied", "sudo zfold compare --pid 1"]);
+    }
+    let output = zfold.output().expect("the program starts");
+    assert_line(&output, 1, &["permission denied", "sudo zfold compare --pid 1"]);
+}
+
+#[test]
+fn limit_under_which_nothing_fits_is_refused() {
+    let file = file("nofit.pages", &pages(16)[..PAGE * 6]);
+    let parts = ["no page fits under the limit of 1024 bytes", "--limit"];
+    assert_refused(&["compare", "--pages", &file, "--limit", "1KiB"], 1, &parts);
+}
+
+#[test]
+fn unknown_names_are_answered_with_the_choices() {
+    for (option, wrong, choices) in [
+        ("--allocators", "slab", "zbud, z3fold, zsmalloc"),
+        ("--codecs", "rar", "lz4, lz4hc, zstd, deflate, lzo"),
+        ("--chooser", "best", "old, new"),
+        ("--preset", "linux-2.4", "linux-6.1, linux-6.18"),
+        ("--page-size", "8KiB", "4KiB, 16KiB, 64KiB"),
+        ("--format", "xml", "table, json, csv"),
+    ] {
+        assert_refused(&["compare", option, wrong], 2, &[wrong, option, choices]);
+    }
+}
+
+#[test]
+fn numbers_out_of_range_are_answered_with_the_range() {
+    assert_refused(&["compare", "--chain", "3"], 2, &["--chain", "4..=16"]);
+    assert_refused(&["compare", "--threads", "0"], 2, &["--threads", "1..=256"]);
+    assert_refused(&["compare", "--repeat", "many"], 2, &["--repeat", "many"]);
+    assert_refused(&["compare", "--codecs", "zstd:99"], 2, &["-7 to 22"]);
+    assert_refused(&["compare", "--pid", "-5"], 2, &["-5"]);
+}
+
+#[test]
+fn sizes_without_unit_are_refused() {
+    assert_refused(&["compare", "--limit", "64"], 2, &["--limit", "such as 64MiB"]);
+    assert_refused(&["compare", "--sample", "1GB"], 2, &["--sample", "KiB, MiB, GiB"]);
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    assert_refused(&["compare", "--trace", "a", "--codecs", "lz4"], 2, &["--trace", "--codecs"]);
+    let arguments = ["compare", "--histogram", "--format", "json"];
+    assert_refused(&arguments, 2, &["--histogram", "--format table"]);
+}
+
+#[test]
+fn unknown_options_and_commands_are_refused() {
+    assert_refused(&["compare", "--alocators", "zbud"], 2, &["--alocators", "'--allocators'"]);
+    assert_refused(&["compete"], 2, &["compete", "compare"]);
+    assert_refused(&[], 2, &["compare", "completions"]);
+    assert_refused(&["compare", "stray"], 2, &["stray"]);
+    assert_refused(&["completions", "tcsh"], 2, &["bash", "zsh", "fish"]);
+}

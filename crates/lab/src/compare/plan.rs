@@ -1,0 +1,173 @@
+//! What to compare, and how.
+
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+use zfold_pool::{Allocator, Chooser, Compaction, Grouping, PageSize, Pool, PoolOptions};
+use zfold_store::{CodecKind, CodecSpec, Incompressible};
+
+use super::Fault;
+
+/// What to compare, and how: every setting, defaults resolved.
+///
+/// # Examples
+///
+/// ```
+/// use zfold_lab::compare::{Allocator, Plan, Preset};
+/// let plan = Plan { seed: 7, ..Plan::of_preset(Preset::Linux6_1) };
+/// assert_eq!(plan.chain, 4);
+/// assert_eq!(plan.allocators, Allocator::ALL);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The allocators, in the order of the report.
+    pub allocators: Vec<Allocator>,
+    /// The codecs, in the order of the report; a replay uses none.
+    pub codecs: Vec<CodecSpec>,
+    /// Size of the pages that are stored, and of the pool's pages.
+    pub page_size: PageSize,
+    /// Most pages that zsmalloc chains to a zspage, 4 to 16.
+    pub chain: u32,
+    /// How zsmalloc chooses the pages of a zspage.
+    pub chooser: Chooser,
+    /// What becomes of pages that do not compress.
+    pub incompressible: Incompressible,
+    /// The kernel that is imitated; it decides what the other settings do not say.
+    pub preset: Option<Preset>,
+    /// Most bytes that a pool may take.
+    pub limit_bytes: Option<u64>,
+    /// Threads that store and load; at least one.
+    pub threads: u32,
+    /// How often everything is done; at least once.
+    pub repeat: u32,
+    /// The seed of every random choice.
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            allocators: Allocator::ALL.to_vec(),
+            codecs: vec![CodecKind::Lz4.into(), CodecKind::Zstd.into()],
+            page_size: PageSize::KIB4,
+            chain: 8,
+            chooser: Chooser::LeastWaste,
+            incompressible: Incompressible::Keep,
+            preset: None,
+            limit_bytes: None,
+            threads: 1,
+            repeat: 1,
+            seed: 1,
+        }
+    }
+}
+
+impl Plan {
+    /// Returns the plan that imitates a kernel.
+    pub fn of_preset(preset: Preset) -> Self {
+        let plan = Self { preset: Some(preset), ..Self::default() };
+        match preset {
+            Preset::Linux6_1 => Self {
+                chain: 4,
+                chooser: Chooser::UsedPercent,
+                incompressible: Incompressible::Reject,
+                ..plan
+            },
+            Preset::Linux6_18 => plan,
+        }
+    }
+
+    /// Returns whether zswap puts its header before each object of this allocator: of those that
+    /// can write objects out, in the kernels that did so.
+    pub(super) fn has_key_header(&self, allocator: Allocator) -> bool {
+        self.preset == Some(Preset::Linux6_1) && allocator != Allocator::Zsmalloc
+    }
+
+    /// Returns a new pool of this allocator.
+    pub(super) fn pool(&self, allocator: Allocator) -> Result<Box<dyn Pool>, Fault> {
+        let mut options = PoolOptions::new(allocator);
+        options.page_size = self.page_size;
+        options.chain = self.chain;
+        options.chooser = self.chooser;
+        if self.preset == Some(Preset::Linux6_1) {
+            options.grouping = Grouping::Four;
+            options.compaction = Compaction::PerSource;
+        }
+        zfold_pool::create("compare", &options).map_err(Fault::Config)
+    }
+}
+
+/// A kernel whose zswap is imitated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// `linux-6.1`: chains of at most 4 pages, the old chooser, fullness groups and compaction,
+    /// pages that do not compress dropped, an 8-byte header before each object in zbud and z3fold.
+    Linux6_1,
+    /// `linux-6.18`: chains of at most 8 pages, the new chooser, pages that do not compress kept.
+    Linux6_18,
+}
+
+impl Preset {
+    /// Every preset, oldest first.
+    pub const ALL: [Self; 2] = [Self::Linux6_1, Self::Linux6_18];
+
+    /// Returns the name by which the preset is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Linux6_1 => "linux-6.1",
+            Self::Linux6_18 => "linux-6.18",
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = UnknownPreset;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPreset> {
+        let found = Self::ALL.into_iter().find(|preset| preset.name() == text);
+        found.ok_or_else(|| UnknownPreset(text.to_owned()))
+    }
+}
+
+/// No preset has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPreset(pub String);
+
+impl fmt::Display for UnknownPreset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let choices = Preset::ALL.map(Preset::name).join(", ");
+        write!(f, "unknown preset '{}' (choices: {choices})", self.0)
+    }
+}
+
+impl Error for UnknownPreset {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preset_names_are_read_back() {
+        for preset in Preset::ALL {
+            assert_eq!(preset.to_string().parse(), Ok(preset));
+        }
+        let error = "linux".parse::<Preset>().expect_err("unknown");
+        assert_eq!(error.to_string(), "unknown preset 'linux' (choices: linux-6.1, linux-6.18)");
+    }
+
+    #[test]
+    fn old_kernel_has_short_chains_and_headers() {
+        let plan = Plan::of_preset(Preset::Linux6_1);
+        assert_eq!((plan.chain, plan.chooser), (4, Chooser::UsedPercent));
+        assert!(plan.has_key_header(Allocator::Zbud) && plan.has_key_header(Allocator::Z3fold));
+        assert!(!plan.has_key_header(Allocator::Zsmalloc));
+        assert!(!Plan::of_preset(Preset::Linux6_18).has_key_header(Allocator::Zbud));
+    }
+}

@@ -1,0 +1,270 @@
+//! What one allocator and one codec did with one input.
+
+use serde::Serialize;
+
+use crate::latency::{Latency, Summary};
+
+/// The codec name of a replayed trace: its sizes are those of whatever codec was recorded.
+pub(super) const TRACE_CODEC: &str = "trace";
+
+/// The input name of figures that are sums over all inputs.
+pub(super) const ALL_INPUTS: &str = "all";
+
+/// The figures of one input in one allocator with one codec.
+///
+/// Sizes are in bytes, times in nanoseconds. With repeats, sizes are medians and times are those
+/// of all repeats together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// Name of the input.
+    pub input: String,
+    /// Name of the allocator.
+    pub allocator: String,
+    /// Most pages per zspage; `None` for allocators without zspages.
+    pub chain: Option<u32>,
+    /// How zsmalloc chose the pages per zspage; `None` for the others.
+    pub chooser: Option<String>,
+    /// Name of the codec; `trace` when sizes came from a trace.
+    pub codec: String,
+    /// The kernel that was imitated, if one was.
+    pub preset: Option<String>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Bytes the pool may take, if limited.
+    pub limit_bytes: Option<u64>,
+    /// Threads that stored and loaded.
+    pub threads: u32,
+    /// How often all was done.
+    pub repeat: u32,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// Pages of the input; of a trace, its stores, rejected ones included.
+    pub pages: u64,
+    /// Counts and bytes.
+    #[serde(flatten)]
+    pub sizes: Sizes,
+    /// How long stores took.
+    pub store_ns: Summary,
+    /// How long loads took.
+    pub load_ns: Summary,
+    /// Whether every byte that was loaded was the one stored; a run that finds another fails.
+    pub verified: bool,
+    #[serde(skip)]
+    pub(super) stores: Latency,
+    #[serde(skip)]
+    pub(super) loads: Latency,
+}
+
+/// Counts of pages and bytes of memory.
+///
+/// The *filled point* is when every page has been stored once; in a replayed trace it is when the
+/// recorded payload is largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sizes {
+    /// Pages of one repeated word, kept without an object.
+    pub same_filled: u64,
+    /// Pages that did not compress and were kept as they are.
+    pub raw: u64,
+    /// Pages that were not kept: they did not compress, were too large, or met the limit.
+    pub rejected: u64,
+    /// Objects in the pool at the filled point; each is one page, compressed or raw.
+    pub objects: u64,
+    /// Bytes of these objects.
+    pub payload_bytes: u64,
+    /// Bytes of pool pages at the filled point.
+    pub pool_bytes: u64,
+    /// Most bytes of pool pages at any time.
+    pub pool_bytes_peak: u64,
+    /// The pool after a random half was freed; `None` in a trace, which frees in its own order.
+    pub pool_bytes_half_freed: Option<u64>,
+    /// The pool after compaction of that state.
+    pub pool_bytes_half_compacted: Option<u64>,
+    /// The pool after the freed half was stored again.
+    pub pool_bytes_refilled: Option<u64>,
+    /// The pool after all was freed.
+    pub pool_bytes_emptied: u64,
+    /// Bytes of the tables that find and manage the objects, at the filled point.
+    pub metadata_bytes: u64,
+    /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
+    pub codec_bytes: u64,
+    /// Resident bytes of the process at the filled point, less those before the first page.
+    pub rss_bytes: u64,
+}
+
+impl Sizes {
+    /// Returns the middle one of each figure; of an even number the larger of the middle two.
+    pub(super) fn median(all: &[Self]) -> Self {
+        Self::combine(all, |mut values| {
+            values.sort_unstable();
+            values[values.len() / 2]
+        })
+    }
+
+    /// Returns each figure made from those of `all`, `None` where one of them is.
+    fn combine(all: &[Self], combine: fn(Vec<u64>) -> u64) -> Self {
+        let each = |figure: fn(&Self) -> u64| combine(all.iter().map(figure).collect());
+        let known = |figure: fn(&Self) -> Option<u64>| {
+            let values: Option<Vec<u64>> = all.iter().map(figure).collect();
+            values.map(combine)
+        };
+        Self {
+            same_filled: each(|sizes| sizes.same_filled),
+            raw: each(|sizes| sizes.raw),
+            rejected: each(|sizes| sizes.rejected),
+            objects: each(|sizes| sizes.objects),
+            payload_bytes: each(|sizes| sizes.payload_bytes),
+            pool_bytes: each(|sizes| sizes.pool_bytes),
+            pool_bytes_peak: each(|sizes| sizes.pool_bytes_peak),
+            pool_bytes_half_freed: known(|sizes| sizes.pool_bytes_half_freed),
+            pool_bytes_half_compacted: known(|sizes| sizes.pool_bytes_half_compacted),
+            pool_bytes_refilled: known(|sizes| sizes.pool_bytes_refilled),
+            pool_bytes_emptied: each(|sizes| sizes.pool_bytes_emptied),
+            metadata_bytes: each(|sizes| sizes.metadata_bytes),
+            codec_bytes: each(|sizes| sizes.codec_bytes),
+            rss_bytes: each(|sizes| sizes.rss_bytes),
+        }
+    }
+}
+
+impl Record {
+    /// Returns the bytes that the input takes without a pool; of a trace, those of the pages that
+    /// have an object at the filled point.
+    pub fn original_bytes(&self) -> u64 {
+        let pages = if self.is_replay() { self.sizes.objects } else { self.pages };
+        pages * self.page_size
+    }
+
+    /// Returns the bytes that the input takes with this pool: pool, metadata, rejected pages.
+    pub fn kept_bytes(&self) -> u64 {
+        let outside = if self.is_replay() { 0 } else { self.sizes.rejected };
+        self.sizes.pool_bytes + self.sizes.metadata_bytes + outside * self.page_size
+    }
+
+    /// Returns the size of the pages in the pool over that of their objects, if there are any.
+    pub fn compression_ratio(&self) -> Option<f64> {
+        let pages = (self.sizes.objects * self.page_size) as f64;
+        let payload = self.sizes.payload_bytes;
+        (payload > 0).then(|| pages / payload as f64)
+    }
+
+    /// Returns whether the sizes are those of a trace.
+    pub(super) fn is_replay(&self) -> bool {
+        self.codec == TRACE_CODEC
+    }
+
+    /// Returns whether `other` tells of the same allocator and codec.
+    fn is_same_choice(&self, other: &Self) -> bool {
+        self.allocator == other.allocator && self.codec == other.codec
+    }
+
+    /// Adds the figures of another input.
+    fn add(&mut self, other: &Self) {
+        self.pages += other.pages;
+        self.sizes = Sizes::combine(&[self.sizes, other.sizes], |values| values.iter().sum());
+        self.stores.merge(&other.stores);
+        self.loads.merge(&other.loads);
+        self.store_ns = self.stores.summary();
+        self.load_ns = self.loads.summary();
+        self.verified &= other.verified;
+    }
+}
+
+/// Returns one record per allocator and codec, in order of appearance: the sum over all inputs.
+pub(super) fn sums(records: &[Record]) -> Vec<Record> {
+    let mut sums: Vec<Record> = Vec::new();
+    for record in records {
+        match sums.iter_mut().find(|sum| sum.is_same_choice(record)) {
+            Some(sum) => sum.add(record),
+            None => sums.push(Record { input: ALL_INPUTS.to_owned(), ..record.clone() }),
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns a record of ten 4 KiB pages: one same-filled, one raw, one rejected.
+    pub(in super::super) fn record(input: &str, allocator: &str, pool_bytes: u64) -> Record {
+        let mut times = Latency::new();
+        times.record(std::time::Duration::from_nanos(9_000));
+        let zsmalloc = allocator == "zsmalloc";
+        Record {
+            input: input.to_owned(),
+            allocator: allocator.to_owned(),
+            chain: zsmalloc.then_some(8),
+            chooser: zsmalloc.then(|| "new".to_owned()),
+            codec: "lz4".to_owned(),
+            preset: None,
+            page_size: 4096,
+            limit_bytes: None,
+            threads: 1,
+            repeat: 1,
+            seed: 1,
+            pages: 10,
+            sizes: sizes(pool_bytes),
+            store_ns: times.summary(),
+            load_ns: times.summary(),
+            verified: true,
+            stores: times.clone(),
+            loads: times,
+        }
+    }
+
+    fn sizes(pool_bytes: u64) -> Sizes {
+        Sizes {
+            same_filled: 1,
+            raw: 1,
+            rejected: 1,
+            objects: 8,
+            payload_bytes: 8192,
+            pool_bytes,
+            pool_bytes_peak: pool_bytes,
+            pool_bytes_half_freed: Some(pool_bytes / 2 + 4096),
+            pool_bytes_half_compacted: Some(pool_bytes / 2),
+            pool_bytes_refilled: Some(pool_bytes),
+            pool_bytes_emptied: 0,
+            metadata_bytes: 512,
+            codec_bytes: 16384,
+            rss_bytes: pool_bytes + 512,
+        }
+    }
+
+    #[test]
+    fn rejected_pages_count_as_kept_outside() {
+        let record = record("a", "zbud", 12288);
+        assert_eq!(record.original_bytes(), 40960);
+        assert_eq!(record.kept_bytes(), 12288 + 512 + 4096);
+        assert_eq!(record.compression_ratio(), Some(4.0));
+    }
+
+    #[test]
+    fn replay_counts_live_objects_only() {
+        let record = Record { codec: TRACE_CODEC.to_owned(), ..record("a", "zbud", 12288) };
+        assert_eq!(record.original_bytes(), 8 * 4096);
+        assert_eq!(record.kept_bytes(), 12288 + 512);
+    }
+
+    #[test]
+    fn sums_are_per_allocator_and_codec() {
+        let records =
+            [record("a", "zbud", 8192), record("a", "z3fold", 4096), record("b", "zbud", 4096)];
+        let sums = sums(&records);
+        assert_eq!(sums.len(), 2);
+        assert_eq!((sums[0].allocator.as_str(), sums[0].sizes.pool_bytes), ("zbud", 12288));
+        assert_eq!((sums[0].pages, sums[0].stores.count()), (20, 2));
+        assert_eq!(sums[0].sizes.pool_bytes_half_freed, Some(4096 + 4096 + 2048 + 4096));
+        assert_eq!(sums[1].input, ALL_INPUTS);
+    }
+
+    #[test]
+    fn medians_are_per_figure() {
+        let mut all = [sizes(3), sizes(1), sizes(2)];
+        all[1].pool_bytes_refilled = None;
+        all[1].rss_bytes = 1 << 30;
+        let median = Sizes::median(&all);
+        assert_eq!((median.pool_bytes, median.pool_bytes_peak), (2, 2));
+        assert_eq!((median.rss_bytes, median.pool_bytes_refilled), (515, None));
+    }
+}

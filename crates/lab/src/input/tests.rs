@@ -1,0 +1,126 @@
+use super::*;
+
+const ALL: Sampling = Sampling { limit_bytes: 1 << 30, seed: 1 };
+
+/// A file below the temporary directory that is removed with the value.
+struct TemporaryFile(std::path::PathBuf);
+
+impl TemporaryFile {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let folder = std::env::temp_dir().join(format!("zfold-input-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("temporary directory");
+        let path = folder.join(name);
+        std::fs::write(&path, bytes).expect("temporary file");
+        Self(path)
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).expect("temporary file");
+    }
+}
+
+#[test]
+fn builtin_captures_have_their_pages() {
+    let sets = PageSet::builtin(4096);
+    let names: Vec<_> = sets.iter().map(PageSet::name).collect();
+    assert_eq!(names, ["cc1", "node", "numpy", "postgres", "rustc"]);
+    assert!(sets.iter().all(|set| set.len() == 1024));
+}
+
+#[test]
+fn builtin_captures_are_cut_anew_in_larger_pages() {
+    let small = PageSet::builtin(4096);
+    let large = PageSet::builtin(16384);
+    assert_eq!(large[2].len(), 256);
+    assert_eq!(large[2].page(3)[4096..8192], *small[2].page(13));
+}
+
+#[test]
+fn capture_is_read_raw_and_packed() {
+    let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
+    let raw = TemporaryFile::new("two.pages", &bytes);
+    let packed = zstd::encode_all(bytes.as_slice(), 1).expect("memory");
+    let packed = TemporaryFile::new("both.pages.zst", &packed);
+    let raw = PageSet::from_capture(&raw.0, 4096).expect("whole pages");
+    let packed = PageSet::from_capture(&packed.0, 4096).expect("whole pages");
+    assert_eq!((raw.name(), packed.name()), ("two", "both"));
+    assert_eq!(raw.bytes, packed.bytes);
+    assert_eq!((raw.len(), raw.population()), (2, 2));
+}
+
+#[test]
+fn capture_that_ends_inside_a_page_is_refused() {
+    let file = TemporaryFile::new("partial.pages", &[1; 5000]);
+    let error = PageSet::from_capture(&file.0, 4096).expect_err("partial page");
+    assert!(matches!(error, InputError::PartialPage { bytes: 5000, page_size: 4096, .. }));
+    assert!(error.to_string().contains("partial.pages ends inside a page"), "{error}");
+}
+
+#[test]
+fn empty_missing_and_damaged_captures_are_refused() {
+    let empty = TemporaryFile::new("empty.pages", &[]);
+    let error = PageSet::from_capture(&empty.0, 4096).expect_err("empty");
+    assert!(matches!(error, InputError::Empty { .. }));
+    let error = PageSet::from_capture(Path::new("/no/such"), 4096).expect_err("missing");
+    assert_eq!(error.to_string(), "cannot read /no/such: no such file or directory");
+    let damaged = TemporaryFile::new("damaged.zst", &[7; 4096]);
+    let error = PageSet::from_capture(&damaged.0, 4096).expect_err("damaged");
+    assert!(matches!(error, InputError::NotZstd { .. }));
+}
+
+#[test]
+fn last_page_of_a_file_is_filled_with_zeros() {
+    let file = TemporaryFile::new("any.bin", &[1; 5000]);
+    let pages = PageSet::from_file(&file.0, 4096, ALL).expect("readable");
+    assert_eq!((pages.name(), pages.len()), ("any.bin", 2));
+    assert_eq!(pages.page(1)[..904], [1; 904]);
+    assert_eq!(pages.page(1)[904..], [0; 3192]);
+}
+
+#[test]
+fn large_file_is_sampled_in_order() {
+    let bytes: Vec<u8> = (0..100u8).flat_map(|page| [page; 4096]).collect();
+    let file = TemporaryFile::new("large.bin", &bytes[..bytes.len() - 1]);
+    let sampling = Sampling { limit_bytes: 10 * 4096, seed: 3 };
+    let pages = PageSet::from_file(&file.0, 4096, sampling).expect("readable");
+    assert_eq!((pages.len(), pages.population()), (10, 100));
+    let firsts: Vec<u8> = (0..10).map(|index| pages.page(index)[0]).collect();
+    assert!(firsts.is_sorted_by(|a, b| a < b), "{firsts:?}");
+}
+
+#[test]
+fn own_memory_is_found_and_sampled() {
+    let marked = std::hint::black_box(vec![0xa5u8; 8 << 20]);
+    let pid = std::process::id();
+    let sampling = Sampling { limit_bytes: 1 << 40, seed: 1 };
+    let pages = PageSet::from_process(pid, 4096, sampling).expect("own process");
+    let found = (0..pages.len()).filter(|&index| pages.page(index) == [0xa5; 4096]).count();
+    assert!(found >= 2047, "{found}");
+    let sampling = Sampling { limit_bytes: 64 << 10, seed: 1 };
+    let few = PageSet::from_process(pid, 16384, sampling).expect("own process");
+    assert!(few.len() <= 4 && few.population() > 4);
+    drop(marked);
+}
+
+#[test]
+fn missing_process_is_refused() {
+    let error = PageSet::from_process(u32::MAX, 4096, ALL).expect_err("no such process");
+    assert!(matches!(error, InputError::NoProcess { pid: u32::MAX }));
+}
+
+#[test]
+fn refused_process_is_told_apart() {
+    let refused = |code| InputError::unreadable_process(7, io::Error::from_raw_os_error(code));
+    assert!(matches!(refused(13), InputError::NotPermitted { pid: 7 }));
+    assert!(matches!(refused(1), InputError::NotPermitted { pid: 7 }));
+    assert!(matches!(refused(3), InputError::NoProcess { pid: 7 }));
+    assert!(matches!(refused(5), InputError::ProcessUnreadable { .. }));
+}
+
+#[test]
+fn stem_keeps_a_name_that_is_only_a_suffix() {
+    assert_eq!(stem(Path::new("a/b.pages.zst"), &[".zst", ".pages"]), "b");
+    assert_eq!(stem(Path::new("a/.zst"), &[".zst"]), ".zst");
+}

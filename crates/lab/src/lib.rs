@@ -1,0 +1,13 @@
+//! Workloads, replay and experiments on zfold pools and stores.
+//!
+//! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
+//! and reports what that took. This crate prints nothing: it returns records and texts.
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod input;
+pub mod latency;
+pub mod resident;
+pub mod rng;
+pub mod trace;

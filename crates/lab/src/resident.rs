@@ -1,0 +1,54 @@
+//! The memory of this process that is in RAM.
+//!
+//! Read from `/proc/self/smaps_rollup`, which walks the page tables. `/proc/self/statm` is
+//! cheaper, but recent kernels keep its counters per CPU and let them lag by megabytes.
+
+use std::io;
+
+/// Returns the resident bytes of this process.
+///
+/// # Errors
+///
+/// When `/proc` is not mounted or not readable, or has no `Rss` line.
+///
+/// # Cost
+///
+/// A system call that walks every page table of the process.
+pub fn resident_bytes() -> io::Result<u64> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    parse_rss(&rollup).ok_or_else(|| io::Error::other("/proc/self/smaps_rollup has no Rss line"))
+}
+
+/// Returns the `Rss:` figure of a `smaps_rollup` text in bytes.
+fn parse_rss(rollup: &str) -> Option<u64> {
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kibibytes = line.trim().strip_suffix("kB")?.trim();
+    kibibytes.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_is_in_kibibytes() {
+        let text = "00400000-7fff [rollup]\nRss:     12 kB\nPss:    9 kB\n";
+        assert_eq!(parse_rss(text), Some(12 * 1024));
+    }
+
+    #[test]
+    fn missing_figure_is_none() {
+        assert_eq!(parse_rss("Pss:    9 kB\n"), None);
+    }
+
+    #[test]
+    fn touched_memory_is_seen_exactly() {
+        let before = resident_bytes().expect("proc is mounted");
+        let touched = vec![1u8; 256 << 20];
+        let after = resident_bytes().expect("proc is mounted");
+        let grown = after - before;
+        let wanted = touched.len() as u64;
+        assert!(grown >= wanted - (64 << 20), "{grown}");
+        assert!(grown <= wanted + (128 << 20), "{grown}");
+    }
+}

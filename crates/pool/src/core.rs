@@ -65,8 +65,8 @@ pub(crate) struct CompactCursor(pub(crate) u64);
 /// What a step of compaction did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactStep {
-    /// Pages that became free.
-    pub(crate) freed: u64,
+    /// Pages that became free, less those that the targets of moves needed.
+    pub(crate) freed: i64,
     /// Whether the cursor has reached the end.
     pub(crate) done: bool,
 }

@@ -6,7 +6,7 @@
 //!
 //! Layers, each knowing only those below it:
 //! - [`Pool`], its errors and counters: what every pool does
-//! - the plain lock design: one mutex around a single-threaded core
+//! - the plain lock design: one lock around a single-threaded core
 //! - the cores: zbud, z3fold, zsmalloc
 //! - lists and tables, the arena of page frames, and where frames come from
 //!   ([`source::PageSource`])
@@ -19,6 +19,7 @@ mod core;
 mod frames;
 mod handle;
 mod list;
+mod lock;
 mod options;
 mod pins;
 mod shell;
@@ -38,6 +39,7 @@ pub use units::{PageCount, PageSize};
 pub use zsmalloc::compact::Compaction;
 pub use zsmalloc::fullness::Grouping;
 pub use zsmalloc::geometry::{Chooser, ClassSpec, Geometry};
+pub use zsmalloc::zspage::Commit;
 
 /// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
 pub mod source {

@@ -15,6 +15,7 @@ use crate::zsmalloc::Zsmalloc;
 use crate::zsmalloc::compact::Compaction;
 use crate::zsmalloc::fullness::Grouping;
 use crate::zsmalloc::geometry::Chooser;
+use crate::zsmalloc::zspage::Commit;
 
 /// Smallest arena that is worth having, in bytes.
 const ARENA_BYTES_MIN: usize = 1 << 20;
@@ -76,6 +77,8 @@ pub struct PoolOptions {
     pub grouping: Grouping,
     /// zsmalloc: the compaction algorithm.
     pub compaction: Compaction,
+    /// zsmalloc: when the pages of a zspage get their memory.
+    pub commit: Commit,
     /// Whether pages are kept in the order of their last use, for [`Pool::reclaim`]. Costs 12
     /// bytes a page and some time for every write.
     pub reclaim: bool,
@@ -88,7 +91,8 @@ pub struct PoolOptions {
 
 impl PoolOptions {
     /// Returns the defaults for `allocator`: 4 KiB pages, chain 8, new chooser, twelve groups,
-    /// new compaction, no reclaim, system memory.
+    /// new compaction, pages committed lazily, no
+    /// reclaim, system memory.
     #[must_use]
     pub fn new(allocator: Allocator) -> Self {
         Self {
@@ -98,6 +102,7 @@ impl PoolOptions {
             chooser: Chooser::default(),
             grouping: Grouping::default(),
             compaction: Compaction::default(),
+            commit: Commit::default(),
             reclaim: false,
             arena_bytes: 1 << 40,
             source: Arc::new(SystemPages),

@@ -1,18 +1,17 @@
-//! The plain lock design: one mutex over a core.
+//! The plain lock design: one spin lock over a core.
 //!
-//! Every call takes the mutex for as long as the core needs, and nothing else. What must not
+//! Every call takes the lock for as long as the core needs, and nothing else. What must not
 //! happen under a lock happens outside it: memory is returned to the system, owners' evict
 //! hooks run, and readers read. A reader holds a pin instead, which the core respects.
 //!
-//! - L1: the mutex is the only lock, held never across a system call that releases memory, a
+//! - L1: the spin lock is the only one, held never across a system call that releases memory, a
 //!   hook or a reader's use of its bytes.
-//! - L2: a panic under the mutex marks the pool dead (the mutex is poisoned); every later call
+//! - L2: a panic under the lock marks the pool dead; every later call
 //!   says so instead of trusting a half-made change.
 //! - L3: `held_bytes` mirrors the core's figure as of the last change; it is read without the
-//!   mutex, for limits.
+//!   lock, for limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use crate::contract::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
@@ -20,13 +19,14 @@ use crate::contract::{
 use crate::core::{CompactCursor, Core, Victim};
 use crate::frames::arena::Arena;
 use crate::handle::Handle;
+use crate::lock::{Dead, SpinGuard, SpinLock};
 use crate::pins::Pins;
 use crate::units::PageCount;
 
 /// Pages tried in a row without success before reclaim gives up (the kernel's retries).
 const RECLAIM_RETRIES: u32 = 8;
 
-/// A pool made of a core and one mutex.
+/// A pool made of a core and one lock.
 #[derive(Debug)]
 pub(crate) struct Locked<C> {
     name: String,
@@ -34,7 +34,7 @@ pub(crate) struct Locked<C> {
     huge_len: usize,
     reclaim: bool,
     held_bytes: AtomicU64,
-    state: Mutex<State<C>>,
+    state: SpinLock<State<C>>,
 }
 
 #[derive(Debug)]
@@ -42,9 +42,6 @@ struct State<C> {
     core: C,
     pins: Pins,
 }
-
-/// A thread panicked while it held the mutex (L2).
-struct Dead;
 
 impl From<Dead> for AllocError {
     fn from(_: Dead) -> Self {
@@ -72,18 +69,18 @@ impl<C: Core> Locked<C> {
             huge_len: core.huge_len(),
             reclaim,
             held_bytes: AtomicU64::new(core.held_bytes()),
-            state: Mutex::new(State { core, pins: Pins::default() }),
+            state: SpinLock::new(State { core, pins: Pins::default() }),
         }
     }
 
     #[inline]
-    fn lock(&self) -> Result<MutexGuard<'_, State<C>>, Dead> {
-        self.state.lock().map_err(|_| Dead)
+    fn lock(&self) -> Result<SpinGuard<'_, State<C>>, Dead> {
+        self.state.lock()
     }
 
     /// Unlocks after a change of the core; releases memory if that is due.
     #[inline]
-    fn unlock(&self, mut state: MutexGuard<'_, State<C>>) {
+    fn unlock(&self, mut state: SpinGuard<'_, State<C>>) {
         self.publish(&state.core);
         if state.core.arena().release_due() {
             self.release(state, Arena::warm_keep);
@@ -102,7 +99,7 @@ impl<C: Core> Locked<C> {
 
     /// Returns idle memory to the system, all but what `keep` says, without the lock.
     #[cold]
-    fn release(&self, mut state: MutexGuard<'_, State<C>>, keep: impl Fn(&Arena) -> PageCount) {
+    fn release(&self, mut state: SpinGuard<'_, State<C>>, keep: impl Fn(&Arena) -> PageCount) {
         let arena = state.core.arena();
         let keep = keep(arena);
         let batch = arena.begin_release(keep);
@@ -216,7 +213,7 @@ impl<C: Core> Pool for Locked<C> {
 
     fn compact(&self, budget: PageCount) -> PageCount {
         let (mut cursor, mut freed) = (CompactCursor::default(), 0);
-        while freed < budget.0 {
+        while u64::try_from(freed).is_ok_and(|freed| freed < budget.0) {
             let Ok(mut state) = self.lock() else { break };
             let State { core, pins } = &mut *state;
             let step = core.compact_step(&mut cursor, pins);
@@ -233,7 +230,7 @@ impl<C: Core> Pool for Locked<C> {
             state.core.arena().trim();
             self.publish(&state.core);
         }
-        PageCount(freed)
+        PageCount(freed.try_into().unwrap_or(0))
     }
 
     fn reclaim(
@@ -266,7 +263,7 @@ impl<C: Core> Pool for Locked<C> {
 
     fn stats(&self) -> PoolStats {
         // A dead pool's counters may be off by one change; they are still the best there is.
-        self.state.lock().unwrap_or_else(|dead| dead.into_inner()).core.stats()
+        self.state.with_even_dead(|state| state.core.stats())
     }
 
     fn check(&self) {

@@ -16,6 +16,7 @@
 //! - S4: chunks with room (`used < PER_CHUNK`) are on `roomy`; full ones are not.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::frames::source::{Reservation, SourceError};
@@ -69,6 +70,8 @@ impl Links for Vec<Chunk> {
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     range: Arc<dyn Reservation>,
+    /// First byte of the range.
+    base: NonNull<u8>,
     chunks: Vec<Chunk>,
     chunks_max: usize,
     roomy: List,
@@ -76,6 +79,10 @@ pub(crate) struct Slab<T> {
     committed_chunks: usize,
     records: PhantomData<T>,
 }
+
+// SAFETY: the slab owns the records in its range as a Vec owns its elements, and they are plain
+// data; `base` points into the range that `range` keeps alive.
+unsafe impl<T: Record + Send> Send for Slab<T> {}
 
 impl<T: Record> Slab<T> {
     const PER_CHUNK: usize = CHUNK_BYTES / size_of::<T>();
@@ -90,6 +97,7 @@ impl<T: Record> Slab<T> {
         const { assert!(align_of::<T>() <= 8 && size_of::<T>() >= 8) };
         let chunks_max = (range.len() / CHUNK_BYTES).min((NIL as usize) / Self::PER_CHUNK);
         Self {
+            base: range.base(),
             range,
             chunks: Vec::new(),
             chunks_max,
@@ -212,18 +220,25 @@ impl<T: Record> Slab<T> {
     /// If `index` never named a record.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &T {
-        self.get(index).expect("index of a live record")
+        self.check_index(index);
+        let record = self.slot(index);
+        debug_assert!(record.is_live());
+        record
     }
 
     /// As [`Slab::at`], to change it.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
-        let at = index as usize / Self::PER_CHUNK;
-        let position = index as usize % Self::PER_CHUNK;
-        assert!(position < usize::from(self.chunks[at].fresh), "index of a live record");
+        self.check_index(index);
         let record = self.slot_mut(index);
         debug_assert!(record.is_live());
         record
+    }
+
+    #[inline]
+    fn check_index(&self, index: u32) {
+        let (at, position) = (index as usize / Self::PER_CHUNK, index as usize % Self::PER_CHUNK);
+        assert!(position < usize::from(self.chunks[at].fresh), "index of a live record");
     }
 
     /// Returns the indices of all live records, in order. Walks the table.
@@ -232,13 +247,14 @@ impl<T: Record> Slab<T> {
         (0..end).filter(|&index| self.get(index).is_some())
     }
 
+    #[inline]
     fn pointer(&self, index: u32) -> *mut T {
         let (chunk, position) =
             (index as usize / Self::PER_CHUNK, index as usize % Self::PER_CHUNK);
-        let offset = chunk * CHUNK_BYTES + position * size_of::<T>();
-        assert!(offset + size_of::<T>() <= self.range.len());
-        // SAFETY: the offset was just checked to lie inside the reservation.
-        unsafe { self.range.base().add(offset) }.as_ptr().cast()
+        assert!(chunk < self.chunks.len(), "index of a record");
+        // SAFETY: chunk < chunks.len() <= chunks_max, which the range has room for, and the
+        // position is below PER_CHUNK.
+        unsafe { self.base.add(chunk * CHUNK_BYTES + position * size_of::<T>()) }.as_ptr().cast()
     }
 
     /// The record at `index`, live or free; the chunk must be committed.

@@ -219,7 +219,7 @@ impl Z3fold {
     }
 
     fn new_page(&mut self) -> Result<u32, AllocError> {
-        let FrameIndex(page) = self.arena.take(1)?;
+        let FrameIndex(page) = self.arena.take_page()?;
         for place in Place::BUDDIES {
             self.headers.set(page, place.record_field(), NIL);
             self.headers.set(page, place.chunks_field(), 0);
@@ -262,7 +262,7 @@ impl Z3fold {
     /// Returns an empty page to the arena.
     fn release_page(&mut self, page: u32) {
         self.age.remove(page);
-        self.arena.put(FrameIndex(page), 1);
+        self.arena.put_page(FrameIndex(page));
     }
 
     /// Takes a page off its list, if it is on one.
@@ -288,7 +288,7 @@ impl Z3fold {
     }
 
     fn alloc_headless(&mut self, index: u32) -> Result<(u32, Place), AllocError> {
-        let FrameIndex(page) = self.arena.take(1)?;
+        let FrameIndex(page) = self.arena.take_page()?;
         self.age.add(page, index);
         Ok((page, Place::Headless))
     }
@@ -478,7 +478,7 @@ impl Core for Z3fold {
             }
         };
         if empty {
-            self.arena.put(FrameIndex(page), 1);
+            self.arena.put_page(FrameIndex(page));
             return 1;
         }
         if headless.is_none() {

@@ -131,7 +131,7 @@ impl Zbud {
     }
 
     fn new_page(&mut self) -> Result<u32, AllocError> {
-        let FrameIndex(page) = self.arena.take(1)?;
+        let FrameIndex(page) = self.arena.take_page()?;
         for side in Side::BOTH {
             self.headers.set(page, side.len_field(), 0);
             self.headers.set(page, side.serial_field(), 0);
@@ -150,7 +150,7 @@ impl Zbud {
     fn settle(&mut self, page: u32) -> u64 {
         match self.buddies(page) {
             0 => {
-                self.arena.put(FrameIndex(page), 1);
+                self.arena.put_page(FrameIndex(page));
                 return 1;
             }
             1 => self.unbuddied.push(self.headers, page, self.free_chunks(page)),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use zfold_pool::conformance::{CHECKS, Model, Op};
 use zfold_pool::source::{FailingPages, HeapPages, PageSource};
 use zfold_pool::{
-    AllocError, Allocator, Chooser, Compaction, Grouping, PageCount, PageSize, PoolOptions, create,
+    AllocError, Allocator, Chooser, Commit, Compaction, Grouping, PageCount, PageSize, PoolOptions,
+    create,
 };
 
 /// Arena of a pool under test: small, so that running out is within reach.
@@ -52,8 +53,11 @@ fn zsmalloc_conforms_in_every_variant() {
     for (chain, chooser) in [(4, Chooser::UsedPercent), (16, Chooser::LeastWaste)] {
         for grouping in [Grouping::Four, Grouping::Twelve] {
             for compaction in [Compaction::PerSource, Compaction::KeepTarget] {
-                let options = options(Allocator::Zsmalloc, PageSize::KIB4);
-                conforms(&PoolOptions { chain, chooser, grouping, compaction, ..options });
+                for commit in [Commit::Eager, Commit::Lazy] {
+                    let options = options(Allocator::Zsmalloc, PageSize::KIB4);
+                    let variant = PoolOptions { chain, chooser, grouping, compaction, ..options };
+                    conforms(&PoolOptions { commit, ..variant });
+                }
             }
         }
     }

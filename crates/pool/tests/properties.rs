@@ -7,7 +7,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zfold_pool::conformance::{Model, Op};
-use zfold_pool::{Allocator, Compaction, Grouping, PageSize, PoolOptions, create};
+use zfold_pool::{Allocator, Commit, Compaction, Grouping, PageSize, PoolOptions, create};
 
 /// Options of a pool by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> PoolOptions {
@@ -16,6 +16,7 @@ fn variant(allocator: Allocator, number: u64) -> PoolOptions {
         chain: 4 + (number >> 2) as u32 % 13,
         grouping: if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve },
         compaction: if number & 2 == 0 { Compaction::PerSource } else { Compaction::KeepTarget },
+        commit: if number & 8 == 0 { Commit::Eager } else { Commit::Lazy },
         reclaim: number & 4 == 0,
         arena_bytes: 64 << 20,
         ..PoolOptions::new(allocator)

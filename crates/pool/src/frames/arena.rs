@@ -2,7 +2,8 @@
 //!
 //! Address space is cheap and memory is not, so a run keeps its place and its length for ever:
 //! a run that comes back waits on the stack of its length, is never split and never joined.
-//! Each length therefore uses at most as much address space as it had runs at its peak.
+//! Each length therefore uses at most as much address space as it had runs at its peak. A run's
+//! pages are committed from its front as they are needed; only these count.
 //!
 //! ```text
 //!            take                      put                 begin_release
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! - A1: a frame is in exactly one of fresh, used, warm, in flight, cold.
-//! - A2: memory is resident at most for frames that are used or warm (or in flight until
-//!   released); `warm_pages` stays at or below [`WARM_BYTES`] once a release has run.
+//! - A2: memory is resident at most for committed frames that are used or warm (or in flight
+//!   until released); `warm_pages` stays at or below [`WARM_BYTES`] once a release has run.
 //! - A3: releasing to the system happens in [`ReleaseBatch::release`], which needs no lock;
 //!   frames in flight cannot be taken.
 //!
@@ -39,19 +40,27 @@ pub(crate) struct Arena {
     page_size: PageSize,
     frames_total: u32,
     frames_fresh: u32,
-    cold: RunStacks,
-    warm: RunStacks,
-    /// Runs that the stacks have room for.
-    stack_capacity: usize,
+    /// Released runs by length: `[pages - 1]` holds first frames of runs of `pages`.
+    cold: [Vec<FrameIndex>; MAX_RUN_PAGES as usize],
+    /// Idle runs by length.
+    warm: [Vec<Run>; MAX_RUN_PAGES as usize],
+    /// Bytes that the stacks have allocated.
+    stack_bytes: usize,
+    /// Frames of used runs, committed or not.
+    used_frames: u64,
     warm_pages: u64,
     warm_pages_max: u64,
-    in_flight_pages: u64,
+    in_flight_frames: u64,
     used_pages: u64,
     used_pages_peak: u64,
 }
 
-/// Stacks of runs by length: `[pages - 1]` holds first frames of runs of `pages`.
-type RunStacks = [Vec<FrameIndex>; MAX_RUN_PAGES as usize];
+/// A run of frames of which the first `committed` are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: FrameIndex,
+    pub(crate) committed: u32,
+}
 
 impl Arena {
     /// Returns an arena over all of `range`.
@@ -63,12 +72,13 @@ impl Arena {
             // A frame index never reaches u32::MAX, which lists use for "none".
             frames_total: u32::try_from(frames).unwrap_or(u32::MAX).min(u32::MAX - 1),
             frames_fresh: 0,
-            cold: RunStacks::default(),
-            warm: RunStacks::default(),
-            stack_capacity: 0,
+            cold: Default::default(),
+            warm: Default::default(),
+            stack_bytes: 0,
+            used_frames: 0,
             warm_pages: 0,
             warm_pages_max: (WARM_BYTES / page_size.bytes()) as u64,
-            in_flight_pages: 0,
+            in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
         }
@@ -115,53 +125,87 @@ impl Arena {
     /// Bytes of the run stacks.
     #[inline]
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        (self.stack_capacity * size_of::<FrameIndex>()) as u64
+        self.stack_bytes as u64
     }
 
-    /// Pushes a run, keeping count of what the stacks hold.
-    fn push(stack: &mut Vec<FrameIndex>, first: FrameIndex, capacity: &mut usize) {
+    /// Pushes a run, keeping count of the bytes that the stacks have allocated.
+    fn push<T>(stack: &mut Vec<T>, run: T, bytes: &mut usize) {
         let before = stack.capacity();
-        stack.push(first);
-        *capacity += stack.capacity() - before;
+        stack.push(run);
+        *bytes += (stack.capacity() - before) * size_of::<T>();
     }
 
-    /// Hands out a run of `pages` frames; their contents are unspecified.
+    /// Hands out a run of `pages` frames, with as many of them committed as happen to be. The
+    /// contents are unspecified.
+    ///
+    /// # Errors
+    /// When the range is used up; nothing changes then.
+    pub(crate) fn take(&mut self, pages: u32) -> Result<Run, SourceError> {
+        let slot = pages as usize - 1;
+        let run = if let Some(run) = self.warm[slot].pop() {
+            self.warm_pages -= u64::from(run.committed);
+            self.count_used(run.committed);
+            run
+        } else if let Some(first) = self.cold[slot].pop() {
+            Run { first, committed: 0 }
+        } else if pages <= self.frames_total - self.frames_fresh {
+            self.frames_fresh += pages;
+            Run { first: FrameIndex(self.frames_fresh - pages), committed: 0 }
+        } else {
+            return Err(SourceError::Memory { bytes: pages as usize * self.page_size.bytes() });
+        };
+        self.used_frames += u64::from(pages);
+        Ok(run)
+    }
+
+    /// Hands out a single committed page.
     ///
     /// # Errors
     /// When the source has no memory or the range is used up; nothing changes then.
-    pub(crate) fn take(&mut self, pages: u32) -> Result<FrameIndex, SourceError> {
-        let slot = pages as usize - 1;
-        let first = if let Some(first) = self.warm[slot].pop() {
-            self.warm_pages -= u64::from(pages);
-            first
-        } else if let Some(&first) = self.cold[slot].last() {
-            self.commit(first, pages)?;
-            self.cold[slot].pop();
-            first
-        } else {
-            let first = FrameIndex(self.frames_fresh);
-            if pages > self.frames_total - self.frames_fresh {
-                return Err(SourceError::Memory { bytes: pages as usize * self.page_size.bytes() });
-            }
-            self.commit(first, pages)?;
-            self.frames_fresh += pages;
-            first
-        };
+    pub(crate) fn take_page(&mut self) -> Result<FrameIndex, SourceError> {
+        let mut run = self.take(1)?;
+        if let Err(error) = self.commit(&mut run, 1) {
+            self.put(run, 1);
+            return Err(error);
+        }
+        Ok(run.first)
+    }
+
+    /// Commits a used run's pages up to `pages` of them.
+    ///
+    /// # Errors
+    /// When the source has no memory; nothing changes then.
+    pub(crate) fn commit(&mut self, run: &mut Run, pages: u32) -> Result<(), SourceError> {
+        let Some(more @ 1..) = pages.checked_sub(run.committed) else { return Ok(()) };
+        let from = FrameIndex(run.first.0 + run.committed).offset(self.page_size);
+        self.range.commit(from, more as usize * self.page_size.bytes())?;
+        run.committed = pages;
+        self.count_used(more);
+        Ok(())
+    }
+
+    fn count_used(&mut self, pages: u32) {
         self.used_pages += u64::from(pages);
         self.used_pages_peak = self.used_pages_peak.max(self.used_pages);
-        Ok(first)
     }
 
-    fn commit(&self, first: FrameIndex, pages: u32) -> Result<(), SourceError> {
-        self.range.commit(first.offset(self.page_size), pages as usize * self.page_size.bytes())
+    /// Takes back a run of `pages` frames.
+    pub(crate) fn put(&mut self, run: Run, pages: u32) {
+        debug_assert!(run.first.0 + pages <= self.frames_fresh && run.committed <= pages);
+        self.used_frames -= u64::from(pages);
+        self.used_pages -= u64::from(run.committed);
+        self.warm_pages += u64::from(run.committed);
+        let slot = pages as usize - 1;
+        if run.committed > 0 {
+            Self::push(&mut self.warm[slot], run, &mut self.stack_bytes);
+        } else {
+            Self::push(&mut self.cold[slot], run.first, &mut self.stack_bytes);
+        }
     }
 
-    /// Takes back the run of `pages` frames that `take` returned as `first`.
-    pub(crate) fn put(&mut self, first: FrameIndex, pages: u32) {
-        debug_assert!(first.0 + pages <= self.frames_fresh);
-        Self::push(&mut self.warm[pages as usize - 1], first, &mut self.stack_capacity);
-        self.warm_pages += u64::from(pages);
-        self.used_pages -= u64::from(pages);
+    /// Takes back a page of `take_page`.
+    pub(crate) fn put_page(&mut self, page: FrameIndex) {
+        self.put(Run { first: page, committed: 1 }, 1);
     }
 
     /// Returns whether warm runs have piled up and [`Arena::begin_release`] is due.
@@ -175,15 +219,14 @@ impl Arena {
     pub(crate) fn begin_release(&mut self, keep: PageCount) -> ReleaseBatch {
         let mut runs = Vec::new();
         for (slot, stack) in self.warm.iter_mut().enumerate() {
-            let pages = slot as u32 + 1;
             while self.warm_pages > keep.0 {
-                let Some(first) = stack.pop() else { break };
-                self.warm_pages -= u64::from(pages);
-                self.in_flight_pages += u64::from(pages);
-                runs.push(Run { first, pages });
+                let Some(run) = stack.pop() else { break };
+                self.warm_pages -= u64::from(run.committed);
+                self.in_flight_frames += slot as u64 + 1;
+                runs.push((run, slot));
             }
         }
-        runs.sort_unstable_by_key(|run| run.first);
+        runs.sort_unstable_by_key(|(run, _)| run.first);
         ReleaseBatch { range: Arc::clone(&self.range), page_size: self.page_size, runs }
     }
 
@@ -194,17 +237,19 @@ impl Arena {
 
     /// Takes back the runs of a batch that has been released.
     pub(crate) fn end_release(&mut self, batch: ReleaseBatch) {
-        for run in batch.runs {
-            self.in_flight_pages -= u64::from(run.pages);
-            let stack = &mut self.cold[run.pages as usize - 1];
-            Self::push(stack, run.first, &mut self.stack_capacity);
+        for (run, slot) in batch.runs {
+            self.in_flight_frames -= slot as u64 + 1;
+            Self::push(&mut self.cold[slot], run.first, &mut self.stack_bytes);
         }
     }
 
     /// Shrinks the run stacks to what they hold; called when a pool is compacted.
     pub(crate) fn trim(&mut self) {
-        self.cold.iter_mut().chain(&mut self.warm).for_each(Vec::shrink_to_fit);
-        self.stack_capacity = self.cold.iter().chain(&self.warm).map(Vec::capacity).sum();
+        self.cold.iter_mut().for_each(Vec::shrink_to_fit);
+        self.warm.iter_mut().for_each(Vec::shrink_to_fit);
+        let cold: usize = self.cold.iter().map(Vec::capacity).sum();
+        let warm: usize = self.warm.iter().map(Vec::capacity).sum();
+        self.stack_bytes = cold * size_of::<FrameIndex>() + warm * size_of::<Run>();
     }
 
     /// Walks the run stacks and asserts A1 for them and the counts.
@@ -214,8 +259,9 @@ impl Arena {
     pub(crate) fn check(&self) {
         let mut owner = vec![false; self.frames_fresh as usize];
         let mut idle = 0;
-        for (slot, stack) in self.cold.iter().enumerate().chain(self.warm.iter().enumerate()) {
-            for first in stack {
+        for slot in 0..MAX_RUN_PAGES as usize {
+            let warm = self.warm[slot].iter().map(|run| run.first);
+            for first in self.cold[slot].iter().copied().chain(warm) {
                 for frame in first.0..=first.0 + slot as u32 {
                     assert!(!owner[frame as usize], "A1: frame {frame} is idle twice");
                     owner[frame as usize] = true;
@@ -223,15 +269,9 @@ impl Arena {
                 }
             }
         }
-        let frames = idle + self.used_pages + self.in_flight_pages;
+        let frames = idle + self.used_frames + self.in_flight_frames;
         assert_eq!(frames, u64::from(self.frames_fresh), "A1: every frame counted");
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    first: FrameIndex,
-    pages: u32,
 }
 
 /// Runs on their way back to the system; see [`Arena::begin_release`].
@@ -239,17 +279,19 @@ struct Run {
 pub(crate) struct ReleaseBatch {
     range: Arc<dyn Reservation>,
     page_size: PageSize,
-    runs: Vec<Run>,
+    /// Each with the stack it belongs to.
+    runs: Vec<(Run, usize)>,
 }
 
 impl ReleaseBatch {
     /// Returns the memory of all runs to the system, neighbours in one call. Needs no lock.
     pub(crate) fn release(&self) {
-        for run in self.runs.chunk_by(|a, b| a.first.0 + a.pages == b.first.0) {
-            let pages: u32 = run.iter().map(|run| run.pages).sum();
-            let offset = run[0].first.offset(self.page_size);
-            // SAFETY: the runs were committed when taken, and A3: nobody else can reach frames
-            // in flight.
+        let joined =
+            |(a, _): &(Run, usize), (b, _): &(Run, usize)| a.first.0 + a.committed == b.first.0;
+        for runs in self.runs.chunk_by(joined) {
+            let pages: u32 = runs.iter().map(|(run, _)| run.committed).sum();
+            let offset = runs[0].0.first.offset(self.page_size);
+            // SAFETY: these pages were committed, and A3: nobody else can reach frames in flight.
             unsafe { self.range.release(offset, pages as usize * self.page_size.bytes()) };
         }
     }
@@ -265,22 +307,44 @@ mod tests {
         Arena::new(range, PageSize::KIB4)
     }
 
+    fn take(arena: &mut Arena, pages: u32) -> Result<Run, SourceError> {
+        let mut run = arena.take(pages)?;
+        arena.commit(&mut run, pages).inspect_err(|_| arena.put(run, pages))?;
+        Ok(run)
+    }
+
     #[test]
     fn runs_are_reused_by_length() {
         let mut arena = arena(64);
-        let (a, b) = (arena.take(3).unwrap(), arena.take(2).unwrap());
+        let (a, b) = (take(&mut arena, 3).unwrap(), take(&mut arena, 2).unwrap());
         arena.put(a, 3);
         arena.put(b, 2);
-        assert_eq!(arena.take(2).unwrap(), b);
-        assert_eq!(arena.take(3).unwrap(), a);
+        assert_eq!(arena.take(2), Ok(b));
+        assert_eq!(arena.take(3), Ok(a));
         assert_eq!((arena.used(), arena.warm()), (PageCount(5), PageCount(0)));
+        arena.check();
+    }
+
+    #[test]
+    fn only_committed_pages_count() {
+        let mut arena = arena(64);
+        let mut run = arena.take(8).unwrap();
+        assert_eq!(arena.used(), PageCount(0));
+        arena.commit(&mut run, 3).unwrap();
+        assert_eq!((run.committed, arena.used()), (3, PageCount(3)));
+        arena.commit(&mut run, 2).unwrap();
+        assert_eq!(arena.used(), PageCount(3));
+        arena.put(run, 8);
+        assert_eq!((arena.used(), arena.warm()), (PageCount(0), PageCount(3)));
+        assert_eq!(arena.take(8).unwrap().committed, 3, "a warm run keeps what it has");
+        assert_eq!(arena.used(), PageCount(3));
         arena.check();
     }
 
     #[test]
     fn an_arena_that_is_used_up_says_so_and_goes_on() {
         let mut arena = arena(5);
-        let run = arena.take(4).unwrap();
+        let run = take(&mut arena, 4).unwrap();
         assert_eq!(arena.take(2), Err(SourceError::Memory { bytes: 8192 }));
         arena.put(run, 4);
         assert!(arena.take(4).is_ok());
@@ -291,23 +355,23 @@ mod tests {
     fn a_failed_commit_leaves_the_counts_alone() {
         let source = FailingPages::new(Arc::new(HeapPages), 1);
         let mut arena = Arena::new(source.reserve(16 * 4096).unwrap(), PageSize::KIB4);
-        let run = arena.take(2).unwrap();
-        assert!(arena.take(2).is_err());
+        let run = take(&mut arena, 2).unwrap();
+        assert!(take(&mut arena, 2).is_err() && arena.take_page().is_err());
         assert_eq!(arena.used(), PageCount(2));
         arena.put(run, 2);
         let batch = arena.begin_release(PageCount::ZERO);
         batch.release();
         arena.end_release(batch);
-        assert!(arena.take(2).is_err(), "a cold run needs a commit");
+        assert!(take(&mut arena, 2).is_err(), "a cold run needs a commit");
         arena.check();
     }
 
     #[test]
     fn releases_are_due_past_the_warm_limit_and_come_in_batches() {
         let mut arena = arena(256);
-        let runs: Vec<_> = (0..200).map(|_| arena.take(1).unwrap()).collect();
-        for run in runs {
-            arena.put(run, 1);
+        let pages: Vec<_> = (0..200).map(|_| arena.take_page().unwrap()).collect();
+        for page in pages {
+            arena.put_page(page);
             if arena.release_due() {
                 let batch = arena.begin_release(arena.warm_keep());
                 assert!(batch.runs.len() > 32);

@@ -2,14 +2,20 @@
 //! handles.
 //!
 //! ```text
-//!   63     62   61..54   53 ......... 26   25 .. 14   13 .. 0
-//!   | live | 0 | class | zspage          | object   | slack |
+//!   word:  63     62 .. 48   47 ... 40   39 .......... 12   11 ... 0
+//!          | live | 0      | class     | zspage           | object |
+//!   serial: that of the handle, so a stale handle is told without a look at the object
+//!   slack:  by how many bytes the object is shorter than its class allows
 //! ```
 //!
 //! `class` is in the word so that a free can find its class without looking at the zspage; it
-//! never changes while the object lives (the idea of the kernel's 2026 zs_free series). `slack`
-//! is by how much the object is shorter than its class allows. A free cell has `live` clear and
-//! the link of the free list in its low half.
+//! never changes while the object lives (the idea of the kernel's 2026 zs_free series). A free
+//! cell has `live` clear and the link of the free list in the word's low half.
+//!
+//! Cost: 16 bytes an object, where the kernel has 8. A free touches the cell and the zspage's
+//! record, both small and dense tables, and only writes to the object: no load waits for the
+//! object's memory. With 40,000 objects of 1.2 KB replaced at random, telling stale handles by
+//! the object's header instead took twice the time of mimalloc's malloc and free.
 
 use crate::slab::Record;
 
@@ -41,69 +47,73 @@ impl Bits {
     }
 }
 
-const SLACK: Bits = Bits { shift: 0, bits: 14 };
-const OBJECT: Bits = SLACK.above(12);
+const OBJECT: Bits = Bits { shift: 0, bits: 12 };
 const ZSPAGE: Bits = OBJECT.above(28);
 const CLASS: Bits = ZSPAGE.above(8);
 const LIVE: u64 = 1 << 63;
 
-const _: () = assert!(CLASS.shift + CLASS.bits == 62);
+const _: () = assert!(CLASS.shift + CLASS.bits <= 63);
 
 /// Most zspages of a pool.
 pub(crate) const ZSPAGES_MAX: usize = 1 << ZSPAGE.bits;
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub(crate) struct Cell(u64);
+pub(crate) struct Cell {
+    word: u64,
+    serial: u32,
+    slack: u32,
+}
 
 impl Cell {
     #[inline]
-    pub(crate) fn new(class: usize, zspage: u32, object: u32, slack: usize) -> Self {
-        Self(
-            LIVE | CLASS.pack(class as u64)
-                | ZSPAGE.pack(zspage.into())
-                | OBJECT.pack(object.into())
-                | SLACK.pack(slack as u64),
-        )
+    pub(crate) fn new(serial: u32, slack: usize, class: usize, zspage: u32, object: u32) -> Self {
+        let place = ZSPAGE.pack(zspage.into()) | OBJECT.pack(object.into());
+        Self { word: LIVE | CLASS.pack(class as u64) | place, serial, slack: slack as u32 }
     }
 
     #[inline]
-    pub(crate) fn class(self) -> usize {
-        CLASS.get(self.0) as usize
+    pub(crate) fn class(&self) -> usize {
+        CLASS.get(self.word) as usize
     }
 
     #[inline]
-    pub(crate) fn zspage(self) -> u32 {
-        ZSPAGE.get(self.0) as u32
+    pub(crate) fn zspage(&self) -> u32 {
+        ZSPAGE.get(self.word) as u32
     }
 
     #[inline]
-    pub(crate) fn object(self) -> u32 {
-        OBJECT.get(self.0) as u32
+    pub(crate) fn object(&self) -> u32 {
+        OBJECT.get(self.word) as u32
     }
 
     #[inline]
-    pub(crate) fn slack(self) -> usize {
-        SLACK.get(self.0) as usize
+    pub(crate) fn serial(&self) -> u32 {
+        self.serial
+    }
+
+    #[inline]
+    pub(crate) fn slack(&self) -> usize {
+        self.slack as usize
     }
 
     /// Returns the cell of the same object at another place of its class.
-    pub(crate) fn moved_to(self, zspage: u32, object: u32) -> Self {
-        Self::new(self.class(), zspage, object, self.slack())
+    pub(crate) fn moved_to(&self, zspage: u32, object: u32) -> Self {
+        Self::new(self.serial, self.slack(), self.class(), zspage, object)
     }
 }
 
-// SAFETY: an integer: any bytes are valid, no drop, alignment 8.
+// SAFETY: integers: any bytes are valid, no drop, alignment 8.
 unsafe impl Record for Cell {
     fn next_free(&self) -> u32 {
-        self.0 as u32
+        self.word as u32
     }
     fn free(next: u32) -> Self {
-        Self(next.into())
+        Self { word: next.into(), serial: 0, slack: 0 }
     }
+    #[inline]
     fn is_live(&self) -> bool {
-        self.0 & LIVE != 0
+        self.word & LIVE != 0
     }
 }
 
@@ -118,16 +128,18 @@ mod tests {
             class in 0..256_usize,
             zspage in 0..1_u32 << 28,
             object in 0..4096_u32,
-            slack in 0..1_usize << 14,
+            slack in 0..1_usize << 16,
+            serial in any::<u32>(),
         ) {
-            let cell = Cell::new(class, zspage, object, slack);
+            let cell = Cell::new(serial, slack, class, zspage, object);
             prop_assert_eq!(
-                (cell.class(), cell.zspage(), cell.object(), cell.slack()),
-                (class, zspage, object, slack)
+                (cell.class(), cell.zspage(), cell.object(), cell.slack(), cell.serial()),
+                (class, zspage, object, slack, serial)
             );
             prop_assert!(cell.is_live());
             let moved = cell.moved_to(zspage ^ 1, object ^ 1);
             prop_assert_eq!((moved.class(), moved.slack()), (class, slack));
+            prop_assert_eq!((moved.zspage(), moved.object()), (zspage ^ 1, object ^ 1));
             prop_assert!(!Cell::free(zspage).is_live());
             prop_assert_eq!(Cell::free(zspage).next_free(), zspage);
         }

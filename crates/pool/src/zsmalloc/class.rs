@@ -1,7 +1,7 @@
 //! A size class at work: its zspages in lists by fullness.
 
 use crate::list::List;
-use crate::zsmalloc::fullness::{GROUPS_MAX, Grouping};
+use crate::zsmalloc::fullness::{GROUPS_MAX, Grouping, Groups};
 use crate::zsmalloc::geometry::ClassSpec;
 use crate::zsmalloc::zspage::{UNLISTED, Zspages};
 
@@ -10,20 +10,33 @@ use crate::zsmalloc::zspage::{UNLISTED, Zspages};
 pub(crate) struct SizeClass {
     pub(crate) spec: ClassSpec,
     grouping: Grouping,
+    groups: Groups,
     lists: [List; GROUPS_MAX],
     /// Zspages of the class, listed or not.
     pub(crate) zspages: u64,
+    /// Their committed pages.
+    pub(crate) pages: u64,
     /// Live objects of the class.
     pub(crate) in_use: u64,
 }
 
 impl SizeClass {
     pub(crate) fn new(spec: ClassSpec, grouping: Grouping) -> Self {
-        Self { spec, grouping, lists: [List::EMPTY; GROUPS_MAX], zspages: 0, in_use: 0 }
+        let groups = Groups::new(grouping, spec.objects);
+        Self {
+            spec,
+            grouping,
+            groups,
+            lists: [List::EMPTY; GROUPS_MAX],
+            zspages: 0,
+            pages: 0,
+            in_use: 0,
+        }
     }
 
+    #[inline]
     fn group_of(&self, zspages: &Zspages, index: u32) -> u8 {
-        self.grouping.group(zspages.records.at(index).in_use.into(), self.spec.objects)
+        self.groups.of(zspages.records.at(index).in_use.into())
     }
 
     /// Returns the first zspage of the fullest group that has room.
@@ -40,6 +53,7 @@ impl SizeClass {
 
     /// Puts an unlisted zspage on the list of its group. A huge one stays unlisted: it is never
     /// searched for.
+    #[inline]
     pub(crate) fn list(&mut self, zspages: &mut Zspages, index: u32) {
         debug_assert_eq!(zspages.records.at(index).group, UNLISTED);
         if self.spec.is_huge() {
@@ -76,10 +90,15 @@ impl SizeClass {
         }
     }
 
-    /// Pages that moving objects together could free: whole zspages' worth of free objects.
+    /// Zspages that moving objects together would empty: whole zspages' worth of free objects.
+    pub(crate) fn surplus_zspages(&self) -> u64 {
+        self.zspages - self.in_use.div_ceil(self.spec.objects.into())
+    }
+
+    /// Pages that moving objects together would free: exact if all pages of all zspages are
+    /// committed, otherwise by their average.
     pub(crate) fn freeable_pages(&self) -> u64 {
-        let free = self.zspages * u64::from(self.spec.objects) - self.in_use;
-        free / u64::from(self.spec.objects) * u64::from(self.spec.pages)
+        (self.surplus_zspages() * self.pages).checked_div(self.zspages).unwrap_or(0)
     }
 
     /// Walks the lists; returns all listed zspages.

@@ -38,6 +38,8 @@ enum Drained {
     TargetFull,
     /// Readers hold objects of the source.
     Pinned,
+    /// The target needs another page, and there is none.
+    NoMemory,
 }
 
 impl Zsmalloc {
@@ -50,24 +52,21 @@ impl Zsmalloc {
         let Some(class) = self.classes.len().checked_sub(cursor.0 as usize + 1) else {
             return CompactStep { freed: 0, done: true };
         };
-        let (freed, class_done) = match self.compaction {
-            Compaction::PerSource => self.step_per_source(class, pins),
-            Compaction::KeepTarget => self.step_keep_target(class, pins),
-        };
-        self.pages_compacted_total += freed;
+        let before = self.arena.used().0;
+        let class_done = self.classes[class].surplus_zspages() == 0
+            || match self.compaction {
+                Compaction::PerSource => self.step_per_source(class, pins),
+                Compaction::KeepTarget => self.step_keep_target(class, pins),
+            };
+        let freed = before as i64 - self.arena.used().0 as i64;
+        self.pages_compacted_total += u64::try_from(freed).unwrap_or(0);
         cursor.0 += u64::from(class_done);
         CompactStep { freed, done: false }
     }
 
-    /// Empties the emptiest zspage into the fullest ones. Returns the pages freed and whether
-    /// the class is done.
-    fn step_per_source(&mut self, class: usize, pins: &Pins) -> (u64, bool) {
-        if self.classes[class].freeable_pages() == 0 {
-            return (0, true);
-        }
-        let Some(source) = self.take_off(class, SizeClass::emptiest) else {
-            return (0, true);
-        };
+    /// Empties the emptiest zspage into the fullest ones. Returns whether the class is done.
+    fn step_per_source(&mut self, class: usize, pins: &Pins) -> bool {
+        let Some(source) = self.take_off(class, SizeClass::emptiest) else { return true };
         let (mut from, mut drained) = (0, Drained::TargetFull);
         while drained == Drained::TargetFull {
             let Some(target) = self.take_off(class, SizeClass::fullest_with_room) else {
@@ -76,27 +75,20 @@ impl Zsmalloc {
             drained = self.drain(class, source, target, &mut from, pins);
             self.classes[class].list(&mut self.zspages, target);
         }
-        (self.put_back(class, source), drained != Drained::Empty)
+        self.put_back(class, source);
+        drained != Drained::Empty
     }
 
     /// Fills the fullest zspage from the emptiest ones, until it is full or the step is long
-    /// enough. Returns the pages freed and whether the class is done.
-    fn step_keep_target(&mut self, class: usize, pins: &Pins) -> (u64, bool) {
-        let moved_before = self.moved_total;
-        let (mut freed, mut done) = (0, true);
-        if self.classes[class].freeable_pages() == 0 {
-            return (0, true);
-        }
-        let Some(target) = self.take_off(class, SizeClass::fullest_with_room) else {
-            return (0, true);
-        };
-        while self.classes[class].freeable_pages() > 0 {
-            let Some(source) = self.take_off(class, SizeClass::emptiest) else {
-                break;
-            };
+    /// enough. Returns whether the class is done.
+    fn step_keep_target(&mut self, class: usize, pins: &Pins) -> bool {
+        let (moved_before, mut done) = (self.moved_total, true);
+        let Some(target) = self.take_off(class, SizeClass::fullest_with_room) else { return true };
+        while self.classes[class].surplus_zspages() > 0 {
+            let Some(source) = self.take_off(class, SizeClass::emptiest) else { break };
             let drained = self.drain(class, source, target, &mut 0, pins);
-            freed += self.put_back(class, source);
-            if drained == Drained::Pinned {
+            self.put_back(class, source);
+            if matches!(drained, Drained::Pinned | Drained::NoMemory) {
                 break;
             }
             let full = drained == Drained::TargetFull || self.is_full(class, target);
@@ -106,7 +98,7 @@ impl Zsmalloc {
             }
         }
         self.classes[class].list(&mut self.zspages, target);
-        (freed, done)
+        done
     }
 
     fn take_off(
@@ -120,13 +112,13 @@ impl Zsmalloc {
         Some(index)
     }
 
-    /// Lists a source again, or frees it if it is empty; returns the pages freed.
-    fn put_back(&mut self, class: usize, source: u32) -> u64 {
+    /// Lists a source again, or frees it if it is empty.
+    fn put_back(&mut self, class: usize, source: u32) {
         if self.zspages.records.at(source).in_use == 0 {
-            return self.release_zspage(source);
+            self.release_zspage(source);
+        } else {
+            self.classes[class].list(&mut self.zspages, source);
         }
-        self.classes[class].list(&mut self.zspages, source);
-        0
     }
 
     fn is_full(&self, class: usize, index: u32) -> bool {
@@ -152,6 +144,8 @@ impl Zsmalloc {
                 }
                 if pins.contains(handle) {
                     pinned = true;
+                } else if self.make_available(class, target).is_err() {
+                    return Drained::NoMemory;
                 } else {
                     self.move_object(&spec, (source, *from), target, handle);
                 }

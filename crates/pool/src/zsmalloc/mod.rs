@@ -13,16 +13,16 @@
 //!
 //! Invariants:
 //! - Y1: a live cell names a zspage and an object whose header (or huge record) holds the handle
-//!   of that cell.
+//!   made of the cell's index and serial.
 //! - Y2: a zspage with objects and not under compaction or reclaim is on the list of its group,
 //!   unless it is huge; an empty one does not exist.
-//! - Y3: `in_use` of a zspage counts its live headers; its free list has all other objects.
-//! - Y4: a class's counts are the sums over its zspages; the zspages' pages are the arena's used
-//!   pages.
+//! - Y3: `in_use` of a zspage counts its live objects; its other available ones are free.
+//! - Y4: a class's counts are the sums over its zspages; the zspages' committed pages are the
+//!   arena's used pages.
 //! - Y5: with reclaim enabled, zspages are in the order of their last write, all but those under
 //!   reclaim (the kernel's LRU of 6.2 to 6.4).
 //!
-//! Metadata: a cell of 8 bytes and a header of 8 an object, a record of 40 a zspage.
+//! Metadata: a cell of 16 bytes and a header of 8 an object, a record of 32 a zspage.
 
 pub(crate) mod cell;
 pub(crate) mod class;
@@ -50,7 +50,7 @@ use cell::{Cell, ZSPAGES_MAX};
 use class::SizeClass;
 use compact::Compaction;
 use geometry::Geometry;
-use zspage::{UNLISTED, Zspage, Zspages};
+use zspage::{Commit, State, UNLISTED, Zspage, Zspages};
 
 /// Bytes of the smallest object: an arena holds no more objects than it has multiples of it.
 const OBJECT_BYTES_MIN: usize = 32;
@@ -66,15 +66,10 @@ pub(crate) struct Zsmalloc {
     age: AgeOrder,
     serials: Serials,
     compaction: Compaction,
+    commit: Commit,
     payload_bytes: u64,
     moved_total: u64,
     pages_compacted_total: u64,
-}
-
-/// A live object: its cell, and the record of its zspage.
-struct Found<'a> {
-    cell: Cell,
-    zspage: &'a Zspage,
 }
 
 impl Zsmalloc {
@@ -106,53 +101,72 @@ impl Zsmalloc {
             age: AgeOrder::new(options.reclaim),
             serials: Serials::new(),
             compaction: options.compaction,
+            commit: options.commit,
             payload_bytes: 0,
             moved_total: 0,
             pages_compacted_total: 0,
         }
     }
 
+    /// Returns the cell of a live object.
     #[inline]
-    fn find(&self, handle: Handle) -> Result<Found<'_>, HandleError> {
-        let cell = *self.cells.get(handle.index()).ok_or(HandleError::Stale)?;
-        let zspage = self.zspages.records.at(cell.zspage());
-        let spec = &self.classes[cell.class()].spec;
-        match self.zspages.handle_of(zspage, spec, cell.object()) == Some(handle) {
-            true => Ok(Found { cell, zspage }),
-            false => Err(HandleError::Stale),
-        }
+    fn find(&self, handle: Handle) -> Result<Cell, HandleError> {
+        let cell = self.cells.get(handle.index()).filter(|cell| cell.serial() == handle.serial());
+        cell.copied().ok_or(HandleError::Stale)
     }
 
-    /// Adds an empty, listed zspage to a class.
+    /// Returns offset and length of an object's payload.
+    #[inline]
+    fn payload(&self, cell: &Cell) -> (usize, usize) {
+        let spec = &self.classes[cell.class()].spec;
+        let zspage = self.zspages.records.at(cell.zspage());
+        (self.zspages.payload(zspage, spec, cell.object()), spec.payload_max() - cell.slack())
+    }
+
+    /// Adds an empty, listed zspage, with at least one object available, to a class.
     #[cold]
     fn grow(&mut self, class: usize) -> Result<u32, AllocError> {
         let spec = self.classes[class].spec;
-        let first = self.arena.take(spec.pages)?;
-        let record = Zspages::record(first, class as u8);
-        let index = self
-            .zspages
-            .records
-            .insert(record)
-            .inspect_err(|_| self.arena.put(first, spec.pages))?;
-        self.zspages.link_objects(&record, &spec);
+        let run = self.arena.take(spec.pages)?;
+        let record = Zspages::record(run, class as u8);
+        let inserted = self.zspages.records.insert(record);
+        let index = inserted.inspect_err(|_| self.arena.put(run, spec.pages))?;
+        if let Err(error) = self.zspages.extend(index, &spec, self.commit, &mut self.arena) {
+            self.zspages.records.remove(index);
+            self.arena.put(run, spec.pages);
+            return Err(error.into());
+        }
         self.classes[class].zspages += 1;
+        self.classes[class].pages += u64::from(self.zspages.records.at(index).run().committed);
         self.classes[class].list(&mut self.zspages, index);
         self.age.add(index, NIL);
         Ok(index)
     }
 
+    /// Makes sure that a zspage that is not full has an object available.
+    #[inline]
+    fn make_available(&mut self, class: usize, index: u32) -> Result<(), AllocError> {
+        if !self.zspages.records.at(index).has_available() {
+            let spec = self.classes[class].spec;
+            let more = self.zspages.extend(index, &spec, self.commit, &mut self.arena)?;
+            self.classes[class].pages += u64::from(more);
+        }
+        Ok(())
+    }
+
     /// Frees an empty, unlisted zspage; returns its pages.
     #[cold]
     fn release_zspage(&mut self, index: u32) -> u64 {
-        let Zspage { first, class, under_reclaim, .. } = *self.zspages.records.at(index);
-        let pages = self.classes[usize::from(class)].spec.pages;
-        self.classes[usize::from(class)].zspages -= 1;
-        if !under_reclaim {
+        let zspage = *self.zspages.records.at(index);
+        let (class, run) = (&mut self.classes[usize::from(zspage.class)], zspage.run());
+        class.zspages -= 1;
+        class.pages -= u64::from(run.committed);
+        if zspage.state != State::UnderReclaim {
             self.age.remove(index);
         }
         self.zspages.records.remove(index);
-        self.arena.put(first, pages);
-        pages.into()
+        self.arena.put(run, class.spec.pages);
+        run.committed.into()
     }
 
     fn table_bytes(&self) -> u64 {
@@ -175,15 +189,16 @@ impl Core for Zsmalloc {
         let class = self.geometry.index_of(len);
         let spec = self.classes[class].spec;
         // The place is filled in below, once it is known that nothing fails any more.
-        let slack = spec.payload_max() - len;
-        let index = self.cells.insert(Cell::new(class, 0, 0, slack))?;
-        let handle = Handle::new(index, self.serials.draw());
+        let (serial, slack) = (self.serials.draw(), spec.payload_max() - len);
+        let index = self.cells.insert(Cell::new(serial, slack, class, 0, 0))?;
+        let handle = Handle::new(index, serial);
         let zspage = match self.classes[class].fullest_with_room() {
-            Some(zspage) => zspage,
-            None => self.grow(class).inspect_err(|_| self.cells.remove(index))?,
+            Some(zspage) => self.make_available(class, zspage).map(|()| zspage),
+            None => self.grow(class),
         };
+        let zspage = zspage.inspect_err(|_| self.cells.remove(index))?;
         let object = self.zspages.take(zspage, &spec, handle);
-        *self.cells.at_mut(index) = Cell::new(class, zspage, object, slack);
+        *self.cells.at_mut(index) = Cell::new(serial, slack, class, zspage, object);
         if !spec.is_huge() {
             self.classes[class].relist(&mut self.zspages, zspage);
         }
@@ -194,10 +209,10 @@ impl Core for Zsmalloc {
 
     #[inline]
     fn free(&mut self, handle: Handle, _: &Pins) -> Result<(), HandleError> {
-        let Found { cell, zspage } = self.find(handle)?;
-        let under_reclaim = zspage.under_reclaim;
+        let cell = self.find(handle)?;
         let (class, index) = (cell.class(), cell.zspage());
         let spec = self.classes[class].spec;
+        let under_reclaim = self.zspages.records.at(index).state == State::UnderReclaim;
         self.zspages.give(index, &spec, cell.object());
         self.cells.remove(handle.index());
         self.classes[class].in_use -= 1;
@@ -216,22 +231,18 @@ impl Core for Zsmalloc {
 
     #[inline]
     fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError> {
-        let Found { cell, zspage } = self.find(handle)?;
-        let spec = &self.classes[cell.class()].spec;
-        let at = self.zspages.payload(zspage, spec, cell.object());
-        Ok(self.zspages.frames.payload(at, spec.payload_max() - cell.slack()))
+        let (at, len) = self.payload(&self.find(handle)?);
+        Ok(self.zspages.frames.payload(at, len))
     }
 
     #[inline]
     fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let Found { cell, zspage } = self.find(handle).expect("checked by the shell");
-        let spec = &self.classes[cell.class()].spec;
-        let at = self.zspages.payload(zspage, spec, cell.object());
-        let under_reclaim = zspage.under_reclaim;
+        let cell = self.find(handle).expect("checked by the shell");
+        let (at, _) = self.payload(&cell);
         // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
         // and `bytes` are no longer than the object.
         unsafe { self.zspages.frames.write(at, bytes) };
-        if !under_reclaim {
+        if self.zspages.records.at(cell.zspage()).state != State::UnderReclaim {
             self.age.touch(cell.zspage());
         }
     }
@@ -246,7 +257,7 @@ impl Core for Zsmalloc {
         let class = &mut self.classes[usize::from(self.zspages.records.at(index).class)];
         class.unlist(&mut self.zspages, index);
         let record = self.zspages.records.at_mut(index);
-        record.under_reclaim = true;
+        record.state = State::UnderReclaim;
         let (record, spec) = (*record, class.spec);
         let handles = |object| self.zspages.handle_of(&record, &spec, object);
         Some(Victim { id: index, handles: (0..spec.objects).filter_map(handles).collect() })
@@ -258,7 +269,7 @@ impl Core for Zsmalloc {
             return self.release_zspage(index);
         }
         let record = self.zspages.records.at_mut(index);
-        record.under_reclaim = false;
+        record.state = State::Used;
         let class = usize::from(record.class);
         self.classes[class].list(&mut self.zspages, index);
         self.age.add(index, NIL);
@@ -291,17 +302,21 @@ impl Core for Zsmalloc {
         self.arena.check();
         self.cells.check();
         self.zspages.records.check();
-        let mut sums: HashMap<usize, (u64, u64)> = HashMap::new();
-        let (mut pages, mut unlisted) = (0, 0);
+        let mut sums: HashMap<usize, (u64, u64, u64)> = HashMap::new();
+        let (mut pages, mut unlisted) = (0_u64, 0);
         for index in self.zspages.records.indices() {
             let record = self.zspages.records.at(index);
             let spec = &self.classes[usize::from(record.class)].spec;
             self.check_zspage(index, record);
             let sum = sums.entry(record.class.into()).or_default();
-            *sum = (sum.0 + 1, sum.1 + u64::from(record.in_use));
-            pages += u64::from(spec.pages);
+            let committed = u64::from(record.run().committed);
+            *sum = (sum.0 + 1, sum.1 + u64::from(record.in_use), sum.2 + committed);
+            pages += committed;
             unlisted += usize::from(record.group == UNLISTED);
-            assert!(record.group != UNLISTED || spec.is_huge() || record.under_reclaim, "Y2");
+            assert!(
+                record.group != UNLISTED || spec.is_huge() || record.state == State::UnderReclaim,
+                "Y2"
+            );
         }
         assert_eq!(pages, self.arena.used().0, "Y4: pages");
         let objects: u64 = self.classes.iter().map(|class| class.in_use).sum();
@@ -311,7 +326,7 @@ impl Core for Zsmalloc {
         assert_eq!(listed.sum::<usize>() + unlisted, zspages, "Y2: listed zspages");
         for (at, class) in self.classes.iter().enumerate() {
             let sum = sums.get(&at).copied().unwrap_or_default();
-            assert_eq!((class.zspages, class.in_use), sum, "Y4: class {at}");
+            assert_eq!((class.zspages, class.in_use, class.pages), sum, "Y4: class {at}");
         }
         if let Some(aged) = self.age.walk() {
             let live = |&index: &u32| self.zspages.records.get(index).is_some();
@@ -332,10 +347,11 @@ impl Zsmalloc {
             let cell = self.cells.at(handle.index());
             assert_eq!((cell.zspage(), cell.object()), (index, object), "Y1: {handle:?}");
             assert_eq!(cell.class(), usize::from(record.class), "Y1: class of {handle:?}");
+            assert_eq!(cell.serial(), handle.serial(), "Y1: serial of {handle:?}");
             live += 1;
         }
         assert_eq!(u32::from(record.in_use), live, "Y3: live headers of zspage {index}");
-        assert!(live > 0 || record.under_reclaim, "Y2: zspage {index} is empty");
-        self.zspages.check_free_list(record, spec);
+        assert!(live > 0 || record.state == State::UnderReclaim, "Y2: zspage {index} is empty");
+        self.zspages.check_free(record, spec);
     }
 }

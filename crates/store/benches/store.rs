@@ -1,0 +1,68 @@
+//! Store and load beside the bare codec on the same real pages in the same random order: what the
+//! store adds to compression and decompression. LZ4, zsmalloc, one thread.
+
+mod corpus;
+
+use std::hint::black_box;
+
+use corpus::{PAGE, Random};
+use criterion::{Criterion, criterion_group, criterion_main};
+use zfold_pool::{Allocator, PoolOptions};
+use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
+
+/// Keys of the store: each captured page lies under several.
+const KEYS: usize = 20_000;
+
+fn bench(criterion: &mut Criterion) {
+    let pages = corpus::pages();
+    let spec = CodecSpec::from(CodecKind::Lz4);
+    let mut codec = spec.context(PAGE).expect("a context");
+    let pool = zfold_pool::create("bench", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");
+    let store = Store::new(pool, &StoreOptions::new(KEYS as u64, spec)).expect("a store");
+
+    let mut out = [0; PAGE];
+    let mut compress = |page: &[u8]| codec.compress(page, &mut out).map(|len| out[..len].to_vec());
+    let page_of = |key: usize| &pages[key % pages.len()];
+    // As in the store, what does not compress is kept as it is.
+    let blocks: Vec<_> = (0..KEYS).map(|key| compress(page_of(key))).collect();
+    (0..KEYS).for_each(|key| drop(store.store(key as u64, page_of(key)).expect("stored")));
+
+    // Twice, alternating, so that a drift of the machine shows as a difference between rounds.
+    for round in ["a", "b"] {
+        let mut random = Random(5);
+        criterion.bench_function(&format!("compress/bare/{round}"), |bench| {
+            bench.iter(|| {
+                let page = page_of(random.below(KEYS));
+                black_box(codec.compress(page, black_box(&mut out)))
+            });
+        });
+        let mut random = Random(5);
+        criterion.bench_function(&format!("compress/store/{round}"), |bench| {
+            bench.iter(|| {
+                let key = random.below(KEYS);
+                store.store(key as u64, page_of(key)).expect("stored")
+            });
+        });
+        let mut random = Random(6);
+        let mut page = [0; PAGE];
+        criterion.bench_function(&format!("decompress/bare/{round}"), |bench| {
+            bench.iter(|| {
+                let key = random.below(KEYS);
+                match &blocks[key] {
+                    Some(block) => codec.decompress(block, black_box(&mut page)).expect("valid"),
+                    None => black_box(&mut page).copy_from_slice(page_of(key)),
+                }
+            });
+        });
+        let mut random = Random(6);
+        criterion.bench_function(&format!("decompress/store/{round}"), |bench| {
+            bench.iter(|| {
+                let key = random.below(KEYS) as u64;
+                assert!(store.load(key, black_box(&mut page)).expect("loaded"));
+            });
+        });
+    }
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

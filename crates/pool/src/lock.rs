@@ -77,11 +77,11 @@ impl<T> SpinLock<T> {
     pub(crate) fn with_even_dead<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         match self.lock() {
             Ok(guard) => look(&guard),
-            // SAFETY: a dead lock is never taken again (N2), so nobody has a unique reference;
-            // the holder's writes came before its Release of DEAD, which `lock` saw; the
-            // Acquire load below orders them.
             Err(Dead) => {
+                // Acquire pairs with the Release of DEAD by the holder that panicked.
                 self.state.load(Ordering::Acquire);
+                // SAFETY: a dead lock is never taken again (N2), so nobody has a unique
+                // reference, and the holder's writes are seen because of the load above.
                 look(unsafe { &*self.value.get() })
             }
         }

@@ -43,6 +43,7 @@ impl Frames {
     }
 
     #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "the base is page aligned, `at` is checked")]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "unaligned header word");
         let word = self.at(at, 8).as_ptr().cast::<AtomicU64>();
@@ -52,6 +53,7 @@ impl Frames {
     }
 
     #[inline]
+    #[expect(clippy::cast_ptr_alignment, reason = "the base is page aligned, `at` is checked")]
     fn half(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4), "unaligned header half-word");
         let half = self.at(at, 4).as_ptr().cast::<AtomicU32>();

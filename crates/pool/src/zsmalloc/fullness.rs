@@ -52,7 +52,7 @@ impl Groups {
             _ if in_use == self.objects => self.grouping.full(),
             Grouping::Four if in_use * 4 <= self.objects * 3 => 1,
             Grouping::Four => 2,
-            Grouping::Twelve => (u64::from(in_use) * 10 * self.reciprocal >> 32) as u8 + 1,
+            Grouping::Twelve => ((u64::from(in_use) * 10 * self.reciprocal) >> 32) as u8 + 1,
         }
     }
 }

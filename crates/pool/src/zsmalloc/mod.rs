@@ -4,12 +4,12 @@
 //! Geometry, fullness groups and both compaction algorithms are those of Linux's zsmalloc (see
 //! the modules); the density is the kernel's on the same data.
 //!
-//! - [`geometry`]: size classes
-//! - [`fullness`]: groups of zspages by how full they are
-//! - [`zspage`]: objects and the free list inside a zspage
-//! - [`class`]: the lists of a class
-//! - [`cell`]: the word behind a handle
-//! - [`compact`]: compaction
+//! - `geometry`: size classes
+//! - `fullness`: groups of zspages by how full they are
+//! - `zspage`: objects and the free list inside a zspage
+//! - `class`: the lists of a class
+//! - `cell`: the word behind a handle
+//! - `compact`: compaction
 //!
 //! Invariants:
 //! - Y1: a live cell names a zspage and an object whose header (or huge record) holds the handle

@@ -24,7 +24,7 @@ impl Random {
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        ((word ^ word >> 31) as u128 * end as u128 >> 64) as usize
+        (((word ^ word >> 31) as u128 * end as u128) >> 64) as usize
     }
 }
 

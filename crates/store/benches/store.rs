@@ -1,11 +1,11 @@
 //! Store and load beside the bare codec on the same real pages in the same random order: what the
 //! store adds to compression and decompression. LZ4, zsmalloc, one thread.
 
-mod corpus;
+mod common;
 
 use std::hint::black_box;
 
-use corpus::{PAGE, Random};
+use common::{PAGE, Random, pages};
 use criterion::{Criterion, criterion_group, criterion_main};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
@@ -14,7 +14,7 @@ use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
 const KEYS: usize = 20_000;
 
 fn bench(criterion: &mut Criterion) {
-    let pages = corpus::pages();
+    let pages = pages();
     let spec = CodecSpec::from(CodecKind::Lz4);
     let mut codec = spec.context(PAGE).expect("a context");
     let pool = zfold_pool::create("bench", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");

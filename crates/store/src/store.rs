@@ -193,6 +193,8 @@ impl Store {
         if page.len() != self.page_len {
             return Err(StoreError::PageLength { len: page.len(), expected: self.page_len });
         }
+        // It is needed after the compression, which leaves time to fetch it.
+        self.slots.prefetch(key);
         let share = self.shares.get_or_default();
         let placed = self.place(key, page).and_then(|(entry, stored)| {
             self.exchange(key, entry, share);

@@ -24,6 +24,7 @@ mod options;
 mod pins;
 mod shell;
 mod slab;
+mod sync;
 mod sys;
 mod units;
 mod z3fold;

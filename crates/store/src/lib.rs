@@ -13,6 +13,7 @@ mod same;
 mod slots;
 mod stats;
 mod store;
+mod sync;
 
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError};
 pub use error::{KeyError, LoadError, OpenError, StoreError};

@@ -22,16 +22,16 @@
 //! A lock is held for a few microseconds at most (a decompression), by threads that do not
 //! block; waiters spin briefly and then yield.
 
-use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use zfold_pool::source::SourceError;
 
-use zfold_pool::source::{PageSource, Reservation, SourceError, SystemPages};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{SPINS, yield_now};
+use memory::Memory;
 
 /// Bytes of a group.
 const GROUP_BYTES: usize = 4 << 10;
-/// Slots of a group.
-const GROUP_SLOTS: u64 = (GROUP_BYTES / size_of::<Slot>()) as u64;
+/// Slots of a group; two in models, where every slot costs.
+const GROUP_SLOTS: u64 = if cfg!(loom) { 2 } else { (GROUP_BYTES / size_of::<Slot>()) as u64 };
 
 const LOCKED: u64 = 1;
 const KIND_SHIFT: u32 = 1;
@@ -109,10 +109,10 @@ impl Slot {
                 return kind;
             }
             spins += 1;
-            if spins < 100 {
+            if spins < SPINS {
                 std::hint::spin_loop();
             } else {
-                std::thread::yield_now();
+                yield_now();
             }
         }
     }
@@ -127,8 +127,7 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct SlotTable {
     slots: u64,
-    range: Arc<dyn Reservation>,
-    groups: Arc<dyn Reservation>,
+    memory: Memory,
     held_groups: AtomicU64,
     parked: AtomicU64,
 }
@@ -139,24 +138,9 @@ impl SlotTable {
     /// # Errors
     /// When the address space cannot be reserved.
     pub(crate) fn new(slots: u64) -> Result<Self, SourceError> {
-        let bytes = |slots: u64, size: usize| {
-            let bytes = usize::try_from(slots).ok().and_then(|slots| slots.checked_mul(size));
-            bytes.and_then(|bytes| bytes.checked_next_multiple_of(64 << 10)).unwrap_or(usize::MAX)
-        };
-        let slot_bytes = bytes(slots.max(1), size_of::<Slot>());
-        let group_bytes = bytes(slots / GROUP_SLOTS + 1, size_of::<AtomicU32>());
-        let reserve = |bytes| -> Result<Arc<dyn Reservation>, SourceError> {
-            if bytes == usize::MAX {
-                return Err(SourceError::AddressSpace { bytes });
-            }
-            let range = SystemPages.reserve(bytes)?;
-            range.commit(0, bytes)?;
-            Ok(range)
-        };
         Ok(Self {
             slots,
-            range: reserve(slot_bytes)?,
-            groups: reserve(group_bytes)?,
+            memory: Memory::new(slots)?,
             held_groups: AtomicU64::new(0),
             parked: AtomicU64::new(NO_GROUP),
         })
@@ -177,23 +161,12 @@ impl SlotTable {
     #[inline]
     fn slot(&self, index: u64) -> &Slot {
         assert!(index < self.slots, "slot {index} of {}", self.slots);
-        let slots: NonNull<Slot> = self.range.base().cast();
-        // SAFETY: index < slots, and the range was made to hold that many.
-        let slot = unsafe { slots.add(index as usize) };
-        // SAFETY: committed when the table was made, aligned (the base is page aligned), only
-        // ever accessed as atomics, zero-initialised which is a valid slot (T2); it lives as
-        // long as `self`.
-        unsafe { slot.as_ref() }
+        self.memory.slot(index)
     }
 
     #[inline]
     fn group(&self, group: u64) -> &AtomicU32 {
-        assert!(group <= self.slots / GROUP_SLOTS);
-        let groups: NonNull<AtomicU32> = self.groups.base().cast();
-        // SAFETY: one word was reserved for each of slots / GROUP_SLOTS + 1 groups.
-        let word = unsafe { groups.add(group as usize) };
-        // SAFETY: as in `slot`.
-        unsafe { word.as_ref() }
+        self.memory.group(group)
     }
 
     /// Asks the processor to fetch a slot that will be locked soon; a hint.
@@ -287,10 +260,9 @@ impl SlotTable {
         let before = word.swap(0, Ordering::Relaxed);
         debug_assert_eq!(before & !HELD, 0, "T3: all slots are empty");
         self.held_groups.fetch_sub((before / HELD).into(), Ordering::Relaxed);
-        // SAFETY: committed, page aligned, contents given up: all slots are empty and locked by
-        // this thread. Others only load and compare-exchange the states, and cope with the
-        // locked value or zero (T3).
-        unsafe { self.range.release(group as usize * GROUP_BYTES, GROUP_BYTES) };
+        // SAFETY: all slots of the group are empty and locked by this thread. Others only load
+        // and compare-exchange the states, and cope with the locked value or zero (T3).
+        unsafe { self.memory.release(group) };
     }
 
     /// Locks a slot if it is empty and unlocked.
@@ -298,6 +270,116 @@ impl SlotTable {
         // Acquire as in `try_lock`; strong, because a spurious failure would waste the attempt.
         let state = &self.slot(index).state;
         state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+/// Where slots and group words lie: address space reserved from the system.
+#[cfg(not(loom))]
+mod memory {
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    use zfold_pool::source::{PageSource, Reservation, SourceError, SystemPages};
+
+    use super::{AtomicU32, GROUP_BYTES, GROUP_SLOTS, Slot};
+
+    #[derive(Debug)]
+    pub(super) struct Memory {
+        slots: u64,
+        range: Arc<dyn Reservation>,
+        groups: Arc<dyn Reservation>,
+    }
+
+    impl Memory {
+        pub(super) fn new(slots: u64) -> Result<Self, SourceError> {
+            let groups = slots / GROUP_SLOTS + 1;
+            Ok(Self {
+                slots,
+                range: reserve(slots.max(1), size_of::<Slot>())?,
+                groups: reserve(groups, size_of::<AtomicU32>())?,
+            })
+        }
+
+        #[inline]
+        pub(super) fn slot(&self, index: u64) -> &Slot {
+            assert!(index < self.slots);
+            let slots: NonNull<Slot> = self.range.base().cast();
+            // SAFETY: index < slots, and the range was made to hold that many.
+            let slot = unsafe { slots.add(index as usize) };
+            // SAFETY: committed when the table was made, aligned (the base is page aligned),
+            // only ever accessed as atomics, zero-initialised which is a valid slot (T2); it
+            // lives as long as `self`.
+            unsafe { slot.as_ref() }
+        }
+
+        #[inline]
+        pub(super) fn group(&self, group: u64) -> &AtomicU32 {
+            assert!(group <= self.slots / GROUP_SLOTS);
+            let groups: NonNull<AtomicU32> = self.groups.base().cast();
+            // SAFETY: one word was reserved for each of slots / GROUP_SLOTS + 1 groups.
+            let word = unsafe { groups.add(group as usize) };
+            // SAFETY: as in `slot`.
+            unsafe { word.as_ref() }
+        }
+
+        /// Gives the page of a group back; its slots read as zeros afterwards.
+        ///
+        /// # Safety
+        /// The slots' contents are given up, and other threads reach them only through atomics
+        /// that cope with the old value and with zero.
+        pub(super) unsafe fn release(&self, group: u64) {
+            // SAFETY: committed when the table was made, page aligned; the rest is the caller's.
+            unsafe { self.range.release(group as usize * GROUP_BYTES, GROUP_BYTES) };
+        }
+    }
+
+    fn reserve(count: u64, size: usize) -> Result<Arc<dyn Reservation>, SourceError> {
+        let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
+        let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(64 << 10));
+        let bytes = bytes.ok_or(SourceError::AddressSpace { bytes: usize::MAX })?;
+        let range = SystemPages.reserve(bytes)?;
+        range.commit(0, bytes)?;
+        Ok(range)
+    }
+}
+
+/// For models: slots and group words that loom watches.
+#[cfg(loom)]
+mod memory {
+    use zfold_pool::source::SourceError;
+
+    use super::{AtomicU32, AtomicU64, GROUP_SLOTS, Ordering, Slot};
+
+    #[derive(Debug)]
+    pub(super) struct Memory {
+        slots: Vec<Slot>,
+        groups: Vec<AtomicU32>,
+    }
+
+    impl Memory {
+        pub(super) fn new(slots: u64) -> Result<Self, SourceError> {
+            let slot = |_| Slot { value: AtomicU64::new(0), state: AtomicU64::new(0) };
+            let groups = (0..=slots / GROUP_SLOTS).map(|_| AtomicU32::new(0)).collect();
+            Ok(Self { slots: (0..slots).map(slot).collect(), groups })
+        }
+
+        pub(super) fn slot(&self, index: u64) -> &Slot {
+            &self.slots[index as usize]
+        }
+
+        pub(super) fn group(&self, group: u64) -> &AtomicU32 {
+            &self.groups[group as usize]
+        }
+
+        /// As the system does it: the whole page becomes zeros, in no particular order; Release,
+        /// because taking a page away is a barrier for all processors that had it.
+        pub(super) unsafe fn release(&self, group: u64) {
+            let first = (group * GROUP_SLOTS) as usize;
+            for slot in &self.slots[first..first + GROUP_SLOTS as usize] {
+                slot.value.store(0, Ordering::Relaxed);
+                slot.state.store(0, Ordering::Release);
+            }
+        }
     }
 }
 
@@ -355,7 +437,90 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-#[cfg(test)]
+/// Models of T3: groups are given back while their slots are filled and emptied. Loom explores
+/// all interleavings of two or three threads over groups of two slots, up to two preemptions.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    fn entry(value: u64) -> Entry {
+        Entry { kind: Kind::Same, value }
+    }
+
+    fn model(run: impl Fn(Arc<SlotTable>) + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(2);
+        builder.check(move || run(Arc::new(SlotTable::new(2).unwrap())));
+    }
+
+    #[test]
+    fn a_slot_filled_while_its_group_is_given_back_keeps_its_entry() {
+        model(|table| {
+            table.lock(0).replace(entry(1));
+            table.lock(0).replace(Entry::EMPTY);
+            let giver = Arc::clone(&table);
+            let giver = thread::spawn(move || giver.give_back(0));
+            table.lock(1).replace(entry(7));
+            giver.join().unwrap();
+            assert_eq!(table.lock(1).entry(), entry(7));
+            assert_eq!(table.bytes(), GROUP_BYTES as u64);
+        });
+    }
+
+    #[test]
+    fn a_group_given_back_by_two_threads_is_uncounted_once() {
+        model(|table| {
+            table.lock(0).replace(entry(1));
+            table.lock(0).replace(Entry::EMPTY);
+            let givers = [0; 2].map(|_| {
+                let table = Arc::clone(&table);
+                thread::spawn(move || table.give_back(0))
+            });
+            givers.into_iter().for_each(|giver| giver.join().unwrap());
+            assert_eq!(table.bytes(), 0);
+            table.lock(0).replace(entry(2));
+            assert_eq!(table.bytes(), GROUP_BYTES as u64);
+        });
+    }
+
+    #[test]
+    fn two_threads_on_one_slot_take_turns() {
+        model(|table| {
+            let other = Arc::clone(&table);
+            let other = thread::spawn(move || other.lock(0).replace(entry(1)));
+            let before = table.lock(0).replace(entry(2));
+            let other_before = other.join().unwrap();
+            let last = table.lock(0).entry();
+            let orders = [(Entry::EMPTY, entry(2), entry(1)), (entry(1), Entry::EMPTY, entry(2))];
+            assert!(orders.contains(&(before, other_before, last)));
+        });
+    }
+
+    /// The twin: gives back without taking the slots' locks.
+    #[test]
+    #[should_panic(expected = "an entry was lost")]
+    fn a_twin_that_gives_back_without_the_locks_is_caught() {
+        model(|table| {
+            table.lock(0).replace(entry(1));
+            table.lock(0).replace(Entry::EMPTY);
+            let giver = Arc::clone(&table);
+            let giver = thread::spawn(move || {
+                if giver.group(0).load(Ordering::Relaxed) == HELD {
+                    giver.group(0).store(0, Ordering::Relaxed);
+                    // SAFETY: none: this is the bug that the model must see.
+                    unsafe { giver.memory.release(0) };
+                }
+            });
+            table.lock(1).replace(entry(7));
+            giver.join().unwrap();
+            assert_eq!(table.lock(1).entry(), entry(7), "an entry was lost");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -1,0 +1,10 @@
+//! What lock-free code synchronises with: the standard library, or loom's models of it when the
+//! crate is built with `--cfg loom`.
+
+#[cfg(loom)]
+pub(crate) use loom::{sync::atomic, thread::yield_now};
+#[cfg(not(loom))]
+pub(crate) use std::{sync::atomic, thread::yield_now};
+
+/// Times that a waiting thread looks before it yields its processor.
+pub(crate) const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };

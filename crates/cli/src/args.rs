@@ -6,6 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use zfold_lab::compare::{Allocator, Chooser, CodecSpec, PageSize, Preset};
+use zfold_lab::rng::Xorshift64;
 
 use crate::size::parse_size;
 
@@ -26,6 +27,9 @@ pub(crate) enum Command {
     /// is compacted, the half is stored again, all is loaded again and freed. Every byte is
     /// compared. The tables tell the memory and the time each allocator and codec took, and the
     /// last line what the best choice would save.
+    ///
+    /// Several inputs are also stored in one pool together, as the input "all"; the times in the
+    /// table and the last line are those of "all", json and csv have every input's.
     ///
     /// Without an input, five captures of real programs (cc1, node, numpy, postgres, rustc) that
     /// are part of this program are compared.
@@ -133,8 +137,10 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
 
-    /// Names the random orders and samples: the same seed, the same run.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "How to measure")]
+    /// Names the random orders and samples: the same seed, the same run. The default names the
+    /// order in which a real kernel's pool sizes were taken.
+    #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
+    #[arg(help_heading = "How to measure")]
     pub(crate) seed: u64,
 
     /// How to write the results; sizes are bytes and times nanoseconds in json and csv.
@@ -212,7 +218,7 @@ mod tests {
     fn nothing_typed_is_the_default() {
         let args = compare(&[]).expect("valid");
         assert!(args.pages.is_empty() && args.allocators.is_empty() && args.codecs.is_empty());
-        assert_eq!((args.sample, args.repeat, args.seed), (256 << 20, 1, 1));
+        assert_eq!((args.sample, args.repeat, args.seed), (256 << 20, 1, Xorshift64::SEED));
         assert_eq!((args.format, args.histogram), (Format::Table, false));
         assert_eq!((args.chain, args.threads, args.limit), (None, None, None));
     }

@@ -96,15 +96,13 @@ fn table_has_a_row_per_combination_and_ends_in_a_sentence() {
     let file = file("table.pages", &pages(32));
     let text = results(&["compare", "--pages", &file]);
     for (allocator, codec) in [("zbud", "lz4"), ("z3fold", "zstd"), ("zsmalloc", "zstd")] {
-        let row = |line: &&str| line.starts_with("table ") && line.contains(allocator);
-        let rows: Vec<&str> = text.lines().filter(row).collect();
-        assert!(rows.iter().any(|row| row.contains(codec)), "{text}");
+        let row = |line: &&str| line.starts_with(codec) && line.contains(allocator);
+        assert_eq!(text.lines().filter(row).count(), 2, "{text}");
     }
+    assert!(text.contains("\n\ntable: 32 pages (128.0 KiB)\n"), "{text}");
     let last = text.lines().last().expect("a line");
-    assert!(
-        last.starts_with("The best choice on this input is ") && last.ends_with(" %)."),
-        "{last}"
-    );
+    let first = "On these 32 pages (128.0 KiB) the best choice is ";
+    assert!(last.starts_with(first) && last.ends_with(" %)."), "{last}");
 }
 
 #[test]
@@ -124,6 +122,7 @@ fn json_has_the_documented_fields() {
         for field in ["raw", "rejected", "pool_bytes_refilled", "metadata_bytes", "rss_bytes"] {
             number(record, field);
         }
+        assert!(number(record, "rss_bytes_emptied") <= 1 << 20, "{record}");
         for times in ["store_ns", "load_ns"] {
             let at = |quantile| number(&record[times], quantile);
             assert!(at("p50") > 0 && at("mean") > 0);
@@ -154,19 +153,45 @@ fn csv_has_the_figures_of_json() {
 fn builtin_captures_are_the_default() {
     let records = records(&["--allocators", "zsmalloc", "--codecs", "lz4"]);
     let inputs: Vec<&Value> = records.iter().map(|record| &record["input"]).collect();
-    assert_eq!(inputs, ["cc1", "node", "numpy", "postgres", "rustc"]);
-    assert!(records.iter().all(|record| number(record, "pages") == 1024));
+    assert_eq!(inputs, ["all", "cc1", "node", "numpy", "postgres", "rustc"]);
+    assert_eq!(number(&records[0], "pages"), 5120);
+    assert!(records[1..].iter().all(|record| number(record, "pages") == 1024));
 }
 
 #[test]
-fn same_seed_gives_the_same_sizes() {
+fn resident_memory_is_what_the_pool_says() {
+    for record in records(&["--codecs", "lz4", "--repeat", "3"]).iter().take(3) {
+        let said = number(record, "pool_bytes") + number(record, "metadata_bytes");
+        let resident = number(record, "rss_bytes");
+        assert!(resident.abs_diff(said) <= said / 50, "{record}");
+    }
+}
+
+#[test]
+fn table_of_several_inputs_begins_with_all_and_fits_100_columns() {
+    let text = results(&["compare", "--histogram"]);
+    let (tables, sentence) = text.trim_end().rsplit_once('\n').expect("lines");
+    assert!(sentence.starts_with("On these 5120 pages (20.0 MiB) the best choice is "), "{text}");
+    assert!(tables.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let captions: Vec<&str> = tables.lines().filter(|line| line.contains(" pages (")).collect();
+    let all = "all: 5120 pages (20.0 MiB) in one pool";
+    assert_eq!((captions.len(), captions[0], captions[6]), (7, all, all), "{text}");
+    assert_eq!(text.matches("*** all, ").count(), 6, "{text}");
+}
+
+#[test]
+fn default_seed_is_that_of_the_kernel_runs() {
     let file = file("seed.pages", &pages(64));
-    let sizes = |seed| {
-        let records = records(&["--pages", &file, "--codecs", "lz4", "--seed", seed]);
-        let size = |record: &Value| number(record, "pool_bytes_half_freed");
-        records.iter().map(size).collect::<Vec<_>>()
+    let sizes = |seed: &[&str]| {
+        let records = records(&[&["--pages", &file, "--codecs", "lz4"], seed].concat());
+        let sizes = |record: &Value| {
+            (number(record, "pool_bytes_half_freed"), number(record, "pool_bytes_refilled"))
+        };
+        records.iter().map(sizes).collect::<Vec<_>>()
     };
-    assert_eq!(sizes("5"), sizes("5"));
+    let default = sizes(&[]);
+    assert_eq!(default, sizes(&["--seed", "88172645463325252"]));
+    assert_ne!(default, sizes(&["--seed", "5"]));
 }
 
 #[test]

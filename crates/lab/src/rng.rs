@@ -1,9 +1,54 @@
-//! A small seeded generator, so that a seed names one run on every machine and version.
+//! Small seeded generators, so that a seed names one run on every machine and version. Not for
+//! secrets.
 //!
-//! SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014):
-//! a counter in steps of the golden ratio, mixed by two multiplications. Not for secrets.
+//! - [`Xorshift64`] draws the order of events: it is the generator that the orders of runs in a
+//!   real kernel were drawn from, so that the same seed gives the same order here and there.
+//! - [`SplitMix64`] draws samples and made-up contents: any two seeds, however close, give
+//!   unrelated numbers from the first one on.
+
+/// A seeded stream of 64-bit numbers whose permutations name an order of events.
+///
+/// Marsaglia, "Xorshift RNGs", 2003: three shifts, here by 13, 7 and 17.
+#[derive(Clone, Debug)]
+pub struct Xorshift64 {
+    state: u64,
+}
+
+impl Xorshift64 {
+    /// The start that Marsaglia gives, and the default seed here.
+    pub const SEED: u64 = 88_172_645_463_325_252;
+
+    /// Returns the stream that `seed` names; 0, from which the generator would not move, names
+    /// that of [`Self::SEED`].
+    pub fn new(seed: u64) -> Self {
+        Self { state: if seed == 0 { Self::SEED } else { seed } }
+    }
+
+    /// Returns the next number of the stream, which is never zero.
+    pub fn next_u64(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state
+    }
+
+    /// Returns the numbers below `len` in a random order: by Fisher and Yates from the last place
+    /// down to the second, each exchanged with the place that a number of the stream leaves as
+    /// remainder.
+    pub fn permutation(&mut self, len: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..len).collect();
+        for last in (1..len).rev() {
+            let other = self.next_u64() % (last as u64 + 1);
+            order.swap(last, other as usize);
+        }
+        order
+    }
+}
 
 /// A seeded stream of 64-bit numbers.
+///
+/// Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014: a counter in
+/// steps of the golden ratio, mixed by two multiplications.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
     state: u64,
@@ -33,14 +78,6 @@ impl SplitMix64 {
         assert!(bound > 0, "there is no number below zero");
         let product = u128::from(self.next_u64()) * u128::from(bound);
         (product >> 64) as u64
-    }
-
-    /// Puts `items` into a random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for last in (1..items.len()).rev() {
-            let other = self.below(last as u64 + 1) as usize;
-            items.swap(last, other);
-        }
     }
 
     /// Returns which of `population` items a uniform sample of `wanted` items takes, ascending.
@@ -74,9 +111,32 @@ mod tests {
     }
 
     #[test]
-    fn shuffle_keeps_every_item() {
-        let mut items: Vec<u32> = (0..1000).collect();
-        SplitMix64::new(1).shuffle(&mut items);
+    fn xorshift_gives_the_numbers_of_the_c_program() {
+        let mut rng = Xorshift64::new(Xorshift64::SEED);
+        let first: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
+        assert_eq!(first, [8748534153485358512, 3040900993826735515, 3453997556048239312]);
+    }
+
+    #[test]
+    fn xorshift_leaves_the_seed_that_would_stand_still() {
+        assert_eq!(Xorshift64::new(0).next_u64(), Xorshift64::new(Xorshift64::SEED).next_u64());
+        assert_eq!(Xorshift64::new(1).next_u64(), 1_082_269_761);
+    }
+
+    #[test]
+    fn permutation_is_drawn_from_the_top() {
+        let mut rng = Xorshift64::new(Xorshift64::SEED);
+        let [a, b] = [rng.next_u64() % 3, rng.next_u64() % 2].map(|place| place as usize);
+        let mut expected = [0, 1, 2];
+        expected.swap(2, a);
+        expected.swap(1, b);
+        assert_eq!(Xorshift64::new(Xorshift64::SEED).permutation(3), expected);
+        assert!(rng.permutation(0).is_empty());
+    }
+
+    #[test]
+    fn permutation_keeps_every_number() {
+        let mut items = Xorshift64::new(1).permutation(1000);
         assert_ne!(items, (0..1000).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..1000).collect::<Vec<_>>());

@@ -4,10 +4,11 @@
 //! happen under a lock happens outside it: memory is returned to the system, owners' evict
 //! hooks run, and readers read. A reader holds a pin instead, which the core respects.
 //!
-//! - L1: the spin lock is the only one, held never across a system call that releases memory, a
-//!   hook or a reader's use of its bytes.
-//! - L2: a panic under the lock marks the pool dead; every later call
-//!   says so instead of trusting a half-made change.
+//! - L1: the spin lock is the only one, held never across the release of pool pages, a hook or a
+//!   reader's use of its bytes. Two rare system calls do happen under it: opening 16 MiB more of
+//!   the arena, and giving back the page of a record table that has become empty.
+//! - L2: a panic under the lock marks the pool dead; every later call says so instead of trusting
+//!   a half-made change.
 //! - L3: `held_bytes` mirrors the core's figure as of the last change; it is read without the
 //!   lock, for limits.
 

@@ -14,7 +14,8 @@ impl PageSize {
     /// 64 KiB, the largest page.
     pub const KIB64: Self = Self(64 << 10);
 
-    /// Returns the page size of `bytes`, or `None` if it is not a power of two from 4 KiB to 64 KiB.
+    /// Returns the page size of `bytes`, or `None` if that is not a power of two from 4 KiB to
+    /// 64 KiB.
     #[must_use]
     pub const fn new(bytes: usize) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= 4 << 10 && bytes <= 64 << 10 {

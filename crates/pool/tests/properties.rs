@@ -23,8 +23,13 @@ fn variant(allocator: Allocator, number: u64) -> PoolOptions {
     }
 }
 
+/// Cases are few because each is long; failures are shown, not written to files.
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
     #[test]
     fn short_sequences_keep_every_invariant(
         words in vec(any::<u64>(), 1..150),

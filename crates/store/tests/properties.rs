@@ -24,8 +24,13 @@ fn variant(allocator: Allocator, number: u64) -> Store {
     Store::new(pool, &options).unwrap()
 }
 
+/// Cases are few because each is long; failures are shown, not written to files.
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(config())]
     #[test]
     fn any_sequence_loads_what_was_stored_last(
         words in vec(any::<u64>(), 1..800),

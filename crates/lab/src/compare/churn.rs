@@ -1,4 +1,4 @@
-//! One input through one store: fill, load, free a half, compact, refill, load, empty.
+//! Pages through one store: fill, load, free a half, compact, refill, load, empty.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,12 @@ use std::time::Instant;
 use zfold_pool::Allocator;
 use zfold_store::{CodecSpec, Store, StoreError, StoreOptions};
 
+use super::order::Order;
 use super::plan::Plan;
 use super::record::Sizes;
 use super::{Fault, Lap, Outcome};
-use crate::input::PageSet;
 use crate::latency::Latency;
 use crate::resident::resident_bytes;
-use crate::rng::SplitMix64;
 
 /// Pages per thread of the small run that goes ahead of the measurement.
 const WARM_UP_PAGES: usize = 32;
@@ -32,62 +31,58 @@ struct Base {
     resident_bytes: u64,
 }
 
-/// An input on its way through a store.
+/// Pages on their way through a store.
 struct Churn<'a> {
-    pages: &'a PageSet,
+    pages: &'a [&'a [u8]],
     store: Store,
-    /// By page, whether the store said that it has it.
+    /// By key, whether the store said that it has its page.
     kept: &'a [AtomicBool],
     lap: &'a Lap<'a>,
 }
 
-/// Returns how many stores and loads a run over `pages` takes.
-pub(super) fn operations(pages: &PageSet) -> u64 {
-    (3 * pages.len() + pages.len() / 2) as u64
+/// Returns how many stores and loads a run over `pages` pages takes.
+pub(super) fn operations(pages: usize) -> u64 {
+    (3 * pages + pages / 2) as u64
 }
 
 /// Runs `pages` through a store of this allocator and codec.
 pub(super) fn churn(
     plan: &Plan,
-    pages: &PageSet,
+    pages: &[&[u8]],
     allocator: Allocator,
     codec: CodecSpec,
     seed: u64,
     lap: &Lap<'_>,
 ) -> Result<Outcome, Fault> {
-    let mut rng = SplitMix64::new(seed);
-    let mut order: Vec<usize> = (0..pages.len()).collect();
-    rng.shuffle(&mut order);
-    let mut half = order.clone();
-    rng.shuffle(&mut half);
-    half.truncate(pages.len() / 2);
-    let kept: Vec<AtomicBool> = order.iter().map(|_| AtomicBool::new(false)).collect();
-    let mut workers: Vec<Worker> = (0..plan.threads).map(|_| Worker::new(pages)).collect();
+    let order = Order::new(pages.len(), seed);
+    let kept: Vec<AtomicBool> = pages.iter().map(|_| AtomicBool::new(false)).collect();
+    let mut workers: Vec<Worker> = (0..plan.threads).map(|_| Worker::new(plan)).collect();
     let churn = Churn::begin(plan, pages, allocator, codec, &kept, lap)?;
-    let ahead = order.len().min(WARM_UP_PAGES * workers.len());
-    let base = churn.warm_up(&order[..ahead], &mut workers)?;
+    let base = churn.warm_up(&order, &mut workers)?;
 
-    churn.store_all(&order, &mut workers)?;
+    churn.store_all(&order.keys, &order.filled, &mut workers)?;
     let mut sizes = churn.filled_sizes(&base)?;
     if let (0, 0, Some(limit_bytes)) = (sizes.objects, sizes.same_filled, plan.limit_bytes) {
         return Err(Fault::LimitTooLow { limit_bytes });
     }
-    churn.load_all(&order, &mut workers)?;
-    churn.free_all(&half);
+    churn.load_all(&order.loads, &order.filled, &mut workers)?;
+    churn.free_all(&order.freed);
     sizes.pool_bytes_half_freed = Some(churn.pool_bytes());
     churn.store.compact();
     sizes.pool_bytes_half_compacted = Some(churn.pool_bytes());
-    churn.store_all(&half, &mut workers)?;
+    churn.store_all(&order.refills, &order.refilled, &mut workers)?;
     sizes.pool_bytes_refilled = Some(churn.pool_bytes());
-    churn.load_all(&order, &mut workers)?;
-    churn.free_all(&order);
+    churn.load_all(&order.loads, &order.refilled, &mut workers)?;
+    churn.free_all(&order.keys);
+    sizes.rss_bytes_emptied = churn.resident_since(&base)?;
     churn.finish(sizes, workers)
 }
 
 impl Worker {
-    fn new(pages: &PageSet) -> Self {
+    fn new(plan: &Plan) -> Self {
         // Ones, so that the memory is touched now.
-        Self { stores: Latency::new(), loads: Latency::new(), page: vec![1; pages.page_size()] }
+        let page = vec![1; plan.page_size.bytes()];
+        Self { stores: Latency::new(), loads: Latency::new(), page }
     }
 
     /// Drops the measurements.
@@ -98,10 +93,10 @@ impl Worker {
 }
 
 impl<'a> Churn<'a> {
-    /// Returns a new and empty store for the input.
+    /// Returns a new and empty store for `pages`.
     fn begin(
         plan: &Plan,
-        pages: &'a PageSet,
+        pages: &'a [&'a [u8]],
         allocator: Allocator,
         codec: CodecSpec,
         kept: &'a [AtomicBool],
@@ -118,9 +113,11 @@ impl<'a> Churn<'a> {
 
     /// Stores, loads and drops a few pages, and returns what is in memory after that: code,
     /// thread stacks and codec contexts, but no page.
-    fn warm_up(&self, keys: &[usize], workers: &mut [Worker]) -> Result<Base, Fault> {
-        self.store_all(keys, workers)?;
-        self.load_all(keys, workers)?;
+    fn warm_up(&self, order: &Order, workers: &mut [Worker]) -> Result<Base, Fault> {
+        let ahead = order.keys.len().min(WARM_UP_PAGES * workers.len());
+        let keys = &order.keys[..ahead];
+        self.store_all(keys, &order.filled, workers)?;
+        self.load_all(keys, &order.filled, workers)?;
         self.free_all(keys);
         self.store.compact();
         workers.iter_mut().for_each(Worker::forget);
@@ -128,10 +125,15 @@ impl<'a> Churn<'a> {
         Ok(Base { codec_bytes, resident_bytes: resident_bytes().map_err(Fault::Resident)? })
     }
 
-    /// Stores the pages of `keys`; those that the store rejects are noted.
-    fn store_all(&self, keys: &[usize], workers: &mut [Worker]) -> Result<(), Fault> {
+    /// Stores under each of `keys` the page that `contents` names; rejected ones are noted.
+    fn store_all(
+        &self,
+        keys: &[usize],
+        contents: &[usize],
+        workers: &mut [Worker],
+    ) -> Result<(), Fault> {
         in_parallel(keys, workers, |index, key, worker| {
-            let page = self.pages.page(key);
+            let page = self.pages[contents[key]];
             let start = Instant::now();
             let stored = self.store.store(key as u64, page);
             worker.stores.record(start.elapsed());
@@ -147,8 +149,13 @@ impl<'a> Churn<'a> {
         })
     }
 
-    /// Loads the pages of `keys` and compares every byte.
-    fn load_all(&self, keys: &[usize], workers: &mut [Worker]) -> Result<(), Fault> {
+    /// Loads each of `keys` and compares every byte with the page that `contents` names.
+    fn load_all(
+        &self,
+        keys: &[usize],
+        contents: &[usize],
+        workers: &mut [Worker],
+    ) -> Result<(), Fault> {
         in_parallel(keys, workers, |index, key, worker| {
             let page = key as u64;
             let start = Instant::now();
@@ -156,7 +163,7 @@ impl<'a> Churn<'a> {
             worker.loads.record(start.elapsed());
             let found = loaded.map_err(|source| Fault::Load { page, source })?;
             match (found, self.kept[key].load(Ordering::Relaxed)) {
-                (true, true) if worker.page != self.pages.page(key) => {
+                (true, true) if worker.page != self.pages[contents[key]] => {
                     Err(Fault::WrongBytes { page })
                 }
                 (true, false) => Err(Fault::Unexpected { page }),
@@ -179,7 +186,7 @@ impl<'a> Churn<'a> {
 
     /// Returns the figures of the filled point.
     fn filled_sizes(&self, base: &Base) -> Result<Sizes, Fault> {
-        let resident = resident_bytes().map_err(Fault::Resident)?;
+        let rss_bytes = self.resident_since(base)?;
         let stats = self.store.stats();
         let kept = self.kept.iter().filter(|kept| kept.load(Ordering::Relaxed)).count();
         Ok(Sizes {
@@ -192,9 +199,15 @@ impl<'a> Churn<'a> {
             metadata_bytes: stats.pool.metadata_bytes
                 + stats.metadata_bytes.saturating_sub(base.codec_bytes),
             codec_bytes: base.codec_bytes,
-            rss_bytes: resident.saturating_sub(base.resident_bytes),
+            rss_bytes,
             ..Sizes::default()
         })
+    }
+
+    /// Returns by how much the resident memory has grown since `base`.
+    fn resident_since(&self, base: &Base) -> Result<u64, Fault> {
+        let resident = resident_bytes().map_err(Fault::Resident)?;
+        Ok(resident.saturating_sub(base.resident_bytes))
     }
 
     fn pool_bytes(&self) -> u64 {
@@ -272,38 +285,40 @@ mod tests {
 
     use zfold_store::CodecKind;
 
-    use super::super::{Meter, Plan};
+    use super::super::Meter;
     use super::*;
+    use crate::rng::SplitMix64;
 
-    /// Ten pages of text that differ from seed to seed.
-    fn pages(seed: u64) -> PageSet {
-        let mut rng = SplitMix64::new(seed);
-        let bytes = (0..10 * 4096).map(|_| b'a' + rng.below(8) as u8).collect();
-        PageSet::new("text", 4096, bytes).expect("whole pages")
+    const KEYS: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+    /// Ten pages of text.
+    fn text() -> Vec<u8> {
+        let mut rng = SplitMix64::new(1);
+        (0..10 * 4096).map(|_| b'a' + rng.below(8) as u8).collect()
     }
 
-    /// Calls `test` with a store that holds the pages of seed 1.
+    /// Calls `test` with a store that holds page `key` of [`text`] under each key.
     fn with_filled_store(test: impl FnOnce(Churn<'_>, &mut [Worker])) {
         let meter = Meter { progress: &|_| (), total: 1, done: AtomicU64::new(0) };
         let lap = Lap { meter: &meter, what: "test" };
-        let (plan, pages) = (Plan::default(), pages(1));
-        let kept: Vec<AtomicBool> = (0..pages.len()).map(|_| AtomicBool::new(false)).collect();
+        let (plan, bytes) = (Plan::default(), text());
+        let pages: Vec<&[u8]> = bytes.chunks(4096).collect();
+        let kept = KEYS.map(|_| AtomicBool::new(false));
         let codec = CodecKind::Lz4.into();
         let churn = Churn::begin(&plan, &pages, Allocator::Zsmalloc, codec, &kept, &lap);
         let churn = churn.expect("a store");
-        let mut workers = vec![Worker::new(&pages), Worker::new(&pages)];
-        let keys: Vec<usize> = (0..10).collect();
-        churn.store_all(&keys, &mut workers).expect("room");
-        churn.load_all(&keys, &mut workers).expect("the pages that were stored");
+        let mut workers = vec![Worker::new(&plan), Worker::new(&plan)];
+        churn.store_all(&KEYS, &KEYS, &mut workers).expect("room");
+        churn.load_all(&KEYS, &KEYS, &mut workers).expect("the pages that were stored");
         test(churn, &mut workers);
     }
 
     #[test]
     fn wrong_bytes_are_noticed() {
         with_filled_store(|churn, workers| {
-            let others = pages(2);
-            let churn = Churn { pages: &others, ..churn };
-            let fault = churn.load_all(&[3], workers).expect_err("other bytes");
+            let mut others = KEYS;
+            others[3] = 4;
+            let fault = churn.load_all(&[3], &others, workers).expect_err("other bytes");
             assert!(matches!(fault, Fault::WrongBytes { page: 3 }), "{fault}");
         });
     }
@@ -312,7 +327,7 @@ mod tests {
     fn lost_page_is_noticed() {
         with_filled_store(|churn, workers| {
             assert!(churn.store.invalidate(4));
-            let fault = churn.load_all(&[3, 4], workers).expect_err("a lost page");
+            let fault = churn.load_all(&[3, 4], &KEYS, workers).expect_err("a lost page");
             assert!(matches!(fault, Fault::Lost { page: 4 }), "{fault}");
         });
     }
@@ -321,7 +336,7 @@ mod tests {
     fn page_that_should_be_gone_is_noticed() {
         with_filled_store(|churn, workers| {
             churn.kept[5].store(false, Ordering::Relaxed);
-            let fault = churn.load_all(&[5], workers).expect_err("a page too many");
+            let fault = churn.load_all(&[5], &KEYS, workers).expect_err("a page too many");
             assert!(matches!(fault, Fault::Unexpected { page: 5 }), "{fault}");
         });
     }
@@ -337,8 +352,7 @@ mod tests {
 
     #[test]
     fn work_is_split_over_all_workers() {
-        let pages = pages(1);
-        let mut workers: Vec<Worker> = (0..3).map(|_| Worker::new(&pages)).collect();
+        let mut workers: Vec<Worker> = (0..3).map(|_| Worker::new(&Plan::default())).collect();
         let keys: Vec<usize> = (0..8).collect();
         let time = std::time::Duration::from_nanos(7);
         let work = |_, key: usize, worker: &mut Worker| {

@@ -1,22 +1,28 @@
 //! zbud, z3fold and zsmalloc side by side on the same pages.
 //!
-//! After Yosry Ahmed's comparison of the three in zswap (2024): the pool's largest size and the
-//! times of stores and loads, here without a machine to boot and with the contents verified. For
-//! each input, codec and allocator:
+//! After the comparison of the three in zswap on the linux-mm list (February 2024): the pool's
+//! largest size and the times of stores and loads, here without a machine to boot and with the
+//! contents verified. For each input, codec and allocator:
 //!
 //! ```text
-//! store all, in a seeded random order -> filled point: sizes, resident memory
+//! store all -> filled point: sizes, resident memory
 //! load all and compare -> free a random half -> compact -> store that half again
-//! load all and compare -> free all -> the pool holds no page
+//! load all and compare -> free all -> the pool holds no page; resident memory
 //! ```
 //!
-//! Pages are stored in the same order for every allocator and codec. Times are of single calls
-//! and leave out the comparison of bytes. Everything the measurement itself needs is allocated
-//! and touched before the resident memory is first read, and a few pages go ahead of the fill and
-//! out again, so that code, thread stacks and codec contexts count for no pool.
+//! Several inputs also run together in one pool, as an input of its own named `all`: in a pool of
+//! its own, a small input leaves a larger share of its pages partly empty.
+//!
+//! The random order of events is the same for every allocator and codec; a seed names it. It is
+//! that of the runs in a real kernel that the pool sizes were checked against, and described in
+//! `docs/fidelity.md`. Times are of single calls and leave out the comparison of bytes. Everything
+//! the measurement itself needs is allocated and touched before the resident memory is first read,
+//! and a few pages go ahead of the fill and out again, so that code, thread stacks and codec
+//! contexts count for no pool.
 
 mod churn;
 mod error;
+mod order;
 mod plan;
 mod record;
 mod replay;
@@ -33,7 +39,7 @@ pub use zfold_store::CodecSpec;
 use crate::input::PageSet;
 use crate::latency::Latency;
 use crate::trace::Trace;
-use record::TRACE_CODEC;
+use record::{ALL_INPUTS, TRACE_CODEC};
 
 /// How far a comparison has come.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +55,8 @@ pub struct Step<'a> {
 /// Told now and then how far a comparison has come, from any of its threads.
 pub type Progress<'a> = &'a (dyn Fn(Step<'_>) + Sync);
 
-/// Compares on pages: every input with every codec in every allocator.
+/// Compares on pages: every input with every codec in every allocator. Several inputs come first
+/// together, in one pool, under the name `all`.
 ///
 /// # Errors
 ///
@@ -64,25 +71,43 @@ pub fn run(
     inputs: &[PageSet],
     progress: Progress<'_>,
 ) -> Result<Vec<Record>, RunError> {
-    let operations: u64 = inputs.iter().map(churn::operations).sum();
+    let fits = |input: &PageSet| input.page_size() == plan.page_size.bytes();
+    assert!(inputs.iter().all(fits), "the inputs fit the plan");
+    let workloads = workloads(inputs);
+    let operations = workloads.iter().map(|workload| churn::operations(workload.pages.len()));
     let combinations = (plan.codecs.len() * plan.allocators.len()) as u64;
-    let total = operations * combinations * u64::from(plan.repeat);
+    let total = operations.sum::<u64>() * combinations * u64::from(plan.repeat);
     let meter = Meter { progress, total, done: AtomicU64::new(0) };
     let mut records = Vec::new();
-    for input in inputs {
-        assert_eq!(input.page_size(), plan.page_size.bytes(), "the input fits the plan");
+    for (place, Workload { input, pages }) in workloads.iter().enumerate() {
         for codec in &plan.codecs {
             for &allocator in &plan.allocators {
-                let codec_name = codec.to_string();
-                let choice = Choice { input: input.name(), allocator, codec: &codec_name };
-                let pages = input.len() as u64;
-                records.push(choice.measure(plan, pages, &meter, |seed, lap| {
-                    churn::churn(plan, input, allocator, *codec, seed, lap)
+                let codec_name = &codec.to_string();
+                let choice = Choice { input, place, allocator, codec: codec_name };
+                records.push(choice.measure(plan, pages.len() as u64, &meter, |seed, lap| {
+                    churn::churn(plan, pages, allocator, *codec, seed, lap)
                 })?);
             }
         }
     }
     Ok(records)
+}
+
+/// The pages that go through one pool.
+struct Workload<'a> {
+    input: &'a str,
+    pages: Vec<&'a [u8]>,
+}
+
+/// Returns several inputs together, if there are, then each input.
+fn workloads<'a>(inputs: &'a [PageSet]) -> Vec<Workload<'a>> {
+    let joint = (inputs.len() > 1).then(|| Workload {
+        input: ALL_INPUTS,
+        pages: inputs.iter().flat_map(PageSet::pages).collect(),
+    });
+    let single =
+        |input: &'a PageSet| Workload { input: input.name(), pages: input.pages().collect() };
+    joint.into_iter().chain(inputs.iter().map(single)).collect()
 }
 
 /// Compares on a recorded run: its order and sizes in every allocator, without codec.
@@ -95,7 +120,8 @@ pub fn replay(plan: &Plan, trace: &Trace, progress: Progress<'_>) -> Result<Vec<
     let total = runs * trace.events().len() as u64;
     let meter = Meter { progress, total, done: AtomicU64::new(0) };
     let measure = |&allocator: &Allocator| {
-        let choice = Choice { input: trace.name(), allocator, codec: TRACE_CODEC };
+        let (input, codec) = (trace.name(), TRACE_CODEC);
+        let choice = Choice { input, place: 0, allocator, codec };
         choice.measure(plan, trace.stores(), &meter, |_, lap| {
             replay::replay(plan, trace, allocator, lap)
         })
@@ -115,6 +141,8 @@ struct Outcome {
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     input: &'a str,
+    /// Which workload.
+    place: usize,
     allocator: Allocator,
     codec: &'a str,
 }
@@ -128,7 +156,7 @@ impl Choice<'_> {
         meter: &Meter<'_>,
         once: impl Fn(u64, &Lap<'_>) -> Result<Outcome, Fault>,
     ) -> Result<Record, RunError> {
-        let Self { input, allocator, codec } = self;
+        let Self { input, allocator, codec, .. } = self;
         let lap = Lap { meter, what: &format!("{input}, {allocator}, {codec}") };
         let (mut sizes, mut stores, mut loads) = (Vec::new(), Latency::new(), Latency::new());
         for repeat in 0..u64::from(plan.repeat) {
@@ -165,6 +193,7 @@ impl Choice<'_> {
             load_ns: outcome.loads.summary(),
             // A wrong byte ends the comparison before a record is made.
             verified: true,
+            place: self.place,
             stores: outcome.stores,
             loads: outcome.loads,
         }

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use zfold_pool::{Allocator, Chooser, Compaction, Grouping, PageSize, Pool, PoolOptions};
+use zfold_pool::{Allocator, Chooser, Commit, Compaction, Grouping, PageSize, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec, Incompressible};
 
 use super::Fault;
+use crate::rng::Xorshift64;
 
 /// What to compare, and how: every setting, defaults resolved.
 ///
@@ -41,7 +42,7 @@ pub struct Plan {
     pub threads: u32,
     /// How often everything is done; at least once.
     pub repeat: u32,
-    /// The seed of every random choice.
+    /// The seed of the order of events: the first of the repeats', which count up from it.
     pub seed: u64,
 }
 
@@ -58,7 +59,7 @@ impl Default for Plan {
             limit_bytes: None,
             threads: 1,
             repeat: 1,
-            seed: 1,
+            seed: Xorshift64::SEED,
         }
     }
 }
@@ -90,6 +91,9 @@ impl Plan {
         options.page_size = self.page_size;
         options.chain = self.chain;
         options.chooser = self.chooser;
+        if self.preset.is_some() {
+            options.commit = Commit::Eager;
+        }
         if self.preset == Some(Preset::Linux6_1) {
             options.grouping = Grouping::Four;
             options.compaction = Compaction::PerSource;
@@ -98,7 +102,7 @@ impl Plan {
     }
 }
 
-/// A kernel whose zswap is imitated.
+/// A kernel whose zswap is imitated; all of them take a zspage's pages at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// `linux-6.1`: chains of at most 4 pages, the old chooser, fullness groups and compaction,

@@ -7,7 +7,7 @@ use crate::latency::{Latency, Summary};
 /// The codec name of a replayed trace: its sizes are those of whatever codec was recorded.
 pub(super) const TRACE_CODEC: &str = "trace";
 
-/// The input name of figures that are sums over all inputs.
+/// The name of all inputs together in one pool.
 pub(super) const ALL_INPUTS: &str = "all";
 
 /// The figures of one input in one allocator with one codec.
@@ -16,7 +16,7 @@ pub(super) const ALL_INPUTS: &str = "all";
 /// of all repeats together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// Name of the input.
+    /// Name of the input; `all` when several were stored in one pool together.
     pub input: String,
     /// Name of the allocator.
     pub allocator: String,
@@ -36,7 +36,7 @@ pub struct Record {
     pub threads: u32,
     /// How often all was done.
     pub repeat: u32,
-    /// The seed of every random choice.
+    /// The seed of the order of events.
     pub seed: u64,
     /// Pages of the input; of a trace, its stores, rejected ones included.
     pub pages: u64,
@@ -49,6 +49,9 @@ pub struct Record {
     pub load_ns: Summary,
     /// Whether every byte that was loaded was the one stored; a run that finds another fails.
     pub verified: bool,
+    /// Which input, counted from 0; of several, 0 stands for all together.
+    #[serde(skip)]
+    pub(super) place: usize,
     #[serde(skip)]
     pub(super) stores: Latency,
     #[serde(skip)]
@@ -89,23 +92,22 @@ pub struct Sizes {
     pub codec_bytes: u64,
     /// Resident bytes of the process at the filled point, less those before the first page.
     pub rss_bytes: u64,
+    /// Resident bytes of the process after all was freed, less those before the first page.
+    pub rss_bytes_emptied: u64,
 }
 
 impl Sizes {
-    /// Returns the middle one of each figure; of an even number the larger of the middle two.
+    /// Returns the middle one of each figure, `None` where one is unknown; of an even number the
+    /// larger of the middle two.
     pub(super) fn median(all: &[Self]) -> Self {
-        Self::combine(all, |mut values| {
+        fn middle(mut values: Vec<u64>) -> u64 {
             values.sort_unstable();
             values[values.len() / 2]
-        })
-    }
-
-    /// Returns each figure made from those of `all`, `None` where one of them is.
-    fn combine(all: &[Self], combine: fn(Vec<u64>) -> u64) -> Self {
-        let each = |figure: fn(&Self) -> u64| combine(all.iter().map(figure).collect());
+        }
+        let each = |figure: fn(&Self) -> u64| middle(all.iter().map(figure).collect());
         let known = |figure: fn(&Self) -> Option<u64>| {
             let values: Option<Vec<u64>> = all.iter().map(figure).collect();
-            values.map(combine)
+            values.map(middle)
         };
         Self {
             same_filled: each(|sizes| sizes.same_filled),
@@ -122,6 +124,7 @@ impl Sizes {
             metadata_bytes: each(|sizes| sizes.metadata_bytes),
             codec_bytes: each(|sizes| sizes.codec_bytes),
             rss_bytes: each(|sizes| sizes.rss_bytes),
+            rss_bytes_emptied: each(|sizes| sizes.rss_bytes_emptied),
         }
     }
 }
@@ -151,34 +154,6 @@ impl Record {
     pub(super) fn is_replay(&self) -> bool {
         self.codec == TRACE_CODEC
     }
-
-    /// Returns whether `other` tells of the same allocator and codec.
-    fn is_same_choice(&self, other: &Self) -> bool {
-        self.allocator == other.allocator && self.codec == other.codec
-    }
-
-    /// Adds the figures of another input.
-    fn add(&mut self, other: &Self) {
-        self.pages += other.pages;
-        self.sizes = Sizes::combine(&[self.sizes, other.sizes], |values| values.iter().sum());
-        self.stores.merge(&other.stores);
-        self.loads.merge(&other.loads);
-        self.store_ns = self.stores.summary();
-        self.load_ns = self.loads.summary();
-        self.verified &= other.verified;
-    }
-}
-
-/// Returns one record per allocator and codec, in order of appearance: the sum over all inputs.
-pub(super) fn sums(records: &[Record]) -> Vec<Record> {
-    let mut sums: Vec<Record> = Vec::new();
-    for record in records {
-        match sums.iter_mut().find(|sum| sum.is_same_choice(record)) {
-            Some(sum) => sum.add(record),
-            None => sums.push(Record { input: ALL_INPUTS.to_owned(), ..record.clone() }),
-        }
-    }
-    sums
 }
 
 #[cfg(test)]
@@ -207,6 +182,7 @@ pub(super) mod tests {
             store_ns: times.summary(),
             load_ns: times.summary(),
             verified: true,
+            place: 0,
             stores: times.clone(),
             loads: times,
         }
@@ -228,6 +204,7 @@ pub(super) mod tests {
             metadata_bytes: 512,
             codec_bytes: 16384,
             rss_bytes: pool_bytes + 512,
+            rss_bytes_emptied: 0,
         }
     }
 
@@ -244,18 +221,6 @@ pub(super) mod tests {
         let record = Record { codec: TRACE_CODEC.to_owned(), ..record("a", "zbud", 12288) };
         assert_eq!(record.original_bytes(), 8 * 4096);
         assert_eq!(record.kept_bytes(), 12288 + 512);
-    }
-
-    #[test]
-    fn sums_are_per_allocator_and_codec() {
-        let records =
-            [record("a", "zbud", 8192), record("a", "z3fold", 4096), record("b", "zbud", 4096)];
-        let sums = sums(&records);
-        assert_eq!(sums.len(), 2);
-        assert_eq!((sums[0].allocator.as_str(), sums[0].sizes.pool_bytes), ("zbud", 12288));
-        assert_eq!((sums[0].pages, sums[0].stores.count()), (20, 2));
-        assert_eq!(sums[0].sizes.pool_bytes_half_freed, Some(4096 + 4096 + 2048 + 4096));
-        assert_eq!(sums[1].input, ALL_INPUTS);
     }
 
     #[test]

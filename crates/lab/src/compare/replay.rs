@@ -60,7 +60,7 @@ pub(super) fn replay(
         }
         lap.tick(position);
     }
-    replay.finish()
+    replay.finish(base)
 }
 
 /// Returns the event after which the live payload of the trace is largest.
@@ -186,10 +186,13 @@ impl Replay {
     }
 
     /// Frees what is left and returns all figures.
-    fn finish(mut self) -> Result<Outcome, Fault> {
-        for slot in self.slots.keys().copied().collect::<Vec<_>>() {
-            self.drop_object(slot)?;
+    fn finish(mut self, base: u64) -> Result<Outcome, Fault> {
+        for (&slot, object) in &mut self.slots {
+            let Some(Object { handle, .. }) = object.take() else { continue };
+            self.pool.free(handle).map_err(|source| Fault::Access { slot, source })?;
         }
+        let resident = resident_bytes().map_err(Fault::Resident)?;
+        self.sizes.rss_bytes_emptied = resident.saturating_sub(base);
         let stats = self.pool.stats();
         self.sizes.pool_bytes_peak = stats.pages_peak.bytes(stats.page_size);
         self.sizes.pool_bytes_emptied = stats.pool_bytes();
@@ -256,7 +259,7 @@ mod tests {
         let stats = replay.pool.stats();
         assert_eq!((stats.objects, stats.payload_bytes), (1, 200));
         assert_eq!((replay.sizes.same_filled, replay.sizes.rejected), (1, 2));
-        let outcome = replay.finish().expect("all memory back");
+        let outcome = replay.finish(0).expect("all memory back");
         assert_eq!((outcome.stores.count(), outcome.loads.count()), (2, 0));
     }
 }

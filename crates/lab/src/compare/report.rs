@@ -1,13 +1,13 @@
 //! Records as text: a table for people, JSON and CSV for programs.
 //!
-//! Tables carry units, which change with the size of the figure; JSON and CSV are always in bytes
-//! and nanoseconds. No text depends on the width of a terminal.
+//! A table has one unit for sizes, which fits the largest, and microseconds for times; JSON and
+//! CSV are always in bytes and nanoseconds. Tables fit 100 columns, unless pages of one repeated
+//! word add one more. No text depends on the width of a terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::record::{Record, sums};
+use super::record::Record;
 
 /// Version of the JSON document; it changes when a field goes or changes its meaning.
 pub const SCHEMA: &str = "zfold.compare/1";
@@ -15,92 +15,115 @@ pub const SCHEMA: &str = "zfold.compare/1";
 /// The allocator that the others are measured against.
 const BASELINE: &str = "zsmalloc";
 
-/// A column of a table: its title and what it says of a record among all records.
-type Column = (&'static str, fn(&Record, &[Record]) -> String);
+/// Lines above a table's rows: two of titles, one of units.
+const HEAD_LINES: usize = 3;
 
-const NAMES: [Column; 3] = [
-    ("input", |record, _| record.input.clone()),
-    ("codec", |record, _| record.codec.clone()),
-    ("allocator", |record, _| record.allocator.clone()),
+/// A column of a table: its title in two lines, and what it tells of a record.
+type Column = ([&'static str; HEAD_LINES - 1], Figure);
+
+/// What a column tells of a record; of ratios, among all records.
+#[derive(Clone, Copy)]
+enum Figure {
+    Name(fn(&Record) -> &str),
+    Count(fn(&Record) -> u64),
+    Bytes(fn(&Record) -> u64),
+    Nanoseconds(fn(&Record) -> u64),
+    Ratio(fn(&Record, &[Record]) -> Option<f64>),
+}
+
+/// The name of a unit, and how many bytes or nanoseconds it is.
+type Unit = (&'static str, f64);
+
+/// The name of a column's unit, if it has one, and a cell a row.
+type Cells = (&'static str, Vec<String>);
+
+/// The unit of times.
+const MICROSECOND: Unit = ("us", 1e3);
+
+const NAMES: [Column; 2] = [
+    (["", "codec"], Figure::Name(|record| &record.codec)),
+    (["", "allocator"], Figure::Name(|record| &record.allocator)),
 ];
 
-const MEMORY: [Column; 12] = [
-    ("pages", |record, _| record.pages.to_string()),
-    ("same\nfilled", |record, _| record.sizes.same_filled.to_string()),
-    ("\nraw", |record, _| record.sizes.raw.to_string()),
-    ("rejected", |record, _| record.sizes.rejected.to_string()),
-    ("\npayload", |record, _| size(record.sizes.payload_bytes)),
-    ("compression\nratio", |record, _| ratio(record.compression_ratio())),
-    ("pool\nmaximum", |record, _| size(record.sizes.pool_bytes_peak)),
-    ("to\nzsmalloc", |record, all| ratio(ratio_to_baseline(record, all))),
-    ("pool\nfilled", |record, _| size(record.sizes.pool_bytes)),
-    ("\nmetadata", |record, _| size(record.sizes.metadata_bytes)),
-    ("codec\nmemory", |record, _| size(record.sizes.codec_bytes)),
-    ("\nresident", |record, _| size(record.sizes.rss_bytes)),
+const MEMORY: [Column; 10] = [
+    (["same", "filled"], Figure::Count(|record| record.sizes.same_filled)),
+    (["", "raw"], Figure::Count(|record| record.sizes.raw)),
+    (["not", "kept"], Figure::Count(|record| record.sizes.rejected)),
+    (["", "payload"], Figure::Bytes(|record| record.sizes.payload_bytes)),
+    (["codec", "ratio"], Figure::Ratio(|record, _| record.compression_ratio())),
+    (["pool", "max"], Figure::Bytes(|record| record.sizes.pool_bytes_peak)),
+    (["to", "zsmalloc"], Figure::Ratio(ratio_to_baseline)),
+    (["", "metadata"], Figure::Bytes(|record| record.sizes.metadata_bytes)),
+    (["in", "use"], Figure::Bytes(Record::kept_bytes)),
+    (["", "resident"], Figure::Bytes(|record| record.sizes.rss_bytes)),
 ];
 
 const LATENCY: [Column; 10] = [
-    ("store\np50", |record, _| time(record.store_ns.p50)),
-    ("store\np90", |record, _| time(record.store_ns.p90)),
-    ("store\np99", |record, _| time(record.store_ns.p99)),
-    ("store\np99.9", |record, _| time(record.store_ns.p999)),
-    ("store\nmax", |record, _| time(record.store_ns.max)),
-    ("load\np50", |record, _| time(record.load_ns.p50)),
-    ("load\np90", |record, _| time(record.load_ns.p90)),
-    ("load\np99", |record, _| time(record.load_ns.p99)),
-    ("load\np99.9", |record, _| time(record.load_ns.p999)),
-    ("load\nmax", |record, _| time(record.load_ns.max)),
+    (["store", "p50"], Figure::Nanoseconds(|record| record.store_ns.p50)),
+    (["store", "p90"], Figure::Nanoseconds(|record| record.store_ns.p90)),
+    (["store", "p99"], Figure::Nanoseconds(|record| record.store_ns.p99)),
+    (["store", "p99.9"], Figure::Nanoseconds(|record| record.store_ns.p999)),
+    (["store", "max"], Figure::Nanoseconds(|record| record.store_ns.max)),
+    (["load", "p50"], Figure::Nanoseconds(|record| record.load_ns.p50)),
+    (["load", "p90"], Figure::Nanoseconds(|record| record.load_ns.p90)),
+    (["load", "p99"], Figure::Nanoseconds(|record| record.load_ns.p99)),
+    (["load", "p99.9"], Figure::Nanoseconds(|record| record.load_ns.p999)),
+    (["load", "max"], Figure::Nanoseconds(|record| record.load_ns.max)),
 ];
 
 /// Returns the memory table, the latency table and the closing sentence.
 ///
-/// With several inputs, rows named `all` add them up.
+/// *In use* is what the sentence counts: pool and metadata at the filled point, and the pages that
+/// were not kept. Of several inputs, times and sentence are those of all inputs in one pool.
 pub fn table(records: &[Record]) -> String {
-    let mut rows = records.to_vec();
-    if records.iter().any(|record| record.input != records[0].input) {
-        rows.extend(sums(records));
-    }
-    let memory = draw(&rows, &MEMORY);
-    let latency = draw(&rows, &LATENCY);
-    format!("{memory}\n\n{latency}\n\n{}\n", conclusion(records))
+    let memory = draw(&records.iter().collect::<Vec<_>>(), records, &MEMORY);
+    let latency = draw(&headline(records), records, &LATENCY);
+    format!("{memory}\n{latency}\n{}\n", conclusion(records))
 }
 
-/// Returns the store and load times of each allocator and codec over all inputs, drawn by powers
-/// of two as bpftrace draws them.
+/// Returns the store and load times of each allocator and codec, drawn by powers of two as
+/// bpftrace draws them; of several inputs, those of all inputs in one pool.
 pub fn histograms(records: &[Record]) -> String {
-    let draw = |sum: Record| {
-        let (loads, stores) = (sum.loads.drawing(), sum.stores.drawing());
-        let (allocator, codec) = (sum.allocator, sum.codec);
-        format!("*** {allocator}, {codec} ***\n\n@load_ns:\n{loads}\n@store_ns:\n{stores}\n")
+    let draw = |record: &Record| {
+        let (loads, stores) = (record.loads.drawing(), record.stores.drawing());
+        let Record { input, allocator, codec, .. } = record;
+        format!(
+            "*** {input}, {codec}, {allocator} ***\n\n@load_ns:\n{loads}\n@store_ns:\n{stores}\n"
+        )
     };
-    sums(records).into_iter().map(draw).collect()
+    headline(records).into_iter().map(draw).collect()
 }
 
 /// Returns one sentence: which allocator and codec leave the least memory in use, and what that
 /// saves.
 pub fn conclusion(records: &[Record]) -> String {
-    let sums = sums(records);
-    let Some(best) = sums.iter().min_by_key(|sum| sum.kept_bytes()) else {
+    let headline = headline(records);
+    let Some(best) = headline.iter().min_by_key(|record| record.kept_bytes()) else {
         return "There is nothing to compare.".to_owned();
     };
     let (original, kept) = (best.original_bytes(), best.kept_bytes());
+    let subject = match original / best.page_size {
+        1 => format!("On this page ({})", size(original)),
+        pages => format!("On these {pages} pages ({})", size(original)),
+    };
     if kept >= original {
-        return format!("No choice saves memory on this input of {}.", size(original));
+        return format!("{subject} no choice saves memory.");
     }
-    let saved = original - kept;
-    let percent = 100.0 * saved as f64 / original as f64;
-    let mut choice = best.allocator.clone();
-    if !best.is_replay() {
-        choice = format!("{choice} with {}", best.codec);
-    }
-    if let Some(preset) = &best.preset {
-        choice = format!("{choice} as in {preset}");
-    }
+    let codec = if best.is_replay() { String::new() } else { format!(" with {}", best.codec) };
+    let preset = best.preset.as_ref().map_or_else(String::new, |name| format!(" as in {name}"));
     format!(
-        "The best choice on this input is {choice}: it saves {} of {} ({percent:.1} %).",
-        size(saved),
-        size(original)
+        "{subject} the best choice is {}{codec}{preset}: it holds them in {}, saving {} ({:.1} %).",
+        best.allocator,
+        size(kept),
+        size(original - kept),
+        100.0 * (original - kept) as f64 / original as f64
     )
+}
+
+/// Returns the records that stand for the whole comparison: those of all inputs in one pool, or
+/// those of the only input.
+fn headline(records: &[Record]) -> Vec<&Record> {
+    records.iter().filter(|record| record.place == 0).collect()
 }
 
 /// Returns the JSON document, ended by a newline.
@@ -160,75 +183,122 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Draws the names of `rows` and `columns`, without the columns that are zero everywhere.
-fn draw(rows: &[Record], columns: &[Column]) -> String {
-    let cells = |(_, figure): &Column| rows.iter().map(|row| figure(row, rows)).collect();
-    let filled: Vec<(&str, Vec<String>)> = (NAMES.iter().chain(columns))
-        .map(|column| (column.0, cells(column)))
-        .filter(|(_, cells): &(_, Vec<String>)| {
-            cells.iter().any(|cell| cell != "0" && cell != "0 B")
+/// Draws `rows` with their names and `columns`, each input's rows below a line that names it.
+/// Columns that are zero everywhere are left out.
+fn draw(rows: &[&Record], all: &[Record], columns: &[Column]) -> String {
+    let size_unit = size_unit(largest_size(rows, columns));
+    let columns: Vec<Vec<String>> = (NAMES.iter().chain(columns))
+        .map(|(title, figure)| {
+            let (unit, cells) = figure.cells(rows, all, size_unit);
+            title.iter().chain([&unit]).map(|&line| line.to_owned()).chain(cells).collect()
         })
+        .filter(|column: &Vec<String>| column[HEAD_LINES..].iter().any(|cell| cell != "0"))
         .collect();
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(filled.iter().map(|(title, _)| bottom_aligned(title)));
-    for row in 0..rows.len() {
-        table.add_row(filled.iter().map(|(_, cells)| cells[row].as_str()));
+    let line = |at: usize| {
+        let cell = |(index, column): (usize, &Vec<String>)| {
+            let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+            match index < NAMES.len() {
+                true => format!("{:<width$}", column[at]),
+                false => format!("{:>width$}", column[at]),
+            }
+        };
+        let cells: Vec<String> = columns.iter().enumerate().map(cell).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    let mut text: String = (0..HEAD_LINES).map(line).collect();
+    for (at, row) in rows.iter().enumerate() {
+        if at == 0 || row.place != rows[at - 1].place {
+            let is_joint = row.place == 0 && all.iter().any(|other| other.place != 0);
+            text += &format!("\n{}\n", caption(row, is_joint));
+        }
+        text += &line(HEAD_LINES + at);
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        let right = index >= NAMES.len();
-        column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
+    text
 }
 
-/// Returns a title of two lines, of which the first may be blank.
-fn bottom_aligned(title: &str) -> String {
-    match title.contains('\n') {
-        true => title.to_owned(),
-        false => format!("\n{title}"),
+/// Returns the largest size in a table.
+fn largest_size(rows: &[&Record], columns: &[Column]) -> u64 {
+    let largest = |(_, figure): &Column| match figure {
+        Figure::Bytes(bytes) => rows.iter().map(|row| bytes(row)).max(),
+        _ => None,
+    };
+    columns.iter().filter_map(largest).max().unwrap_or(0)
+}
+
+/// Returns the line above the rows of one input.
+fn caption(record: &Record, is_joint: bool) -> String {
+    let Record { input, pages, page_size, .. } = record;
+    if record.is_replay() {
+        return format!("{input}: {pages} stores");
     }
+    let together = if is_joint { " in one pool" } else { "" };
+    format!("{input}: {pages} pages ({}){together}", size(pages * page_size))
+}
+
+impl Figure {
+    /// Returns the unit of a column and its cells; nothing but "0" when all are zero.
+    fn cells(self, rows: &[&Record], all: &[Record], size_unit: Unit) -> Cells {
+        match self {
+            Self::Name(name) => ("", rows.iter().map(|row| name(row).to_owned()).collect()),
+            Self::Count(count) => ("", rows.iter().map(|row| count(row).to_string()).collect()),
+            Self::Bytes(bytes) => {
+                (size_unit.0, in_unit(size_unit, rows.iter().map(|row| bytes(row)).collect()))
+            }
+            Self::Nanoseconds(time) => {
+                (MICROSECOND.0, in_unit(MICROSECOND, rows.iter().map(|row| time(row)).collect()))
+            }
+            Self::Ratio(figure) => {
+                let cell = |value| format!("{value:.3}");
+                let cell = |row: &&Record| figure(row, all).map_or_else(|| "-".to_owned(), cell);
+                ("", rows.iter().map(cell).collect())
+            }
+        }
+    }
+}
+
+/// Returns `values` in `unit`, all with as many decimals as the smallest needs for two digits,
+/// but three at most.
+fn in_unit((_, unit): Unit, values: Vec<u64>) -> Vec<String> {
+    let smallest = values.iter().copied().filter(|&value| value > 0).min();
+    let decimals = match smallest.map(|value| value as f64 / unit) {
+        _ if unit == 1.0 => 0,
+        Some(..0.1) => 3,
+        Some(..10.0) => 2,
+        Some(..100.0) => 1,
+        _ => 0,
+    };
+    let cell = |value| match value {
+        0 => "0".to_owned(),
+        value => format!("{:.decimals$}", value as f64 / unit),
+    };
+    values.into_iter().map(cell).collect()
 }
 
 /// Returns the maximum pool of `record` over that of zsmalloc on the same input and codec.
 fn ratio_to_baseline(record: &Record, all: &[Record]) -> Option<f64> {
     let baseline = all.iter().find(|other| {
-        other.allocator == BASELINE && other.input == record.input && other.codec == record.codec
+        other.allocator == BASELINE && other.codec == record.codec && other.place == record.place
     })?;
     let most = baseline.sizes.pool_bytes_peak;
     (most > 0).then(|| record.sizes.pool_bytes_peak as f64 / most as f64)
 }
 
-/// Returns a ratio with three decimals, or a dash.
-fn ratio(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
+/// Returns the largest unit of which `bytes` has at least one.
+fn size_unit(bytes: u64) -> Unit {
+    const UNITS: [Unit; 4] = [
+        ("TiB", (1u64 << 40) as f64),
+        ("GiB", (1u64 << 30) as f64),
+        ("MiB", (1u64 << 20) as f64),
+        ("KiB", (1u64 << 10) as f64),
+    ];
+    UNITS.into_iter().find(|(_, unit)| bytes as f64 >= *unit).unwrap_or(("B", 1.0))
 }
 
-/// Returns `bytes` in the largest binary unit of which there is at least one.
+/// Returns `bytes` in the largest unit of which there is at least one.
 fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
-    let mut value = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.2} {}", UNITS[unit])
-}
-
-/// Returns `nanoseconds` in the largest unit up to seconds of which there is at least one.
-fn time(nanoseconds: u64) -> String {
-    let value = nanoseconds as f64;
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{:.1} us", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", value / 1e6),
-        _ => format!("{:.1} s", value / 1e9),
+    match size_unit(bytes) {
+        (name, 1.0) => format!("{bytes} {name}"),
+        (name, unit) => format!("{:.1} {name}", bytes as f64 / unit),
     }
 }
 
@@ -244,20 +314,27 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_carry_units() {
-        assert_eq!([size(0), size(1023), size(1024)], ["0 B", "1023 B", "1.00 KiB"]);
-        assert_eq!([size(3 << 20), size(5 << 30)], ["3.00 MiB", "5.00 GiB"]);
-        assert_eq!([time(999), time(12_345)], ["999 ns", "12.3 us"]);
-        assert_eq!([time(2_500_000), time(3_000_000_000)], ["2.5 ms", "3.0 s"]);
+    fn sizes_carry_units() {
+        assert_eq!([size(0), size(1023), size(1024)], ["0 B", "1023 B", "1.0 KiB"]);
+        assert_eq!([size(3 << 20), size(5 << 30)], ["3.0 MiB", "5.0 GiB"]);
+    }
+
+    #[test]
+    fn columns_have_one_precision() {
+        let cells = |values: &[u64]| in_unit(MICROSECOND, values.to_vec());
+        assert_eq!(cells(&[1_000, 0]), ["1.00", "0"]);
+        assert_eq!(cells(&[123_456, 12_345]), ["123.5", "12.3"]);
+        assert_eq!(cells(&[1_234_567, 123_456]), ["1235", "123"]);
+        assert_eq!(cells(&[123_456, 99]), ["123.456", "0.099"]);
+        assert_eq!(in_unit(size_unit(999), vec![999, 7]), ["999", "7"]);
     }
 
     #[test]
     fn table_shows_the_ratio_to_zsmalloc() {
         let text = table(&three());
         let row = text.lines().find(|line| line.contains("zbud")).expect("a row of zbud");
-        assert!(row.contains("16.00 KiB") && row.contains(" 2.000 "), "{text}");
-        assert!(text.contains("p99.9"), "{text}");
-        assert!(!text.lines().any(|line| line.starts_with("all")), "{text}");
+        assert!(row.contains(" 16.00 ") && row.contains(" 2.000 "), "{text}");
+        assert!(text.contains("p99.9") && text.contains("a: 10 pages (40.0 KiB)\n"), "{text}");
     }
 
     #[test]
@@ -268,37 +345,87 @@ mod tests {
     }
 
     #[test]
-    fn several_inputs_are_added_up() {
-        let records = [record("a", "zsmalloc", 4096), record("b", "zsmalloc", 4096)];
+    fn several_inputs_are_told_by_all_together() {
+        let of = |place, input, allocator, pool_bytes| Record {
+            place,
+            ..record(input, allocator, pool_bytes)
+        };
+        let records = [
+            of(0, "all", "zbud", 8192),
+            of(0, "all", "zsmalloc", 4096),
+            of(1, "a", "zbud", 4096),
+            of(1, "a", "zsmalloc", 4096),
+            of(2, "a", "zbud", 12288),
+            of(2, "a", "zsmalloc", 4096),
+        ];
         let text = table(&records);
-        let all = text.lines().find(|line| line.starts_with("all")).expect("a row of sums");
-        assert!(all.contains(" 20 ") && all.contains("8.00 KiB"), "{text}");
+        let captions: Vec<&str> = text.lines().filter(|line| line.contains(": ")).collect();
+        let [all, a] = ["all: 10 pages (40.0 KiB) in one pool", "a: 10 pages (40.0 KiB)"];
+        assert_eq!(captions[..4], [all, a, a, all], "{text}");
+        let ratios = ["2.000", "1.000", "3.000"].map(|ratio| text.matches(ratio).count());
+        assert_eq!(ratios, [1, 4, 1], "{text}");
+        assert_eq!(histograms(&records).matches("***\n").count(), 2);
     }
 
     #[test]
     fn columns_of_zeros_are_left_out() {
         let mut records = three();
-        assert!(table(&records).contains("rejected"));
+        assert!(table(&records).contains("kept"));
         records.iter_mut().for_each(|record| record.sizes.rejected = 0);
-        assert!(!table(&records).contains("rejected"));
+        assert!(!table(&records).contains("kept"));
+    }
+
+    #[test]
+    fn plain_table_fits_100_columns() {
+        let mut records = three();
+        for record in &mut records {
+            record.pages = 65536;
+            record.sizes.same_filled = 0;
+            record.sizes.payload_bytes = 123 << 20;
+            record.sizes.metadata_bytes = 123 << 10;
+            record.sizes.rejected = 12345;
+            record.sizes.raw = 12345;
+            record.store_ns = Summary {
+                p50: 1_230,
+                p90: 12_345,
+                p99: 123_456,
+                p999: 1_234_567,
+                max: 12_345_678,
+                mean: 0,
+            };
+            record.load_ns = record.store_ns;
+        }
+        let text = table(&records);
+        let tables = text.strip_suffix(&format!("{}\n", conclusion(&records))).expect("at the end");
+        assert!(tables.lines().all(|line| line.len() <= 100), "{text}");
     }
 
     #[test]
     fn conclusion_names_the_smallest() {
-        let kept = 8192 + 512 + 4096;
-        let saved = size(40960 - kept);
-        let expected = format!(
-            "The best choice on this input is zsmalloc with lz4: it saves {saved} of 40.00 KiB \
-             (68.8 %)."
-        );
+        // In use are 8192 of the pool, 512 of metadata and a page that was not kept.
+        let expected = "On these 10 pages (40.0 KiB) the best choice is zsmalloc with lz4: it \
+             holds them in 12.5 KiB, saving 27.5 KiB (68.8 %).";
         assert_eq!(conclusion(&three()), expected);
-        assert!(table(&three()).ends_with(&format!("{expected}\n")));
+        assert!(table(&three()).ends_with(&format!("\n{expected}\n")));
+    }
+
+    #[test]
+    fn conclusion_knows_presets_replays_and_single_pages() {
+        let mut record = record("a", "zbud", 12288);
+        record.preset = Some("linux-6.1".to_owned());
+        assert!(conclusion(&[record.clone()]).contains(" is zbud with lz4 as in linux-6.1: "));
+        record.codec = "trace".to_owned();
+        let text = conclusion(&[record.clone()]);
+        let start = "On these 8 pages (32.0 KiB) the best choice is zbud as in linux-6.1: it holds";
+        assert!(text.starts_with(start), "{text}");
+        record.sizes.objects = 1;
+        assert_eq!(conclusion(&[record]), "On this page (4.0 KiB) no choice saves memory.");
     }
 
     #[test]
     fn conclusion_admits_that_nothing_is_saved() {
         let text = conclusion(&[record("a", "zbud", 1 << 20)]);
-        assert_eq!(text, "No choice saves memory on this input of 40.00 KiB.");
+        assert_eq!(text, "On these 10 pages (40.0 KiB) no choice saves memory.");
     }
 
     #[test]
@@ -331,16 +458,22 @@ mod tests {
         let text = histograms(&three());
         assert_eq!(text.matches("@load_ns:\n[8K, 16K) ").count(), 3, "{text}");
         assert_eq!(text.matches("@store_ns:\n[8K, 16K) ").count(), 3);
-        assert!(text.starts_with("*** zbud, lz4 ***\n"));
+        assert!(text.starts_with("*** a, lz4, zbud ***\n"));
     }
 
     #[test]
     fn summary_columns_match_the_fields() {
+        let times = |us: [u64; 5]| {
+            let [p50, p90, p99, p999, max] = us.map(|us| us * 1000);
+            Summary { p50, p90, p99, p999, max, mean: 9 }
+        };
         let mut one = record("a", "zbud", 4096);
-        one.store_ns = Summary { p50: 1, p90: 2, p99: 3, p999: 4, max: 5, mean: 9 };
-        one.load_ns = Summary { p50: 6, p90: 7, p99: 8, p999: 10, max: 11, mean: 9 };
-        let cells: Vec<String> = LATENCY.iter().map(|(_, figure)| figure(&one, &[])).collect();
-        let expected = [1, 2, 3, 4, 5, 6, 7, 8, 10, 11].map(|ns| format!("{ns} ns"));
-        assert_eq!(cells, expected);
+        one.store_ns = times([1, 2, 3, 4, 5]);
+        one.load_ns = times([6, 7, 8, 10, 11]);
+        let cell = |(_, figure): &Column| figure.cells(&[&one], &[], size_unit(0)).1;
+        let expected =
+            ["1.00", "2.00", "3.00", "4.00", "5.00", "6.00", "7.00", "8.00", "10.0", "11.0"]
+                .map(|us| vec![us.to_owned()]);
+        assert_eq!(LATENCY.each_ref().map(cell), expected);
     }
 }

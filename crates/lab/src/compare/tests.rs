@@ -29,9 +29,41 @@ fn every_combination_has_a_record() {
     let names: Vec<[&str; 3]> = (records.iter())
         .map(|record| [&*record.input, &*record.codec, &*record.allocator])
         .collect();
-    assert_eq!(names.len(), 12);
-    assert_eq!(names[0], ["a", "lz4", "zbud"]);
-    assert_eq!(names[11], ["b", "zstd", "zsmalloc"]);
+    assert_eq!(names.len(), 18);
+    assert_eq!((names[0], names[6]), (["all", "lz4", "zbud"], ["a", "lz4", "zbud"]));
+    assert_eq!(names[17], ["b", "zstd", "zsmalloc"]);
+}
+
+#[test]
+fn several_inputs_share_a_pool_first() {
+    let inputs = [pages("a", 16, 4096), pages("b", 24, 4096)];
+    let records = run(&plan(), &inputs, &|_| ()).expect("no fault");
+    for (all, (a, b)) in records[..3].iter().zip(records[3..6].iter().zip(&records[6..])) {
+        assert_eq!((all.place, a.place, b.place), (0, 1, 2));
+        assert_eq!((&*all.input, all.pages), ("all", 40));
+        let (all, a, b) = (all.sizes, a.sizes, b.sizes);
+        assert_eq!(all.same_filled, a.same_filled + b.same_filled);
+        assert_eq!(all.objects, a.objects + b.objects);
+        assert_eq!(all.payload_bytes, a.payload_bytes + b.payload_bytes);
+        assert!(all.pool_bytes <= a.pool_bytes + b.pool_bytes, "{all:?}");
+    }
+    let pool = |place: usize| records[3 * place + 2].sizes.pool_bytes;
+    assert!(pool(0) < pool(1) + pool(2), "zsmalloc shares zspages");
+    assert_eq!(run(&plan(), &inputs[..1], &|_| ()).expect("no fault")[0].input, "a");
+}
+
+#[test]
+fn same_seed_gives_the_same_sizes_and_another_seed_others() {
+    let sizes = |seed| {
+        let records = run(&Plan { seed, ..plan() }, &[pages("a", 128, 4096)], &|_| ());
+        let figures = |record: &Record| {
+            let sizes = record.sizes;
+            (sizes.pool_bytes, sizes.pool_bytes_half_freed, sizes.pool_bytes_refilled)
+        };
+        records.expect("no fault").iter().map(figures).collect::<Vec<_>>()
+    };
+    assert_eq!(sizes(5), sizes(5));
+    assert_ne!(sizes(5), sizes(6));
 }
 
 #[test]

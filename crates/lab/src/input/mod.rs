@@ -173,6 +173,11 @@ impl PageSet {
     pub fn page(&self, index: usize) -> &[u8] {
         &self.bytes[index * self.page_size..][..self.page_size]
     }
+
+    /// Returns all pages in order.
+    pub fn pages(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.page_size)
+    }
 }
 
 /// Returns all bytes of the file at `path`.

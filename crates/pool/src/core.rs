@@ -20,8 +20,9 @@ pub(crate) trait Core: Send + fmt::Debug {
     /// Least length in bytes of an object that costs a whole page.
     fn huge_len(&self) -> usize;
 
-    /// Allocates an object of `len` bytes, `1 <= len <= len_max` (checked by the shell).
-    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError>;
+    /// Allocates an object of `len` bytes, `1 <= len <= len_max` (checked by the shell); returns
+    /// its handle and where its bytes are.
+    fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError>;
 
     /// Frees the object, which is not pinned (checked by the shell); [`HandleError::Stale`] if
     /// there is none. Layout optimisation leaves the objects in `pins` where they are.
@@ -30,9 +31,8 @@ pub(crate) trait Core: Send + fmt::Debug {
     /// Returns where the object's bytes are; they stay there while it is pinned.
     fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError>;
 
-    /// Copies `bytes`, no longer than the object, over its beginning. The object is live and not
-    /// pinned (checked by the shell).
-    fn write(&mut self, handle: Handle, bytes: &[u8]);
+    /// Notes that a live object was written, for the age order.
+    fn touch(&mut self, _: Handle) {}
 
     /// Does a small step of compaction, from where `cursor` says, and advances it.
     fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep;

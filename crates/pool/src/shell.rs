@@ -12,6 +12,7 @@
 //! - L3: `held_bytes` mirrors the core's figure as of the last change; it is read without the
 //!   lock, for limits.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{
@@ -121,6 +122,19 @@ impl<C: Core> Locked<C> {
     }
 }
 
+/// Copies `bytes` to the beginning of an object.
+///
+/// # Safety
+/// `object` is the place of a live object that has at least as many bytes, the pool's lock is
+/// held, and no guard pins the object.
+#[inline]
+unsafe fn copy_in(object: NonNull<[u8]>, bytes: &[u8]) {
+    let target = object.cast::<u8>();
+    // SAFETY: the target has room and is committed (part of an object), no reference to it exists
+    // (M1), so `bytes`, a live borrow, cannot overlap it.
+    unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+}
+
 /// A page under reclaim; dropped, also by a panic of the hook, it goes back or leaves.
 struct Reclaiming<'a, C: Core> {
     pool: &'a Locked<C>,
@@ -162,7 +176,7 @@ impl<C: Core> Pool for Locked<C> {
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
         self.check_len(len)?;
         let mut state = self.lock()?;
-        let handle = state.core.alloc(len)?;
+        let (handle, _) = state.core.alloc(len)?;
         self.unlock(state);
         Ok(handle)
     }
@@ -170,22 +184,31 @@ impl<C: Core> Pool for Locked<C> {
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
         self.check_len(bytes.len())?;
         let mut state = self.lock()?;
-        let handle = state.core.alloc(bytes.len())?;
-        state.core.write(handle, bytes);
+        let (handle, place) = state.core.alloc(bytes.len())?;
+        // SAFETY: a new object of that length, which no other thread has a handle of.
+        unsafe { copy_in(place, bytes) };
+        if self.reclaim {
+            state.core.touch(handle);
+        }
         self.unlock(state);
         Ok(handle)
     }
 
     fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
         let mut state = self.lock()?;
-        let max = state.core.locate(handle)?.len();
+        let place = state.core.locate(handle)?;
         if state.pins.contains(handle) {
             return Err(HandleError::Busy);
         }
-        if bytes.len() > max {
-            return Err(HandleError::TooLong { len: bytes.len(), max });
+        if bytes.len() > place.len() {
+            return Err(HandleError::TooLong { len: bytes.len(), max: place.len() });
         }
-        state.core.write(handle, bytes);
+        // SAFETY: a live object of at least that length; M1: the lock is held and no guard pins
+        // the object.
+        unsafe { copy_in(place, bytes) };
+        if self.reclaim {
+            state.core.touch(handle);
+        }
         Ok(())
     }
 

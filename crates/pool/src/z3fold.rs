@@ -397,7 +397,7 @@ impl Core for Z3fold {
         self.shared_len_max() + 1
     }
 
-    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError> {
+    fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
         let serial = self.serials.draw();
         let object = Object { serial, len: len as u32, page: NIL, place: Place::Headless };
         let index = self.objects.insert(object)?;
@@ -410,7 +410,8 @@ impl Core for Z3fold {
         (object.page, object.place) = (page, place);
         self.object_count += 1;
         self.payload_bytes += len as u64;
-        Ok(Handle::new(index, serial))
+        let bytes = self.headers.frames.payload(self.offset(page, place), len);
+        Ok((Handle::new(index, serial), bytes))
     }
 
     fn free(&mut self, handle: Handle, pins: &Pins) -> Result<(), HandleError> {
@@ -436,13 +437,6 @@ impl Core for Z3fold {
         let object = self.find(handle)?;
         let offset = self.offset(object.page, object.place);
         Ok(self.headers.frames.payload(offset, object.len as usize))
-    }
-
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let object = self.find(handle).expect("checked by the shell");
-        // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
-        // and `bytes` are no longer than the object.
-        unsafe { self.headers.frames.write(self.offset(object.page, object.place), bytes) };
     }
 
     fn compact_step(&mut self, _: &mut CompactCursor, _: &Pins) -> CompactStep {
@@ -551,6 +545,10 @@ mod tests {
         objects.map(|object| (object.page, object.place)).collect()
     }
 
+    fn alloc(core: &mut Z3fold, len: usize) -> Handle {
+        core.alloc(len).unwrap().0
+    }
+
     #[test]
     fn the_header_takes_the_kernels_chunks() {
         let shared = |size| z3fold(size).shared_len_max();
@@ -562,19 +560,20 @@ mod tests {
     #[test]
     fn three_objects_share_a_page_in_the_order_first_last_middle() {
         let mut z3fold = z3fold(PageSize::KIB4);
-        let handles = [0; 3].map(|_| z3fold.alloc(1280).unwrap());
+        let handles = [0; 3].map(|_| alloc(&mut z3fold, 1280));
         assert_eq!(
             places(&z3fold, &handles),
             [(0, Place::First), (0, Place::Last), (0, Place::Middle)]
         );
         z3fold.check();
-        assert_eq!(z3fold.alloc(100).map(|h| z3fold.find(h).unwrap().page), Ok(1));
+        let fourth = alloc(&mut z3fold, 100);
+        assert_eq!(places(&z3fold, &[fourth])[0].0, 1);
     }
 
     #[test]
     fn an_object_that_leaves_no_chunk_owns_its_page() {
         let mut z3fold = z3fold(PageSize::KIB4);
-        let (shared, headless) = (z3fold.alloc(3904).unwrap(), z3fold.alloc(3905).unwrap());
+        let (shared, headless) = (alloc(&mut z3fold, 3904), alloc(&mut z3fold, 3905));
         assert_eq!(places(&z3fold, &[shared]), [(0, Place::First)]);
         assert_eq!(places(&z3fold, &[headless]), [(1, Place::Headless)]);
         z3fold.free(headless, &Pins::default()).unwrap();
@@ -586,8 +585,9 @@ mod tests {
     fn a_lone_middle_object_becomes_the_first() {
         let mut z3fold = z3fold(PageSize::KIB4);
         let pins = Pins::default();
-        let [first, last, middle] = [0; 3].map(|_| z3fold.alloc(1000).unwrap());
-        z3fold.write(middle, &[7; 1000]);
+        let [first, last, middle] = [0; 3].map(|_| alloc(&mut z3fold, 1000));
+        // SAFETY: the object has 1000 bytes, and nobody else uses this core.
+        unsafe { z3fold.locate(middle).unwrap().as_mut() }.fill(7);
         z3fold.free(first, &pins).unwrap();
         z3fold.free(last, &pins).unwrap();
         assert_eq!(places(&z3fold, &[middle]), [(0, Place::First)]);
@@ -603,9 +603,9 @@ mod tests {
         for (gap_chunks, slides) in [(2, false), (3, true)] {
             let mut z3fold = z3fold(PageSize::KIB4);
             // First of 10 chunks; last leaves `gap_chunks` between it and the middle.
-            let first = z3fold.alloc(10 * 64).unwrap();
-            let last = z3fold.alloc((62 - 10 - 20 - gap_chunks) * 64).unwrap();
-            let middle = z3fold.alloc(20 * 64).unwrap();
+            let first = alloc(&mut z3fold, 10 * 64);
+            let last = alloc(&mut z3fold, (62 - 10 - 20 - gap_chunks) * 64);
+            let middle = alloc(&mut z3fold, 20 * 64);
             z3fold.free(first, &pins).unwrap();
             let start = z3fold.middle_start(z3fold.find(middle).unwrap().page);
             assert_eq!(start, if slides { 12 + gap_chunks } else { 12 });
@@ -618,9 +618,9 @@ mod tests {
     fn a_single_object_moves_into_another_page_unless_it_is_pinned() {
         for pinned in [false, true] {
             let mut z3fold = z3fold(PageSize::KIB4);
-            let big = z3fold.alloc(2600).unwrap();
-            let (a, b) = (z3fold.alloc(2000).unwrap(), z3fold.alloc(1800).unwrap());
-            let small = z3fold.alloc(900).unwrap();
+            let big = alloc(&mut z3fold, 2600);
+            let (a, b) = (alloc(&mut z3fold, 2000), alloc(&mut z3fold, 1800));
+            let small = alloc(&mut z3fold, 900);
             assert_eq!(places(&z3fold, &[big, a, b, small]).iter().map(|p| p.0).max(), Some(1));
             let mut pins = Pins::default();
             if pinned {
@@ -628,7 +628,7 @@ mod tests {
             }
             z3fold.free(small, &pins).unwrap();
             z3fold.free(big, &pins).unwrap();
-            z3fold.alloc(1500).unwrap();
+            alloc(&mut z3fold, 1500);
             z3fold.free(a, &pins).unwrap();
             assert_eq!(z3fold.arena.used(), PageCount(if pinned { 2 } else { 1 }));
             z3fold.check();
@@ -639,8 +639,8 @@ mod tests {
     fn reclaim_evicts_middle_first_last_and_headless_pages_too() {
         let mut z3fold = z3fold(PageSize::KIB4);
         let pins = Pins::default();
-        let [first, last, middle] = [0; 3].map(|_| z3fold.alloc(1000).unwrap());
-        let headless = z3fold.alloc(4096).unwrap();
+        let [first, last, middle] = [0; 3].map(|_| alloc(&mut z3fold, 1000));
+        let headless = alloc(&mut z3fold, 4096);
         let victim = z3fold.begin_reclaim().unwrap();
         assert_eq!(victim.handles, [middle, first, last]);
         victim.handles.iter().for_each(|&handle| z3fold.free(handle, &pins).unwrap());

@@ -170,7 +170,7 @@ impl Core for Zbud {
         self.len_max() + 1
     }
 
-    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError> {
+    fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
         let page = match self.unbuddied.find(self.chunks(len)) {
             Some((page, free)) => {
                 self.unbuddied.remove(self.headers, page, free);
@@ -186,7 +186,8 @@ impl Core for Zbud {
         self.settle(page);
         self.objects += 1;
         self.payload_bytes += len as u64;
-        Ok(self.handle(page, side))
+        let bytes = self.headers.frames.payload(self.offset(page, side, len), len);
+        Ok((self.handle(page, side), bytes))
     }
 
     fn free(&mut self, handle: Handle, _: &Pins) -> Result<(), HandleError> {
@@ -212,14 +213,6 @@ impl Core for Zbud {
         let (page, side) = self.find(handle)?;
         let len = self.len(page, side);
         Ok(self.headers.frames.payload(self.offset(page, side, len), len))
-    }
-
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let (page, side) = self.find(handle).expect("checked by the shell");
-        let offset = self.offset(page, side, self.len(page, side));
-        // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
-        // and `bytes` are no longer than the object.
-        unsafe { self.headers.frames.write(offset, bytes) };
     }
 
     fn compact_step(&mut self, _: &mut CompactCursor, _: &Pins) -> CompactStep {
@@ -293,6 +286,10 @@ mod tests {
         Zbud::new(Arena::new(range, PageSize::KIB4), true)
     }
 
+    fn alloc(core: &mut Zbud, len: usize) -> Handle {
+        core.alloc(len).unwrap().0
+    }
+
     #[test]
     fn the_longest_object_is_3968_bytes() {
         assert_eq!(zbud().len_max(), 3968);
@@ -301,12 +298,12 @@ mod tests {
     #[test]
     fn an_object_takes_the_smallest_gap_that_fits() {
         let mut zbud = zbud();
-        let wide = zbud.alloc(1000).unwrap();
-        let narrow = zbud.alloc(3100).unwrap();
+        let wide = alloc(&mut zbud, 1000);
+        let narrow = alloc(&mut zbud, 3100);
         assert_eq!(zbud.arena.used(), PageCount(2), "3100 bytes do not fit beside 1000");
-        let buddy = zbud.alloc(850).unwrap();
+        let buddy = alloc(&mut zbud, 850);
         assert_eq!(buddy.index() >> 1, narrow.index() >> 1);
-        let other = zbud.alloc(1200).unwrap();
+        let other = alloc(&mut zbud, 1200);
         assert_eq!(other.index() >> 1, wide.index() >> 1);
         zbud.check();
     }
@@ -315,7 +312,7 @@ mod tests {
     fn pages_never_outnumber_objects() {
         let mut zbud = zbud();
         for len in (1..3968).step_by(97) {
-            zbud.alloc(len).unwrap();
+            alloc(&mut zbud, len);
             assert!(zbud.arena.used().0 <= zbud.objects);
         }
         zbud.check();
@@ -325,7 +322,7 @@ mod tests {
     fn reclaim_takes_the_page_that_was_allocated_from_longest_ago() {
         let mut zbud = zbud();
         let pins = Pins::default();
-        let (old, young) = (zbud.alloc(3900).unwrap(), zbud.alloc(3900).unwrap());
+        let (old, young) = (alloc(&mut zbud, 3900), alloc(&mut zbud, 3900));
         let victim = zbud.begin_reclaim().unwrap();
         assert_eq!(victim.handles, [old]);
         zbud.free(old, &pins).unwrap();
@@ -336,7 +333,7 @@ mod tests {
     #[test]
     fn a_refused_page_goes_back_as_the_youngest() {
         let mut zbud = zbud();
-        let (a, b) = (zbud.alloc(3900).unwrap(), zbud.alloc(2000).unwrap());
+        let (a, b) = (alloc(&mut zbud, 3900), alloc(&mut zbud, 2000));
         let victim = zbud.begin_reclaim().unwrap();
         assert_eq!(zbud.end_reclaim(&victim), 0);
         zbud.check();

@@ -91,18 +91,6 @@ impl Frames {
         NonNull::slice_from_raw_parts(self.at(at, len), len)
     }
 
-    /// Copies `bytes` to the payload at `at`.
-    ///
-    /// # Safety
-    /// M1 holds for the range: the pool's lock is held and no guard pins an object in it.
-    #[inline]
-    pub(crate) unsafe fn write(&self, at: usize, bytes: &[u8]) {
-        let to = self.at(at, bytes.len()).as_ptr();
-        // SAFETY: the target is in bounds, committed (part of an object), not aliased by any
-        // reference (M1), and `bytes` is a live borrow that cannot overlap unreferenced memory.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
-    }
-
     /// Copies `len` bytes of an object (header word and payload) from `from` to `to`; the two
     /// may overlap.
     ///

@@ -185,7 +185,7 @@ impl Core for Zsmalloc {
     }
 
     #[inline]
-    fn alloc(&mut self, len: usize) -> Result<Handle, AllocError> {
+    fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
         let class = self.geometry.index_of(len);
         let spec = self.classes[class].spec;
         // The place is filled in below, once it is known that nothing fails any more.
@@ -204,7 +204,8 @@ impl Core for Zsmalloc {
         }
         self.classes[class].in_use += 1;
         self.payload_bytes += len as u64;
-        Ok(handle)
+        let at = self.zspages.payload(self.zspages.records.at(zspage), &spec, object);
+        Ok((handle, self.zspages.frames.payload(at, len)))
     }
 
     #[inline]
@@ -236,12 +237,8 @@ impl Core for Zsmalloc {
     }
 
     #[inline]
-    fn write(&mut self, handle: Handle, bytes: &[u8]) {
-        let cell = self.find(handle).expect("checked by the shell");
-        let (at, _) = self.payload(&cell);
-        // SAFETY: M1: the shell holds the lock and has checked that the object is not pinned,
-        // and `bytes` are no longer than the object.
-        unsafe { self.zspages.frames.write(at, bytes) };
+    fn touch(&mut self, handle: Handle) {
+        let Ok(cell) = self.find(handle) else { return };
         if self.zspages.records.at(cell.zspage()).state != State::UnderReclaim {
             self.age.touch(cell.zspage());
         }

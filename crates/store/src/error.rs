@@ -31,6 +31,8 @@ pub enum OpenError {
     NoSlots,
     /// The accept threshold is a share of the limit, at most 100 percent.
     AcceptPercent(u8),
+    /// The pool holds objects that the store does not know.
+    PoolInUse,
     /// The slot table cannot be reserved.
     SlotTable(SourceError),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for OpenError {
             Self::AcceptPercent(percent) => {
                 write!(f, "an accept threshold of {percent} % is above 100 %")
             }
+            Self::PoolInUse => write!(f, "a store needs an empty pool of its own"),
             Self::SlotTable(source) => write!(f, "cannot reserve the slot table: {source}"),
         }
     }

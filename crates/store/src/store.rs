@@ -143,11 +143,11 @@ struct Context {
 }
 
 impl Store {
-    /// Returns an empty store over `pool`, whose page size is that of the store. The pool must be
-    /// empty and stay the store's own.
+    /// Returns an empty store over `pool`, whose page size is that of the store.
     ///
     /// # Errors
-    /// [`OpenError`] if an option is out of range or the slot table cannot be reserved.
+    /// [`OpenError`] if an option is out of range, the pool is not empty, or the slot table cannot
+    /// be reserved.
     pub fn new(pool: Box<dyn Pool>, options: &StoreOptions) -> Result<Self, OpenError> {
         if options.slots == 0 {
             return Err(OpenError::NoSlots);
@@ -155,7 +155,11 @@ impl Store {
         if options.accept_percent > 100 {
             return Err(OpenError::AcceptPercent(options.accept_percent));
         }
-        let page_len = pool.stats().page_size.bytes();
+        let stats = pool.stats();
+        if stats.objects != 0 {
+            return Err(OpenError::PoolInUse);
+        }
+        let page_len = stats.page_size.bytes();
         Ok(Self {
             slots: SlotTable::new(options.slots).map_err(OpenError::SlotTable)?,
             pool,

@@ -126,6 +126,10 @@ fn options_out_of_range_are_refused() {
     assert_eq!(open(|options| options.slots = 0), OpenError::NoSlots);
     assert_eq!(open(|options| options.accept_percent = 101), OpenError::AcceptPercent(101));
     assert!(matches!(open(|options| options.slots = u64::MAX), OpenError::SlotTable(_)));
+    let used = create("used", &PoolOptions::new(Allocator::Zbud)).unwrap();
+    used.insert(b"somebody's").unwrap();
+    let options = StoreOptions::new(10, CodecKind::Lz4.into());
+    assert_eq!(Store::new(used, &options).unwrap_err(), OpenError::PoolInUse);
 }
 
 #[test]

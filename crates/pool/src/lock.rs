@@ -3,8 +3,7 @@
 //! What it guards takes some tens of nanoseconds, so waiting threads spin, then offer their
 //! processor to others, among whom the holder may be. Taking the lock is one read-modify-write;
 //! giving it back is a plain store, which does not wait for the stores before it (the copy of an
-//! object into cold memory, usually): with `std::sync::Mutex`, whose unlock is a swap, an
-//! allocation and free took a fifth longer.
+//! object into cold memory, usually), as the swap in `std::sync::Mutex` does.
 //!
 //! - N1: `value` is accessed only between a successful exchange of `state` from free to held and
 //!   the store that gives it back. The exchange acquires what that store of the holder before

@@ -261,7 +261,7 @@ impl Store {
     /// Drops the page under `key`; returns whether there was one. A key beyond the last holds
     /// none.
     pub fn invalidate(&self, key: u64) -> bool {
-        if key >= self.slots() || !self.contains(key) {
+        if key >= self.slots() {
             return false;
         }
         let share = self.shares.get_or_default();
@@ -404,10 +404,13 @@ impl Store {
 
     /// Puts `entry` into a slot, frees what it held, and counts both; returns what it held.
     fn exchange(&self, key: u64, entry: Entry, share: &Share) -> Kind {
-        if entry.kind == Kind::Empty && !self.contains(key) {
-            return Kind::Empty;
-        }
-        let old = self.slots.lock(key).replace(entry);
+        let slot = match entry.kind {
+            // Emptying an empty slot costs no write.
+            Kind::Empty => self.slots.lock_present(key),
+            _ => Some(self.slots.lock(key)),
+        };
+        let Some(slot) = slot else { return Kind::Empty };
+        let old = slot.replace(entry);
         share.stored_pages.add((entry.kind != Kind::Empty).into());
         share.same_filled_pages.add((entry.kind == Kind::Same).into());
         share.stored_incompressible_pages.add((entry.kind == Kind::Raw).into());

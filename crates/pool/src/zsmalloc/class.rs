@@ -9,7 +9,6 @@ use crate::zsmalloc::zspage::{UNLISTED, Zspages};
 #[derive(Debug)]
 pub(crate) struct SizeClass {
     pub(crate) spec: ClassSpec,
-    grouping: Grouping,
     groups: Groups,
     lists: [List; GROUPS_MAX],
     /// Zspages of the class, listed or not.
@@ -23,15 +22,7 @@ pub(crate) struct SizeClass {
 impl SizeClass {
     pub(crate) fn new(spec: ClassSpec, grouping: Grouping) -> Self {
         let groups = Groups::new(grouping, spec.objects);
-        Self {
-            spec,
-            grouping,
-            groups,
-            lists: [List::EMPTY; GROUPS_MAX],
-            zspages: 0,
-            pages: 0,
-            in_use: 0,
-        }
+        Self { spec, groups, lists: [List::EMPTY; GROUPS_MAX], zspages: 0, pages: 0, in_use: 0 }
     }
 
     #[inline]
@@ -42,13 +33,13 @@ impl SizeClass {
     /// Returns the first zspage of the fullest group that has room.
     #[inline]
     pub(crate) fn fullest_with_room(&self) -> Option<u32> {
-        let partial = &self.lists[..usize::from(self.grouping.full())];
+        let partial = &self.lists[..usize::from(self.groups.grouping.full())];
         partial.iter().rev().find_map(List::first)
     }
 
     /// Returns the first zspage of the emptiest group that has objects and room.
     pub(crate) fn emptiest(&self) -> Option<u32> {
-        self.lists[1..usize::from(self.grouping.full())].iter().find_map(List::first)
+        self.lists[1..usize::from(self.groups.grouping.full())].iter().find_map(List::first)
     }
 
     /// Puts an unlisted zspage on the list of its group. A huge one stays unlisted: it is never
@@ -63,7 +54,9 @@ impl SizeClass {
         let in_use = |index: u32| zspages.records.at(index).in_use;
         let list = &mut self.lists[usize::from(group)];
         match list.first() {
-            Some(head) if self.grouping == Grouping::Four && in_use(head) > in_use(index) => {
+            Some(head)
+                if self.groups.grouping == Grouping::Four && in_use(head) > in_use(index) =>
+            {
                 list.insert_after(&mut zspages.records, head, index);
             }
             _ => list.push_front(&mut zspages.records, index),

@@ -31,7 +31,7 @@ impl Grouping {
 /// The grouping of one class: tells the group of a zspage without a division.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups {
-    grouping: Grouping,
+    pub(crate) grouping: Grouping,
     objects: u32,
     /// 2^32 / `objects`, rounded up.
     reciprocal: u64,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+pub mod experiment;
 pub mod input;
 pub mod latency;
 pub mod resident;

@@ -13,9 +13,11 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 
 use crate::frames::source::SourceError;
 use crate::handle::Handle;
+use crate::lock_stat::LockStat;
 use crate::units::{PageCount, PageSize};
 
 /// Densely packed memory for compressed pages and other small blobs. All methods take `&self`
@@ -85,7 +87,23 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     ///
     /// # Cost
     /// In proportion to the objects moved. Other callers are let in between small steps.
-    fn compact(&self, budget: PageCount) -> PageCount;
+    fn compact(&self, budget: PageCount) -> PageCount {
+        self.compact_until(budget, &AtomicBool::new(false))
+    }
+
+    /// Compacts as [`Pool::compact`] does, and stops early, within the time that a few objects
+    /// take to move, when `stop` becomes true. With [`crate::Contexts::Single`] and
+    /// [`crate::Contexts::Parallel`] it returns zero at once while another call is at work.
+    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount;
+
+    /// Switches the statistics of the pool's locks on, counting from zero, or off.
+    ///
+    /// # Cost
+    /// On: two readings of the clock for every time a lock is taken. Off: next to nothing.
+    fn watch_locks(&self, on: bool);
+
+    /// Returns what every lock of the pool counted while it was watched, one entry a lock.
+    fn lock_stats(&self) -> Vec<LockStat>;
 
     /// Empties the least recently used pages by asking the owner to evict their objects, until
     /// `pages` pages were freed; returns how many were.

@@ -5,7 +5,10 @@
 //! giving it back is a plain store, which does not wait for the stores before it (the copy of an
 //! object into cold memory, usually), as the swap in `std::sync::Mutex` does.
 //!
-//! - N1: `value` is accessed only between a successful exchange of `state` from free to held and
+//! A lock can be watched: then its holder also keeps the counters of [`crate::lock_stat`]. While
+//! it is not, that costs one load of a byte beside `state`, which is in the cache with it.
+//!
+//! - N1: `value` and `counters` are accessed only between a successful exchange of `state` from free to held and
 //!   the store that gives it back. The exchange acquires what that store of the holder before
 //!   released.
 //! - N2: a holder that panics leaves the state dead for ever; nobody gets at the value as a
@@ -13,7 +16,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::lock_stat::{Counters, LockStat};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{SPINS, UnsafeCell, yield_now};
 
 const FREE: u8 = 0;
@@ -24,7 +30,9 @@ const DEAD: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct SpinLock<T> {
     state: AtomicU8,
+    watched: AtomicBool,
     value: UnsafeCell<T>,
+    counters: UnsafeCell<Counters>,
 }
 
 // SAFETY: N1: the value is reached by one thread at a time, so `T: Send` suffices, as for Mutex.
@@ -36,16 +44,76 @@ pub(crate) struct Dead;
 
 impl<T> SpinLock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { state: AtomicU8::new(FREE), value: UnsafeCell::new(value) }
+        Self {
+            state: AtomicU8::new(FREE),
+            watched: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+            counters: UnsafeCell::new(Counters::default()),
+        }
     }
 
     /// Takes the lock; waits while another thread holds it.
     #[inline]
     pub(crate) fn lock(&self) -> Result<SpinGuard<'_, T>, Dead> {
-        if !self.try_take() {
-            self.wait()?;
+        let taken = self.try_take();
+        if !taken || self.is_watched() {
+            self.take_watched(taken)?;
         }
         Ok(SpinGuard { lock: self, panicking: std::thread::panicking() })
+    }
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        if !self.try_take() {
+            return None;
+        }
+        if self.is_watched() {
+            self.take_watched(true).ok()?;
+        }
+        Some(SpinGuard { lock: self, panicking: std::thread::panicking() })
+    }
+
+    #[inline]
+    fn is_watched(&self) -> bool {
+        // Relaxed: a switch that may take effect one hold later.
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Takes the lock if it is not `taken` yet, and counts that if it is watched.
+    #[cold]
+    fn take_watched(&self, taken: bool) -> Result<(), Dead> {
+        let waiting = (!taken && self.is_watched()).then(Instant::now);
+        if !taken {
+            self.wait()?;
+        }
+        if self.is_watched() {
+            // SAFETY: N1: this thread holds the lock.
+            self.counters.with_mut(|counters| unsafe { (*counters).acquired(waiting) });
+        }
+        Ok(())
+    }
+
+    /// Watches the lock from now on, counting from zero, or no longer.
+    pub(crate) fn watch(&self, on: bool) {
+        self.watched.store(false, Ordering::Relaxed);
+        if on && let Ok(guard) = self.lock() {
+            // SAFETY: N1: `guard` holds the lock.
+            self.counters.with_mut(|counters| unsafe { *counters = Counters::default() });
+            drop(guard);
+            self.watched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns what the lock counted since it is watched; zeros if it is dead.
+    pub(crate) fn stat(&self, name: &'static str, index: usize) -> LockStat {
+        let Ok(guard) = self.lock() else {
+            return LockStat { name, index, ..LockStat::default() };
+        };
+        // SAFETY: N1: `guard` holds the lock.
+        let stat = self.counters.with(|counters| unsafe { (*counters).report(name, index) });
+        drop(guard);
+        stat
     }
 
     #[inline]
@@ -114,6 +182,10 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 impl<T> Drop for SpinGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        if self.lock.is_watched() {
+            // SAFETY: N1: the guard holds the lock.
+            self.lock.counters.with_mut(|counters| unsafe { (*counters).released() });
+        }
         let state = if std::thread::panicking() && !self.panicking { DEAD } else { FREE };
         self.lock.state.store(state, Ordering::Release);
     }
@@ -171,6 +243,32 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock().unwrap(), 4 * rounds);
+    }
+
+    #[test]
+    fn a_watched_lock_counts_what_happens_to_it() {
+        let lock = SpinLock::new(0);
+        *lock.lock().unwrap() += 1;
+        lock.watch(true);
+        (0..10).for_each(|_| *lock.lock().unwrap() += 1);
+        std::thread::scope(|scope| {
+            let guard = lock.lock().unwrap();
+            let waiter = scope.spawn(|| *lock.lock().unwrap() += 1);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(guard);
+            waiter.join().unwrap();
+        });
+        lock.watch(false);
+        *lock.lock().unwrap() += 1;
+        let stat = lock.stat("test", 3);
+        assert_eq!((stat.name, stat.index), ("test", 3));
+        assert_eq!((stat.acquisitions, stat.contentions), (12, 1));
+        assert!(stat.wait_max >= std::time::Duration::from_millis(5), "{stat:?}");
+        assert!(stat.hold_max >= std::time::Duration::from_millis(5), "{stat:?}");
+        assert!(stat.hold_min <= stat.hold_avg() && stat.hold_avg() <= stat.hold_max);
+        assert!(stat.con_bounces <= stat.acq_bounces);
+        lock.watch(true);
+        assert_eq!(lock.stat("test", 3).acquisitions, 0, "watching starts from zero");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::contract::Pool;
+use crate::design::{Contexts, Locking, Upkeep};
 use crate::frames::arena::{Arena, MAX_RUN_PAGES};
 use crate::frames::source::{PageSource, SourceError, SystemPages};
 use crate::shell::Locked;
@@ -19,6 +20,9 @@ use crate::zsmalloc::zspage::Commit;
 
 /// Smallest arena that is worth having, in bytes.
 const ARENA_BYTES_MIN: usize = 1 << 20;
+
+/// Most shards of a per-CPU design.
+pub(crate) const CPUS_MAX: usize = 256;
 
 /// The allocators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +83,16 @@ pub struct PoolOptions {
     pub compaction: Compaction,
     /// zsmalloc: when the pages of a zspage get their memory.
     pub commit: Commit,
+    /// Which locks guard the pool. `None`: the best design that the other options allow, which is
+    /// `per-cpu` for zsmalloc without reclaim and `pool-lock` for all others.
+    pub locking: Option<Locking>,
+    /// How many compactions may run at a time. Default parallel.
+    pub contexts: Contexts,
+    /// z3fold, per-cpu: who optimises layouts and releases pages. Default inline.
+    pub upkeep: Upkeep,
+    /// per-cpu: number of shards, 1 to 256; a CPU beyond it shares one. `None`: as many as the
+    /// process may use CPUs.
+    pub cpus: Option<usize>,
     /// Whether pages are kept in the order of their last use, for [`Pool::reclaim`]. Costs 12
     /// bytes a page and some time for every write.
     pub reclaim: bool,
@@ -91,8 +105,8 @@ pub struct PoolOptions {
 
 impl PoolOptions {
     /// Returns the defaults for `allocator`: 4 KiB pages, chain 8, new chooser, twelve groups,
-    /// new compaction, pages committed lazily, no
-    /// reclaim, system memory.
+    /// new compaction in parallel, pages committed lazily, the best lock design, no reclaim,
+    /// system memory.
     #[must_use]
     pub fn new(allocator: Allocator) -> Self {
         Self {
@@ -103,10 +117,23 @@ impl PoolOptions {
             grouping: Grouping::default(),
             compaction: Compaction::default(),
             commit: Commit::default(),
+            locking: None,
+            contexts: Contexts::default(),
+            upkeep: Upkeep::default(),
+            cpus: None,
             reclaim: false,
             arena_bytes: 1 << 40,
             source: Arc::new(SystemPages),
         }
+    }
+
+    /// Returns the lock design that a pool of these options has.
+    #[must_use]
+    pub fn locking(&self) -> Locking {
+        self.locking.unwrap_or(match self.allocator {
+            Allocator::Zsmalloc if !self.reclaim => Locking::PerCpu,
+            _ => Locking::PoolLock,
+        })
     }
 }
 
@@ -118,6 +145,16 @@ pub enum ConfigError {
     UnknownAllocator(String),
     /// No chooser of this name.
     UnknownChooser(String),
+    /// No lock design of this name.
+    UnknownLocking(String),
+    /// No compaction contexts of this name.
+    UnknownContexts(String),
+    /// The allocator has no such lock design.
+    Locking(Allocator, Locking),
+    /// Reclaim keeps an age order of the whole pool, which only one lock of the pool can guard.
+    ReclaimLocking(Locking),
+    /// A pool has 1 to 256 shards.
+    Cpus(usize),
     /// A zspage has 4 to 16 pages at most.
     Chain(u32),
     /// The arena is smaller than 1 MiB.
@@ -137,6 +174,26 @@ impl fmt::Display for ConfigError {
                 let choices = Chooser::ALL.map(Chooser::name).join(", ");
                 write!(f, "unknown chooser '{name}' (choices: {choices})")
             }
+            Self::UnknownLocking(name) => {
+                let choices = Locking::ALL.map(Locking::name).join(", ");
+                write!(f, "unknown lock design '{name}' (choices: {choices})")
+            }
+            Self::UnknownContexts(name) => {
+                let choices = Contexts::ALL.map(Contexts::name).join(", ");
+                write!(f, "unknown compaction contexts '{name}' (choices: {choices})")
+            }
+            Self::Locking(allocator, locking) => {
+                let designs: Vec<_> = Locking::of(*allocator).iter().map(|l| l.name()).collect();
+                write!(
+                    f,
+                    "{allocator} has no lock design {locking} (it has {})",
+                    designs.join(", ")
+                )
+            }
+            Self::ReclaimLocking(locking) => {
+                write!(f, "reclaim needs the lock design pool-lock, not {locking}")
+            }
+            Self::Cpus(cpus) => write!(f, "{cpus} shards are not in 1 to {CPUS_MAX}"),
             Self::Chain(chain) => write!(f, "a chain of {chain} pages is not in 4 to 16"),
             Self::ArenaTooSmall(bytes) => {
                 write!(f, "an arena of {bytes} bytes is too small (at least 1 MiB)")
@@ -158,6 +215,16 @@ impl std::error::Error for ConfigError {}
 pub fn create(name: &str, options: &PoolOptions) -> Result<Box<dyn Pool>, ConfigError> {
     if !(4..=MAX_RUN_PAGES).contains(&options.chain) {
         return Err(ConfigError::Chain(options.chain));
+    }
+    let locking = options.locking();
+    if !Locking::of(options.allocator).contains(&locking) {
+        return Err(ConfigError::Locking(options.allocator, locking));
+    }
+    if options.reclaim && locking != Locking::PoolLock {
+        return Err(ConfigError::ReclaimLocking(locking));
+    }
+    if let Some(cpus) = options.cpus.filter(|cpus| !(1..=CPUS_MAX).contains(cpus)) {
+        return Err(ConfigError::Cpus(cpus));
     }
     let mut arena_bytes = options.arena_bytes & !(options.page_size.bytes() - 1);
     if arena_bytes < ARENA_BYTES_MIN {

@@ -13,7 +13,7 @@
 //!   lock, for limits.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
@@ -22,6 +22,7 @@ use crate::core::{CompactCursor, Core, Victim};
 use crate::frames::arena::Arena;
 use crate::handle::Handle;
 use crate::lock::{Dead, SpinGuard, SpinLock};
+use crate::lock_stat::LockStat;
 use crate::pins::Pins;
 use crate::units::PageCount;
 
@@ -235,9 +236,12 @@ impl<C: Core> Pool for Locked<C> {
         Ok(())
     }
 
-    fn compact(&self, budget: PageCount) -> PageCount {
+    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
         let (mut cursor, mut freed) = (CompactCursor::default(), 0);
-        while u64::try_from(freed).is_ok_and(|freed| freed < budget.0) {
+        // Relaxed: a request that may be seen one step later.
+        while u64::try_from(freed).is_ok_and(|freed| freed < budget.0)
+            && !stop.load(Ordering::Relaxed)
+        {
             let Ok(mut state) = self.lock() else { break };
             let State { core, pins } = &mut *state;
             let step = core.compact_step(&mut cursor, pins);
@@ -279,6 +283,14 @@ impl<C: Core> Pool for Locked<C> {
             }
         }
         Ok(PageCount(freed))
+    }
+
+    fn watch_locks(&self, on: bool) {
+        self.state.watch(on);
+    }
+
+    fn lock_stats(&self) -> Vec<LockStat> {
+        vec![self.state.stat("pool", 0)]
     }
 
     fn held_bytes(&self) -> u64 {

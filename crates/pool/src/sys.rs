@@ -1,5 +1,5 @@
 //! The only place of this crate that makes system calls: reserving, opening, returning and
-//! giving up address space.
+//! giving up address space, and asking for the CPU.
 //!
 //! All ranges are whole system pages. Memory that was opened and never written, or returned and
 //! opened again, reads as zeros.
@@ -16,6 +16,13 @@ pub(crate) fn page_bytes() -> usize {
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(bytes).expect("the system has a page size")
     })
+}
+
+/// Number of the CPU that the calling thread runs on; 0 if the system does not tell.
+#[inline]
+pub(crate) fn cpu() -> usize {
+    // SAFETY: sched_getcpu has no preconditions.
+    usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
 /// Reserves `bytes` of address space that nothing can touch yet; costs no memory.

@@ -5,15 +5,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::contract::Pool;
-use crate::design::{Contexts, Locking, Upkeep};
 use crate::frames::arena::{Arena, MAX_RUN_PAGES};
 use crate::frames::source::{PageSource, SourceError, SystemPages};
+use crate::locking::{Contexts, Locking, Upkeep};
 use crate::shell::Locked;
 use crate::units::PageSize;
 use crate::z3fold::Z3fold;
 use crate::zbud::Zbud;
-use crate::zsmalloc::Zsmalloc;
+use crate::zsmalloc;
 use crate::zsmalloc::compact::Compaction;
+use crate::zsmalloc::design::class_index::ClassIndex;
+use crate::zsmalloc::design::hierarchical::Hierarchical;
+use crate::zsmalloc::design::per_cpu::PerCpu;
+use crate::zsmalloc::design::pool_lock::PoolLock;
 use crate::zsmalloc::fullness::Grouping;
 use crate::zsmalloc::geometry::Chooser;
 use crate::zsmalloc::zspage::Commit;
@@ -258,10 +262,22 @@ fn build(
             Box::new(Locked::new(name, Z3fold::new(arena, records, reclaim), reclaim))
         }
         Allocator::Zsmalloc => {
-            let cells = reserve(Zsmalloc::cells_range_bytes(arena_bytes))?;
-            let zspages = reserve(Zsmalloc::zspages_range_bytes(frames))?;
-            let core = Zsmalloc::new(arena, cells, zspages, options);
-            Box::new(Locked::new(name, core, reclaim))
+            let cells = reserve(zsmalloc::cells_range_bytes(arena_bytes))?;
+            let zspages = reserve(zsmalloc::zspages_range_bytes(frames))?;
+            match options.locking() {
+                Locking::Hierarchical => Box::new(zsmalloc::Zsmalloc::<Hierarchical>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::PoolLock => Box::new(zsmalloc::Zsmalloc::<PoolLock>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::ClassIndex => Box::new(zsmalloc::Zsmalloc::<ClassIndex>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::PerCpu => Box::new(zsmalloc::Zsmalloc::<PerCpu>::new(
+                    name, arena, cells, zspages, options,
+                )),
+            }
         }
     })
 }

@@ -27,7 +27,7 @@ use crate::pins::Pins;
 use crate::units::PageCount;
 
 /// Pages tried in a row without success before reclaim gives up (the kernel's retries).
-const RECLAIM_RETRIES: u32 = 8;
+pub(crate) const RECLAIM_RETRIES: u32 = 8;
 
 /// A pool made of a core and one lock.
 #[derive(Debug)]
@@ -113,13 +113,15 @@ impl<C: Core> Locked<C> {
             self.publish(&state.core);
         }
     }
+}
 
-    fn check_len(&self, len: usize) -> Result<(), AllocError> {
-        match len {
-            0 => Err(AllocError::ZeroLength),
-            len if len > self.len_max => Err(AllocError::TooLong { len, max: self.len_max }),
-            _ => Ok(()),
-        }
+/// Refuses lengths that no object has.
+#[inline]
+pub(crate) fn check_len(len: usize, max: usize) -> Result<(), AllocError> {
+    match len {
+        0 => Err(AllocError::ZeroLength),
+        len if len > max => Err(AllocError::TooLong { len, max }),
+        _ => Ok(()),
     }
 }
 
@@ -175,7 +177,7 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        self.check_len(len)?;
+        check_len(len, self.len_max)?;
         let mut state = self.lock()?;
         let (handle, _) = state.core.alloc(len)?;
         self.unlock(state);
@@ -183,7 +185,7 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        self.check_len(bytes.len())?;
+        check_len(bytes.len(), self.len_max)?;
         let mut state = self.lock()?;
         let (handle, place) = state.core.alloc(bytes.len())?;
         // SAFETY: a new object of that length, which no other thread has a handle of.

@@ -41,6 +41,7 @@ use crate::handle::{Handle, Serials};
 use crate::list::NIL;
 use crate::pins::Pins;
 use crate::slab::{Record, Slab};
+use crate::sync::Plain32;
 use crate::units::FrameIndex;
 
 /// Bytes of the kernel's page header on 64-bit machines, which decide the header's chunks.
@@ -79,7 +80,7 @@ const RECLAIM: Field = Field(HEADER_OWN + 28);
 
 const _: () = assert!(RECLAIM.0 + 4 <= KERNEL_HEADER_BYTES, "the header fits its chunks");
 
-/// What a handle stands for; `serial` is zero while the record is free.
+/// What a handle stands for.
 #[derive(Clone, Copy, Debug)]
 struct Object {
     serial: u32,
@@ -88,17 +89,51 @@ struct Object {
     place: Place,
 }
 
-// SAFETY: u32 fields and an enum of which 0 (`First`) is a variant; bytes that were once an
-// `Object` are one; no drop; alignment 4.
-unsafe impl Record for Object {
-    fn next_free(&self) -> u32 {
-        self.len
+/// The record of an object; its serial is zero while it is free.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct ObjectRecord {
+    serial: Plain32,
+    len: Plain32,
+    page: Plain32,
+    place: Plain32,
+}
+
+impl ObjectRecord {
+    fn get(&self) -> Object {
+        let place = match self.place.get() {
+            0 => Place::First,
+            1 => Place::Middle,
+            2 => Place::Last,
+            _ => Place::Headless,
+        };
+        let (serial, len, page) = (self.serial.get(), self.len.get(), self.page.get());
+        Object { serial, len, page, place }
     }
-    fn free(next: u32) -> Self {
-        Self { serial: 0, len: next, page: NIL, place: Place::First }
+
+    fn set(&self, object: Object) {
+        self.serial.set(object.serial);
+        self.len.set(object.len);
+        self.set_place(object.page, object.place);
+    }
+
+    fn set_place(&self, page: u32, place: Place) {
+        self.page.set(page);
+        self.place.set(place as u32);
+    }
+}
+
+// SAFETY: atomics only; zeros are a free record; no drop; alignment 4, 16 bytes.
+unsafe impl Record for ObjectRecord {
+    fn next_free(&self) -> u32 {
+        self.len.get()
+    }
+    fn set_free(&self, next: u32) {
+        self.serial.set(0);
+        self.len.set(next);
     }
     fn is_live(&self) -> bool {
-        self.serial != 0
+        self.serial.get() != 0
     }
 }
 
@@ -109,7 +144,7 @@ pub(crate) struct Z3fold {
     headers: Headers,
     chunk: usize,
     header_chunks: usize,
-    objects: Slab<Object>,
+    objects: Slab<ObjectRecord>,
     unbuddied: FreeLists,
     age: AgeOrder,
     /// Headless pages under reclaim; they have no header to say so.
@@ -123,7 +158,7 @@ pub(crate) struct Z3fold {
 impl Z3fold {
     /// Bytes of address space for the records of an arena of `frames` frames.
     pub(crate) fn records_range_bytes(frames: usize) -> usize {
-        Slab::<Object>::range_bytes(frames.saturating_mul(3).min(NIL as usize))
+        Slab::<ObjectRecord>::range_bytes(frames.saturating_mul(3).min(NIL as usize))
     }
 
     pub(crate) fn new(arena: Arena, records: Arc<dyn Reservation>, reclaim: bool) -> Self {
@@ -168,12 +203,23 @@ impl Z3fold {
 
     /// Returns the record index of a live object.
     fn find(&self, handle: Handle) -> Result<Object, HandleError> {
-        let object = self.objects.get(handle.index()).ok_or(HandleError::Stale)?;
-        if object.serial == handle.serial() { Ok(*object) } else { Err(HandleError::Stale) }
+        let record = self.objects.records().get(handle.index()).ok_or(HandleError::Stale)?;
+        let object = record.get();
+        if object.serial == handle.serial() { Ok(object) } else { Err(HandleError::Stale) }
+    }
+
+    /// Takes a record back; the page of a table chunk that has become empty leaves at once.
+    fn put_record(&mut self, index: u32) {
+        self.objects.put(index);
+        if self.objects.release_due() {
+            let chunks = self.objects.begin_release();
+            chunks.release();
+            self.objects.end_release(chunks);
+        }
     }
 
     fn handle(&self, index: u32) -> Handle {
-        Handle::new(index, self.objects.at(index).serial)
+        Handle::new(index, self.objects.records().at(index).serial.get())
     }
 
     /// First chunk of an object in a page with a header.
@@ -327,8 +373,7 @@ impl Z3fold {
         let new_place = self.put_object(target, chunks, index);
         self.copy_object(self.offset(page, place), self.offset(target, new_place), chunks);
         self.take_object(page, place);
-        let object = self.objects.at_mut(index);
-        (object.page, object.place) = (target, new_place);
+        self.objects.records().at(index).set_place(target, new_place);
         self.list(target);
         true
     }
@@ -348,7 +393,7 @@ impl Z3fold {
             self.take_object(page, Place::Middle);
             let place = self.put_object(page, middle, index);
             self.copy_object(from, self.offset(page, place), middle);
-            self.objects.at_mut(index).place = place;
+            self.objects.records().at(index).set_place(page, place);
         } else if last == 0 && start - first_end >= SLIDE_GAP_CHUNKS {
             self.headers.set(page, MIDDLE_START, first_end as u32);
             self.copy_object(from, self.offset(page, Place::Middle), middle);
@@ -399,15 +444,13 @@ impl Core for Z3fold {
 
     fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
         let serial = self.serials.draw();
-        let object = Object { serial, len: len as u32, page: NIL, place: Place::Headless };
-        let index = self.objects.insert(object)?;
+        let index = self.objects.take()?;
         let placed = match len <= self.shared_len_max() {
             true => self.alloc_shared(len, index),
             false => self.alloc_headless(index),
         };
-        let (page, place) = placed.inspect_err(|_| self.objects.remove(index))?;
-        let object = self.objects.at_mut(index);
-        (object.page, object.place) = (page, place);
+        let (page, place) = placed.inspect_err(|_| self.put_record(index))?;
+        self.objects.records().at(index).set(Object { serial, len: len as u32, page, place });
         self.object_count += 1;
         self.payload_bytes += len as u64;
         let bytes = self.headers.frames.payload(self.offset(page, place), len);
@@ -417,7 +460,7 @@ impl Core for Z3fold {
     fn free(&mut self, handle: Handle, pins: &Pins) -> Result<(), HandleError> {
         let object = self.find(handle)?;
         let reclaiming = self.under_reclaim(&object);
-        self.objects.remove(handle.index());
+        self.put_record(handle.index());
         self.object_count -= 1;
         self.payload_bytes -= u64::from(object.len);
         match (object.place, reclaiming) {
@@ -506,8 +549,8 @@ impl Core for Z3fold {
         self.objects.check();
         let limit = self.arena.frames_fresh() as usize;
         let mut pages = HashSet::new();
-        for index in self.objects.indices() {
-            let object = self.objects.at(index);
+        for index in self.objects.records().indices() {
+            let object = self.objects.records().at(index).get();
             assert!(pages.insert(object.page) || object.place != Place::Headless, "F1: shared");
             if object.place != Place::Headless {
                 assert_eq!(self.record(object.page, object.place), Some(index), "F1: {object:?}");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use zfold_pool::conformance::{CHECKS, Model, Op};
 use zfold_pool::source::{FailingPages, HeapPages, PageSource};
 use zfold_pool::{
-    AllocError, Allocator, Chooser, Commit, Compaction, Grouping, PageCount, PageSize, PoolOptions,
-    create,
+    AllocError, Allocator, Chooser, Commit, Compaction, ConfigError, Contexts, Grouping, Locking,
+    PageCount, PageSize, PoolOptions, create,
 };
 
 /// Arena of a pool under test: small, so that running out is within reach.
@@ -46,6 +46,41 @@ fn every_allocator_conforms_with_reclaim() {
     for allocator in Allocator::ALL {
         conforms(&PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) });
     }
+}
+
+#[test]
+fn every_lock_design_conforms_with_all_contexts() {
+    for allocator in Allocator::ALL {
+        for &locking in Locking::of(allocator) {
+            for contexts in Contexts::ALL {
+                let options = options(allocator, PageSize::KIB4);
+                conforms(&PoolOptions { locking: Some(locking), contexts, ..options });
+            }
+        }
+    }
+}
+
+#[test]
+fn per_cpu_conforms_with_any_number_of_shards() {
+    for cpus in [1, 3, 256] {
+        let options = options(Allocator::Zsmalloc, PageSize::KIB4);
+        let locking = Some(Locking::PerCpu);
+        conforms(&PoolOptions { locking, cpus: Some(cpus), ..options });
+    }
+}
+
+#[test]
+fn designs_that_do_not_fit_are_refused_with_the_remedy() {
+    let refused = |options: PoolOptions| create("refused", &options).unwrap_err();
+    let zbud = PoolOptions::new(Allocator::Zbud);
+    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zbud });
+    assert_eq!(wrong.to_string(), "zbud has no lock design per-cpu (it has pool-lock)");
+    let zsmalloc = PoolOptions { reclaim: true, ..PoolOptions::new(Allocator::Zsmalloc) };
+    assert_eq!(zsmalloc.locking(), Locking::PoolLock);
+    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zsmalloc });
+    assert_eq!(wrong, ConfigError::ReclaimLocking(Locking::PerCpu));
+    let wrong = refused(PoolOptions { cpus: Some(257), ..PoolOptions::new(Allocator::Zsmalloc) });
+    assert_eq!(wrong.to_string(), "257 shards are not in 1 to 256");
 }
 
 #[test]

@@ -34,6 +34,20 @@ pub(crate) trait Core: Send + fmt::Debug {
     /// Notes that a live object was written, for the age order.
     fn touch(&mut self, _: Handle) {}
 
+    /// Puts layout optimisation off from now on: another thread will call
+    /// [`Core::optimise_some`]. A core without a layout ignores it.
+    fn defer_layout(&mut self) {}
+
+    /// Returns whether enough pages wait for their optimisation that a thread should see to it.
+    fn optimise_due(&self) -> bool {
+        false
+    }
+
+    /// Optimises the layout of some pages that wait for it; returns how many still wait.
+    fn optimise_some(&mut self, _: &Pins) -> usize {
+        0
+    }
+
     /// Does a small step of compaction, from where `cursor` says, and advances it.
     fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep;
 

@@ -1,5 +1,5 @@
-//! Every allocator, on every page source and page size, with and without reclaim, against every
-//! check of the contract.
+//! Every allocator, on every page source and page size, with and without reclaim, z3fold also with
+//! a shard for every CPU, against every check of the contract.
 
 use std::sync::Arc;
 

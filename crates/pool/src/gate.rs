@@ -1,36 +1,42 @@
-//! The gate of compaction: how many callers compact at a time.
+//! How many compactions of a pool are at work: the gate that [`Contexts`] stands for.
+//!
+//! The gate guards no data; it only keeps a second caller from doing the same work again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::locking::Contexts;
 
-/// Lets everybody in, or one caller at a time, as [`Contexts`] says.
+/// Lets any number of callers in, or one at a time.
 #[derive(Debug)]
-pub(crate) struct CompactionGate {
-    one_only: bool,
-    busy: AtomicBool,
+pub(crate) struct Gate {
+    single: bool,
+    taken: AtomicBool,
 }
 
-impl CompactionGate {
+impl Gate {
+    /// Returns a gate for an allocator without size classes, where `Parallel` is `Single`.
     pub(crate) fn new(contexts: Contexts) -> Self {
-        Self { one_only: contexts != Contexts::Concurrent, busy: AtomicBool::new(false) }
+        Self { single: contexts != Contexts::Concurrent, taken: AtomicBool::new(false) }
     }
 
-    /// Enters the gate until the guard is dropped; `None` if it is closed.
-    pub(crate) fn enter(&self) -> Option<Entered<'_>> {
-        // Acquire pairs with the Release in `drop`: one compaction follows another.
-        let entered = !self.one_only || !self.busy.swap(true, Ordering::Acquire);
-        entered.then(|| Entered(self))
+    /// Lets the caller in until what is returned is dropped, also by a panic; `None` if it must
+    /// turn back.
+    pub(crate) fn enter(&self) -> Option<Inside<'_>> {
+        // Relaxed: the flag guards no data.
+        let refused = self.single && self.taken.swap(true, Ordering::Relaxed);
+        (!refused).then_some(Inside { gate: self })
     }
 }
 
-/// A compaction is under way.
+/// A caller that was let in.
 #[derive(Debug)]
-pub(crate) struct Entered<'a>(&'a CompactionGate);
+pub(crate) struct Inside<'a> {
+    gate: &'a Gate,
+}
 
-impl Drop for Entered<'_> {
+impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.busy.store(false, Ordering::Release);
+        self.gate.taken.store(false, Ordering::Relaxed);
     }
 }
 
@@ -39,17 +45,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_enters_at_a_time_unless_any_number_may() {
-        for contexts in [Contexts::Single, Contexts::Parallel] {
-            let gate = CompactionGate::new(contexts);
-            let first = gate.enter().expect("the gate is open");
-            assert!(gate.enter().is_none());
-            assert!(gate.enter().is_none(), "a refused caller opens nothing");
+    fn one_caller_at_a_time_unless_any_number_may() {
+        for contexts in Contexts::ALL {
+            let gate = Gate::new(contexts);
+            let first = gate.enter();
+            assert!(first.is_some());
+            assert_eq!(gate.enter().is_some(), contexts == Contexts::Concurrent);
             drop(first);
             assert!(gate.enter().is_some());
         }
-        let gate = CompactionGate::new(Contexts::Concurrent);
-        let _first = gate.enter().expect("open");
+    }
+
+    #[test]
+    fn a_panic_leaves_the_gate_open() {
+        let gate = Gate::new(Contexts::Single);
+        let panicked = std::panic::catch_unwind(|| {
+            let _inside = gate.enter();
+            panic!("inside");
+        });
+        assert!(panicked.is_err());
         assert!(gate.enter().is_some());
     }
 }

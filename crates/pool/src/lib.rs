@@ -6,7 +6,8 @@
 //!
 //! Layers, each knowing only those below it:
 //! - [`Pool`], its errors and counters: what every pool does
-//! - the plain lock design: one lock around a single-threaded core
+//! - the plain lock design: one lock around a single-threaded core; and the per-CPU one of many
+//!   such locks, with workers
 //! - the cores: zbud, z3fold, zsmalloc
 //! - lists and tables, the arena of page frames, and where frames come from
 //!   ([`source::PageSource`])
@@ -26,11 +27,13 @@ mod lock_stat;
 mod locking;
 mod options;
 mod pins;
+mod sharded;
 mod shell;
 mod slab;
 mod sync;
 mod sys;
 mod units;
+mod worker;
 mod z3fold;
 mod zbud;
 mod zsmalloc;

@@ -16,7 +16,7 @@
 //! - N3: a reader-writer lock has one writer and no reader, or no writer. A writer that waits
 //!   keeps new readers out.
 //! - N4: a thread takes locks in the order of their [`Rank`], those of one rank in the order of
-//!   their addresses. Debug builds assert it; `try_lock`, which waits for nobody, is exempt.
+//!   their addresses. Debug builds assert it.
 
 use std::time::Instant;
 
@@ -140,18 +140,6 @@ impl<T> SpinLock<T> {
             self.take_watched(taken)?;
         }
         Ok(self.guard())
-    }
-
-    /// Takes the lock if it is free.
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        if !self.try_take() {
-            return None;
-        }
-        if self.is_watched() {
-            self.take_watched(true).ok()?;
-        }
-        Some(self.guard())
     }
 
     #[inline]

@@ -5,9 +5,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::contract::Pool;
-use crate::frames::arena::{Arena, MAX_RUN_PAGES};
+use crate::cpu;
+use crate::frames::arena::{Arena, MAX_RUN_PAGES, UsedPages};
 use crate::frames::source::{PageSource, SourceError, SystemPages};
 use crate::locking::{Contexts, Locking, Upkeep};
+use crate::sharded::{Sharded, core_indices};
 use crate::shell::Locked;
 use crate::units::PageSize;
 use crate::z3fold::Z3fold;
@@ -251,15 +253,21 @@ fn build(
     options: &PoolOptions,
     arena_bytes: usize,
 ) -> Result<Box<dyn Pool>, SourceError> {
+    if options.allocator == Allocator::Z3fold && options.locking() == Locking::PerCpu {
+        return build_sharded(name, options, arena_bytes);
+    }
     let reserve = |bytes| options.source.reserve(bytes);
     let arena = Arena::new(reserve(arena_bytes)?, options.page_size);
     let frames = arena_bytes / options.page_size.bytes();
-    let reclaim = options.reclaim;
+    let (reclaim, contexts) = (options.reclaim, options.contexts);
     Ok(match options.allocator {
-        Allocator::Zbud => Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim)),
+        Allocator::Zbud => {
+            Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim, contexts))
+        }
         Allocator::Z3fold => {
             let records = reserve(Z3fold::records_range_bytes(frames))?;
-            Box::new(Locked::new(name, Z3fold::new(arena, records, reclaim), reclaim))
+            let core = Z3fold::new(arena, records, reclaim);
+            Box::new(Locked::new(name, core, reclaim, contexts))
         }
         Allocator::Zsmalloc => {
             let cells = reserve(zsmalloc::cells_range_bytes(arena_bytes))?;
@@ -280,6 +288,29 @@ fn build(
             }
         }
     })
+}
+
+/// Creates a pool of one z3fold for every CPU, each over its part of `arena_bytes`; there are
+/// fewer of them if the parts would be too small.
+fn build_sharded(
+    name: &str,
+    options: &PoolOptions,
+    arena_bytes: usize,
+) -> Result<Box<dyn Pool>, SourceError> {
+    let cpus = options.cpus.unwrap_or_else(cpu::count).min(CPUS_MAX);
+    let shards = cpus.min(arena_bytes / ARENA_BYTES_MIN);
+    let frames = arena_bytes / shards / options.page_size.bytes();
+    let used = Arc::new(UsedPages::default());
+    let core = |_| {
+        let range = options.source.reserve(frames * options.page_size.bytes())?;
+        let arena = Arena::new(range, options.page_size).counted_in(Arc::clone(&used));
+        // Three objects a frame, as long as there are indices for them.
+        let records = Z3fold::records_range_bytes(frames.min(core_indices(shards) / 3));
+        Ok(Z3fold::new(arena, options.source.reserve(records)?, false))
+    };
+    let cores = (0..shards).map(core).collect::<Result<_, SourceError>>()?;
+    let pool = Sharded::new(name, cores, used, options.contexts, options.upkeep);
+    Ok(Box::new(pool))
 }
 
 #[cfg(test)]

@@ -21,17 +21,52 @@
 //! The warm runs are what z3fold calls stale pages: emptied, waiting for a release in batches.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::memory::Frames;
 use super::source::{Reservation, SourceError};
 use crate::contract::PoolStats;
 use crate::units::{FrameIndex, PageCount, PageSize};
 
-/// Idle memory that a pool keeps at most for its next allocation, in bytes.
+/// Idle memory that an arena keeps at most for its next allocation, in bytes.
 pub(crate) const WARM_BYTES: usize = 256 << 10;
 
 /// Longest run in pages that an arena hands out.
 pub(crate) const MAX_RUN_PAGES: u32 = 16;
+
+/// Times the idle memory at which a release is due, at which one is overdue.
+const OVERDUE_FACTOR: u64 = 4;
+
+/// Pages in use by all arenas of a pool that has several (the kernel's `pages_nr`).
+#[derive(Debug, Default)]
+pub(crate) struct UsedPages {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl UsedPages {
+    /// Pages in use now.
+    pub(crate) fn now(&self) -> PageCount {
+        PageCount(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Most pages that were ever in use at a time.
+    pub(crate) fn peak(&self) -> PageCount {
+        PageCount(self.peak.load(Ordering::Relaxed))
+    }
+
+    // Relaxed: counters; they order nothing.
+    fn add(&self, pages: u64) {
+        let now = self.now.fetch_add(pages, Ordering::Relaxed) + pages;
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    fn sub(&self, pages: u64) {
+        self.now.fetch_sub(pages, Ordering::Relaxed);
+    }
+}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -53,6 +88,8 @@ pub(crate) struct Arena {
     in_flight_frames: u64,
     used_pages: u64,
     used_pages_peak: u64,
+    /// Where the pool's other arenas count their used pages, too.
+    pool_used: Option<Arc<UsedPages>>,
 }
 
 /// A run of frames of which the first `committed` are in memory.
@@ -81,7 +118,13 @@ impl Arena {
             in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
+            pool_used: None,
         }
+    }
+
+    /// Counts used pages in `used`, too.
+    pub(crate) fn counted_in(self, used: Arc<UsedPages>) -> Self {
+        Self { pool_used: Some(used), ..self }
     }
 
     pub(crate) fn frames(&self) -> Frames {
@@ -187,6 +230,9 @@ impl Arena {
     fn count_used(&mut self, pages: u32) {
         self.used_pages += u64::from(pages);
         self.used_pages_peak = self.used_pages_peak.max(self.used_pages);
+        if let Some(used) = &self.pool_used {
+            used.add(pages.into());
+        }
     }
 
     /// Takes back a run of `pages` frames.
@@ -194,6 +240,9 @@ impl Arena {
         debug_assert!(run.first.0 + pages <= self.frames_fresh && run.committed <= pages);
         self.used_frames -= u64::from(pages);
         self.used_pages -= u64::from(run.committed);
+        if let Some(used) = &self.pool_used {
+            used.sub(run.committed.into());
+        }
         self.warm_pages += u64::from(run.committed);
         let slot = pages as usize - 1;
         if run.committed > 0 {
@@ -212,6 +261,11 @@ impl Arena {
     #[inline]
     pub(crate) fn release_due(&self) -> bool {
         self.warm_pages > self.warm_pages_max
+    }
+
+    /// Returns whether so many have piled up that whoever should release them falls behind.
+    pub(crate) fn release_overdue(&self) -> bool {
+        self.warm_pages > OVERDUE_FACTOR * self.warm_pages_max
     }
 
     /// Takes warm runs out until at most `keep_pages` are left; they are in flight until
@@ -364,6 +418,19 @@ mod tests {
         arena.end_release(batch);
         assert!(take(&mut arena, 2).is_err(), "a cold run needs a commit");
         arena.check();
+    }
+
+    #[test]
+    fn arenas_of_one_pool_count_their_pages_together() {
+        let used = Arc::new(UsedPages::default());
+        let [mut a, mut b] = [0; 2].map(|_| arena(16).counted_in(Arc::clone(&used)));
+        let run = take(&mut a, 3).unwrap();
+        let page = b.take_page().unwrap();
+        b.put_page(page);
+        a.put(run, 3);
+        assert!(take(&mut b, 2).is_ok());
+        assert_eq!((used.now(), used.peak()), (PageCount(2), PageCount(4)));
+        assert_eq!((a.used(), b.used()), (PageCount(0), PageCount(2)));
     }
 
     #[test]

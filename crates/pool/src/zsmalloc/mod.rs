@@ -41,7 +41,7 @@ use crate::core::Victim;
 use crate::cpu;
 use crate::frames::arena::Arena;
 use crate::frames::source::Reservation;
-use crate::gate::CompactionGate;
+use crate::gate::Gate;
 use crate::handle::Handle;
 use crate::list::NIL;
 use crate::lock::{Dead, SpinGuard};
@@ -72,7 +72,7 @@ pub(crate) struct Zsmalloc<D> {
     reclaim: bool,
     algorithm: Compaction,
     contexts: Contexts,
-    gate: CompactionGate,
+    gate: Gate,
     /// Bytes of the heaps themselves, which only an age order changes.
     heap_bytes: AtomicU64,
 }
@@ -105,7 +105,7 @@ impl<D: Design> Zsmalloc<D> {
             reclaim: options.reclaim,
             algorithm: options.compaction,
             contexts: options.contexts,
-            gate: CompactionGate::new(options.contexts),
+            gate: Gate::new(options.contexts),
             heap_bytes: AtomicU64::new(0),
             shared,
         };

@@ -219,16 +219,17 @@ impl<T> SpinLock<T> {
     /// Calls `look` with the value under the lock, or, once the lock is dead, with what the
     /// panic left.
     pub(crate) fn with_even_dead<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        match self.lock() {
-            Ok(guard) => look(&guard),
-            Err(Dead) => {
-                // Acquire pairs with the Release of DEAD by the holder that panicked.
-                self.state.load(Ordering::Acquire);
-                // SAFETY: a dead lock is never taken again (N2), so nobody has a unique
-                // reference, and the holder's writes are seen because of the load above.
-                self.value.with(|value| look(unsafe { &*value }))
-            }
+        // Acquire pairs with the Release of DEAD by the holder that panicked. A dead lock is not
+        // waited for, so it has no place in the lock order.
+        if self.state.load(Ordering::Acquire) != DEAD
+            && let Ok(guard) = self.lock()
+        {
+            return look(&guard);
         }
+        self.state.load(Ordering::Acquire);
+        // SAFETY: a dead lock is never taken again (N2), so nobody has a unique reference, and
+        // the holder's writes are seen because of the load above.
+        self.value.with(|value| look(unsafe { &*value }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod lab;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,6 +11,7 @@ use zfold_lab::compare::{Allocator, Chooser, CodecSpec, PageSize, Preset};
 use zfold_lab::rng::Xorshift64;
 
 use crate::size::parse_size;
+pub(crate) use lab::LabArgs;
 
 /// Compressed memory in user space: compare, serve and measure.
 #[derive(Debug, Parser)]
@@ -35,6 +38,13 @@ pub(crate) enum Command {
     /// are part of this program are compared.
     #[command(after_help = EXAMPLES)]
     Compare(Box<CompareArgs>),
+    /// Compare lock designs under load: repeat published experiments on this machine.
+    ///
+    /// Each experiment repeats what one published document did, as far as that goes in user
+    /// space, and puts the published figures beside. Base and variants alternate in every repeat,
+    /// and every byte is compared.
+    #[command(after_help = lab::EXAMPLES)]
+    Lab(LabArgs),
     /// Write a script that completes zfold's arguments in a shell.
     #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
     Completions {
@@ -157,7 +167,7 @@ pub(crate) struct CompareArgs {
 pub(crate) enum Format {
     /// Tables for people.
     Table,
-    /// One document, schema zfold.compare/1.
+    /// One document, schema zfold.compare/1 or zfold.lab/1.
     Json,
     /// A line of names, then a line per record.
     Csv,

@@ -81,7 +81,7 @@ where
     F: FnOnce(compare::Progress<'_>) -> Result<Vec<Record>, RunError>,
 {
     let bar = Progress::new();
-    work(&|step| bar.show(&step)).map_err(run_failure)
+    work(&|step| bar.show(step.what, step.done as f64 / step.total as f64)).map_err(run_failure)
 }
 
 /// Returns the results as they are to be written.

@@ -1,47 +1,17 @@
 //! `zfold compare` from outside: results in every format, and one clear line for each bad input.
 
+mod common;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use common::{assert_line, assert_refused, command, results, zfold};
 use serde_json::Value;
 
 const PAGE: usize = 4096;
-
-fn zfold(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the program starts")
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zfold"));
-    command.args(arguments);
-    command
-}
-
-/// Returns stdout of a run that must succeed and say nothing else.
-fn results(arguments: &[&str]) -> String {
-    let output = zfold(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-/// Checks that a run ends with `status` and one line on stderr that holds each of `parts`.
-fn assert_refused(arguments: &[&str], status: i32, parts: &[&str]) {
-    assert_line(&zfold(arguments), status, parts);
-}
-
-fn assert_line(output: &Output, status: i32, parts: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{said}");
-    assert_eq!(said.matches('\n').count(), 1, "{said}");
-    assert!(said.starts_with("zfold: ") && said.ends_with('\n'), "{said}");
-    for part in parts {
-        assert!(said.contains(part), "no {part:?} in: {said}");
-    }
-}
 
 /// Writes a file for one test and returns its path.
 fn file(name: &str, bytes: &[u8]) -> String {
@@ -462,7 +432,7 @@ fn options_that_do_not_go_together_are_refused() {
 fn unknown_options_and_commands_are_refused() {
     assert_refused(&["compare", "--alocators", "zbud"], 2, &["--alocators", "'--allocators'"]);
     assert_refused(&["compete"], 2, &["compete", "compare"]);
-    assert_refused(&[], 2, &["compare", "completions"]);
+    assert_refused(&[], 2, &["compare", "lab", "completions"]);
     assert_refused(&["compare", "stray"], 2, &["stray"]);
     assert_refused(&["completions", "tcsh"], 2, &["bash", "zsh", "fish"]);
 }

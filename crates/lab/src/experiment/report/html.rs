@@ -148,7 +148,7 @@ mod tests {
                 assert!(page.contains(&format!(">{cell}</td>")), "{cell}");
             }
         }
-        for value in ["1,100", "900", "12,345,678", "2035730", "4004216.24", "2745.22", "133.8"] {
+        for value in ["1,100", "900", "45,678", "2035730", "4004216.24", "2745.22", "133.8"] {
             assert!(page.contains(&format!(">{value}</td>")), "{value}");
         }
     }

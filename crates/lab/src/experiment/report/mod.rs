@@ -55,7 +55,7 @@ mod tests {
                 figure("class-index", 1, &[1210.0, 1210.5, 1211.0]),
                 figure("hierarchical", 2, &[1000.0]).as_simulated(),
                 figure("class-index", 2, &[2000.0]).as_simulated(),
-                Figure::measured("free", "hierarchical", 1, "pages", "pages", &[12_345_678.0]),
+                Figure::measured("free", "hierarchical", 1, "pages", "pages", &[45_678.0]),
             ],
             histograms: vec![("class-index free".to_owned(), calls)],
             remarks: vec!["Only <two> repeats.".to_owned()],

@@ -64,16 +64,16 @@ mod tests {
 free: zs_free with & without the pool's lock
 Some CPU <4 GHz>, 2 CPUs, 8.0 GiB, Some Linux 1, kernel 6.18.0, zfold 0.1.0
 
-variant            workers      median  vs base        mean  stddev         min         max  published
+variant            workers  median  vs base    mean  stddev     min     max  published
 
 files <per> second, 1/s
-hierarchical             1       1,100     base       1,100     100       1,000       1,200        900
-class-index              1       1,210     1.10       1,210       0       1,210       1,211
-hierarchical, sim        2       1,000     base       1,000       0       1,000       1,000
-class-index, sim         2       2,000     2.00       2,000       0       2,000       2,000
+hierarchical             1   1,100     base   1,100     100   1,000   1,200        900
+class-index              1   1,210     1.10   1,210       0   1,210   1,211
+hierarchical, sim        2   1,000     base   1,000       0   1,000   1,000
+class-index, sim         2   2,000     2.00   2,000       0   2,000   2,000
 
 pages
-hierarchical             1  12,345,678           12,345,678       0  12,345,678  12,345,678
+hierarchical             1  45,678           45,678       0  45,678  45,678
 
 class-index free, ns:
 [512, 1K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |

@@ -7,7 +7,7 @@ mod axis;
 
 use plotters::prelude::*;
 
-use super::grid::{grouped, lock_caption, metric, microseconds, variant};
+use super::grid::{grouped, lock_caption, metric, microseconds, number, variant};
 use crate::experiment::Figure;
 use crate::latency::{Latency, power_label};
 use axis::Axis;
@@ -95,8 +95,13 @@ pub(super) fn curves(figures: &[&Figure], palette: &Palette<'_>) -> Option<Plot>
     if workers.iter().all(|&count| count == workers[0]) {
         return None;
     }
-    let simulated = figures.iter().all(|figure| figure.simulated);
-    let x = Axis::of_workers(if simulated { "cores" } else { "workers" }, &workers);
+    let simulated = figures.iter().filter(|figure| figure.simulated).count();
+    let x_title = match simulated {
+        0 => "workers",
+        all if all == figures.len() => "cores",
+        _ => "workers, simulated cores",
+    };
+    let x = Axis::of_workers(x_title, &workers);
     let y = Axis::of_values(figures[0].unit, &values(figures, |_, value| value));
     let lines = grouped(figures.iter().copied(), |figure| (&figure.variant, figure.simulated));
     let svg = draw(WIDE, &x, &y, |chart| {
@@ -158,7 +163,11 @@ pub(super) fn histograms(all: &[(String, Latency)]) -> Vec<Plot> {
             };
             chart.draw_series(buckets.iter().zip(&shares).map(bar)).expect(DRAWN);
         });
-        Plot { caption: format!("{name}, {} calls", times.count()), legend: Vec::new(), svg }
+        Plot {
+            caption: format!("{name}, {} calls", number(times.count() as f64, 0)),
+            legend: Vec::new(),
+            svg,
+        }
     };
     all.iter().zip(&buckets).filter(|(_, buckets)| !buckets.is_empty()).map(plot).collect()
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use zfold_lab::compare::{Allocator, Chooser, CodecSpec, PageSize, Preset};
+use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
 use zfold_lab::rng::Xorshift64;
 
 use crate::size::parse_size;
@@ -126,6 +126,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = "What to compare", value_parser = choosers())]
     pub(crate) chooser: Option<Chooser>,
 
+    /// Which locks guard a pool, for allocators that have this design [default: the best that an
+    /// allocator has; with --preset pool-lock].
+    #[arg(long, value_name = "DESIGN", help_heading = "What to compare", value_parser = lockings())]
+    pub(crate) locking: Option<Locking>,
+
     /// Size of a page [default: 4KiB].
     #[arg(long, value_name = "SIZE", help_heading = "What to compare")]
     #[arg(value_parser = page_sizes())]
@@ -179,6 +184,10 @@ fn allocators() -> impl TypedValueParser<Value = Allocator> {
 
 fn choosers() -> impl TypedValueParser<Value = Chooser> {
     choice(Chooser::ALL.map(|chooser| (PossibleValue::new(chooser.name()), chooser)))
+}
+
+fn lockings() -> impl TypedValueParser<Value = Locking> {
+    choice(Locking::ALL.map(|design| (PossibleValue::new(design.name()), design)))
 }
 
 fn presets() -> impl TypedValueParser<Value = Preset> {

@@ -191,6 +191,21 @@ fn presets_decide_about_pages_that_do_not_compress() {
 }
 
 #[test]
+fn lock_design_can_be_chosen() {
+    let file = file("locking.pages", &pages(16));
+    let of = |options: &[&str]| {
+        let options = [&["--pages", &file, "--codecs", "lz4"], options].concat();
+        records(&options).iter().map(|record| record["locking"].clone()).collect::<Vec<_>>()
+    };
+    let zsmalloc = ["--allocators", "zsmalloc", "--locking", "class-index"];
+    assert_eq!(of(&zsmalloc), ["class-index"]);
+    assert_eq!(of(&["--preset", "linux-6.18"]), ["pool-lock"; 3]);
+    assert_eq!(of(&["--preset", "linux-6.18", "--locking", "pool-lock"]), ["pool-lock"; 3]);
+    let parts = ["zbud has no lock design per-cpu (it has pool-lock)", "--allocators without zbud"];
+    assert_refused(&["compare", "--pages", &file, "--locking", "per-cpu"], 1, &parts);
+}
+
+#[test]
 fn captures_are_cut_anew_in_larger_pages() {
     let file = file("large.pages", &pages(32));
     let records = records(&["--pages", &file, "--codecs", "lz4", "--page-size", "16KiB"]);
@@ -398,6 +413,7 @@ fn unknown_names_are_answered_with_the_choices() {
         ("--allocators", "slab", "zbud, z3fold, zsmalloc"),
         ("--codecs", "rar", "lz4, lz4hc, zstd, deflate, lzo"),
         ("--chooser", "best", "old, new"),
+        ("--locking", "rcu", "hierarchical, pool-lock, class-index, per-cpu"),
         ("--preset", "linux-2.4", "linux-6.1, linux-6.18"),
         ("--page-size", "8KiB", "4KiB, 16KiB, 64KiB"),
         ("--format", "xml", "table, json, csv"),

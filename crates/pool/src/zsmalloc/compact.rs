@@ -19,6 +19,8 @@
 //! - C1: an object moves only while its cell is held (H1, H2), so no read, write or free of it is
 //!   under way, and it has one place at any time: the old one until `publish`, then the new one.
 //! - C2: an isolated zspage has one compactor, who puts it back; nobody lets it go before.
+//! - C3: `KeepTarget` moves objects from the zspage with fewer of them to the one with more, so
+//!   that a compaction comes to an end whatever others do with the lists meanwhile.
 
 use std::array;
 
@@ -114,7 +116,12 @@ impl Run {
             }
             (None, Compaction::KeepTarget) => {
                 let target = isolate(SizeClass::fullest_with_room);
-                (isolate(SizeClass::emptiest).map(|source| (source, 0)), target)
+                let source = isolate(SizeClass::emptiest);
+                // Of one group, the one with fewer objects gives them away (C3).
+                let in_use = |zspage: &u32| tables.zspages.records.at(*zspage).in_use();
+                let swapped = source.as_ref().map(in_use) > target.as_ref().map(in_use);
+                let (source, target) = if swapped { (target, source) } else { (source, target) };
+                (source.map(|source| (source, 0)), target)
             }
         };
         let (Some(source), Some(target)) = (source, target) else {

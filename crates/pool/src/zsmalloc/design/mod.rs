@@ -69,7 +69,7 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
 
     /// Locks what the zspages of one heap may be moved under.
     fn lock_for_moves<'a>(&'a self, shared: &'a Shared, heap: usize) -> Result<ForMoves<'a>, Dead> {
-        Ok(ForMoves { heap: shared.slots[heap].heap.lock()?, _migrate: None })
+        Ok(ForMoves { heap: shared.lock(heap)?, _migrate: None })
     }
 
     /// Returns the heaps that have zspages of `class`.

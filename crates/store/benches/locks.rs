@@ -51,6 +51,9 @@ impl<'a> Worker<'a> {
     }
 }
 
+/// One operation of a worker; the buffer is where it reads to.
+type Operation = fn(&mut Worker<'_>, &mut [u8; PAGE]);
+
 fn make(pool: &dyn Pool, bytes: &[u8]) -> (Handle, usize) {
     let handle = pool.alloc(bytes.len()).expect("memory");
     pool.write(handle, bytes).expect("new");
@@ -59,7 +62,7 @@ fn make(pool: &dyn Pool, bytes: &[u8]) -> (Handle, usize) {
 
 /// Lets workers do a batch each at the same time; returns the time from the first start to the
 /// last end.
-fn round(workers: &mut [Worker<'_>], operation: fn(&mut Worker<'_>, &mut [u8; PAGE])) -> Duration {
+fn round(workers: &mut [Worker<'_>], operation: Operation) -> Duration {
     // Spinning: a thread that sleeps would start late.
     let (here, all) = (AtomicUsize::new(0), workers.len());
     let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
@@ -115,7 +118,7 @@ fn race(objects: &[Vec<u8>], live: usize) {
             (0..2).map(|n| Worker::new(pool(n), objects, live, n as u64)).collect()
         })
         .collect();
-    let operations: [(&str, fn(&mut Worker<'_>, &mut [u8; PAGE])); 2] = [
+    let operations: [(&str, Operation); 2] = [
         ("alloc+write+free", |worker, _| worker.replace()),
         ("read", |worker, out| worker.read(out)),
     ];

@@ -121,9 +121,9 @@ impl<C: Core> Sharded<C> {
     #[inline]
     fn home(&self) -> usize {
         #[cfg(test)]
-        let cpu = tests::pretended_cpu().unwrap_or_else(cpu::current);
+        let cpu = tests::pretended_cpu().unwrap_or_else(cpu::hint);
         #[cfg(not(test))]
-        let cpu = cpu::current();
+        let cpu = cpu::hint();
         // A division for the CPUs that have no shard of their own only.
         if cpu < self.shards.len() { cpu } else { cpu % self.shards.len() }
     }

@@ -95,6 +95,12 @@ impl SizeClass {
         }
     }
 
+    /// Returns whether there is a zspage with room besides the one to allocate from.
+    #[inline]
+    pub(crate) fn can_spare(&self) -> bool {
+        self.partial > 1
+    }
+
     /// Zspages that moving objects together would empty: whole zspages' worth of free objects.
     pub(crate) fn surplus_zspages(&self) -> u64 {
         self.zspages - self.in_use.div_ceil(self.spec.objects.into())

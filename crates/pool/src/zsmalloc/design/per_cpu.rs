@@ -7,7 +7,7 @@
 //! | read, write | no lock: the cell's word pins or holds the object, and nothing else is written |
 //! | compaction | one CPU's lock, but not while objects are copied; with two CPUs' locks zspages change their owner |
 //!
-//! A thread finds its CPU by [`crate::cpu::current`]. It may be moved to another CPU right after that:
+//! A thread finds its CPU by [`crate::cpu::hint`]. It may be moved to another CPU right after that:
 //! then it uses the heap of the CPU it came from, whose lock makes that safe; two threads may then
 //! want one lock for a moment.
 //!
@@ -43,7 +43,7 @@ impl PerCpu {
     /// Returns the heap of the calling thread's CPU.
     #[inline]
     fn own(&self) -> usize {
-        let cpu = cpu::current();
+        let cpu = cpu::hint();
         if cpu < self.heaps { cpu } else { cpu % self.heaps }
     }
 
@@ -67,8 +67,7 @@ impl PerCpu {
                 continue;
             }
             let [mut to, mut from] = Self::lock_pair(shared, own, other)?;
-            let spares = from.class(class).partial > 1;
-            if spares && from.hand_over(&shared.tables, class, &mut to) {
+            if from.class(class).can_spare() && from.hand_over(&shared.tables, class, &mut to) {
                 shared.slots[other].note_spare(class, &mut from);
                 return Ok(true);
             }
@@ -84,11 +83,12 @@ impl super::Slot {
         self.spare[class / 64].get() >> (class % 64) & 1 != 0
     }
 
-    /// Keeps the bit of `class` right; the heap is locked.
-    #[inline]
+    /// Notes whether the heap, which is locked, can spare a zspage of `class` (a hint: what the
+    /// settling of a hand-over changes is noted by the next change).
+    #[cold]
     fn note_spare(&self, class: usize, heap: &mut Heap) {
         let (word, bit) = (&self.spare[class / 64], 1 << (class % 64));
-        let spares = heap.class(class).partial > 1;
+        let spares = heap.class(class).can_spare();
         let bits = word.get();
         if (bits & bit != 0) != spares {
             word.set(bits ^ bit);
@@ -113,8 +113,11 @@ impl Design for PerCpu {
     fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError> {
         let own = self.own();
         let mut heap = shared.lock(own)?;
+        let spared = heap.class(class).can_spare();
         if let Some(taken) = heap.take(&shared.tables, class, len)? {
-            shared.slots[own].note_spare(class, &mut heap);
+            if heap.class(class).can_spare() != spared {
+                shared.slots[own].note_spare(class, &mut heap);
+            }
             return Ok(taken);
         }
         drop(heap);
@@ -145,8 +148,11 @@ impl Design for PerCpu {
         if shared.owner(place) == own {
             let mut heap = shared.lock(own).inspect_err(|_| cell.publish(place))?;
             if shared.owner(place) == own {
+                let spared = heap.class(place.class).can_spare();
                 let emptied = shared.give(&mut heap, handle, cell, place);
-                shared.slots[own].note_spare(place.class, &mut heap);
+                if heap.class(place.class).can_spare() != spared {
+                    shared.slots[own].note_spare(place.class, &mut heap);
+                }
                 return Ok(emptied);
             }
         }

@@ -1,11 +1,15 @@
 //! Experiments on lock designs and compaction: each repeats, in one run on one machine, what one
 //! of the documents did that zfold comes from, and puts its published figures beside.
 //!
-//! An experiment returns an [`Outcome`]: figures, histograms and remarks; reports are made of these. Base
-//! and variant alternate within every repeat, and each run verifies what it stored: a wrong byte
-//! ends the experiment with an error.
+//! An experiment returns an [`Outcome`]: figures, histograms and remarks; reports are made of
+//! these. Base and variant alternate within every repeat, and each run verifies what it stored: a
+//! wrong byte ends the experiment with an error.
+
+mod error;
 
 use serde::Serialize;
+
+pub use error::Error;
 
 use crate::latency::Latency;
 

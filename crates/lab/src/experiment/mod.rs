@@ -5,7 +5,11 @@
 //! these. Base and variant alternate within every repeat, and each run verifies what it stored: a
 //! wrong byte ends the experiment with an error.
 
+pub mod lock_stat;
+
+mod content;
 mod error;
+mod harness;
 
 use serde::Serialize;
 

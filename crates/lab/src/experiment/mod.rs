@@ -7,6 +7,7 @@
 
 pub mod free;
 pub mod lock_stat;
+pub mod pool_lock;
 
 mod content;
 mod error;

@@ -7,6 +7,7 @@
 
 pub mod free;
 pub mod lock_stat;
+pub mod per_cpu_lists;
 pub mod pool_lock;
 
 mod content;

@@ -5,6 +5,7 @@
 //! these. Base and variant alternate within every repeat, and each run verifies what it stored: a
 //! wrong byte ends the experiment with an error.
 
+pub mod allocators;
 pub mod compaction;
 pub mod free;
 pub mod lock_stat;

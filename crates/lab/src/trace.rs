@@ -12,6 +12,9 @@ use std::path::Path;
 
 use crate::input::{InputError, TraceFlaw, read_file, stem, unpack};
 
+/// The first half of a compiler's run, packed by zstd.
+const BUILTIN: (&str, &[u8]) = ("cc1", include_bytes!("../../../corpus/cc1.ztr.zst"));
+
 const MAGIC: &[u8; 8] = b"ZTRACE01";
 const HEADER_BYTES: usize = 16;
 const RECORD_BYTES: usize = 16;
@@ -69,6 +72,15 @@ impl Trace {
         let events =
             parse(&bytes).map_err(|flaw| InputError::BadTrace { path: path.to_owned(), flaw })?;
         Ok(Self { name: stem(path, &[".zst", ".ztr"]), events })
+    }
+
+    /// Returns the trace that is part of this crate: the first half of a compiler's run in too
+    /// little memory, 175,000 events.
+    pub fn builtin() -> Self {
+        let (name, packed) = BUILTIN;
+        let bytes = zstd::decode_all(packed).expect("the trace was packed with this crate");
+        let events = parse(&bytes).expect("the trace is whole");
+        Self { name: name.to_owned(), events }
     }
 
     /// Returns the name under which results are reported.
@@ -179,6 +191,23 @@ mod tests {
     fn unknown_operation_is_refused() {
         let bytes = trace(&[record(1, 500, 7), record(9, 0, 7)]);
         assert_eq!(parse(&bytes), Err(TraceFlaw::Operation { record: 1, operation: 9 }));
+    }
+
+    #[test]
+    fn builtin_trace_is_consistent() {
+        let trace = Trace::builtin();
+        assert_eq!((trace.name(), trace.events().len()), ("cc1", 175_000));
+        let mut held = std::collections::HashSet::new();
+        for event in trace.events() {
+            match *event {
+                Event::Store { slot, .. } => assert!(held.insert(slot), "slot {slot} is held"),
+                Event::Load { slot } => assert!(held.contains(&slot), "slot {slot} is empty"),
+                Event::Invalidate { slot } => assert!(held.remove(&slot), "slot {slot} is empty"),
+                Event::Rejected { slot } => _ = held.remove(&slot),
+            }
+        }
+        assert_eq!(trace.stores(), 80_377);
+        assert_eq!(held.len(), 33_081);
     }
 
     #[test]

@@ -110,7 +110,8 @@ fn workloads<'a>(inputs: &'a [PageSet]) -> Vec<Workload<'a>> {
     joint.into_iter().chain(inputs.iter().map(single)).collect()
 }
 
-/// Compares on a recorded run: its order and sizes in every allocator, without codec.
+/// Compares on a recorded run: its order and sizes in every allocator, without codec. A store that
+/// would bring a pool above the plan's limit is refused and counted.
 ///
 /// # Errors
 ///

@@ -55,9 +55,9 @@ pub struct Record {
     #[serde(skip)]
     pub(super) place: usize,
     #[serde(skip)]
-    pub(super) stores: Latency,
+    pub(crate) stores: Latency,
     #[serde(skip)]
-    pub(super) loads: Latency,
+    pub(crate) loads: Latency,
 }
 
 /// Counts of pages and bytes of memory.

@@ -1,12 +1,14 @@
 //! A recorded zswap run, replayed in an allocator by sizes and order.
 //!
 //! Contents are made up: each object is filled with numbers drawn from its slot and the position
-//! of its store, so that an object in the wrong place or of the wrong time is noticed.
+//! of its store, so that an object in the wrong place or of the wrong time is noticed. A store that
+//! brings the pool above the limit is taken back and counts as rejected, as a page that zswap may
+//! not write out.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use zfold_pool::{AllocError, Allocator, Handle, Pool};
+use zfold_pool::{AllocError, Allocator, Handle, PageCount, Pool};
 
 use super::plan::Plan;
 use super::record::Sizes;
@@ -35,6 +37,7 @@ struct Replay {
     /// Bytes that the owner puts before each object.
     header_len: usize,
     page_len: usize,
+    limit_bytes: u64,
     sizes: Sizes,
     stores: Latency,
     loads: Latency,
@@ -97,6 +100,7 @@ impl Replay {
             slots: slots.map(|slot| (slot, None)).collect(),
             header_len,
             page_len: plan.page_size.bytes(),
+            limit_bytes: plan.limit_bytes.unwrap_or(u64::MAX),
             sizes: Sizes::default(),
             stores: Latency::new(),
             loads: Latency::new(),
@@ -133,6 +137,13 @@ impl Replay {
         match self.pool.insert(&self.expected[..len]) {
             Ok(handle) => {
                 self.stores.record(start.elapsed());
+                if self.pool.held_bytes() > self.limit_bytes {
+                    self.sizes.rejected += 1;
+                    let freed = self.pool.free(handle);
+                    // What the object took must not stay as idle memory above the limit.
+                    self.pool.compact(PageCount::ZERO);
+                    return freed.map_err(|source| Fault::Access { slot, source });
+                }
                 self.slots.insert(slot, Some(Object { handle, len, store }));
                 self.sizes.raw += u64::from(size >= self.page_len);
                 Ok(())

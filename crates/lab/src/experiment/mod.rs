@@ -2,8 +2,8 @@
 //! of the documents did that zfold comes from, and puts its published figures beside.
 //!
 //! An [`Experiment`] returns an [`Outcome`]: figures, histograms and remarks; a [`report`] is made
-//! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run verifies what it stored: a
-//! wrong byte ends the experiment with an error.
+//! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run
+//! verifies what it stored: a wrong byte ends the experiment with an error.
 
 pub mod allocators;
 pub mod compaction;
@@ -15,7 +15,9 @@ pub mod pool_lock;
 pub mod report;
 pub mod scale;
 
+mod content;
 mod error;
+mod harness;
 
 use std::fmt;
 use std::str::FromStr;

@@ -14,7 +14,8 @@
 //!
 //! - A1: a frame is in exactly one of fresh, used, warm, in flight, cold.
 //! - A2: memory is resident at most for committed frames that are used or warm (or in flight
-//!   until released); `warm_pages` stays at or below [`WARM_BYTES`] once a release has run.
+//!   until released); `warm_pages` stays at or below 1/64 of the used pages, but at least
+//!   [`WARM_BYTES_MIN`] and at most [`WARM_BYTES_MAX`], once a release has run.
 //! - A3: releasing to the system happens in [`ReleaseBatch::release`], which needs no lock;
 //!   frames in flight cannot be taken.
 //!
@@ -28,8 +29,15 @@ use super::source::{Reservation, SourceError};
 use crate::contract::PoolStats;
 use crate::units::{FrameIndex, PageCount, PageSize};
 
-/// Idle memory that an arena keeps at most for its next allocation, in bytes.
-pub(crate) const WARM_BYTES: usize = 256 << 10;
+/// Idle memory that an arena keeps at most for its next allocation while it is small, in bytes.
+const WARM_BYTES_MIN: usize = 256 << 10;
+
+/// The same, while it is large: so much goes back to the system in a few calls, each of which
+/// disturbs every CPU that runs the process.
+const WARM_BYTES_MAX: usize = 4 << 20;
+
+/// Idle memory is at most this share of the memory in use, between the two.
+const WARM_SHARE: u64 = 64;
 
 /// Longest run in pages that an arena hands out.
 pub(crate) const MAX_RUN_PAGES: u32 = 16;
@@ -84,6 +92,7 @@ pub(crate) struct Arena {
     /// Frames of used runs, committed or not.
     used_frames: u64,
     warm_pages: u64,
+    warm_pages_min: u64,
     warm_pages_max: u64,
     in_flight_frames: u64,
     used_pages: u64,
@@ -114,7 +123,8 @@ impl Arena {
             stack_bytes: 0,
             used_frames: 0,
             warm_pages: 0,
-            warm_pages_max: (WARM_BYTES / page_size.bytes()) as u64,
+            warm_pages_min: (WARM_BYTES_MIN / page_size.bytes()) as u64,
+            warm_pages_max: (WARM_BYTES_MAX / page_size.bytes()) as u64,
             in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
@@ -257,15 +267,21 @@ impl Arena {
         self.put(Run { first: page, committed: 1 }, 1);
     }
 
+    /// Returns how many warm pages may stay.
+    #[inline]
+    fn warm_limit(&self) -> u64 {
+        (self.used_pages / WARM_SHARE).clamp(self.warm_pages_min, self.warm_pages_max)
+    }
+
     /// Returns whether warm runs have piled up and [`Arena::begin_release`] is due.
     #[inline]
     pub(crate) fn release_due(&self) -> bool {
-        self.warm_pages > self.warm_pages_max
+        self.warm_pages > self.warm_limit()
     }
 
     /// Returns whether so many have piled up that whoever should release them falls behind.
     pub(crate) fn release_overdue(&self) -> bool {
-        self.warm_pages > OVERDUE_FACTOR * self.warm_pages_max
+        self.warm_pages > OVERDUE_FACTOR * self.warm_limit()
     }
 
     /// Takes warm runs out until at most `keep_pages` are left; they are in flight until
@@ -286,7 +302,7 @@ impl Arena {
 
     /// Number of warm pages that a release due now leaves behind.
     pub(crate) fn warm_keep(&self) -> PageCount {
-        PageCount(self.warm_pages_max / 2)
+        PageCount(self.warm_limit() / 2)
     }
 
     /// Takes back the runs of a batch that has been released.
@@ -338,16 +354,17 @@ pub(crate) struct ReleaseBatch {
 }
 
 impl ReleaseBatch {
-    /// Returns the memory of all runs to the system, neighbours in one call. Needs no lock.
+    /// Returns the memory of all runs to the system, in as few calls as it takes. Needs no lock.
     pub(crate) fn release(&self) {
         let joined =
             |(a, _): &(Run, usize), (b, _): &(Run, usize)| a.first.0 + a.committed == b.first.0;
-        for runs in self.runs.chunk_by(joined) {
+        let range = |runs: &[(Run, usize)]| {
             let pages: u32 = runs.iter().map(|(run, _)| run.committed).sum();
-            let offset = runs[0].0.first.offset(self.page_size);
-            // SAFETY: these pages were committed, and A3: nobody else can reach frames in flight.
-            unsafe { self.range.release(offset, pages as usize * self.page_size.bytes()) };
-        }
+            (runs[0].0.first.offset(self.page_size), pages as usize * self.page_size.bytes())
+        };
+        let ranges: Vec<_> = self.runs.chunk_by(joined).map(range).collect();
+        // SAFETY: these pages were committed, and A3: nobody else can reach frames in flight.
+        unsafe { self.range.release_all(&ranges) };
     }
 }
 

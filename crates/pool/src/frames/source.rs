@@ -93,6 +93,18 @@ pub unsafe trait Reservation: Send + Sync + fmt::Debug {
     /// commit nobody else accesses it, except through atomics that cope with finding either the
     /// old value or zero.
     unsafe fn release(&self, offset: usize, len: usize);
+
+    /// Gives the memory behind many ranges, each an offset and a length in bytes, back; may cost
+    /// less than one by one.
+    ///
+    /// # Safety
+    /// As for [`Reservation::release`], for every range.
+    unsafe fn release_all(&self, ranges: &[(usize, usize)]) {
+        for &(offset, len) in ranges {
+            // SAFETY: the caller's promise for this range.
+            unsafe { self.release(offset, len) };
+        }
+    }
 }
 
 /// Pages straight from the system: reserved address space, memory on first touch.
@@ -164,6 +176,22 @@ unsafe impl Reservation for SystemRange {
             // SAFETY: inside the mapping, committed, aligned by the caller's promise.
             unsafe { clear(start, len) };
         }
+    }
+
+    unsafe fn release_all(&self, ranges: &[(usize, usize)]) {
+        let mut whole = Vec::with_capacity(ranges.len());
+        for &(offset, len) in ranges {
+            checked_end(offset, len, self.len);
+            if (offset | len).is_multiple_of(sys::page_bytes()) {
+                // SAFETY: the range was just checked to lie inside the mapping.
+                whole.push((unsafe { self.base.add(offset) }, len));
+            } else {
+                // SAFETY: the caller's promise for this range.
+                unsafe { self.release(offset, len) };
+            }
+        }
+        // SAFETY: the caller says that the ranges are committed and unused.
+        unsafe { sys::discard_all(&whole) };
     }
 }
 
@@ -299,6 +327,11 @@ unsafe impl Reservation for FailingRange {
         // SAFETY: the caller's promise is handed on unchanged.
         unsafe { self.inner.release(offset, len) };
     }
+
+    unsafe fn release_all(&self, ranges: &[(usize, usize)]) {
+        // SAFETY: the caller's promise is handed on unchanged.
+        unsafe { self.inner.release_all(ranges) };
+    }
 }
 
 /// Heap pages that call a function before each release, without any lock of the pool.
@@ -396,6 +429,26 @@ mod tests {
     fn released_pages_read_as_zeros() {
         zero_after_release(&SystemPages);
         zero_after_release(&HeapPages);
+    }
+
+    #[test]
+    fn many_ranges_are_released_like_one() {
+        let page = sys::page_bytes();
+        for source in [&SystemPages as &dyn PageSource, &HeapPages] {
+            let range = source.reserve(1000 * page).unwrap();
+            range.commit(0, 1000 * page).unwrap();
+            // SAFETY: the range is committed and this test alone uses it.
+            unsafe { range.base().write_bytes(7, 1000 * page) };
+            let ranges: Vec<_> = (0..1000).step_by(2).map(|at| (at * page, page)).collect();
+            // SAFETY: committed whole pages, not used until the next commit.
+            unsafe { range.release_all(&ranges) };
+            for at in 0..1000 {
+                // SAFETY: inside the range.
+                let byte = unsafe { range.base().add(at * page) };
+                // SAFETY: open memory that this test alone uses.
+                assert_eq!(unsafe { byte.read() }, if at % 2 == 0 { 0 } else { 7 }, "page {at}");
+            }
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub mod conformance;
 pub use contract::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
 pub use handle::Handle;
 pub use lock_stat::LockStat;
-pub use locking::{Contexts, Locking, Upkeep};
+pub use locking::{Contexts, Locking, Release, Upkeep};
 pub use options::{Allocator, ConfigError, PoolOptions, create};
 pub use units::{PageCount, PageSize};
 pub use zsmalloc::compact::Compaction;

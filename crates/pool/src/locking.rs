@@ -109,6 +109,17 @@ impl FromStr for Contexts {
     }
 }
 
+/// zsmalloc: when the memory of emptied zspages goes back to the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Release {
+    /// As soon as a zspage is empty, each by itself, as in the kernel.
+    AtOnce,
+    /// Many together, once there is enough to make a call of the system worth it: 1/64 of the
+    /// memory in use, 256 KiB to 4 MiB.
+    InBatches,
+}
+
 /// z3fold, `per-cpu`: who optimises the layout of pages and releases emptied ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

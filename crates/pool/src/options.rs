@@ -8,7 +8,7 @@ use crate::contract::Pool;
 use crate::cpu;
 use crate::frames::arena::{Arena, MAX_RUN_PAGES, UsedPages};
 use crate::frames::source::{PageSource, SourceError, SystemPages};
-use crate::locking::{Contexts, Locking, Upkeep};
+use crate::locking::{Contexts, Locking, Release, Upkeep};
 use crate::sharded::{Sharded, core_indices};
 use crate::shell::Locked;
 use crate::units::PageSize;
@@ -94,6 +94,9 @@ pub struct PoolOptions {
     pub locking: Option<Locking>,
     /// How many compactions may run at a time. Default parallel.
     pub contexts: Contexts,
+    /// zsmalloc: when emptied zspages go back to the system. `None`: at once, under the class's
+    /// lock, with `hierarchical` (the kernel's way); in batches and outside all locks otherwise.
+    pub release: Option<Release>,
     /// z3fold, per-cpu: who optimises layouts and releases pages. Default inline.
     pub upkeep: Upkeep,
     /// per-cpu: number of shards, 1 to 256; a CPU beyond it shares one. `None`: as many as the
@@ -125,6 +128,7 @@ impl PoolOptions {
             commit: Commit::default(),
             locking: None,
             contexts: Contexts::default(),
+            release: None,
             upkeep: Upkeep::default(),
             cpus: None,
             reclaim: false,

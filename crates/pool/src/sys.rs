@@ -66,7 +66,7 @@ pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
 }
 
 /// Ranges that one [`discard_all`] call hands to the system at once.
-const RANGES_MAX: usize = 256;
+const RANGES_MAX: usize = 1024;
 
 /// Whether the system takes many ranges in one call; cleared when it first says no.
 static TAKES_MANY: AtomicBool = AtomicBool::new(true);
@@ -74,7 +74,7 @@ static TAKES_MANY: AtomicBool = AtomicBool::new(true);
 /// The calling thread, and so its process, in place of a file descriptor (Linux 6.14 and later).
 const PIDFD_SELF: libc::c_int = -10_000;
 
-/// Does what [`discard`] does for many ranges, in one call of the system for up to 256 of them.
+/// Does what [`discard`] does for many ranges, in one call of the system for up to 1024 of them.
 /// Every call makes all CPUs that run this process forget their translations, which costs
 /// microseconds and grows with their number; where the system cannot do it (before Linux 6.14),
 /// there is a call for each range.

@@ -4,12 +4,13 @@
 //! swapped out, then all unmap them at once. Here each worker inserts its pages' objects into one
 //! pool, at the same time as the others and in turns of 32, as swap-out does, so that objects of
 //! different workers lie in one zspage; it compares every byte; and then all free all of theirs.
-//! Base is the hierarchical design, the kernel's of that time; class-index is what the series
-//! makes of it.
+//! Base is the hierarchical design, the kernel's of that time, which gives every emptied zspage
+//! back at once under the class's lock; class-index is what the series makes of it. Two more
+//! variants tell what is due to the locks from what is due to giving memory back in batches.
 
 use std::fmt;
 
-use zfold_pool::{Allocator, Locking, PoolOptions};
+use zfold_pool::{Allocator, Locking, PoolOptions, Release};
 
 use super::content::{Content, Keeper, PAGE_BYTES};
 use super::harness::{Published, Samples, alternate, sized, together};
@@ -36,16 +37,29 @@ const PUBLISHED: [Published; 9] = [
     ("class-index", 4, SPEED_UP, 1.83),
 ];
 
+/// Designs in the order of the tables: name, design, and how it gives memory back if that is not
+/// its own way.
+const DESIGNS: [(&str, Locking, Option<Release>); 6] = [
+    ("hierarchical", Locking::Hierarchical, None),
+    ("hierarchical, in batches", Locking::Hierarchical, Some(Release::InBatches)),
+    ("pool-lock", Locking::PoolLock, None),
+    ("class-index, at once", Locking::ClassIndex, Some(Release::AtOnce)),
+    ("class-index", Locking::ClassIndex, None),
+    ("per-cpu", Locking::PerCpu, None),
+];
+
 /// A lock design and how many threads use it.
 struct Variant {
+    name: &'static str,
     locking: Locking,
+    release: Option<Release>,
     workers: u32,
 }
 
 impl fmt::Display for Variant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let s = if self.workers == 1 { "" } else { "s" };
-        write!(f, "{}, {} worker{s}", self.locking, self.workers)
+        write!(f, "{}, {} worker{s}", self.name, self.workers)
     }
 }
 
@@ -56,13 +70,14 @@ impl fmt::Display for Variant {
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let content = Content::all();
     let objects = sized(settings, (256 << 20) / PAGE_BYTES, (16 << 20) / PAGE_BYTES);
-    let designs = Locking::of(Allocator::Zsmalloc);
     let counts = worker_counts();
-    let with = |workers: u32| designs.iter().map(move |&locking| Variant { locking, workers });
+    let with = |workers: u32| {
+        DESIGNS.map(|(name, locking, release)| Variant { name, locking, release, workers })
+    };
     let variants: Vec<Variant> = counts.iter().copied().flat_map(with).collect();
     let mut samples = alternate(settings, progress, &variants, |variant, _, samples| {
         let time = free_all(variant, &content, objects)?;
-        samples.push(variant.locking.name(), variant.workers, "time", "ms", time * 1e3);
+        samples.push(variant.name, variant.workers, "time", "ms", time * 1e3);
         Ok(())
     })?;
     add_speed_ups(&mut samples, &variants);
@@ -88,7 +103,7 @@ fn worker_counts() -> Vec<u32> {
 /// objects.
 fn free_all(variant: &Variant, content: &Content, objects: usize) -> Result<f64, Error> {
     let mut options = PoolOptions::new(Allocator::Zsmalloc);
-    options.locking = Some(variant.locking);
+    (options.locking, options.release) = (Some(variant.locking), variant.release);
     let pool = &*zfold_pool::create(NAME, &options)?;
     let prepare = |worker: u32| {
         let mut keeper = Keeper::new(NAME, pool, objects);
@@ -117,8 +132,8 @@ fn free_all(variant: &Variant, content: &Content, objects: usize) -> Result<f64,
 /// Adds the ratio of the base's time in the same repeat to each time.
 fn add_speed_ups(samples: &mut Samples, variants: &[Variant]) {
     for variant in variants {
-        let (name, workers) = (variant.locking.name(), variant.workers);
-        let base = samples.repeats(Locking::Hierarchical.name(), workers, "time").iter();
+        let (name, workers) = (variant.name, variant.workers);
+        let base = samples.repeats(DESIGNS[0].0, workers, "time").iter();
         let ratios: Vec<f64> = base
             .zip(samples.repeats(name, workers, "time"))
             .map(|(base, time)| base / time)
@@ -139,6 +154,10 @@ fn remarks(objects: usize) -> Vec<String> {
         "Published figures are of processes that unmap 256 MiB swapped out to zram (lzo-rle) on a \
          Raspberry Pi 4B with 4 cores: the kernel's work besides zs_free is part of them."
             .to_owned(),
+        "hierarchical gives every emptied zspage back at once, under the class's lock, as the \
+         kernel does; in user space that is a call of the system. The variants `in batches` and \
+         `at once` differ from their designs in nothing else."
+            .to_owned(),
         format!("This machine has {cpus} CPUs; more workers than that share them in turns."),
     ]
 }
@@ -152,7 +171,7 @@ mod tests {
     fn every_design_has_a_time_and_a_speed_up() {
         let outcome = run(&tiny(), &|_, _| ()).unwrap();
         check_outcome(&outcome, NAME, &PUBLISHED);
-        assert_eq!(outcome.figures.len(), 2 * 4 * worker_counts().len());
+        assert_eq!(outcome.figures.len(), 2 * DESIGNS.len() * worker_counts().len());
         assert_eq!(value(&outcome, "hierarchical", SPEED_UP), 1.0);
         assert!(outcome.figures.iter().all(|figure| figure.value > 0.0));
     }

@@ -18,6 +18,7 @@ use crate::contract::{AllocError, HandleError};
 use crate::handle::Handle;
 use crate::lock::{Dead, Rank, RwLock};
 use crate::lock_stat::LockStat;
+use crate::locking::Release;
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::heap::{Emptied, Taken};
 
@@ -31,6 +32,7 @@ impl Design for Hierarchical {
     const LOCK: &'static str = "class";
     const CELLS_BATCH: usize = 8;
     const LOCKED_COPY: bool = true;
+    const RELEASE: Release = Release::AtOnce;
 
     fn new(_: usize) -> Self {
         Self { migrate: RwLock::new(Rank::Migrate) }

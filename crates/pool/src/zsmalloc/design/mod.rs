@@ -27,11 +27,14 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::contract::{AllocError, HandleError};
+use crate::frames::arena::Arena;
 use crate::handle::Handle;
 use crate::list::NIL;
 use crate::lock::{Dead, RwGuard, SpinGuard, SpinLock};
 use crate::lock_stat::LockStat;
+use crate::locking::Release;
 use crate::options::PoolOptions;
+use crate::units::PageCount;
 use crate::zsmalloc::cell::{Cell, Place};
 use crate::zsmalloc::handover::Handover;
 use crate::zsmalloc::heap::{Emptied, Going, Heap, Taken};
@@ -48,6 +51,9 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
     /// Whether objects move and memory is released with the locks held, as in the kernels that
     /// the design is measured for.
     const LOCKED_COPY: bool;
+
+    /// When the memory of emptied zspages goes back to the system, if the options do not say.
+    const RELEASE: Release = Release::InBatches;
 
     /// Returns the design for a pool with these heaps.
     fn new(heaps: usize) -> Self;
@@ -110,6 +116,7 @@ pub(crate) struct Slot {
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) slots: Box<[Slot]>,
+    release: Release,
 }
 
 impl Shared {
@@ -121,7 +128,7 @@ impl Shared {
             Slot { heap: SpinLock::new(heap), spare: Default::default(), handover }
         };
         let slots = D::heaps(classes, cpus).into_iter().enumerate().map(heap).collect();
-        Self { tables, slots }
+        Self { tables, slots, release: options.release.unwrap_or(D::RELEASE) }
     }
 
     /// Returns the cell that a handle names, whatever its state.
@@ -217,14 +224,17 @@ impl Shared {
         heap.give(&self.tables, Going { cell: handle.index(), place })
     }
 
-    /// Takes back an emptied zspage, and releases memory if that is due.
+    /// Takes back an emptied zspage, and releases memory when the design says so.
     #[inline]
     pub(crate) fn shrink(&self, emptied: Option<Emptied>) {
         if let Some(emptied) = emptied {
             self.tables.shrink(emptied.zspage);
+            if self.release == Release::AtOnce {
+                self.tables.release(|_| PageCount::ZERO);
+            }
         }
         if self.tables.release_due() {
-            self.tables.release(crate::frames::arena::Arena::warm_keep);
+            self.tables.release(Arena::warm_keep);
         }
     }
 }

@@ -11,4 +11,5 @@ pub mod input;
 pub mod latency;
 pub mod resident;
 pub mod rng;
+pub mod simulate;
 pub mod trace;

@@ -1,14 +1,17 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod lab;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use zfold_lab::compare::{Allocator, Chooser, CodecSpec, PageSize, Preset};
+use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
 use zfold_lab::rng::Xorshift64;
 
 use crate::size::parse_size;
+pub(crate) use lab::LabArgs;
 
 /// Compressed memory in user space: compare, serve and measure.
 #[derive(Debug, Parser)]
@@ -35,6 +38,13 @@ pub(crate) enum Command {
     /// are part of this program are compared.
     #[command(after_help = EXAMPLES)]
     Compare(Box<CompareArgs>),
+    /// Compare lock designs under load: repeat published experiments on this machine.
+    ///
+    /// Each experiment repeats what one published document did, as far as that goes in user
+    /// space, and puts the published figures beside. Base and variants alternate in every repeat,
+    /// and every byte is compared.
+    #[command(after_help = lab::EXAMPLES)]
+    Lab(LabArgs),
     /// Write a script that completes zfold's arguments in a shell.
     #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
     Completions {
@@ -116,6 +126,11 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = "What to compare", value_parser = choosers())]
     pub(crate) chooser: Option<Chooser>,
 
+    /// Which locks guard a pool, for allocators that have this design [default: the best that an
+    /// allocator has; with --preset pool-lock].
+    #[arg(long, value_name = "DESIGN", help_heading = "What to compare", value_parser = lockings())]
+    pub(crate) locking: Option<Locking>,
+
     /// Size of a page [default: 4KiB].
     #[arg(long, value_name = "SIZE", help_heading = "What to compare")]
     #[arg(value_parser = page_sizes())]
@@ -157,7 +172,7 @@ pub(crate) struct CompareArgs {
 pub(crate) enum Format {
     /// Tables for people.
     Table,
-    /// One document, schema zfold.compare/1.
+    /// One document, schema zfold.compare/1 or zfold.lab/1.
     Json,
     /// A line of names, then a line per record.
     Csv,
@@ -169,6 +184,10 @@ fn allocators() -> impl TypedValueParser<Value = Allocator> {
 
 fn choosers() -> impl TypedValueParser<Value = Chooser> {
     choice(Chooser::ALL.map(|chooser| (PossibleValue::new(chooser.name()), chooser)))
+}
+
+fn lockings() -> impl TypedValueParser<Value = Locking> {
+    choice(Locking::ALL.map(|design| (PossibleValue::new(design.name()), design)))
 }
 
 fn presets() -> impl TypedValueParser<Value = Preset> {

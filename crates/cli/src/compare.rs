@@ -1,6 +1,6 @@
 //! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
 
-use zfold_lab::compare::{self, Fault, Plan, Record, RunError, report};
+use zfold_lab::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
 use zfold_lab::input::{InputError, PageSet, Sampling};
 use zfold_lab::trace::Trace;
 
@@ -40,6 +40,7 @@ fn plan(args: &CompareArgs) -> Plan {
     plan.page_size = args.page_size.unwrap_or(plan.page_size);
     plan.chain = args.chain.unwrap_or(plan.chain);
     plan.chooser = args.chooser.unwrap_or(plan.chooser);
+    plan.locking = args.locking.or(plan.locking);
     plan.threads = args.threads.unwrap_or(plan.threads);
     plan.limit_bytes = args.limit;
     plan.repeat = args.repeat;
@@ -81,7 +82,7 @@ where
     F: FnOnce(compare::Progress<'_>) -> Result<Vec<Record>, RunError>,
 {
     let bar = Progress::new();
-    work(&|step| bar.show(&step)).map_err(run_failure)
+    work(&|step| bar.show(step.what, step.done as f64 / step.total as f64)).map_err(run_failure)
 }
 
 /// Returns the results as they are to be written.
@@ -133,8 +134,11 @@ fn input_failure(error: InputError) -> Failure {
 
 /// Returns what went wrong in a run, and the remedy where there is one.
 fn run_failure(error: RunError) -> Failure {
-    match error.fault {
+    match &error.fault {
         Fault::LimitTooLow { .. } => Failure::new(format!("{error}; raise --limit")),
+        Fault::Config(ConfigError::Locking(allocator, _)) => {
+            Failure::new(format!("{error}; give --allocators without {allocator}"))
+        }
         _ => Failure::new(error.to_string()),
     }
 }

@@ -9,6 +9,8 @@
 mod args;
 mod compare;
 mod exit;
+mod file;
+mod lab;
 mod progress;
 mod size;
 
@@ -35,6 +37,7 @@ fn run() -> Result<(), Failure> {
     };
     match args.command {
         Command::Compare(args) => compare::run(&args),
+        Command::Lab(args) => lab::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "zfold", &mut script);

@@ -4,9 +4,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use zfold_lab::compare::Step;
 
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Positions of the bar.
+const STEPS: u64 = 10_000;
 
 /// A bar that appears late, and only on a terminal; it is removed when the value is dropped.
 #[derive(Debug)]
@@ -21,18 +23,19 @@ impl Progress {
         Self { started: Instant::now(), bar: OnceLock::new() }
     }
 
-    /// Shows how far the work has come, once it has taken long enough.
-    pub(crate) fn show(&self, step: &Step<'_>) {
+    /// Shows what is at work and the share that is done, from 0 to 1, once the work has taken
+    /// long enough.
+    pub(crate) fn show(&self, what: &str, share: f64) {
         if self.started.elapsed() < PATIENCE {
             return;
         }
         let bar = self.bar.get_or_init(|| {
             let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {msg}");
             let style = style.expect("the template is constant and valid");
-            ProgressBar::new(step.total).with_style(style)
+            ProgressBar::new(STEPS).with_style(style)
         });
-        bar.set_position(step.done);
-        bar.set_message(step.what.to_owned());
+        bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
+        bar.set_message(what.to_owned());
     }
 }
 

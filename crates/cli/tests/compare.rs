@@ -1,47 +1,17 @@
 //! `zfold compare` from outside: results in every format, and one clear line for each bad input.
 
+mod common;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use common::{assert_line, assert_refused, command, results, zfold};
 use serde_json::Value;
 
 const PAGE: usize = 4096;
-
-fn zfold(arguments: &[&str]) -> Output {
-    command(arguments).output().expect("the program starts")
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zfold"));
-    command.args(arguments);
-    command
-}
-
-/// Returns stdout of a run that must succeed and say nothing else.
-fn results(arguments: &[&str]) -> String {
-    let output = zfold(arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
-    String::from_utf8(output.stdout).expect("text")
-}
-
-/// Checks that a run ends with `status` and one line on stderr that holds each of `parts`.
-fn assert_refused(arguments: &[&str], status: i32, parts: &[&str]) {
-    assert_line(&zfold(arguments), status, parts);
-}
-
-fn assert_line(output: &Output, status: i32, parts: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(status), "{said}");
-    assert_eq!(said.matches('\n').count(), 1, "{said}");
-    assert!(said.starts_with("zfold: ") && said.ends_with('\n'), "{said}");
-    for part in parts {
-        assert!(said.contains(part), "no {part:?} in: {said}");
-    }
-}
 
 /// Writes a file for one test and returns its path.
 fn file(name: &str, bytes: &[u8]) -> String {
@@ -218,6 +188,21 @@ fn presets_decide_about_pages_that_do_not_compress() {
     assert_eq!((&old[2]["chain"], &old[2]["chooser"]), (&4.into(), &"old".into()));
     assert!(number(&new[2], "rejected") == 0 && number(&new[2], "raw") >= 4, "{new:?}");
     assert_eq!((&new[2]["chain"], &new[2]["preset"]), (&8.into(), &"linux-6.18".into()));
+}
+
+#[test]
+fn lock_design_can_be_chosen() {
+    let file = file("locking.pages", &pages(16));
+    let of = |options: &[&str]| {
+        let options = [&["--pages", &file, "--codecs", "lz4"], options].concat();
+        records(&options).iter().map(|record| record["locking"].clone()).collect::<Vec<_>>()
+    };
+    let zsmalloc = ["--allocators", "zsmalloc", "--locking", "class-index"];
+    assert_eq!(of(&zsmalloc), ["class-index"]);
+    assert_eq!(of(&["--preset", "linux-6.18"]), ["pool-lock"; 3]);
+    assert_eq!(of(&["--preset", "linux-6.18", "--locking", "pool-lock"]), ["pool-lock"; 3]);
+    let parts = ["zbud has no lock design per-cpu (it has pool-lock)", "--allocators without zbud"];
+    assert_refused(&["compare", "--pages", &file, "--locking", "per-cpu"], 1, &parts);
 }
 
 #[test]
@@ -428,6 +413,7 @@ fn unknown_names_are_answered_with_the_choices() {
         ("--allocators", "slab", "zbud, z3fold, zsmalloc"),
         ("--codecs", "rar", "lz4, lz4hc, zstd, deflate, lzo"),
         ("--chooser", "best", "old, new"),
+        ("--locking", "rcu", "hierarchical, pool-lock, class-index, per-cpu"),
         ("--preset", "linux-2.4", "linux-6.1, linux-6.18"),
         ("--page-size", "8KiB", "4KiB, 16KiB, 64KiB"),
         ("--format", "xml", "table, json, csv"),
@@ -462,7 +448,7 @@ fn options_that_do_not_go_together_are_refused() {
 fn unknown_options_and_commands_are_refused() {
     assert_refused(&["compare", "--alocators", "zbud"], 2, &["--alocators", "'--allocators'"]);
     assert_refused(&["compete"], 2, &["compete", "compare"]);
-    assert_refused(&[], 2, &["compare", "completions"]);
+    assert_refused(&[], 2, &["compare", "lab", "completions"]);
     assert_refused(&["compare", "stray"], 2, &["stray"]);
     assert_refused(&["completions", "tcsh"], 2, &["bash", "zsh", "fish"]);
 }

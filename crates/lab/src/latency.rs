@@ -100,21 +100,28 @@ impl Latency {
     /// assert!(times.drawing().starts_with("[8K, 16K)               1 |@@@@"));
     /// ```
     pub fn drawing(&self) -> String {
-        let counts = self.log2_counts();
-        let used = |count: &u64| *count > 0;
-        let (Some(first), Some(last)) =
-            (counts.iter().position(used), counts.iter().rposition(used))
-        else {
-            return String::new();
-        };
-        let most = counts.iter().copied().max().unwrap_or(1);
+        let buckets = self.buckets();
+        let most = buckets.iter().map(|&(_, count)| count).max().unwrap_or(1);
         let mut lines = String::new();
-        for (exponent, &count) in counts.iter().enumerate().take(last + 1).skip(first) {
+        for (exponent, count) in buckets {
             let bar = "@".repeat((count * BAR_COLUMNS / most) as usize);
-            let label = bucket_label(exponent as u32);
+            let label = bucket_label(exponent);
             writeln!(lines, "{label:<16} {count:>8} |{bar:<52}|").expect("a String takes all");
         }
         lines
+    }
+
+    /// Returns the counts by powers of two: with each `i`, how many operations took `2^i` to
+    /// `2^(i+1)` nanoseconds.
+    ///
+    /// From the first bucket that is not empty to the last; nothing when there is none.
+    pub fn buckets(&self) -> Vec<(u32, u64)> {
+        let counts = self.log2_counts();
+        let used = |count: &u64| *count > 0;
+        match (counts.iter().position(used), counts.iter().rposition(used)) {
+            (Some(first), Some(last)) => (first..=last).map(|at| (at as u32, counts[at])).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Returns how many operations took `2^i` to `2^(i+1)` nanoseconds, by `i`.
@@ -139,7 +146,7 @@ fn bucket_label(exponent: u32) -> String {
 }
 
 /// Returns `2^exponent` with bpftrace's binary suffixes.
-fn power_label(exponent: u32) -> String {
+pub(crate) fn power_label(exponent: u32) -> String {
     const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mantissa = 1u64 << (exponent % 10);
     format!("{mantissa}{}", SUFFIXES[(exponent / 10) as usize])
@@ -210,6 +217,12 @@ mod tests {
             "[8K, 16K)             104 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|\n";
         assert!(drawing.ends_with(last), "{drawing}");
         assert_eq!(drawing.lines().count(), 14);
+    }
+
+    #[test]
+    fn buckets_have_no_gaps() {
+        assert_eq!(times(&[2, 3, 8]).buckets(), [(1, 2), (2, 0), (3, 1)]);
+        assert_eq!(Latency::new().buckets(), []);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Workloads, replay and experiments on zfold pools and stores.
 //!
 //! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
-//! and reports what that took. This crate prints nothing: it returns records and texts.
+//! and reports what that took, and [`experiment`] compares lock designs under load. This crate prints nothing: it returns records and texts.
 
 #![forbid(unsafe_code)]
 
@@ -13,3 +13,5 @@ pub mod resident;
 pub mod rng;
 pub mod simulate;
 pub mod trace;
+
+mod text;

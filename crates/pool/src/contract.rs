@@ -192,7 +192,8 @@ pub struct PoolStats {
     pub pages: PageCount,
     /// Largest value `pages` ever had.
     pub pages_peak: PageCount,
-    /// Empty pages kept for the next allocation, at most 256 KiB.
+    /// Empty pages kept for the next allocation, at most 256 KiB (`per-cpu`: for each CPU; where
+    /// a worker releases pages, 1 MiB until it gets to it).
     pub idle_pages: PageCount,
     /// Bytes of handle tables, page descriptors and free-run lists, all besides pages.
     pub metadata_bytes: u64,
@@ -233,7 +234,7 @@ pub enum AllocError {
     },
     /// The source has no memory or the arena is used up.
     NoMemory(SourceError),
-    /// A thread panicked inside the pool; it refuses all calls.
+    /// A thread panicked inside the pool (`per-cpu`: the CPU's part of it); it refuses all calls.
     Dead,
 }
 
@@ -280,7 +281,8 @@ pub enum HandleError {
         /// Bytes of the object.
         max: usize,
     },
-    /// A thread panicked inside the pool; it refuses all calls.
+    /// A thread panicked inside the pool (`per-cpu`: the object's part of it); it refuses all
+    /// calls.
     Dead,
 }
 

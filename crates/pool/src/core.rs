@@ -34,8 +34,22 @@ pub(crate) trait Core: Send + fmt::Debug {
     /// Notes that a live object was written, for the age order.
     fn touch(&mut self, _: Handle) {}
 
-    /// Does a small step of compaction, from where `cursor` says, and advances it.
-    fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep;
+    /// Puts layout optimisation off from now on: another thread will call
+    /// [`Core::optimise_some`]. A core without a layout ignores it.
+    fn defer_layout(&mut self) {}
+
+    /// Returns whether enough pages wait for their optimisation that a thread should see to it.
+    fn optimise_due(&self) -> bool {
+        false
+    }
+
+    /// Optimises the layout of some pages that wait for it; returns how many still wait.
+    fn optimise_some(&mut self, _: &Pins) -> usize {
+        0
+    }
+
+    /// Does a small step of compaction.
+    fn compact_step(&mut self, pins: &Pins) -> CompactStep;
 
     /// Takes the least recently used page (or zspage) out of allocation and returns its objects
     /// in the order of their eviction; `None` if there is no page.
@@ -58,16 +72,12 @@ pub(crate) trait Core: Send + fmt::Debug {
     fn check(&self);
 }
 
-/// How far a compaction has come; its meaning is the core's.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CompactCursor(pub(crate) u64);
-
 /// What a step of compaction did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactStep {
-    /// Pages that became free, less those that the targets of moves needed.
-    pub(crate) freed: i64,
-    /// Whether the cursor has reached the end.
+    /// Pages that became free.
+    pub(crate) freed: u64,
+    /// Whether nothing is left to do.
     pub(crate) done: bool,
 }
 

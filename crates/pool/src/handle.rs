@@ -43,6 +43,13 @@ impl Handle {
         (self.0.get() >> INDEX_BITS) as u32
     }
 
+    /// Returns the handle with the same serial and another index; `None` if that is no handle.
+    #[inline]
+    pub(crate) fn with_index(self, index: u32) -> Option<Self> {
+        let serial = self.0.get() >> INDEX_BITS << INDEX_BITS;
+        NonZeroU64::new(serial | u64::from(index)).map(Self)
+    }
+
     /// Returns the handle as a number that is not zero and less than 2^63, for tables that pack
     /// it.
     #[must_use]
@@ -108,7 +115,10 @@ mod tests {
             assert_eq!((handle.index(), handle.serial()), (index, serial));
             assert_eq!(Handle::from_bits(handle.to_bits()), handle);
             assert!(handle.to_bits().get() < 1 << 63);
+            assert_eq!(handle.with_index(5), Some(Handle::new(5, serial)));
         }
+        let made_up = Handle::from_bits(1.try_into().expect("not zero"));
+        assert_eq!(made_up.with_index(0), None);
     }
 
     #[test]

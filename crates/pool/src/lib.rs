@@ -6,7 +6,8 @@
 //!
 //! Layers, each knowing only those below it:
 //! - [`Pool`], its errors and counters: what every pool does
-//! - the plain lock design: one lock around a single-threaded core
+//! - the plain lock design: one lock around a single-threaded core; and the per-CPU one of many
+//!   such locks, with workers
 //! - the cores: zbud, z3fold, zsmalloc
 //! - lists and tables, the arena of page frames, and where frames come from
 //!   ([`source::PageSource`])
@@ -17,19 +18,22 @@ mod chunks;
 mod contract;
 mod core;
 mod cpu;
-mod design;
 mod frames;
+mod gate;
 mod handle;
 mod list;
 mod lock;
 mod lock_stat;
+mod locking;
 mod options;
 mod pins;
+mod sharded;
 mod shell;
 mod slab;
 mod sync;
 mod sys;
 mod units;
+mod worker;
 mod z3fold;
 mod zbud;
 mod zsmalloc;
@@ -37,9 +41,9 @@ mod zsmalloc;
 pub mod conformance;
 
 pub use contract::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
-pub use design::{Contexts, Locking, Upkeep};
 pub use handle::Handle;
 pub use lock_stat::LockStat;
+pub use locking::{Contexts, Locking, Upkeep};
 pub use options::{Allocator, ConfigError, PoolOptions, create};
 pub use units::{PageCount, PageSize};
 pub use zsmalloc::compact::Compaction;

@@ -85,20 +85,18 @@ fn mean(total: Duration, count: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
 }
 
-/// The counters of one lock; changed only by its holder.
+/// The counters of one lock; changed by one thread at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     stat: LockStat,
     /// CPU of the last holder.
     last_cpu: Option<usize>,
-    /// When the present holder got the lock.
-    since: Option<Instant>,
 }
 
 impl Counters {
-    /// Counts an acquisition by the calling thread, after a wait since `waiting`, if it had to.
-    pub(crate) fn acquired(&mut self, waiting: Option<Instant>) {
-        let now = Instant::now();
+    /// Counts an acquisition by the calling thread at `now`, after a wait since `waiting`, if it
+    /// had to.
+    pub(crate) fn acquired(&mut self, waiting: Option<Instant>, now: Instant) {
         let cpu = cpu::current();
         let bounced = self.last_cpu.replace(cpu).is_some_and(|last| last != cpu);
         let stat = &mut self.stat;
@@ -111,18 +109,15 @@ impl Counters {
             stat.con_bounces += u64::from(bounced);
         }
         stat.acq_bounces += u64::from(bounced);
-        self.since = Some(now);
     }
 
-    /// Counts the end of a hold.
-    pub(crate) fn released(&mut self) {
-        if let Some(since) = self.since.take() {
-            let (stat, held) = (&mut self.stat, since.elapsed());
-            stat.hold_min = if stat.acquisitions == 0 { held } else { stat.hold_min.min(held) };
-            stat.hold_max = stat.hold_max.max(held);
-            stat.hold_total += held;
-            stat.acquisitions += 1;
-        }
+    /// Counts the end of a hold that began at `since`.
+    pub(crate) fn released(&mut self, since: Instant) {
+        let (stat, held) = (&mut self.stat, since.elapsed());
+        stat.hold_min = if stat.acquisitions == 0 { held } else { stat.hold_min.min(held) };
+        stat.hold_max = stat.hold_max.max(held);
+        stat.hold_total += held;
+        stat.acquisitions += 1;
     }
 
     /// Returns what was counted for a lock of this name.

@@ -5,15 +5,21 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::contract::Pool;
-use crate::design::{Contexts, Locking, Upkeep};
-use crate::frames::arena::{Arena, MAX_RUN_PAGES};
+use crate::cpu;
+use crate::frames::arena::{Arena, MAX_RUN_PAGES, UsedPages};
 use crate::frames::source::{PageSource, SourceError, SystemPages};
+use crate::locking::{Contexts, Locking, Upkeep};
+use crate::sharded::{Sharded, core_indices};
 use crate::shell::Locked;
 use crate::units::PageSize;
 use crate::z3fold::Z3fold;
 use crate::zbud::Zbud;
-use crate::zsmalloc::Zsmalloc;
+use crate::zsmalloc;
 use crate::zsmalloc::compact::Compaction;
+use crate::zsmalloc::design::class_index::ClassIndex;
+use crate::zsmalloc::design::hierarchical::Hierarchical;
+use crate::zsmalloc::design::per_cpu::PerCpu;
+use crate::zsmalloc::design::pool_lock::PoolLock;
 use crate::zsmalloc::fullness::Grouping;
 use crate::zsmalloc::geometry::Chooser;
 use crate::zsmalloc::zspage::Commit;
@@ -247,23 +253,64 @@ fn build(
     options: &PoolOptions,
     arena_bytes: usize,
 ) -> Result<Box<dyn Pool>, SourceError> {
+    if options.allocator == Allocator::Z3fold && options.locking() == Locking::PerCpu {
+        return build_sharded(name, options, arena_bytes);
+    }
     let reserve = |bytes| options.source.reserve(bytes);
     let arena = Arena::new(reserve(arena_bytes)?, options.page_size);
     let frames = arena_bytes / options.page_size.bytes();
-    let reclaim = options.reclaim;
+    let (reclaim, contexts) = (options.reclaim, options.contexts);
     Ok(match options.allocator {
-        Allocator::Zbud => Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim)),
+        Allocator::Zbud => {
+            Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim, contexts))
+        }
         Allocator::Z3fold => {
             let records = reserve(Z3fold::records_range_bytes(frames))?;
-            Box::new(Locked::new(name, Z3fold::new(arena, records, reclaim), reclaim))
+            let core = Z3fold::new(arena, records, reclaim);
+            Box::new(Locked::new(name, core, reclaim, contexts))
         }
         Allocator::Zsmalloc => {
-            let cells = reserve(Zsmalloc::cells_range_bytes(arena_bytes))?;
-            let zspages = reserve(Zsmalloc::zspages_range_bytes(frames))?;
-            let core = Zsmalloc::new(arena, cells, zspages, options);
-            Box::new(Locked::new(name, core, reclaim))
+            let cells = reserve(zsmalloc::cells_range_bytes(arena_bytes))?;
+            let zspages = reserve(zsmalloc::zspages_range_bytes(frames))?;
+            match options.locking() {
+                Locking::Hierarchical => Box::new(zsmalloc::Zsmalloc::<Hierarchical>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::PoolLock => Box::new(zsmalloc::Zsmalloc::<PoolLock>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::ClassIndex => Box::new(zsmalloc::Zsmalloc::<ClassIndex>::new(
+                    name, arena, cells, zspages, options,
+                )),
+                Locking::PerCpu => Box::new(zsmalloc::Zsmalloc::<PerCpu>::new(
+                    name, arena, cells, zspages, options,
+                )),
+            }
         }
     })
+}
+
+/// Creates a pool of one z3fold for every CPU, each over its part of `arena_bytes`; there are
+/// fewer of them if the parts would be too small.
+fn build_sharded(
+    name: &str,
+    options: &PoolOptions,
+    arena_bytes: usize,
+) -> Result<Box<dyn Pool>, SourceError> {
+    let cpus = options.cpus.unwrap_or_else(cpu::count).min(CPUS_MAX);
+    let shards = cpus.min(arena_bytes / ARENA_BYTES_MIN);
+    let frames = arena_bytes / shards / options.page_size.bytes();
+    let used = Arc::new(UsedPages::default());
+    let core = |_| {
+        let range = options.source.reserve(frames * options.page_size.bytes())?;
+        let arena = Arena::new(range, options.page_size).counted_in(Arc::clone(&used));
+        // Three objects a frame, as long as there are indices for them.
+        let records = Z3fold::records_range_bytes(frames.min(core_indices(shards) / 3));
+        Ok(Z3fold::new(arena, options.source.reserve(records)?, false))
+    };
+    let cores = (0..shards).map(core).collect::<Result<_, SourceError>>()?;
+    let pool = Sharded::new(name, cores, used, options.contexts, options.upkeep);
+    Ok(Box::new(pool))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The plain lock design: one spin lock over a core.
+//! The plain lock design: one spin lock over a core. Also what [`crate::sharded`] has many of.
 //!
 //! Every call takes the lock for as long as the core needs, and nothing else. What must not
 //! happen under a lock happens outside it: memory is returned to the system, owners' evict
@@ -11,23 +11,29 @@
 //!   a half-made change.
 //! - L3: `held_bytes` mirrors the core's figure as of the last change; it is read without the
 //!   lock, for limits.
+//! - L4: a worker is rung for when the lock has been given back, after a hold that found work for
+//!   it. Memory whose release no worker sees to in time is released by the caller.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::contract::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
 };
-use crate::core::{CompactCursor, Core, Victim};
+use crate::core::{Core, Victim};
 use crate::frames::arena::Arena;
+use crate::gate::Gate;
 use crate::handle::Handle;
 use crate::lock::{Dead, SpinGuard, SpinLock};
 use crate::lock_stat::LockStat;
+use crate::locking::Contexts;
 use crate::pins::Pins;
 use crate::units::PageCount;
+use crate::worker::Bell;
 
 /// Pages tried in a row without success before reclaim gives up (the kernel's retries).
-const RECLAIM_RETRIES: u32 = 8;
+pub(crate) const RECLAIM_RETRIES: u32 = 8;
 
 /// A pool made of a core and one lock.
 #[derive(Debug)]
@@ -36,14 +42,32 @@ pub(crate) struct Locked<C> {
     len_max: usize,
     huge_len: usize,
     reclaim: bool,
+    compacting: Gate,
+    bells: Arc<Bells>,
     held_bytes: AtomicU64,
     state: SpinLock<State<C>>,
 }
 
+/// What the lock guards.
 #[derive(Debug)]
-struct State<C> {
-    core: C,
+pub(crate) struct State<C> {
+    pub(crate) core: C,
     pins: Pins,
+}
+
+/// How workers are woken, if the pool has any.
+#[derive(Debug)]
+pub(crate) struct Bells {
+    /// For the one that calls [`Locked::optimise_some`].
+    pub(crate) layout: Arc<Bell>,
+    /// For the one that calls [`Locked::release_due`].
+    pub(crate) release: Arc<Bell>,
+}
+
+impl Bells {
+    pub(crate) fn new() -> Self {
+        Self { layout: Arc::new(Bell::new()), release: Arc::new(Bell::new()) }
+    }
 }
 
 impl From<Dead> for AllocError {
@@ -65,29 +89,97 @@ impl From<Dead> for ReclaimError {
 }
 
 impl<C: Core> Locked<C> {
-    pub(crate) fn new(name: &str, core: C, reclaim: bool) -> Self {
+    pub(crate) fn new(name: &str, core: C, reclaim: bool, contexts: Contexts) -> Self {
+        let bells = Arc::new(Bells::new());
+        Self { reclaim, ..Self::with_bells(name, core, contexts, bells) }
+    }
+
+    /// Returns a pool without reclaim whose workers, if there are any, answer `bells`.
+    pub(crate) fn with_bells(name: &str, core: C, contexts: Contexts, bells: Arc<Bells>) -> Self {
         Self {
             name: name.to_owned(),
             len_max: core.len_max(),
             huge_len: core.huge_len(),
-            reclaim,
+            reclaim: false,
+            compacting: Gate::new(contexts),
+            bells,
             held_bytes: AtomicU64::new(core.held_bytes()),
             state: SpinLock::new(State { core, pins: Pins::default() }),
         }
     }
 
     #[inline]
-    fn lock(&self) -> Result<SpinGuard<'_, State<C>>, Dead> {
+    pub(crate) fn lock(&self) -> Result<SpinGuard<'_, State<C>>, Dead> {
         self.state.lock()
     }
 
-    /// Unlocks after a change of the core; releases memory if that is due.
+    /// Unlocks after a change of the core; sees to upkeep if that is due.
     #[inline]
     fn unlock(&self, mut state: SpinGuard<'_, State<C>>) {
         self.publish(&state.core);
-        if state.core.arena().release_due() {
+        if state.core.arena().release_due() || state.core.optimise_due() {
+            self.keep_up(state);
+        }
+    }
+
+    /// Has the workers do what is due, or releases memory here (L4).
+    #[cold]
+    fn keep_up(&self, mut state: SpinGuard<'_, State<C>>) {
+        let optimise = state.core.optimise_due();
+        let arena = state.core.arena();
+        let (due, overdue) = (arena.release_due(), arena.release_overdue());
+        if due && (overdue || !self.bells.release.is_served()) {
+            self.release(state, Arena::warm_keep);
+        } else {
+            drop(state);
+            if due {
+                self.bells.release.ring();
+            }
+        }
+        if optimise {
+            self.bells.layout.ring();
+        }
+    }
+
+    /// Has the core put its layout optimisation off, for a worker or [`Locked::settle`].
+    pub(crate) fn defer_layout(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.core.defer_layout();
+        }
+    }
+
+    /// Does some of what the core put off; returns how many pages still wait.
+    pub(crate) fn optimise_some(&self) -> usize {
+        let Ok(mut state) = self.lock() else { return 0 };
+        let State { core, pins } = &mut *state;
+        let left = core.optimise_some(pins);
+        self.unlock(state);
+        left
+    }
+
+    /// Does all that the core has put off, or so much that others put off more meanwhile.
+    pub(crate) fn settle(&self) {
+        let mut left = usize::MAX;
+        while left > 0 {
+            let before = std::mem::replace(&mut left, self.optimise_some());
+            if left >= before {
+                break;
+            }
+        }
+    }
+
+    /// Releases memory if that is due.
+    pub(crate) fn release_due(&self) {
+        if let Ok(mut state) = self.lock()
+            && state.core.arena().release_due()
+        {
             self.release(state, Arena::warm_keep);
         }
+    }
+
+    /// Returns what the lock counted, under a name.
+    pub(crate) fn lock_stat(&self, name: &'static str, index: usize) -> LockStat {
+        self.state.stat(name, index)
     }
 
     /// Keeps L3; writes the shared word only if the figure changed.
@@ -113,13 +205,15 @@ impl<C: Core> Locked<C> {
             self.publish(&state.core);
         }
     }
+}
 
-    fn check_len(&self, len: usize) -> Result<(), AllocError> {
-        match len {
-            0 => Err(AllocError::ZeroLength),
-            len if len > self.len_max => Err(AllocError::TooLong { len, max: self.len_max }),
-            _ => Ok(()),
-        }
+/// Refuses lengths that no object has.
+#[inline]
+pub(crate) fn check_len(len: usize, max: usize) -> Result<(), AllocError> {
+    match len {
+        0 => Err(AllocError::ZeroLength),
+        len if len > max => Err(AllocError::TooLong { len, max }),
+        _ => Ok(()),
     }
 }
 
@@ -175,7 +269,7 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        self.check_len(len)?;
+        check_len(len, self.len_max)?;
         let mut state = self.lock()?;
         let (handle, _) = state.core.alloc(len)?;
         self.unlock(state);
@@ -183,7 +277,7 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        self.check_len(bytes.len())?;
+        check_len(bytes.len(), self.len_max)?;
         let mut state = self.lock()?;
         let (handle, place) = state.core.alloc(bytes.len())?;
         // SAFETY: a new object of that length, which no other thread has a handle of.
@@ -237,14 +331,13 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let (mut cursor, mut freed) = (CompactCursor::default(), 0);
+        let Some(_inside) = self.compacting.enter() else { return PageCount::ZERO };
+        let mut freed = 0;
         // Relaxed: a request that may be seen one step later.
-        while u64::try_from(freed).is_ok_and(|freed| freed < budget.0)
-            && !stop.load(Ordering::Relaxed)
-        {
+        while freed < budget.0 && !stop.load(Ordering::Relaxed) {
             let Ok(mut state) = self.lock() else { break };
             let State { core, pins } = &mut *state;
-            let step = core.compact_step(&mut cursor, pins);
+            let step = core.compact_step(pins);
             self.unlock(state);
             freed += step.freed;
             if step.done {
@@ -258,7 +351,7 @@ impl<C: Core> Pool for Locked<C> {
             state.core.arena().trim();
             self.publish(&state.core);
         }
-        PageCount(freed.try_into().unwrap_or(0))
+        PageCount(freed)
     }
 
     fn reclaim(
@@ -290,7 +383,7 @@ impl<C: Core> Pool for Locked<C> {
     }
 
     fn lock_stats(&self) -> Vec<LockStat> {
-        vec![self.state.stat("pool", 0)]
+        vec![self.lock_stat("pool", 0)]
     }
 
     fn held_bytes(&self) -> u64 {
@@ -305,5 +398,65 @@ impl<C: Core> Pool for Locked<C> {
     fn check(&self) {
         let state = self.lock().unwrap_or_else(|_| panic!("pool {} is dead", self.name));
         state.core.check();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::source::HookedPages;
+    use crate::locking::Locking;
+    use crate::options::{Allocator, PoolOptions, create};
+    use std::sync::Barrier;
+
+    /// The first caller is held where it releases memory; meanwhile another one comes.
+    #[test]
+    fn a_second_compaction_returns_at_once_unless_any_number_may_run() {
+        let designs = [
+            (Allocator::Zbud, Locking::PoolLock),
+            (Allocator::Z3fold, Locking::PoolLock),
+            (Allocator::Z3fold, Locking::PerCpu),
+        ];
+        for ((allocator, locking), contexts) in
+            designs.iter().flat_map(|design| Contexts::ALL.map(|contexts| (design, contexts)))
+        {
+            let (inside, leave) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+            let first = AtomicBool::new(true);
+            let hook = {
+                let (inside, leave) = (Arc::clone(&inside), Arc::clone(&leave));
+                move || {
+                    if first.swap(false, Ordering::Relaxed) {
+                        inside.wait();
+                        leave.wait();
+                    }
+                }
+            };
+            let options = PoolOptions {
+                locking: Some(*locking),
+                contexts,
+                cpus: Some(1),
+                arena_bytes: 1 << 20,
+                source: Arc::new(HookedPages(Arc::new(hook))),
+                ..PoolOptions::new(*allocator)
+            };
+            let pool = create("contexts", &options).unwrap();
+            let leave_idle = |pages: u64| {
+                let handles: Vec<_> = (0..pages).map(|_| pool.alloc(3900).unwrap()).collect();
+                handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
+            };
+            std::thread::scope(|scope| {
+                leave_idle(10);
+                scope.spawn(|| pool.compact(PageCount::MAX));
+                inside.wait();
+                leave_idle(5);
+                assert_eq!(pool.compact(PageCount::MAX), PageCount::ZERO);
+                let left = if contexts == Contexts::Concurrent { 0 } else { 5 };
+                assert_eq!(pool.stats().idle_pages, PageCount(left), "{allocator}, {contexts}");
+                leave.wait();
+            });
+            leave_idle(1);
+            pool.compact(PageCount::MAX);
+            assert_eq!(pool.stats().idle_pages, PageCount::ZERO, "the gate is open again");
+        }
     }
 }

@@ -8,16 +8,23 @@
 //!   index  = chunk * PER_CHUNK + position
 //! ```
 //!
-//! - S1: records at positions below a chunk's `fresh` were written at least once; above it the
+//! A table has two sides. [`Slab`] hands out indices and takes them back; it has one owner at a
+//! time. [`Records`] finds the record of an index; any thread may use it at any time, because
+//! records consist of atomics and a chunk that was committed once can be read for ever (as zeros,
+//! once its page is returned).
+//!
+//! - S1: records at positions below a chunk's `fresh` were handed out at least once; above it the
 //!   bytes are zeros.
 //! - S2: a chunk's free records form a list from `free`, through [`Record::next_free`].
 //! - S3: a chunk is committed iff `fresh > 0`; one empty chunk may stay committed (`spare`), so
 //!   that a table around a chunk's border does not call the system at every step.
-//! - S4: chunks with room (`used < PER_CHUNK`) are on `roomy`; full ones are not.
+//! - S4: chunks with room (`used < PER_CHUNK`) are on `roomy`; full ones are not, nor are those
+//!   whose page is on its way back to the system (`retired`, then in a [`Retired`]).
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::frames::source::{Reservation, SourceError};
 use crate::list::{Links, List, NIL};
@@ -28,15 +35,64 @@ const CHUNK_BYTES: usize = 4 << 10;
 /// A record that can lie in a [`Slab`].
 ///
 /// # Safety
-/// Any bytes that were once a value of the type, and all zeros, are a valid value; the type needs
-/// no drop and its alignment is at most 8.
-pub(crate) unsafe trait Record: Copy {
-    /// Returns the link that `free` stored, while the record is free.
+/// All zeros are a valid value; the type consists of atomics only (so that shared references may
+/// live while the bytes change, also to zeros); it needs no drop, its alignment is at most 8 and
+/// its size a power of two from 8 bytes up.
+pub(crate) unsafe trait Record: Sync {
+    /// Returns the link that `set_free` stored, while the record is free.
     fn next_free(&self) -> u32;
-    /// Returns a free record that stores the link `next`.
-    fn free(next: u32) -> Self;
-    /// Returns whether this is not a value that `free` made, and not all zeros.
+    /// Makes this a free record that stores the link `next`.
+    fn set_free(&self, next: u32);
+    /// Returns whether this is in use: not what `set_free` made, and not all zeros.
     fn is_live(&self) -> bool;
+}
+
+/// The records of a table, for everybody.
+#[derive(Debug)]
+pub(crate) struct Records<T> {
+    range: Arc<dyn Reservation>,
+    /// First byte of the range.
+    base: NonNull<u8>,
+    /// Records in chunks that were committed at least once: these can be read.
+    opened: AtomicU32,
+    records: PhantomData<T>,
+}
+
+// SAFETY: `base` points into the range that `range` keeps alive, and the records there are `Sync`.
+unsafe impl<T: Record> Send for Records<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Record> Sync for Records<T> {}
+
+impl<T: Record> Records<T> {
+    /// Returns the record at `index`, live or free, or `None` if there never was one.
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+        // Acquire pairs with the Release in `commit_chunk`: the chunk can be read.
+        if index >= self.opened.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: below `opened`, so inside the range.
+        let record = unsafe { self.base.add(index as usize * size_of::<T>()) }.cast::<T>();
+        // SAFETY: committed once and readable since (see the module documentation), aligned
+        // (chunks are page aligned, sizes powers of two), and any state of the bytes is a valid
+        // value that may change under a shared reference (`Record`).
+        Some(unsafe { record.as_ref() })
+    }
+
+    /// As [`Records::get`], of an index that was handed out.
+    ///
+    /// # Panics
+    /// If it never was.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        self.get(index).expect("index of a record")
+    }
+
+    /// Returns the indices of all live records, in order. Walks the table.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        let end = self.opened.load(Ordering::Acquire);
+        (0..end).filter(|&index| self.at(index).is_live())
+    }
 }
 
 /// What is known of a chunk besides its records.
@@ -66,23 +122,18 @@ impl Links for Vec<Chunk> {
     }
 }
 
-/// See the module documentation.
+/// The owner's side of a table. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    range: Arc<dyn Reservation>,
-    /// First byte of the range.
-    base: NonNull<u8>,
+    records: Arc<Records<T>>,
     chunks: Vec<Chunk>,
     chunks_max: usize,
     roomy: List,
     spare: Option<u32>,
+    /// Empty chunks whose page waits to be returned.
+    retired: Vec<u32>,
     committed_chunks: usize,
-    records: PhantomData<T>,
 }
-
-// SAFETY: the slab owns the records in its range as a Vec owns its elements, and they are plain
-// data; `base` points into the range that `range` keeps alive.
-unsafe impl<T: Record + Send> Send for Slab<T> {}
 
 impl<T: Record> Slab<T> {
     const PER_CHUNK: usize = CHUNK_BYTES / size_of::<T>();
@@ -94,18 +145,29 @@ impl<T: Record> Slab<T> {
 
     /// Returns an empty table over `range`.
     pub(crate) fn new(range: Arc<dyn Reservation>) -> Self {
-        const { assert!(align_of::<T>() <= 8 && size_of::<T>() >= 8) };
+        #[cfg(not(loom))]
+        const {
+            assert!(align_of::<T>() <= 8 && size_of::<T>() >= 8);
+            assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= CHUNK_BYTES);
+        }
         let chunks_max = (range.len() / CHUNK_BYTES).min((NIL as usize) / Self::PER_CHUNK);
+        let base = range.base();
+        let opened = AtomicU32::new(0);
         Self {
-            base: range.base(),
-            range,
+            records: Arc::new(Records { range, base, opened, records: PhantomData }),
             chunks: Vec::new(),
             chunks_max,
             roomy: List::EMPTY,
             spare: None,
+            retired: Vec::new(),
             committed_chunks: 0,
-            records: PhantomData,
         }
+    }
+
+    /// Returns the side of the table that everybody may use.
+    #[inline]
+    pub(crate) fn records(&self) -> &Arc<Records<T>> {
+        &self.records
     }
 
     /// Bytes that the table holds.
@@ -114,12 +176,12 @@ impl<T: Record> Slab<T> {
         (self.committed_chunks * CHUNK_BYTES + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 
-    /// Stores `record` and returns its index.
+    /// Hands out the index of a record, which is not live until the caller makes it so.
     ///
     /// # Errors
     /// When the source has no memory or the range is used up; nothing changes then.
     #[inline]
-    pub(crate) fn insert(&mut self, record: T) -> Result<u32, SourceError> {
+    pub(crate) fn take(&mut self) -> Result<u32, SourceError> {
         let at = match self.roomy.first() {
             Some(chunk) if self.chunks[chunk as usize].fresh > 0 => chunk,
             found => self.commit_chunk(found)?,
@@ -132,7 +194,7 @@ impl<T: Record> Slab<T> {
             }
             free => {
                 let index = first + u32::from(free);
-                self.chunks[at as usize].free = self.slot(index).next_free() as u16;
+                self.chunks[at as usize].free = self.records.at(index).next_free() as u16;
                 index
             }
         };
@@ -143,7 +205,6 @@ impl<T: Record> Slab<T> {
         if self.spare == Some(at) {
             self.spare = None;
         }
-        *self.slot_mut(index) = record;
         Ok(index)
     }
 
@@ -154,26 +215,28 @@ impl<T: Record> Slab<T> {
         if at as usize >= self.chunks_max {
             return Err(SourceError::Memory { bytes: CHUNK_BYTES });
         }
-        self.range.commit(at as usize * CHUNK_BYTES, CHUNK_BYTES)?;
+        self.records.range.commit(at as usize * CHUNK_BYTES, CHUNK_BYTES)?;
         if found.is_none() {
             self.chunks.push(Chunk { prev: NIL, next: NIL, free: FREE_END, used: 0, fresh: 0 });
             self.roomy.push_front(&mut self.chunks, at);
+            // Release pairs with the Acquire in `get`.
+            let opened = self.chunks.len() * Self::PER_CHUNK;
+            self.records.opened.store(opened as u32, Ordering::Release);
         }
         self.committed_chunks += 1;
         Ok(at)
     }
 
-    /// Removes the live record at `index`.
+    /// Takes the index of a record back, which nobody uses any more.
     #[inline]
-    pub(crate) fn remove(&mut self, index: u32) {
+    pub(crate) fn put(&mut self, index: u32) {
         let at = index / Self::PER_CHUNK as u32;
         let position = (index % Self::PER_CHUNK as u32) as u16;
-        debug_assert!(self.slot(index).is_live());
         let chunk = &mut self.chunks[at as usize];
         let next = std::mem::replace(&mut chunk.free, position);
         chunk.used -= 1;
         let used = usize::from(chunk.used);
-        *self.slot_mut(index) = T::free(next.into());
+        self.records.at(index).set_free(next.into());
         if used + 1 == Self::PER_CHUNK {
             self.roomy.push_front(&mut self.chunks, at);
         }
@@ -182,99 +245,43 @@ impl<T: Record> Slab<T> {
         }
     }
 
-    /// Keeps the empty chunk `at` as the spare one, or returns its page.
+    /// Keeps the empty chunk `at` as the spare one, or retires it.
     #[cold]
     fn retire(&mut self, at: u32) {
         if self.spare.is_none() {
             self.spare = Some(at);
             return;
         }
-        // SAFETY: committed (S3), one whole page, and no record of it is live, so no reference
-        // into it exists (`get` borrows the slab).
-        unsafe { self.range.release(at as usize * CHUNK_BYTES, CHUNK_BYTES) };
-        self.committed_chunks -= 1;
-        let chunk = &mut self.chunks[at as usize];
-        (chunk.free, chunk.fresh) = (FREE_END, 0);
-        // Chunks without a page go last, so that room in committed ones is used first.
         self.roomy.remove(&mut self.chunks, at);
-        match self.roomy.last() {
-            Some(last) => self.roomy.insert_after(&mut self.chunks, last, at),
-            None => self.roomy.push_front(&mut self.chunks, at),
+        self.retired.push(at);
+    }
+
+    /// Returns whether pages wait to be returned.
+    #[inline]
+    pub(crate) fn release_due(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Takes the retired chunks out, so that their pages can be returned without a lock.
+    pub(crate) fn begin_release(&mut self) -> Retired<T> {
+        Retired { records: Arc::clone(&self.records), chunks: std::mem::take(&mut self.retired) }
+    }
+
+    /// Takes back the chunks of a batch that has been released.
+    pub(crate) fn end_release(&mut self, batch: Retired<T>) {
+        for at in batch.chunks {
+            self.committed_chunks -= 1;
+            let chunk = &mut self.chunks[at as usize];
+            (chunk.free, chunk.fresh) = (FREE_END, 0);
+            // Chunks without a page go last, so that room in committed ones is used first.
+            match self.roomy.last() {
+                Some(last) => self.roomy.insert_after(&mut self.chunks, last, at),
+                None => self.roomy.push_front(&mut self.chunks, at),
+            }
         }
     }
 
-    /// Returns the live record at `index`, or `None` for any other index.
-    #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&T> {
-        let at = index as usize / Self::PER_CHUNK;
-        let position = index as usize % Self::PER_CHUNK;
-        if position >= usize::from(self.chunks.get(at)?.fresh) {
-            return None;
-        }
-        Some(self.slot(index)).filter(|record| record.is_live())
-    }
-
-    /// Returns the record at `index`, which the caller knows to be live.
-    ///
-    /// # Panics
-    /// If `index` never named a record.
-    #[inline]
-    pub(crate) fn at(&self, index: u32) -> &T {
-        self.check_index(index);
-        let record = self.slot(index);
-        debug_assert!(record.is_live());
-        record
-    }
-
-    /// As [`Slab::at`], to change it.
-    #[inline]
-    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
-        self.check_index(index);
-        let record = self.slot_mut(index);
-        debug_assert!(record.is_live());
-        record
-    }
-
-    #[inline]
-    fn check_index(&self, index: u32) {
-        let (at, position) = (index as usize / Self::PER_CHUNK, index as usize % Self::PER_CHUNK);
-        assert!(position < usize::from(self.chunks[at].fresh), "index of a live record");
-    }
-
-    /// Returns the indices of all live records, in order. Walks the table.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
-        let end = (self.chunks.len() * Self::PER_CHUNK) as u32;
-        (0..end).filter(|&index| self.get(index).is_some())
-    }
-
-    #[inline]
-    fn pointer(&self, index: u32) -> *mut T {
-        let (chunk, position) =
-            (index as usize / Self::PER_CHUNK, index as usize % Self::PER_CHUNK);
-        assert!(chunk < self.chunks.len(), "index of a record");
-        // SAFETY: chunk < chunks.len() <= chunks_max, which the range has room for, and the
-        // position is below PER_CHUNK.
-        unsafe { self.base.add(chunk * CHUNK_BYTES + position * size_of::<T>()) }.as_ptr().cast()
-    }
-
-    /// The record at `index`, live or free; the chunk must be committed.
-    #[inline]
-    fn slot(&self, index: u32) -> &T {
-        // SAFETY: in bounds, aligned (chunks are page aligned, records at multiples of their
-        // size), committed because callers checked `fresh` (S3), and a valid value (S1, zeros
-        // and old values are valid by `Record`); `&self` keeps writers away.
-        unsafe { &*self.pointer(index) }
-    }
-
-    /// As `slot`, to change it.
-    #[inline]
-    fn slot_mut(&mut self, index: u32) -> &mut T {
-        // SAFETY: as in `slot`; `&mut self` makes the access exclusive, and no other value maps
-        // this range.
-        unsafe { &mut *self.pointer(index) }
-    }
-
-    /// Asserts S2, S3 and S4.
+    /// Asserts S2, S3 and S4, while no batch is on its way.
     ///
     /// # Panics
     /// If one is broken.
@@ -286,7 +293,7 @@ impl<T: Record> Slab<T> {
             let (mut free, mut next) = (0, chunk.free);
             while next != FREE_END {
                 assert!(next < chunk.fresh && free < Self::PER_CHUNK, "S2: free list");
-                let record = self.slot((at * Self::PER_CHUNK) as u32 + u32::from(next));
+                let record = self.records.at((at * Self::PER_CHUNK) as u32 + u32::from(next));
                 assert!(!record.is_live(), "S2: live record is free");
                 (free, next) = (free + 1, record.next_free() as u16);
             }
@@ -296,29 +303,68 @@ impl<T: Record> Slab<T> {
         let roomy = self.roomy.walk(&self.chunks, chunks);
         let full = |chunk: &Chunk| usize::from(chunk.used) == Self::PER_CHUNK;
         assert!(roomy.iter().all(|&at| !full(&self.chunks[at as usize])), "S4: full on roomy");
-        assert_eq!(roomy.len(), self.chunks.iter().filter(|c| !full(c)).count(), "S4");
+        let with_room = self.chunks.iter().filter(|chunk| !full(chunk)).count();
+        assert_eq!(roomy.len() + self.retired.len(), with_room, "S4");
     }
 }
 
-#[cfg(test)]
+/// Empty chunks on their way back to the system; see [`Slab::begin_release`].
+#[derive(Debug)]
+pub(crate) struct Retired<T> {
+    records: Arc<Records<T>>,
+    chunks: Vec<u32>,
+}
+
+impl<T: Record> Retired<T> {
+    /// Returns the chunks' pages to the system. Needs no lock.
+    pub(crate) fn release(&self) {
+        for &at in &self.chunks {
+            // SAFETY: committed (S3), one whole page, off every list (S4), so no record of it is
+            // handed out; whoever still looks by a stale index copes with zeros (`Record`).
+            unsafe { self.records.range.release(at as usize * CHUNK_BYTES, CHUNK_BYTES) };
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::frames::source::{FailingPages, HeapPages, PageSource};
+    use crate::sync::Plain64;
 
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Debug, Default)]
     #[repr(C)]
-    struct Number(u64, u64);
+    struct Number(Plain64, Plain64);
 
-    // SAFETY: two integers: any bytes are valid, no drop, alignment 8.
+    // SAFETY: two atomic integers: zeros are valid, no drop, alignment 8, 16 bytes.
     unsafe impl Record for Number {
         fn next_free(&self) -> u32 {
-            self.1 as u32
+            self.1.get() as u32
         }
-        fn free(next: u32) -> Self {
-            Self(0, next.into())
+        fn set_free(&self, next: u32) {
+            self.0.set(0);
+            self.1.set(next.into());
         }
         fn is_live(&self) -> bool {
-            self.0 != 0
+            self.0.get() != 0
+        }
+    }
+
+    impl Slab<Number> {
+        fn insert(&mut self, number: u64) -> Result<u32, SourceError> {
+            let index = self.take()?;
+            self.records.at(index).0.set(number);
+            Ok(index)
+        }
+
+        fn number(&self, index: u32) -> Option<u64> {
+            self.records.get(index).filter(|record| record.is_live()).map(|record| record.0.get())
+        }
+
+        fn release(&mut self) {
+            let batch = self.begin_release();
+            batch.release();
+            self.end_release(batch);
         }
     }
 
@@ -329,48 +375,52 @@ mod tests {
     #[test]
     fn records_keep_their_index_and_value() {
         let mut slab = slab(8);
-        let indices: Vec<_> = (1..=1000).map(|n| slab.insert(Number(n, n)).unwrap()).collect();
+        let indices: Vec<_> = (1..=1000).map(|n| slab.insert(n).unwrap()).collect();
         for (n, &index) in (1..).zip(&indices) {
-            assert_eq!(slab.get(index), Some(&Number(n, n)));
+            assert_eq!(slab.number(index), Some(n));
         }
-        indices.iter().step_by(2).for_each(|&index| slab.remove(index));
+        indices.iter().step_by(2).for_each(|&index| slab.put(index));
         slab.check();
-        assert_eq!(slab.get(indices[0]), None);
-        assert_eq!(slab.at(indices[1]), &Number(2, 2));
-        assert_eq!(slab.indices().count(), 500);
+        assert_eq!(slab.number(indices[0]), None);
+        assert_eq!(slab.number(indices[1]), Some(2));
+        assert_eq!(slab.records.indices().count(), 500);
     }
 
     #[test]
     fn an_emptied_table_keeps_one_chunk() {
         let mut slab = slab(8);
-        let indices: Vec<_> = (1..=2000).map(|n| slab.insert(Number(n, 0)).unwrap()).collect();
+        let indices: Vec<_> = (1..=2000).map(|n| slab.insert(n).unwrap()).collect();
         let full = slab.committed_chunks;
-        indices.iter().for_each(|&index| slab.remove(index));
+        indices.iter().for_each(|&index| slab.put(index));
         slab.check();
-        assert_eq!((full, slab.committed_chunks), (8, 1));
-        assert!(indices.iter().all(|&index| slab.get(index).is_none()));
-        assert!(slab.insert(Number(5, 5)).is_ok());
+        assert!(slab.release_due());
+        assert_eq!((full, slab.committed_chunks), (8, 8));
+        slab.release();
+        slab.check();
+        assert_eq!((slab.committed_chunks, slab.release_due()), (1, false));
+        assert!(indices.iter().all(|&index| slab.number(index).is_none()));
+        assert!(slab.insert(5).is_ok());
         slab.check();
     }
 
     #[test]
     fn a_full_or_failing_table_refuses_and_keeps_what_it_has() {
         let mut full = slab(1);
-        let held = (1..).map_while(|n| full.insert(Number(n, 0)).ok()).count();
+        let held = (1..).map_while(|n| full.insert(n).ok()).count();
         assert_eq!(held, CHUNK_BYTES / size_of::<Number>());
         full.check();
 
         let source = FailingPages::new(Arc::new(HeapPages), 0);
         let mut failing: Slab<Number> = Slab::new(source.reserve(8 * CHUNK_BYTES).unwrap());
-        assert!(failing.insert(Number(1, 1)).is_err());
+        assert!(failing.insert(1).is_err());
         failing.check();
         source.allow(1);
-        assert!(failing.insert(Number(1, 1)).is_ok());
+        assert!(failing.insert(1).is_ok());
     }
 
     #[test]
     fn indices_that_were_never_given_out_name_nothing() {
         let slab = slab(2);
-        assert!([0, 1, 511, 100_000, NIL].iter().all(|&index| slab.get(index).is_none()));
+        assert!([0, 1, 511, 100_000, NIL].iter().all(|&index| slab.number(index).is_none()));
     }
 }

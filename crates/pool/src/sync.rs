@@ -2,9 +2,16 @@
 //! crate is built with `--cfg loom`.
 
 #[cfg(loom)]
-pub(crate) use loom::{cell::UnsafeCell, sync::atomic, thread::yield_now};
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::{Condvar, Mutex, atomic},
+    thread::yield_now,
+};
 #[cfg(not(loom))]
-pub(crate) use std::{sync::atomic, thread::yield_now};
+pub(crate) use std::{
+    sync::{Condvar, Mutex, atomic},
+    thread::yield_now,
+};
 
 /// A cell with loom's interface: access by pointer, within a closure.
 #[cfg(not(loom))]
@@ -30,3 +37,32 @@ impl<T> UnsafeCell<T> {
 
 /// Times that a waiting thread looks before it yields its processor.
 pub(crate) const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
+
+/// Integers of records that one thread changes at a time (whoever owns the record) while others
+/// may look: relaxed atomics, so that looking is never a data race. They order nothing, and cost
+/// what plain integers do.
+macro_rules! plain {
+    ($($name:ident, $atomic:ident, $int:ty;)*) => {$(
+        #[derive(Debug, Default)]
+        pub(crate) struct $name(std::sync::atomic::$atomic);
+
+        impl $name {
+            #[inline]
+            pub(crate) fn get(&self) -> $int {
+                self.0.load(std::sync::atomic::Ordering::Relaxed)
+            }
+
+            #[inline]
+            pub(crate) fn set(&self, value: $int) {
+                self.0.store(value, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    )*};
+}
+
+plain! {
+    Plain8, AtomicU8, u8;
+    Plain16, AtomicU16, u16;
+    Plain32, AtomicU32, u32;
+    Plain64, AtomicU64, u64;
+}

@@ -13,19 +13,21 @@
 //! When an object leaves a page that is not empty then, the page's layout is optimised: a single
 //! object moves into a gap of another page, if one fits, and its page leaves; a lone middle
 //! object becomes the first one; a middle object slides to the first or last one if that joins
-//! two gaps of which the smaller has at least three chunks.
+//! two gaps of which the smaller has at least three chunks. This happens within `free`, or, where
+//! a worker does it, later: until then the page waits, off the lists, as in the kernel.
 //!
 //! - F1: every object has a record; `place` says where it lies, and the header of its page names
 //!   the record.
 //! - F2: pages with a header and one or two objects are on the list of their free chunks, unless
-//!   they are under reclaim; all others are on none.
+//!   they wait for their optimisation (then they are in `waiting`, at most [`WAITING_MAX`]) or
+//!   are under reclaim; all others are on none.
 //! - F3: objects of a page do not overlap each other or the header.
 //! - F4: a pinned object is never moved.
 //! - F5: with reclaim enabled, used pages are in the age order, all but those under reclaim.
 //!
 //! Differences from the kernel: a handle names a record of 16 bytes instead of a slot in a record
 //! of 64, so an object may move between pages any number of times (the kernel's pages with
-//! foreign handles stay put); layout optimisation runs within `free`.
+//! foreign handles stay put); the number of pages that wait for their optimisation is bounded.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -34,13 +36,14 @@ use std::sync::Arc;
 use crate::age::AgeOrder;
 use crate::chunks::{CHUNKS, Field, FreeLists, HEADER_OWN, Headers, chunk_bytes};
 use crate::contract::{AllocError, HandleError, PoolStats};
-use crate::core::{CompactCursor, CompactStep, Core, Victim};
+use crate::core::{CompactStep, Core, Victim};
 use crate::frames::arena::Arena;
 use crate::frames::source::Reservation;
 use crate::handle::{Handle, Serials};
-use crate::list::NIL;
+use crate::list::{List, NIL};
 use crate::pins::Pins;
 use crate::slab::{Record, Slab};
+use crate::sync::Plain32;
 use crate::units::FrameIndex;
 
 /// Bytes of the kernel's page header on 64-bit machines, which decide the header's chunks.
@@ -48,6 +51,12 @@ const KERNEL_HEADER_BYTES: usize = 88;
 
 /// Smallest gap in chunks that sliding the middle object is worth.
 const SLIDE_GAP_CHUNKS: usize = 3;
+
+/// Pages that may wait for their optimisation; beyond that, `free` optimises at once.
+const WAITING_MAX: usize = 256;
+
+/// Waiting pages that are optimised in one go, and that are worth waking a thread for.
+const OPTIMISE_BATCH: usize = 16;
 
 /// Where an object lies in its page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,12 +83,16 @@ impl Place {
 
 /// Chunk at which the middle object starts.
 const MIDDLE_START: Field = Field(HEADER_OWN + 24);
-/// Not zero while the page is under reclaim.
-const RECLAIM: Field = Field(HEADER_OWN + 28);
+/// What keeps a page with room off the lists of free chunks: one of the values below.
+const STATE: Field = Field(HEADER_OWN + 28);
 
-const _: () = assert!(RECLAIM.0 + 4 <= KERNEL_HEADER_BYTES, "the header fits its chunks");
+const LISTED: u32 = 0;
+const WAITING: u32 = 1;
+const RECLAIM: u32 = 2;
 
-/// What a handle stands for; `serial` is zero while the record is free.
+const _: () = assert!(STATE.0 + 4 <= KERNEL_HEADER_BYTES, "the header fits its chunks");
+
+/// What a handle stands for.
 #[derive(Clone, Copy, Debug)]
 struct Object {
     serial: u32,
@@ -88,17 +101,51 @@ struct Object {
     place: Place,
 }
 
-// SAFETY: u32 fields and an enum of which 0 (`First`) is a variant; bytes that were once an
-// `Object` are one; no drop; alignment 4.
-unsafe impl Record for Object {
-    fn next_free(&self) -> u32 {
-        self.len
+/// The record of an object; its serial is zero while it is free.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct ObjectRecord {
+    serial: Plain32,
+    len: Plain32,
+    page: Plain32,
+    place: Plain32,
+}
+
+impl ObjectRecord {
+    fn get(&self) -> Object {
+        let place = match self.place.get() {
+            0 => Place::First,
+            1 => Place::Middle,
+            2 => Place::Last,
+            _ => Place::Headless,
+        };
+        let (serial, len, page) = (self.serial.get(), self.len.get(), self.page.get());
+        Object { serial, len, page, place }
     }
-    fn free(next: u32) -> Self {
-        Self { serial: 0, len: next, page: NIL, place: Place::First }
+
+    fn set(&self, object: Object) {
+        self.serial.set(object.serial);
+        self.len.set(object.len);
+        self.set_place(object.page, object.place);
+    }
+
+    fn set_place(&self, page: u32, place: Place) {
+        self.page.set(page);
+        self.place.set(place as u32);
+    }
+}
+
+// SAFETY: atomics only; zeros are a free record; no drop; alignment 4, 16 bytes.
+unsafe impl Record for ObjectRecord {
+    fn next_free(&self) -> u32 {
+        self.len.get()
+    }
+    fn set_free(&self, next: u32) {
+        self.serial.set(0);
+        self.len.set(next);
     }
     fn is_live(&self) -> bool {
-        self.serial != 0
+        self.serial.get() != 0
     }
 }
 
@@ -109,8 +156,13 @@ pub(crate) struct Z3fold {
     headers: Headers,
     chunk: usize,
     header_chunks: usize,
-    objects: Slab<Object>,
+    objects: Slab<ObjectRecord>,
     unbuddied: FreeLists,
+    /// Whether layout optimisation is put off.
+    deferred: bool,
+    /// Pages that wait for their optimisation, the latest first.
+    waiting: List,
+    waiting_pages: usize,
     age: AgeOrder,
     /// Headless pages under reclaim; they have no header to say so.
     headless_reclaim: Vec<u32>,
@@ -118,12 +170,13 @@ pub(crate) struct Z3fold {
     object_count: u64,
     payload_bytes: u64,
     moved_total: u64,
+    compacted_total: u64,
 }
 
 impl Z3fold {
     /// Bytes of address space for the records of an arena of `frames` frames.
     pub(crate) fn records_range_bytes(frames: usize) -> usize {
-        Slab::<Object>::range_bytes(frames.saturating_mul(3).min(NIL as usize))
+        Slab::<ObjectRecord>::range_bytes(frames.saturating_mul(3).min(NIL as usize))
     }
 
     pub(crate) fn new(arena: Arena, records: Arc<dyn Reservation>, reclaim: bool) -> Self {
@@ -135,12 +188,16 @@ impl Z3fold {
             header_chunks: KERNEL_HEADER_BYTES.div_ceil(chunk),
             objects: Slab::new(records),
             unbuddied: FreeLists::new(),
+            deferred: false,
+            waiting: List::EMPTY,
+            waiting_pages: 0,
             age: AgeOrder::new(reclaim),
             headless_reclaim: Vec::new(),
             serials: Serials::new(),
             object_count: 0,
             payload_bytes: 0,
             moved_total: 0,
+            compacted_total: 0,
             arena,
         }
     }
@@ -168,12 +225,23 @@ impl Z3fold {
 
     /// Returns the record index of a live object.
     fn find(&self, handle: Handle) -> Result<Object, HandleError> {
-        let object = self.objects.get(handle.index()).ok_or(HandleError::Stale)?;
-        if object.serial == handle.serial() { Ok(*object) } else { Err(HandleError::Stale) }
+        let record = self.objects.records().get(handle.index()).ok_or(HandleError::Stale)?;
+        let object = record.get();
+        if object.serial == handle.serial() { Ok(object) } else { Err(HandleError::Stale) }
+    }
+
+    /// Takes a record back; the page of a table chunk that has become empty leaves at once.
+    fn put_record(&mut self, index: u32) {
+        self.objects.put(index);
+        if self.objects.release_due() {
+            let chunks = self.objects.begin_release();
+            chunks.release();
+            self.objects.end_release(chunks);
+        }
     }
 
     fn handle(&self, index: u32) -> Handle {
-        Handle::new(index, self.objects.at(index).serial)
+        Handle::new(index, self.objects.records().at(index).serial.get())
     }
 
     /// First chunk of an object in a page with a header.
@@ -225,7 +293,7 @@ impl Z3fold {
             self.headers.set(page, place.chunks_field(), 0);
         }
         self.headers.set(page, MIDDLE_START, 0);
-        self.headers.set(page, RECLAIM, 0);
+        self.headers.set(page, STATE, LISTED);
         self.age.add(page, NIL);
         Ok(page)
     }
@@ -248,13 +316,17 @@ impl Z3fold {
         self.headers.set(page, place.chunks_field(), 0);
     }
 
-    fn is_listed(&self, page: u32) -> bool {
+    fn has_room(&self, page: u32) -> bool {
         (1..3).contains(&self.buddies(page).count())
+    }
+
+    fn is_in(&self, state: u32, page: u32) -> bool {
+        self.headers.get(page, STATE) == state
     }
 
     /// Lists a page that has room (F2).
     fn list(&mut self, page: u32) {
-        if self.is_listed(page) {
+        if self.has_room(page) {
             self.unbuddied.push(self.headers, page, self.free_chunks(page));
         }
     }
@@ -265,11 +337,22 @@ impl Z3fold {
         self.arena.put_page(FrameIndex(page));
     }
 
-    /// Takes a page off its list, if it is on one.
+    /// Takes a page off its list, or out of those that wait, if it is on one.
     fn unlist(&mut self, page: u32) {
-        if self.is_listed(page) {
+        if self.is_in(WAITING, page) {
+            self.waiting.remove(&mut self.headers, page);
+            self.waiting_pages -= 1;
+            self.headers.set(page, STATE, LISTED);
+        } else if self.has_room(page) {
             self.unbuddied.remove(self.headers, page, self.free_chunks(page));
         }
+    }
+
+    /// Has a page that has room and is on no list wait for its optimisation.
+    fn wait(&mut self, page: u32) {
+        self.headers.set(page, STATE, WAITING);
+        self.waiting.push_front(&mut self.headers, page);
+        self.waiting_pages += 1;
     }
 
     fn alloc_shared(&mut self, len: usize, index: u32) -> Result<(u32, Place), AllocError> {
@@ -327,8 +410,7 @@ impl Z3fold {
         let new_place = self.put_object(target, chunks, index);
         self.copy_object(self.offset(page, place), self.offset(target, new_place), chunks);
         self.take_object(page, place);
-        let object = self.objects.at_mut(index);
-        (object.page, object.place) = (target, new_place);
+        self.objects.records().at(index).set_place(target, new_place);
         self.list(target);
         true
     }
@@ -348,7 +430,7 @@ impl Z3fold {
             self.take_object(page, Place::Middle);
             let place = self.put_object(page, middle, index);
             self.copy_object(from, self.offset(page, place), middle);
-            self.objects.at_mut(index).place = place;
+            self.objects.records().at(index).set_place(page, place);
         } else if last == 0 && start - first_end >= SLIDE_GAP_CHUNKS {
             self.headers.set(page, MIDDLE_START, first_end as u32);
             self.copy_object(from, self.offset(page, Place::Middle), middle);
@@ -383,7 +465,7 @@ impl Z3fold {
     fn under_reclaim(&self, object: &Object) -> bool {
         match object.place {
             Place::Headless => self.headless_reclaim.contains(&object.page),
-            _ => self.headers.get(object.page, RECLAIM) != 0,
+            _ => self.is_in(RECLAIM, object.page),
         }
     }
 }
@@ -399,15 +481,13 @@ impl Core for Z3fold {
 
     fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
         let serial = self.serials.draw();
-        let object = Object { serial, len: len as u32, page: NIL, place: Place::Headless };
-        let index = self.objects.insert(object)?;
+        let index = self.objects.take()?;
         let placed = match len <= self.shared_len_max() {
             true => self.alloc_shared(len, index),
             false => self.alloc_headless(index),
         };
-        let (page, place) = placed.inspect_err(|_| self.objects.remove(index))?;
-        let object = self.objects.at_mut(index);
-        (object.page, object.place) = (page, place);
+        let (page, place) = placed.inspect_err(|_| self.put_record(index))?;
+        self.objects.records().at(index).set(Object { serial, len: len as u32, page, place });
         self.object_count += 1;
         self.payload_bytes += len as u64;
         let bytes = self.headers.frames.payload(self.offset(page, place), len);
@@ -417,7 +497,7 @@ impl Core for Z3fold {
     fn free(&mut self, handle: Handle, pins: &Pins) -> Result<(), HandleError> {
         let object = self.find(handle)?;
         let reclaiming = self.under_reclaim(&object);
-        self.objects.remove(handle.index());
+        self.put_record(handle.index());
         self.object_count -= 1;
         self.payload_bytes -= u64::from(object.len);
         match (object.place, reclaiming) {
@@ -427,7 +507,12 @@ impl Core for Z3fold {
             (place, false) => {
                 self.unlist(object.page);
                 self.take_object(object.page, place);
-                self.optimise(object.page, pins);
+                let put_off = self.deferred && self.waiting_pages < WAITING_MAX;
+                if put_off && self.has_room(object.page) {
+                    self.wait(object.page);
+                } else {
+                    self.optimise(object.page, pins);
+                }
             }
         }
         Ok(())
@@ -439,9 +524,30 @@ impl Core for Z3fold {
         Ok(self.headers.frames.payload(offset, object.len as usize))
     }
 
-    fn compact_step(&mut self, _: &mut CompactCursor, _: &Pins) -> CompactStep {
-        // Layout is optimised with every free; nothing is left to do.
-        CompactStep { freed: 0, done: true }
+    fn defer_layout(&mut self) {
+        self.deferred = true;
+    }
+
+    fn optimise_due(&self) -> bool {
+        self.waiting_pages >= OPTIMISE_BATCH
+    }
+
+    fn optimise_some(&mut self, pins: &Pins) -> usize {
+        for _ in 0..OPTIMISE_BATCH {
+            let Some(page) = self.waiting.last() else { break };
+            self.unlist(page);
+            self.optimise(page, pins);
+        }
+        self.waiting_pages
+    }
+
+    fn compact_step(&mut self, pins: &Pins) -> CompactStep {
+        // A layout that does not wait has been optimised with the last free.
+        let before = self.arena.used();
+        let left = self.optimise_some(pins);
+        let freed = before.0 - self.arena.used().0;
+        self.compacted_total += freed;
+        CompactStep { freed, done: left == 0 }
     }
 
     fn begin_reclaim(&mut self) -> Option<Victim> {
@@ -452,7 +558,7 @@ impl Core for Z3fold {
             return Some(Victim { id: page, handles: vec![self.handle(note)] });
         }
         self.unlist(page);
-        self.headers.set(page, RECLAIM, 1);
+        self.headers.set(page, STATE, RECLAIM);
         let records = self.buddies(page).filter_map(|place| self.record(page, place));
         Some(Victim { id: page, handles: records.map(|index| self.handle(index)).collect() })
     }
@@ -467,7 +573,7 @@ impl Core for Z3fold {
                 (handle.index(), self.find(handle).is_err())
             }
             None => {
-                self.headers.set(page, RECLAIM, 0);
+                self.headers.set(page, STATE, LISTED);
                 (NIL, self.buddies(page).count() == 0)
             }
         };
@@ -496,6 +602,7 @@ impl Core for Z3fold {
             objects: self.object_count,
             payload_bytes: self.payload_bytes,
             metadata_bytes: self.arena.metadata_bytes() + tables,
+            pages_compacted_total: self.compacted_total,
             objects_moved_total: self.moved_total,
             ..self.arena.stats()
         }
@@ -505,22 +612,34 @@ impl Core for Z3fold {
         self.arena.check();
         self.objects.check();
         let limit = self.arena.frames_fresh() as usize;
-        let mut pages = HashSet::new();
-        for index in self.objects.indices() {
-            let object = self.objects.at(index);
+        let (mut pages, mut roomy) = (HashSet::new(), HashSet::new());
+        for index in self.objects.records().indices() {
+            let object = self.objects.records().at(index).get();
             assert!(pages.insert(object.page) || object.place != Place::Headless, "F1: shared");
             if object.place != Place::Headless {
                 assert_eq!(self.record(object.page, object.place), Some(index), "F1: {object:?}");
                 self.check_overlap(object.page);
+                if !self.is_in(RECLAIM, object.page) {
+                    roomy.insert(object.page);
+                }
             }
         }
         if self.headless_reclaim.is_empty() {
             assert!(pages.len() as u64 <= self.arena.used().0, "F1: more pages than used");
         }
-        for (page, free) in self.unbuddied.walk(self.headers, limit) {
-            assert!(self.is_listed(page), "F2: page {page} is listed");
+        let waiting = self.waiting.walk(&self.headers, limit);
+        for &page in &waiting {
+            assert!(self.is_in(WAITING, page) && self.has_room(page), "F2: page {page} waits");
+        }
+        assert_eq!(waiting.len(), self.waiting_pages, "F2: pages that wait");
+        assert!(self.waiting_pages <= WAITING_MAX, "F2: too many pages wait");
+        let listed = self.unbuddied.walk(self.headers, limit);
+        for &(page, free) in &listed {
+            assert!(self.is_in(LISTED, page) && self.has_room(page), "F2: page {page} is listed");
             assert_eq!(self.free_chunks(page), free, "F2: page {page} is on the wrong list");
         }
+        let roomy = roomy.into_iter().filter(|&page| self.has_room(page));
+        assert_eq!(roomy.count(), listed.len() + waiting.len(), "F2: a page with room is lost");
         if let Some(aged) = self.age.walk() {
             assert!(aged.len() as u64 <= self.arena.used().0, "F5: more pages aged than used");
             assert!(aged.iter().all(|page| pages.contains(page)), "F5: empty page in age order");
@@ -633,6 +752,80 @@ mod tests {
             assert_eq!(z3fold.arena.used(), PageCount(if pinned { 2 } else { 1 }));
             z3fold.check();
         }
+    }
+
+    #[test]
+    fn a_layout_that_is_put_off_waits_until_it_is_optimised() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        z3fold.defer_layout();
+        let pins = Pins::default();
+        let [first, last, middle] = [0; 3].map(|_| alloc(&mut z3fold, 1000));
+        z3fold.free(first, &pins).unwrap();
+        z3fold.free(last, &pins).unwrap();
+        assert_eq!(places(&z3fold, &[middle]), [(0, Place::Middle)]);
+        z3fold.check();
+        let other = alloc(&mut z3fold, 1000);
+        assert_eq!(places(&z3fold, &[other]), [(1, Place::First)], "a waiting page takes nothing");
+        assert_eq!(z3fold.optimise_some(&pins), 0);
+        assert_eq!(places(&z3fold, &[middle, other]), [(1, Place::Last), (1, Place::First)]);
+        assert_eq!(z3fold.arena.used(), PageCount(1));
+        z3fold.check();
+    }
+
+    #[test]
+    fn a_page_that_empties_while_it_waits_leaves_at_once() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        z3fold.defer_layout();
+        let pins = Pins::default();
+        let handles = [0; 3].map(|_| alloc(&mut z3fold, 1000));
+        for handle in handles {
+            z3fold.free(handle, &pins).unwrap();
+            z3fold.check();
+        }
+        assert_eq!(z3fold.arena.used(), PageCount::ZERO);
+        assert_eq!(z3fold.waiting_pages, 0);
+    }
+
+    #[test]
+    fn pages_wait_in_bounded_number_and_leave_in_batches() {
+        let arena = Arena::new(HeapPages.reserve(4 << 20).unwrap(), PageSize::KIB4);
+        let mut z3fold = Z3fold::new(arena, HeapPages.reserve(64 << 10).unwrap(), false);
+        z3fold.defer_layout();
+        let pins = Pins::default();
+        // Pairs that fill a page; of the ones that stay, three do.
+        let lens = [1000, 2900].into_iter().cycle();
+        let handles: Vec<_> = lens.take(600).map(|len| alloc(&mut z3fold, len)).collect();
+        for (n, pair) in (1..).zip(handles.chunks(2)) {
+            z3fold.free(pair[1], &pins).unwrap();
+            assert_eq!(z3fold.waiting_pages, n.min(WAITING_MAX));
+            assert_eq!(z3fold.optimise_due(), n >= OPTIMISE_BATCH);
+        }
+        z3fold.check();
+        let before = z3fold.arena.used();
+        let step = z3fold.compact_step(&pins);
+        assert_eq!(z3fold.waiting_pages, WAITING_MAX - OPTIMISE_BATCH);
+        assert_eq!(step.freed, before.0 - z3fold.arena.used().0);
+        assert!(!step.done && step.freed >= 10, "{step:?}: of three pages, two leave");
+        while z3fold.optimise_some(&pins) > 0 {}
+        assert_eq!(z3fold.arena.used(), PageCount(100));
+        z3fold.check();
+    }
+
+    #[test]
+    fn a_waiting_page_can_be_reclaimed() {
+        let mut z3fold = z3fold(PageSize::KIB4);
+        z3fold.defer_layout();
+        let pins = Pins::default();
+        let [first, last, middle] = [0; 3].map(|_| alloc(&mut z3fold, 1000));
+        z3fold.free(first, &pins).unwrap();
+        let victim = z3fold.begin_reclaim().unwrap();
+        assert_eq!(victim.handles, [middle, last]);
+        assert_eq!(z3fold.optimise_some(&pins), 0, "it waits no longer");
+        z3fold.free(middle, &pins).unwrap();
+        assert_eq!(z3fold.end_reclaim(&victim), 0, "one object stays");
+        z3fold.check();
+        z3fold.free(last, &pins).unwrap();
+        assert_eq!(z3fold.arena.used(), PageCount::ZERO);
     }
 
     #[test]

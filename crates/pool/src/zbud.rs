@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use crate::age::AgeOrder;
 use crate::chunks::{CHUNKS, Field, FreeLists, HEADER_OWN, Headers, chunk_bytes};
 use crate::contract::{AllocError, HandleError, PoolStats};
-use crate::core::{CompactCursor, CompactStep, Core, Victim};
+use crate::core::{CompactStep, Core, Victim};
 use crate::frames::arena::Arena;
 use crate::handle::{Handle, Serials};
 use crate::list::NIL;
@@ -215,7 +215,7 @@ impl Core for Zbud {
         Ok(self.headers.frames.payload(self.offset(page, side, len), len))
     }
 
-    fn compact_step(&mut self, _: &mut CompactCursor, _: &Pins) -> CompactStep {
+    fn compact_step(&mut self, _: &Pins) -> CompactStep {
         // Buddies coalesce with their gap when they are freed; nothing is left to do.
         CompactStep { freed: 0, done: true }
     }

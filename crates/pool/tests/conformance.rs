@@ -1,13 +1,13 @@
-//! Every allocator, on every page source and page size, with and without reclaim, against every
-//! check of the contract.
+//! Every allocator, on every page source and page size, with and without reclaim, z3fold also with
+//! a shard for every CPU, against every check of the contract.
 
 use std::sync::Arc;
 
 use zfold_pool::conformance::{CHECKS, Model, Op};
 use zfold_pool::source::{FailingPages, HeapPages, PageSource};
 use zfold_pool::{
-    AllocError, Allocator, Chooser, Commit, Compaction, Grouping, PageCount, PageSize, PoolOptions,
-    create,
+    AllocError, Allocator, Chooser, Commit, Compaction, ConfigError, Contexts, Grouping, Locking,
+    PageCount, PageSize, PoolOptions, Upkeep, create,
 };
 
 /// Arena of a pool under test: small, so that running out is within reach.
@@ -15,6 +15,12 @@ const ARENA_BYTES: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
 
 fn options(allocator: Allocator, page_size: PageSize) -> PoolOptions {
     PoolOptions { page_size, arena_bytes: ARENA_BYTES, ..PoolOptions::new(allocator) }
+}
+
+/// z3fold with a shard for each of `cpus`.
+fn per_cpu(cpus: usize, upkeep: Upkeep) -> PoolOptions {
+    let options = options(Allocator::Z3fold, PageSize::KIB4);
+    PoolOptions { locking: Some(Locking::PerCpu), cpus: Some(cpus), upkeep, ..options }
 }
 
 fn conforms(options: &PoolOptions) {
@@ -49,6 +55,99 @@ fn every_allocator_conforms_with_reclaim() {
 }
 
 #[test]
+fn z3fold_conforms_with_a_shard_for_every_cpu() {
+    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
+        for cpus in [1, 2, 5] {
+            println!("{cpus} CPUs, {upkeep:?}");
+            conforms(&per_cpu(cpus, upkeep));
+        }
+        for contexts in Contexts::ALL {
+            conforms(&PoolOptions { contexts, page_size: PageSize::KIB64, ..per_cpu(2, upkeep) });
+        }
+        conforms(&PoolOptions { source: Arc::new(HeapPages), ..per_cpu(2, upkeep) });
+    }
+}
+
+/// On one CPU a shard is the whole pool: the same pages at every moment.
+#[test]
+fn a_shard_packs_as_densely_as_the_pool_lock() {
+    let make = |options| create("density", &options).unwrap();
+    let (shard, plain) = (
+        make(per_cpu(1, Upkeep::Inline)),
+        make(PoolOptions { locking: Some(Locking::PoolLock), ..per_cpu(1, Upkeep::Inline) }),
+    );
+    let (mut a, mut b) = (Model::new(&*shard), Model::new(&*plain));
+    for op in Op::random(11, shard.len_max()).take(20_000) {
+        a.apply(&op);
+        b.apply(&op);
+        assert_eq!(shard.stats(), plain.stats());
+    }
+    assert!(plain.stats().pages > PageCount(100));
+}
+
+/// Every shard needs its part of the arena; where that would be too small there are fewer.
+#[test]
+fn a_small_arena_has_fewer_shards() {
+    for (arena_bytes, shards) in [(1 << 20, 1), (5 << 20, 5), (64 << 20, 7)] {
+        let options = PoolOptions { arena_bytes, ..per_cpu(7, Upkeep::Workers) };
+        let pool = create("small", &options).unwrap();
+        assert_eq!(pool.lock_stats().len(), shards);
+        assert_eq!(pool.lock_stats()[shards - 1].name, "cpu");
+        assert_eq!(pool.lock_stats()[shards - 1].index, shards - 1);
+    }
+}
+
+/// A pool that runs out of memory has used all of it, also what the other CPUs had.
+#[test]
+fn all_shards_fill_before_an_allocation_fails() {
+    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
+        let options = PoolOptions { arena_bytes: 4 << 20, ..per_cpu(4, upkeep) };
+        let pool = create("full", &options).unwrap();
+        let held: Vec<_> = std::iter::from_fn(|| pool.alloc(4096).ok()).collect();
+        assert_eq!(pool.stats().pages, PageCount(1024));
+        assert!(matches!(pool.alloc(4096), Err(AllocError::NoMemory(_))));
+        held.into_iter().for_each(|handle| pool.free(handle).unwrap());
+        pool.check();
+        assert_eq!(pool.stats().pages, PageCount::ZERO);
+    }
+}
+
+#[test]
+fn every_lock_design_conforms_with_all_contexts() {
+    for allocator in Allocator::ALL {
+        for &locking in Locking::of(allocator) {
+            for contexts in Contexts::ALL {
+                let options = options(allocator, PageSize::KIB4);
+                conforms(&PoolOptions { locking: Some(locking), contexts, ..options });
+            }
+        }
+    }
+}
+
+#[test]
+fn per_cpu_conforms_with_any_number_of_shards() {
+    for cpus in [1, 3, 256] {
+        let options = options(Allocator::Zsmalloc, PageSize::KIB4);
+        let locking = Some(Locking::PerCpu);
+        conforms(&PoolOptions { locking, cpus: Some(cpus), ..options });
+    }
+}
+
+#[test]
+fn designs_that_do_not_fit_are_refused_with_the_remedy() {
+    let refused = |options: PoolOptions| create("refused", &options).unwrap_err();
+    let zbud = PoolOptions::new(Allocator::Zbud);
+    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zbud });
+    assert_eq!(wrong.to_string(), "zbud has no lock design per-cpu (it has pool-lock)");
+    let zsmalloc = PoolOptions { reclaim: true, ..PoolOptions::new(Allocator::Zsmalloc) };
+    assert_eq!(zsmalloc.locking(), Locking::PoolLock);
+    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zsmalloc });
+    assert_eq!(wrong, ConfigError::ReclaimLocking(Locking::PerCpu));
+    let wrong = refused(PoolOptions { cpus: Some(257), ..PoolOptions::new(Allocator::Zsmalloc) });
+    assert_eq!(wrong.to_string(), "257 shards are not in 1 to 256");
+}
+
+#[test]
 fn zsmalloc_conforms_in_every_variant() {
     for (chain, chooser) in [(4, Chooser::UsedPercent), (16, Chooser::LeastWaste)] {
         for grouping in [Grouping::Four, Grouping::Twelve] {
@@ -67,13 +166,12 @@ fn zsmalloc_conforms_in_every_variant() {
 /// page, record and cell tables is taken at some n.
 #[test]
 fn an_allocation_that_fails_changes_nothing() {
-    for allocator in Allocator::ALL {
+    let plain = Allocator::ALL.map(|allocator| options(allocator, PageSize::KIB4));
+    let per_cpu = [Upkeep::Inline, Upkeep::Workers].map(|upkeep| per_cpu(2, upkeep));
+    for options in plain.into_iter().chain(per_cpu) {
         for commits in 0..40 {
             let source = FailingPages::new(Arc::new(HeapPages), commits);
-            let options = PoolOptions {
-                source: Arc::new(source.clone()),
-                ..options(allocator, PageSize::KIB4)
-            };
+            let options = PoolOptions { source: Arc::new(source.clone()), ..options.clone() };
             let pool = create("failing", &options).expect("reserving commits nothing");
             let mut held = Vec::new();
             let error = loop {
@@ -101,10 +199,12 @@ fn an_allocation_that_fails_changes_nothing() {
 
 #[test]
 fn a_model_survives_a_source_that_fails_at_random() {
-    for allocator in Allocator::ALL {
+    let plain = Allocator::ALL.map(|allocator| options(allocator, PageSize::KIB4));
+    let per_cpu = [Upkeep::Inline, Upkeep::Workers].map(|upkeep| per_cpu(2, upkeep));
+    for options in plain.into_iter().chain(per_cpu) {
         let source = FailingPages::new(Arc::new(HeapPages), 10);
         let shared: Arc<dyn PageSource> = Arc::new(source.clone());
-        let options = PoolOptions { source: shared, ..options(allocator, PageSize::KIB4) };
+        let options = PoolOptions { source: shared, ..options };
         let pool = create("failing", &options).unwrap();
         let (mut model, mut most) = (Model::new(&*pool), 0);
         for (n, op) in Op::random(5, pool.len_max()).take(20_000).enumerate() {

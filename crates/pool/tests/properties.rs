@@ -7,7 +7,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zfold_pool::conformance::{Model, Op};
-use zfold_pool::{Allocator, Commit, Compaction, Grouping, PageSize, PoolOptions, create};
+use zfold_pool::{
+    Allocator, Commit, Compaction, Grouping, Locking, PageSize, PoolOptions, Upkeep, create,
+};
 
 /// Options of a pool by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> PoolOptions {
@@ -23,6 +25,17 @@ fn variant(allocator: Allocator, number: u64) -> PoolOptions {
     }
 }
 
+/// z3fold with a shard for every CPU, by a number.
+fn per_cpu(number: u64) -> PoolOptions {
+    PoolOptions {
+        locking: Some(Locking::PerCpu),
+        upkeep: if number & 8 == 0 { Upkeep::Inline } else { Upkeep::Workers },
+        cpus: Some(1 + (number >> 4) as usize % 5),
+        reclaim: false,
+        ..variant(Allocator::Z3fold, number)
+    }
+}
+
 /// Cases are few because each is long; failures are shown, not written to files.
 fn config() -> ProptestConfig {
     ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() }
@@ -35,8 +48,9 @@ proptest! {
         words in vec(any::<u64>(), 1..150),
         number in any::<u64>(),
     ) {
-        for allocator in Allocator::ALL {
-            let pool = create("short", &variant(allocator, number)).unwrap();
+        let plain = Allocator::ALL.map(|allocator| variant(allocator, number));
+        for options in plain.into_iter().chain([per_cpu(number)]) {
+            let pool = create("short", &options).unwrap();
             let mut model = Model::new(&*pool);
             for &word in &words {
                 model.apply(&Op::from_word(word, pool.len_max()));
@@ -50,9 +64,13 @@ proptest! {
 #[test]
 fn long_runs_match_the_model() {
     let ops = std::env::var("ZFOLD_TEST_OPS").map_or(300_000, |ops| ops.parse().expect("a number"));
-    for (seed, allocator) in (0..).zip(Allocator::ALL) {
-        println!("{allocator}: {ops} operations, seed {seed}");
-        let options = PoolOptions { reclaim: true, ..PoolOptions::new(allocator) };
+    let plain = Allocator::ALL
+        .map(|allocator| PoolOptions { reclaim: true, ..PoolOptions::new(allocator) });
+    // Two shards, inline and with workers.
+    let all = plain.into_iter().chain([16, 16 | 8].map(per_cpu));
+    for (seed, options) in (0..).zip(all) {
+        let (allocator, locking, upkeep) = (options.allocator, options.locking(), options.upkeep);
+        println!("{allocator}, {locking}, {upkeep:?}: {ops} operations, seed {seed}");
         let pool = create("long", &options).unwrap();
         let mut model = Model::new(&*pool);
         for (n, op) in Op::random(seed, pool.len_max()).take(ops).enumerate() {

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use error::{Fault, RunError};
 pub use plan::{Plan, Preset, UnknownPreset};
 pub use record::{Record, Sizes};
-pub use zfold_pool::{Allocator, Chooser, PageSize};
+pub use zfold_pool::{Allocator, Chooser, ConfigError, Locking, PageSize};
 pub use zfold_store::CodecSpec;
 
 use crate::input::PageSet;
@@ -180,6 +180,7 @@ impl Choice<'_> {
             allocator: self.allocator.to_string(),
             chain: has_zspages.then_some(plan.chain),
             chooser: has_zspages.then(|| plan.chooser.to_string()),
+            locking: plan.pool_options(self.allocator).locking().to_string(),
             codec: self.codec.to_owned(),
             preset: plan.preset.map(|preset| preset.to_string()),
             page_size: plan.page_size.bytes() as u64,

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use zfold_pool::{Allocator, Chooser, Commit, Compaction, Grouping, PageSize, Pool, PoolOptions};
+use zfold_pool::{
+    Allocator, Chooser, Commit, Compaction, Grouping, Locking, PageSize, Pool, PoolOptions,
+};
 use zfold_store::{CodecKind, CodecSpec, Incompressible};
 
 use super::Fault;
@@ -32,6 +34,8 @@ pub struct Plan {
     pub chain: u32,
     /// How zsmalloc chooses the pages of a zspage.
     pub chooser: Chooser,
+    /// Which locks guard a pool; `None` for the best that each allocator has.
+    pub locking: Option<Locking>,
     /// What becomes of pages that do not compress.
     pub incompressible: Incompressible,
     /// The kernel that is imitated; it decides what the other settings do not say.
@@ -54,6 +58,7 @@ impl Default for Plan {
             page_size: PageSize::KIB4,
             chain: 8,
             chooser: Chooser::LeastWaste,
+            locking: None,
             incompressible: Incompressible::Keep,
             preset: None,
             limit_bytes: None,
@@ -65,9 +70,11 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns the plan that imitates a kernel.
+    /// Returns the plan that imitates a kernel; but one lock guards a pool, so that its sizes are
+    /// the same wherever they are measured.
     pub fn of_preset(preset: Preset) -> Self {
-        let plan = Self { preset: Some(preset), ..Self::default() };
+        let locking = Some(Locking::PoolLock);
+        let plan = Self { preset: Some(preset), locking, ..Self::default() };
         match preset {
             Preset::Linux6_1 => Self {
                 chain: 4,
@@ -87,10 +94,16 @@ impl Plan {
 
     /// Returns a new pool of this allocator.
     pub(super) fn pool(&self, allocator: Allocator) -> Result<Box<dyn Pool>, Fault> {
+        zfold_pool::create("compare", &self.pool_options(allocator)).map_err(Fault::Config)
+    }
+
+    /// Returns what a pool of this allocator is made of.
+    pub(super) fn pool_options(&self, allocator: Allocator) -> PoolOptions {
         let mut options = PoolOptions::new(allocator);
         options.page_size = self.page_size;
         options.chain = self.chain;
         options.chooser = self.chooser;
+        options.locking = self.locking;
         if self.preset.is_some() {
             options.commit = Commit::Eager;
         }
@@ -98,7 +111,7 @@ impl Plan {
             options.grouping = Grouping::Four;
             options.compaction = Compaction::PerSource;
         }
-        zfold_pool::create("compare", &options).map_err(Fault::Config)
+        options
     }
 }
 
@@ -164,6 +177,16 @@ mod tests {
         }
         let error = "linux".parse::<Preset>().expect_err("unknown");
         assert_eq!(error.to_string(), "unknown preset 'linux' (choices: linux-6.1, linux-6.18)");
+    }
+
+    #[test]
+    fn kernels_have_one_lock() {
+        for preset in Preset::ALL {
+            let options = Plan::of_preset(preset).pool_options(Allocator::Zsmalloc);
+            assert_eq!(options.locking(), Locking::PoolLock);
+        }
+        let options = Plan::default().pool_options(Allocator::Zsmalloc);
+        assert_ne!(options.locking(), Locking::PoolLock);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Record {
     pub chain: Option<u32>,
     /// How zsmalloc chose the pages per zspage; `None` for the others.
     pub chooser: Option<String>,
+    /// Which locks guarded the pool.
+    pub locking: String,
     /// Name of the codec; `trace` when sizes came from a trace.
     pub codec: String,
     /// The kernel that was imitated, if one was.
@@ -170,6 +172,7 @@ pub(super) mod tests {
             allocator: allocator.to_owned(),
             chain: zsmalloc.then_some(8),
             chooser: zsmalloc.then(|| "new".to_owned()),
+            locking: "pool-lock".to_owned(),
             codec: "lz4".to_owned(),
             preset: None,
             page_size: 4096,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::record::Record;
+use crate::text;
 
 /// Version of the JSON document; it changes when a field goes or changes its meaning.
 pub const SCHEMA: &str = "zfold.compare/1";
@@ -142,22 +143,11 @@ pub fn json(records: &[Record]) -> String {
 /// Returns the figures of [`json`] as comma-separated lines under one line of names; those of
 /// `store_ns` and `load_ns` are named `store_ns_p50` and so on, and what is null is empty.
 pub fn csv(records: &[Record]) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for (index, record) in records.iter().enumerate() {
-        let cells = flatten(record);
-        if index == 0 {
-            let names = cells.iter().map(|(name, _)| name);
-            writer.write_record(names).expect("a Vec takes all");
-        }
-        let values = cells.iter().map(|(_, value)| value);
-        writer.write_record(values).expect("all records have the same fields");
-    }
-    let bytes = writer.into_inner().expect("a Vec takes all");
-    String::from_utf8(bytes).expect("names and numbers are text")
+    text::csv(records.iter().map(flatten))
 }
 
 /// Returns the fields of a record with their names, those of inner objects behind the outer name.
-fn flatten(record: &Record) -> Vec<(String, String)> {
+fn flatten(record: &Record) -> Vec<(String, Value)> {
     let Ok(Value::Object(fields)) = serde_json::to_value(record) else {
         unreachable!("a record is an object with plain fields");
     };
@@ -166,21 +156,12 @@ fn flatten(record: &Record) -> Vec<(String, String)> {
         match value {
             Value::Object(inner) => {
                 let inner = inner.into_iter();
-                cells.extend(inner.map(|(part, value)| (format!("{name}_{part}"), cell(&value))));
+                cells.extend(inner.map(|(part, value)| (format!("{name}_{part}"), value)));
             }
-            value => cells.push((name, cell(&value))),
+            value => cells.push((name, value)),
         }
     }
     cells
-}
-
-/// Returns a plain JSON value without quotes; nothing for null.
-fn cell(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// Draws `rows` with their names and `columns`, each input's rows below a line that names it.
@@ -194,17 +175,8 @@ fn draw(rows: &[&Record], all: &[Record], columns: &[Column]) -> String {
         })
         .filter(|column: &Vec<String>| column[HEAD_LINES..].iter().any(|cell| cell != "0"))
         .collect();
-    let line = |at: usize| {
-        let cell = |(index, column): (usize, &Vec<String>)| {
-            let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-            match index < NAMES.len() {
-                true => format!("{:<width$}", column[at]),
-                false => format!("{:>width$}", column[at]),
-            }
-        };
-        let cells: Vec<String> = columns.iter().enumerate().map(cell).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
+    let lines = text::aligned(&columns, NAMES.len());
+    let line = |at: usize| format!("{}\n", lines[at]);
     let mut text: String = (0..HEAD_LINES).map(line).collect();
     for (at, row) in rows.iter().enumerate() {
         if at == 0 || row.place != rows[at - 1].place {

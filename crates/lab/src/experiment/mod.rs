@@ -1,13 +1,142 @@
 //! Experiments on lock designs and compaction: each repeats, in one run on one machine, what one
 //! of the documents did that zfold comes from, and puts its published figures beside.
 //!
-//! An experiment returns an [`Outcome`]: figures, histograms and remarks; reports are made of these. Base
-//! and variant alternate within every repeat, and each run verifies what it stored: a wrong byte
-//! ends the experiment with an error.
+//! An [`Experiment`] returns an [`Outcome`]: figures, histograms and remarks; a [`report`] is made
+//! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run verifies what it stored: a
+//! wrong byte ends the experiment with an error.
+
+pub mod allocators;
+pub mod compaction;
+pub mod free;
+pub mod lock_stat;
+pub mod machine;
+pub mod per_cpu_lists;
+pub mod pool_lock;
+pub mod report;
+pub mod scale;
+
+mod error;
+
+use std::fmt;
+use std::str::FromStr;
 
 use serde::Serialize;
 
+pub use error::Error;
+
 use crate::latency::Latency;
+
+/// The experiments.
+///
+/// # Examples
+///
+/// ```
+/// use zfold_lab::experiment::Experiment;
+/// assert_eq!("free".parse(), Ok(Experiment::Free));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// See [`pool_lock`].
+    PoolLock,
+    /// See [`per_cpu_lists`].
+    PerCpuLists,
+    /// See [`compaction`].
+    Compaction,
+    /// See [`free`].
+    Free,
+    /// See [`allocators`].
+    Allocators,
+    /// See [`lock_stat`].
+    LockStat,
+    /// See [`scale`].
+    Scale,
+}
+
+impl Experiment {
+    /// Every experiment, in the order in which all are run.
+    pub const ALL: [Self; 7] = [
+        Self::PoolLock,
+        Self::PerCpuLists,
+        Self::Compaction,
+        Self::Free,
+        Self::Allocators,
+        Self::LockStat,
+        Self::Scale,
+    ];
+
+    /// Returns the name by which the experiment is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PoolLock => pool_lock::NAME,
+            Self::PerCpuLists => per_cpu_lists::NAME,
+            Self::Compaction => compaction::NAME,
+            Self::Free => free::NAME,
+            Self::Allocators => allocators::NAME,
+            Self::LockStat => lock_stat::NAME,
+            Self::Scale => scale::NAME,
+        }
+    }
+
+    /// Returns one line: the question that the experiment answers.
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::PoolLock => "What does one lock for all of zsmalloc cost?",
+            Self::PerCpuLists => {
+                "What do per-CPU lists gain z3fold, and what density do they cost?"
+            }
+            Self::Compaction => "What does it gain to let only one thread compact at a time?",
+            Self::Free => "How much faster is zs_free without the pool's lock?",
+            Self::Allocators => "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
+            Self::LockStat => "Which locks are fought over, and how long are they waited for?",
+            Self::Scale => "How far does each lock design scale with the cores?",
+        }
+    }
+
+    /// Runs the experiment and returns what it found.
+    ///
+    /// # Errors
+    ///
+    /// When memory, a thread or an input cannot be had, or a byte comes back wrong.
+    pub fn run(self, settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+        match self {
+            Self::PoolLock => pool_lock::run(settings, progress),
+            Self::PerCpuLists => per_cpu_lists::run(settings, progress),
+            Self::Compaction => compaction::run(settings, progress),
+            Self::Free => free::run(settings, progress),
+            Self::Allocators => allocators::run(settings, progress),
+            Self::LockStat => lock_stat::run(settings, progress),
+            Self::Scale => scale::run(settings, progress),
+        }
+    }
+}
+
+impl fmt::Display for Experiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Experiment {
+    type Err = UnknownExperiment;
+
+    fn from_str(name: &str) -> Result<Self, UnknownExperiment> {
+        let found = Self::ALL.into_iter().find(|experiment| experiment.name() == name);
+        found.ok_or_else(|| UnknownExperiment(name.to_owned()))
+    }
+}
+
+/// No experiment has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownExperiment(pub String);
+
+impl fmt::Display for UnknownExperiment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let choices = Experiment::ALL.map(Experiment::name).join(", ");
+        write!(f, "unknown experiment '{}' (choices: {choices})", self.0)
+    }
+}
+
+impl std::error::Error for UnknownExperiment {}
 
 /// What all experiments are told.
 #[derive(Clone, Debug)]
@@ -125,6 +254,18 @@ pub type Progress<'a> = &'a (dyn Fn(&str, f64) + Sync);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_and_wrong_ones_answered_with_the_choices() {
+        for experiment in Experiment::ALL {
+            assert_eq!(experiment.to_string().parse(), Ok(experiment));
+        }
+        assert_eq!(
+            "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
+            "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
+             free, allocators, lockstat, scale)"
+        );
+    }
 
     #[test]
     fn a_figure_is_the_median_with_its_spread() {

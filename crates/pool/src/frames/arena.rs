@@ -21,17 +21,52 @@
 //! The warm runs are what z3fold calls stale pages: emptied, waiting for a release in batches.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::memory::Frames;
 use super::source::{Reservation, SourceError};
 use crate::contract::PoolStats;
 use crate::units::{FrameIndex, PageCount, PageSize};
 
-/// Idle memory that a pool keeps at most for its next allocation, in bytes.
+/// Idle memory that an arena keeps at most for its next allocation, in bytes.
 pub(crate) const WARM_BYTES: usize = 256 << 10;
 
 /// Longest run in pages that an arena hands out.
 pub(crate) const MAX_RUN_PAGES: u32 = 16;
+
+/// Times the idle memory at which a release is due, at which one is overdue.
+const OVERDUE_FACTOR: u64 = 4;
+
+/// Pages in use by all arenas of a pool that has several (the kernel's `pages_nr`).
+#[derive(Debug, Default)]
+pub(crate) struct UsedPages {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl UsedPages {
+    /// Pages in use now.
+    pub(crate) fn now(&self) -> PageCount {
+        PageCount(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Most pages that were ever in use at a time.
+    pub(crate) fn peak(&self) -> PageCount {
+        PageCount(self.peak.load(Ordering::Relaxed))
+    }
+
+    // Relaxed: counters; they order nothing.
+    fn add(&self, pages: u64) {
+        let now = self.now.fetch_add(pages, Ordering::Relaxed) + pages;
+        if now > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    fn sub(&self, pages: u64) {
+        self.now.fetch_sub(pages, Ordering::Relaxed);
+    }
+}
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -53,6 +88,8 @@ pub(crate) struct Arena {
     in_flight_frames: u64,
     used_pages: u64,
     used_pages_peak: u64,
+    /// Where the pool's other arenas count their used pages, too.
+    pool_used: Option<Arc<UsedPages>>,
 }
 
 /// A run of frames of which the first `committed` are in memory.
@@ -81,7 +118,13 @@ impl Arena {
             in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
+            pool_used: None,
         }
+    }
+
+    /// Counts used pages in `used`, too.
+    pub(crate) fn counted_in(self, used: Arc<UsedPages>) -> Self {
+        Self { pool_used: Some(used), ..self }
     }
 
     pub(crate) fn frames(&self) -> Frames {
@@ -187,6 +230,9 @@ impl Arena {
     fn count_used(&mut self, pages: u32) {
         self.used_pages += u64::from(pages);
         self.used_pages_peak = self.used_pages_peak.max(self.used_pages);
+        if let Some(used) = &self.pool_used {
+            used.add(pages.into());
+        }
     }
 
     /// Takes back a run of `pages` frames.
@@ -194,6 +240,9 @@ impl Arena {
         debug_assert!(run.first.0 + pages <= self.frames_fresh && run.committed <= pages);
         self.used_frames -= u64::from(pages);
         self.used_pages -= u64::from(run.committed);
+        if let Some(used) = &self.pool_used {
+            used.sub(run.committed.into());
+        }
         self.warm_pages += u64::from(run.committed);
         let slot = pages as usize - 1;
         if run.committed > 0 {
@@ -212,6 +261,11 @@ impl Arena {
     #[inline]
     pub(crate) fn release_due(&self) -> bool {
         self.warm_pages > self.warm_pages_max
+    }
+
+    /// Returns whether so many have piled up that whoever should release them falls behind.
+    pub(crate) fn release_overdue(&self) -> bool {
+        self.warm_pages > OVERDUE_FACTOR * self.warm_pages_max
     }
 
     /// Takes warm runs out until at most `keep_pages` are left; they are in flight until
@@ -297,6 +351,97 @@ impl ReleaseBatch {
     }
 }
 
+/// Models of A3: a release of idle pages beside an allocation, both of one arena behind a lock.
+/// The twin gives a run back to the arena before its memory has gone to the system.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::lock::SpinLock;
+    use crate::sync::UnsafeCell;
+    use loom::sync::Arc as LoomArc;
+    use std::ptr::NonNull;
+
+    /// Two pages whose use loom watches.
+    #[derive(Debug)]
+    struct Watched([UnsafeCell<u8>; 2]);
+
+    impl Watched {
+        fn touch(&self, page: FrameIndex) {
+            // SAFETY: none but the protocol's: this is what the model checks.
+            self.0[page.0 as usize].with_mut(|byte| unsafe { *byte += 1 });
+        }
+    }
+
+    // SAFETY: no byte of it is ever reached through `base`.
+    unsafe impl Reservation for Watched {
+        fn base(&self) -> NonNull<u8> {
+            NonNull::dangling()
+        }
+        fn len(&self) -> usize {
+            2 * 4096
+        }
+        fn commit(&self, _: usize, _: usize) -> Result<(), SourceError> {
+            Ok(())
+        }
+        unsafe fn release(&self, offset: usize, len: usize) {
+            for page in offset / 4096..(offset + len) / 4096 {
+                // SAFETY: as in `touch`.
+                self.0[page].with_mut(|byte| unsafe { *byte = 0 });
+            }
+        }
+    }
+
+    // SAFETY: loom checks every use of the cells.
+    unsafe impl Send for Watched {}
+    // SAFETY: as for Send.
+    unsafe impl Sync for Watched {}
+
+    fn release_beside_use(release: fn(&SpinLock<Arena>)) {
+        loom::model(move || {
+            let pages = Arc::new(Watched([0, 0].map(UnsafeCell::new)));
+            let range: Arc<dyn Reservation> = Arc::clone(&pages) as _;
+            let mut arena = Arena::new(range, PageSize::KIB4);
+            let page = arena.take_page().unwrap();
+            arena.put_page(page);
+            let arena = LoomArc::new(SpinLock::new(arena));
+            let other = LoomArc::clone(&arena);
+            let releaser = loom::thread::spawn(move || release(&other));
+            let page = arena.lock().unwrap().take_page().unwrap();
+            pages.touch(page);
+            releaser.join().unwrap();
+            let mut arena = arena.lock().unwrap();
+            arena.put_page(page);
+            arena.check();
+        });
+    }
+
+    #[test]
+    fn a_page_on_its_way_to_the_system_is_not_used() {
+        release_beside_use(|arena| {
+            let batch = arena.lock().unwrap().begin_release(PageCount::ZERO);
+            batch.release();
+            arena.lock().unwrap().end_release(batch);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_twin_that_takes_the_page_back_first_is_caught() {
+        release_beside_use(|arena| {
+            let mut held = arena.lock().unwrap();
+            let batch = held.begin_release(PageCount::ZERO);
+            let same = ReleaseBatch {
+                range: Arc::clone(&batch.range),
+                page_size: batch.page_size,
+                runs: batch.runs.clone(),
+            };
+            held.end_release(batch);
+            drop(held);
+            same.release();
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::source::{FailingPages, HeapPages, PageSource};
@@ -364,6 +509,19 @@ mod tests {
         arena.end_release(batch);
         assert!(take(&mut arena, 2).is_err(), "a cold run needs a commit");
         arena.check();
+    }
+
+    #[test]
+    fn arenas_of_one_pool_count_their_pages_together() {
+        let used = Arc::new(UsedPages::default());
+        let [mut a, mut b] = [0; 2].map(|_| arena(16).counted_in(Arc::clone(&used)));
+        let run = take(&mut a, 3).unwrap();
+        let page = b.take_page().unwrap();
+        b.put_page(page);
+        a.put(run, 3);
+        assert!(take(&mut b, 2).is_ok());
+        assert_eq!((used.now(), used.peak()), (PageCount(2), PageCount(4)));
+        assert_eq!((a.used(), b.used()), (PageCount(0), PageCount(2)));
     }
 
     #[test]

@@ -301,6 +301,54 @@ unsafe impl Reservation for FailingRange {
     }
 }
 
+/// Heap pages that call a function before each release, without any lock of the pool.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct HookedPages(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+#[cfg(test)]
+impl fmt::Debug for HookedPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HookedPages")
+    }
+}
+
+#[cfg(test)]
+impl PageSource for HookedPages {
+    fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, SourceError> {
+        Ok(Arc::new(HookedRange { inner: HeapPages.reserve(bytes)?, hook: self.clone() }))
+    }
+}
+
+#[cfg(test)]
+#[derive(Debug)]
+struct HookedRange {
+    inner: Arc<dyn Reservation>,
+    hook: HookedPages,
+}
+
+// SAFETY: base, len, commits and releases are those of `inner`.
+#[cfg(test)]
+unsafe impl Reservation for HookedRange {
+    fn base(&self) -> NonNull<u8> {
+        self.inner.base()
+    }
+
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn commit(&self, offset: usize, len: usize) -> Result<(), SourceError> {
+        self.inner.commit(offset, len)
+    }
+
+    unsafe fn release(&self, offset: usize, len: usize) {
+        (self.hook.0)();
+        // SAFETY: the caller's promise is handed on unchanged.
+        unsafe { self.inner.release(offset, len) };
+    }
+}
+
 /// Writes zeros, word by word and atomically: other threads may be looking (see
 /// [`Reservation::release`]).
 ///

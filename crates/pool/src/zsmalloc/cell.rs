@@ -1,21 +1,46 @@
-//! The handle cell: the word that says where an object is, so that objects can move under their
-//! handles.
+//! The handle cell: says where an object is, so that objects can move under their handles, and
+//! who may touch it.
 //!
 //! ```text
-//!   word:  63     62 .. 48   47 ... 40   39 .......... 12   11 ... 0
-//!          | live | 0      | class     | zspage           | object |
-//!   serial: that of the handle, so a stale handle is told without a look at the object
-//!   slack:  by how many bytes the object is shorter than its class allows
+//!   word:  63     62     61 .. 48   47 ... 40   39 .......... 12   11 ... 0
+//!          | live | held | pins     | class     | zspage           | object |
+//!   tag:   63 ............ 32   31 ............ 0
+//!          | slack             | serial          |
 //! ```
 //!
-//! `class` is in the word so that a free can find its class without looking at the zspage; it
-//! never changes while the object lives (the idea of the kernel's 2026 zs_free series). A free
-//! cell has `live` clear and the link of the free list in the word's low half.
+//! `class` never changes while the object lives, so a free finds its class in the word, without a
+//! lock (the idea of the kernel's zs_free series of 2026). `serial` is that of the handle;
+//! `slack` is by how many bytes the object is shorter than its class allows.
+//!
+//! The word is also the object's lock. Its states:
+//!
+//! ```text
+//!             begin              publish              pin / unpin
+//!   free ------------> coming ------------> live <==================> pinned (1 .. 16383 times)
+//!     ^                                     |  ^
+//!     |                                hold |  | publish
+//!     |           give                      v  |
+//!     +--------------------- going <------- held
+//!                                   retire
+//! ```
+//!
+//! - H1: payload bytes are written only by the thread that has brought the cell to *coming* or
+//!   *held*, and read only by it and by those who have pinned it.
+//! - H2: class, zspage, object and tag change only in *free*, *coming* and *held*: what was read
+//!   from them while pinned or held stays true. (*Going*: the tag's serial becomes a link.)
+//! - H3: *coming*, *going* and *free* are stale to every handle; *held* lasts only as long as a
+//!   copy of at most a few objects takes, so others wait for it.
+//! - H4: a thread that pins or holds looks at the serial again afterwards. A stale handle may
+//!   thus pin an object of another handle for a moment, and the right owner's `free` be told
+//!   `Busy` by that; it never reads or changes anything.
 //!
 //! Cost: 16 bytes an object, where the kernel has 8. For these a free looks at the cell and the
 //! zspage's record only, both in small and dense tables; it never waits for the object's memory.
 
+use crate::contract::HandleError;
 use crate::slab::Record;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{SPINS, yield_now};
 
 /// A field of a word: `bits` bits from `shift` up.
 #[derive(Clone, Copy)]
@@ -48,77 +73,403 @@ impl Bits {
 const OBJECT: Bits = Bits { shift: 0, bits: 12 };
 const ZSPAGE: Bits = OBJECT.above(28);
 const CLASS: Bits = ZSPAGE.above(8);
+const PINS: Bits = CLASS.above(14);
+const HELD: u64 = 1 << 62;
 const LIVE: u64 = 1 << 63;
 
-const _: () = assert!(CLASS.shift + CLASS.bits <= 63);
+const ONE_PIN: u64 = 1 << PINS.shift;
+
+const _: () = assert!(PINS.shift + PINS.bits == 62);
 
 /// Most zspages of a pool.
 pub(crate) const ZSPAGES_MAX: usize = 1 << ZSPAGE.bits;
 
-/// See the module documentation.
+/// Where an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) class: usize,
+    pub(crate) zspage: u32,
+    pub(crate) object: u32,
+}
+
+impl Place {
+    #[inline]
+    fn of(word: u64) -> Self {
+        Self {
+            class: CLASS.get(word) as usize,
+            zspage: ZSPAGE.get(word) as u32,
+            object: OBJECT.get(word) as u32,
+        }
+    }
+
+    #[inline]
+    fn pack(self) -> u64 {
+        CLASS.pack(self.class as u64)
+            | ZSPAGE.pack(self.zspage.into())
+            | OBJECT.pack(self.object.into())
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug)]
 pub(crate) struct Cell {
-    word: u64,
-    serial: u32,
-    slack: u32,
+    word: AtomicU64,
+    tag: AtomicU64,
 }
 
 impl Cell {
-    #[inline]
-    pub(crate) fn new(serial: u32, slack: usize, class: usize, zspage: u32, object: u32) -> Self {
-        let place = ZSPAGE.pack(zspage.into()) | OBJECT.pack(object.into());
-        Self { word: LIVE | CLASS.pack(class as u64) | place, serial, slack: slack as u32 }
+    /// Returns a free cell.
+    #[cfg(all(test, loom))]
+    pub(super) fn new() -> Self {
+        Self { word: AtomicU64::new(0), tag: AtomicU64::new(0) }
     }
 
     #[inline]
-    pub(crate) fn class(&self) -> usize {
-        CLASS.get(self.word) as usize
+    fn has_serial(&self, serial: u32) -> bool {
+        // Relaxed: decisive only after a pin or hold, whose Acquire has made the tag visible.
+        self.tag.load(Ordering::Relaxed) as u32 == serial
     }
 
-    #[inline]
-    pub(crate) fn zspage(&self) -> u32 {
-        ZSPAGE.get(self.word) as u32
-    }
-
-    #[inline]
-    pub(crate) fn object(&self) -> u32 {
-        OBJECT.get(self.word) as u32
-    }
-
-    #[inline]
-    pub(crate) fn serial(&self) -> u32 {
-        self.serial
-    }
-
+    /// Returns by how many bytes the object is shorter than its class allows. The caller has
+    /// pinned or held it, or owns it in coming or going.
     #[inline]
     pub(crate) fn slack(&self) -> usize {
-        self.slack as usize
+        (self.tag.load(Ordering::Relaxed) >> 32) as usize
     }
 
-    /// Returns the cell of the same object at another place of its class.
-    pub(crate) fn moved_to(&self, zspage: u32, object: u32) -> Self {
-        Self::new(self.serial, self.slack(), self.class(), zspage, object)
+    /// Free to coming: a new object at `place`. The caller owns the free cell.
+    #[inline]
+    pub(crate) fn begin(&self, serial: u32, slack: usize, place: Place) {
+        self.tag.store((slack as u64) << 32 | u64::from(serial), Ordering::Relaxed);
+        // Relaxed: nobody acts on a coming cell; `publish` releases both words.
+        self.word.store(HELD | place.pack(), Ordering::Relaxed);
+    }
+
+    /// Coming or held to live, at `place`: whoever pins or holds it next sees all that was
+    /// written to the object.
+    #[inline]
+    pub(crate) fn publish(&self, place: Place) {
+        // Release pairs with the Acquire in `pin` and `hold` (H1).
+        self.word.store(LIVE | place.pack(), Ordering::Release);
+    }
+
+    /// Held to going: no handle names the object any more, its place is still taken. `next` is
+    /// the link of a list of such cells.
+    #[inline]
+    pub(crate) fn retire(&self, next: u32) {
+        let tag = self.tag.load(Ordering::Relaxed) & !u64::from(u32::MAX);
+        self.tag.store(tag | u64::from(next), Ordering::Relaxed);
+        // Relaxed: the place stays, and who gives it back is this thread or learns of it by the
+        // hand-over's own Release.
+        let place = Place::of(self.word.load(Ordering::Relaxed));
+        self.word.store(HELD | place.pack(), Ordering::Relaxed);
+    }
+
+    /// Returns the link of a going cell, which the caller owns.
+    #[inline]
+    pub(crate) fn next_going(&self) -> u32 {
+        self.tag.load(Ordering::Relaxed) as u32
+    }
+
+    /// Coming or going to free. The caller owns it.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.word.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the place in the word; true as long as the caller has pinned or held the object,
+    /// owns the cell, or holds the lock of what the place is in.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        Place::of(self.word.load(Ordering::Relaxed))
+    }
+
+    /// Pins the object of `serial` once more; waits while it is held.
+    ///
+    /// # Errors
+    /// `Stale`, or `Busy` if it is pinned 16,383 times.
+    #[inline]
+    pub(crate) fn pin(&self, serial: u32) -> Result<Place, HandleError> {
+        let word =
+            self.enter(serial, |word| (PINS.get(word) < PINS.mask()).then_some(word + ONE_PIN))?;
+        if self.has_serial(serial) {
+            return Ok(Place::of(word));
+        }
+        self.unpin();
+        Err(HandleError::Stale)
+    }
+
+    /// Takes one pin of the object back.
+    #[inline]
+    pub(crate) fn unpin(&self) {
+        // Release pairs with the Acquire in `hold`: the reads under the pin come first (H1).
+        let word = self.word.fetch_sub(ONE_PIN, Ordering::Release);
+        debug_assert!(PINS.get(word) > 0);
+    }
+
+    /// Live to held, for a write or a free; waits while another thread holds it.
+    ///
+    /// # Errors
+    /// `Stale`, or `Busy` if it is pinned.
+    #[inline]
+    pub(crate) fn hold(&self, serial: u32) -> Result<Place, HandleError> {
+        let word = self.enter(serial, |word| (PINS.get(word) == 0).then_some(word | HELD))?;
+        let place = Place::of(word);
+        if self.has_serial(serial) {
+            return Ok(place);
+        }
+        self.publish(place);
+        Err(HandleError::Stale)
+    }
+
+    /// Live to held, if the object of `serial` is live at `place` now; does not wait.
+    #[inline]
+    pub(crate) fn try_hold(&self, serial: u32, place: Place) -> bool {
+        let word = LIVE | place.pack();
+        // Acquire pairs with the Releases of `publish` and `unpin` (H1).
+        let held =
+            self.word.compare_exchange(word, word | HELD, Ordering::Acquire, Ordering::Relaxed);
+        if held.is_err() {
+            return false;
+        }
+        let right = self.has_serial(serial);
+        if !right {
+            self.publish(place);
+        }
+        right
+    }
+
+    /// Changes the word of a live cell that nobody holds as `change` says; returns what it was.
+    #[inline]
+    fn enter(&self, serial: u32, change: impl Fn(u64) -> Option<u64>) -> Result<u64, HandleError> {
+        let mut spins = 0;
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if word & LIVE == 0 || !self.has_serial(serial) {
+                return Err(HandleError::Stale);
+            }
+            if word & HELD != 0 {
+                if spins < SPINS {
+                    std::hint::spin_loop()
+                } else {
+                    yield_now()
+                }
+                spins += 1;
+                continue;
+            }
+            let changed = change(word).ok_or(HandleError::Busy)?;
+            // Acquire pairs with the Releases of `publish` and `unpin` (H1).
+            let done = self.word.compare_exchange_weak(
+                word,
+                changed,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            if done.is_ok() {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Returns the serial if the object is live and nobody holds it.
+    pub(crate) fn live_serial(&self) -> Option<u32> {
+        let word = self.word.load(Ordering::Acquire);
+        let serial = self.tag.load(Ordering::Acquire) as u32;
+        // The tag is the live object's if the word has not left that state meanwhile.
+        let still = self.word.load(Ordering::Relaxed);
+        let quiet = |word: u64| word & LIVE != 0 && word & HELD == 0;
+        (quiet(word) && quiet(still) && Place::of(word) == Place::of(still)).then_some(serial)
     }
 }
 
-// SAFETY: integers: any bytes are valid, no drop, alignment 8.
+// SAFETY: two atomics: zeros are a free cell, no drop, alignment 8, 16 bytes.
 unsafe impl Record for Cell {
     fn next_free(&self) -> u32 {
-        self.word as u32
-    }
-    fn free(next: u32) -> Self {
-        Self { word: next.into(), serial: 0, slack: 0 }
+        self.tag.load(Ordering::Relaxed) as u32
     }
     #[inline]
+    fn set_free(&self, next: u32) {
+        self.word.store(0, Ordering::Relaxed);
+        self.tag.store(next.into(), Ordering::Relaxed);
+    }
+    /// Returns whether the cell is not free: whether it names a place that is taken.
+    #[inline]
     fn is_live(&self) -> bool {
-        self.word & LIVE != 0
+        self.word.load(Ordering::Relaxed) != 0
     }
 }
 
-#[cfg(test)]
+/// Models of H1 and H2 under every interleaving: a reader against a move, and a free against a
+/// read and a move. Each has a twin with a broken step that loom must catch.
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::sync::UnsafeCell;
+    use loom::sync::Arc;
+
+    const A: Place = Place { class: 1, zspage: 1, object: 0 };
+    const B: Place = Place { class: 1, zspage: 2, object: 0 };
+
+    /// A cell and the two places that its object may be at.
+    struct World {
+        cell: Cell,
+        at: [UnsafeCell<u32>; 3],
+    }
+
+    impl World {
+        fn new() -> Arc<Self> {
+            let at = [0, 77, 0].map(UnsafeCell::new);
+            let world = Self { cell: Cell::new(), at };
+            world.cell.begin(5, 0, A);
+            world.cell.publish(A);
+            Arc::new(world)
+        }
+
+        fn write(&self, place: Place, value: u32) {
+            // SAFETY: none but the protocol's: this is what the model checks.
+            self.at[place.zspage as usize].with_mut(|bytes| unsafe { *bytes = value });
+        }
+
+        fn bytes(&self, place: Place) -> u32 {
+            // SAFETY: as in `write`.
+            self.at[place.zspage as usize].with(|bytes| unsafe { *bytes })
+        }
+
+        fn read(&self) -> Result<u32, HandleError> {
+            let place = self.cell.pin(5)?;
+            let value = self.bytes(place);
+            self.cell.unpin();
+            Ok(value)
+        }
+
+        /// Moves the object from A to B and scribbles over A, as its next owner would.
+        fn move_object(&self) {
+            if self.cell.try_hold(5, A) {
+                self.write(B, self.bytes(A));
+                self.cell.publish(B);
+                self.write(A, 0);
+            }
+        }
+
+        /// Frees the object; its place is scribbled over.
+        fn free(&self) -> Result<(), HandleError> {
+            let place = self.cell.hold(5)?;
+            self.cell.retire(0);
+            self.write(place, 0);
+            self.cell.clear();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_sees_the_object_wherever_it_was_moved() {
+        loom::model(|| {
+            let world = World::new();
+            let mover = Arc::clone(&world);
+            let mover = loom::thread::spawn(move || mover.move_object());
+            assert_eq!(world.read(), Ok(77));
+            mover.join().unwrap();
+            assert_eq!(world.read(), Ok(77));
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_twin_whose_move_does_not_hold_the_cell_is_caught() {
+        loom::model(|| {
+            let world = World::new();
+            let mover = Arc::clone(&world);
+            let mover = loom::thread::spawn(move || {
+                mover.write(B, mover.bytes(A));
+                mover.cell.publish(B);
+                mover.write(A, 0);
+            });
+            let _ = world.read();
+            mover.join().unwrap();
+        });
+    }
+
+    /// Runs a free beside `other`.
+    fn free_beside(other: fn(&World)) {
+        loom::model(move || {
+            let world = World::new();
+            let freer = Arc::clone(&world);
+            let freer = loom::thread::spawn(move || freer.free());
+            other(&world);
+            match freer.join().unwrap() {
+                Ok(()) => assert_eq!(world.read(), Err(HandleError::Stale)),
+                Err(error) => assert_eq!(error, HandleError::Busy),
+            }
+        });
+    }
+
+    #[test]
+    fn a_free_waits_for_no_reader_and_takes_nothing_from_one() {
+        free_beside(|world| {
+            let read = world.read();
+            assert!(read == Ok(77) || read == Err(HandleError::Stale), "{read:?}");
+        });
+    }
+
+    #[test]
+    fn a_free_finds_the_object_wherever_it_was_moved() {
+        free_beside(World::move_object);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn a_twin_that_unpins_without_release_is_caught() {
+        loom::model(|| {
+            let world = World::new();
+            let freer = Arc::clone(&world);
+            let freer = loom::thread::spawn(move || freer.free());
+            if let Ok(place) = world.cell.pin(5) {
+                world.bytes(place);
+                world.cell.word.fetch_sub(ONE_PIN, Ordering::Relaxed);
+            }
+            let _ = freer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn two_frees_of_one_object_free_it_once() {
+        loom::model(|| {
+            let world = World::new();
+            let other = Arc::clone(&world);
+            let other = loom::thread::spawn(move || other.free().is_ok());
+            let own = world.free().is_ok();
+            assert!(own ^ other.join().unwrap(), "freed twice or not at all");
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "freed twice")]
+    fn a_twin_that_checks_and_then_retires_is_caught() {
+        loom::model(|| {
+            let world = World::new();
+            let check_then_act = |world: &World| {
+                let live = world.cell.is_live();
+                if live {
+                    world.cell.clear();
+                }
+                live
+            };
+            let other = Arc::clone(&world);
+            let other = loom::thread::spawn(move || check_then_act(&other));
+            let own = check_then_act(&world);
+            assert!(own ^ other.join().unwrap(), "freed twice");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn cell() -> Cell {
+        Cell { word: AtomicU64::new(0), tag: AtomicU64::new(0) }
+    }
 
     proptest! {
         #[test]
@@ -129,17 +480,43 @@ mod tests {
             slack in 0..1_usize << 16,
             serial in any::<u32>(),
         ) {
-            let cell = Cell::new(serial, slack, class, zspage, object);
-            prop_assert_eq!(
-                (cell.class(), cell.zspage(), cell.object(), cell.slack(), cell.serial()),
-                (class, zspage, object, slack, serial)
-            );
-            prop_assert!(cell.is_live());
-            let moved = cell.moved_to(zspage ^ 1, object ^ 1);
-            prop_assert_eq!((moved.class(), moved.slack()), (class, slack));
-            prop_assert_eq!((moved.zspage(), moved.object()), (zspage ^ 1, object ^ 1));
-            prop_assert!(!Cell::free(zspage).is_live());
-            prop_assert_eq!(Cell::free(zspage).next_free(), zspage);
+            let (cell, place) = (cell(), Place { class, zspage, object });
+            cell.begin(serial, slack, place);
+            prop_assert_eq!((cell.place(), cell.slack()), (place, slack));
+            prop_assert_eq!(cell.live_serial(), None);
+            cell.publish(place);
+            prop_assert_eq!(cell.live_serial(), Some(serial));
+            prop_assert_eq!(cell.pin(serial), Ok(place));
+            cell.unpin();
+            let moved = Place { zspage: zspage ^ 1, object: object ^ 1, ..place };
+            prop_assert!(!cell.try_hold(serial, moved) && cell.try_hold(serial, place));
+            cell.publish(moved);
+            prop_assert_eq!(cell.hold(serial), Ok(moved));
+            cell.retire(zspage);
+            let going = (cell.place(), cell.slack(), cell.next_going());
+            prop_assert_eq!(going, (moved, slack, zspage));
+            prop_assert_eq!(cell.pin(serial), Err(HandleError::Stale));
+            cell.set_free(zspage);
+            prop_assert!(!cell.is_live());
+            prop_assert_eq!(cell.next_free(), zspage);
         }
+    }
+
+    #[test]
+    fn pins_keep_writers_away_and_are_counted_up_to_their_limit() {
+        let (cell, place) = (cell(), Place { class: 3, zspage: 9, object: 2 });
+        cell.begin(7, 0, place);
+        cell.publish(place);
+        assert_eq!(cell.pin(8), Err(HandleError::Stale));
+        for _ in 0..PINS.mask() {
+            assert_eq!(cell.pin(7), Ok(place));
+        }
+        assert_eq!(cell.pin(7), Err(HandleError::Busy));
+        assert_eq!(cell.hold(7), Err(HandleError::Busy));
+        assert!(!cell.try_hold(7, place));
+        for _ in 0..PINS.mask() {
+            cell.unpin();
+        }
+        assert_eq!(cell.hold(7), Ok(place));
     }
 }

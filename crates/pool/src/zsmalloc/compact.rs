@@ -1,21 +1,38 @@
 //! Compaction: objects of sparse zspages move into fuller ones until no whole zspage's worth of
 //! free objects is left in the class.
 //!
-//! Both algorithms of the kernel are here, so that their published object-copy counts can be
-//! compared. A step handles one source or a bounded number of objects, whichever ends first;
-//! between steps the shell lets other callers in. Between steps no zspage is off its list.
+//! It goes in steps of a few objects of one class. A step has three parts; the middle one needs no
+//! lock, so a foreground call waits for the choosing or the accounting of a step, never for the
+//! copying, unless it wants one of the very objects:
 //!
-//! An object that is pinned by a reader stays; its class is left alone until the next compaction.
+//! ```text
+//!   plan    heap locked   choose source and target, isolate them, hold the cells of some of the
+//!                         source's objects, take places in the target
+//!   run     no lock       copy, write headers, publish the cells at their new places
+//!   finish  heap locked   give the old places back, list both zspages again
+//! ```
+//!
+//! Both algorithms of the kernel are here, so that their published object-copy counts can be
+//! compared. An object that is pinned, or on its way in or out, stays; its class is left alone
+//! until the next compaction.
+//!
+//! - C1: an object moves only while its cell is held (H1, H2), so no read, write or free of it is
+//!   under way, and it has one place at any time: the old one until `publish`, then the new one.
+//! - C2: an isolated zspage has one compactor, who puts it back; nobody lets it go before.
+//! - C3: `KeepTarget` moves objects from the zspage with fewer of them to the one with more, so
+//!   that a compaction comes to an end whatever others do with the lists meanwhile.
 
-use crate::core::{CompactCursor, CompactStep};
+use std::array;
+
 use crate::handle::Handle;
-use crate::pins::Pins;
-use crate::zsmalloc::Zsmalloc;
+use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::class::SizeClass;
 use crate::zsmalloc::geometry::ClassSpec;
+use crate::zsmalloc::heap::{Emptied, Heap};
+use crate::zsmalloc::tables::Tables;
 
-/// Objects that one step moves at most, give or take a zspage.
-const STEP_OBJECTS: u64 = 64;
+/// Objects that one step moves at most: some microseconds of copying.
+const STEP_OBJECTS: usize = 16;
 
 /// The compaction algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,152 +46,207 @@ pub enum Compaction {
     KeepTarget,
 }
 
-/// How moving a source's objects ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Drained {
-    /// The source has no object left.
-    Empty,
+/// A class under compaction by one thread.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) class: usize,
+    algorithm: Compaction,
+    /// `PerSource`: the source at work, isolated, and the object to go on with.
+    source: Option<(u32, u32)>,
+    done: bool,
+}
+
+/// A step: what moves from where to where.
+#[derive(Debug)]
+pub(crate) struct Step {
+    spec: ClassSpec,
+    source: u32,
+    target: u32,
+    moves: [Move; STEP_OBJECTS],
+    count: usize,
+    /// Where to go on in the source.
+    next: u32,
+    /// Why no more objects move in this step.
+    end: End,
+    /// Pages that the target needed.
+    pub(crate) pages: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    handle: Handle,
+    from: Place,
+    to: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Enough for one step.
+    Long,
+    /// The source has no object left that could move.
+    Drained,
+    /// The same, but some of its objects could not move.
+    Stuck,
     /// The target is full.
     TargetFull,
-    /// Readers hold objects of the source.
-    Pinned,
     /// The target needs another page, and there is none.
     NoMemory,
 }
 
-impl Zsmalloc {
-    /// Does a step of compaction in the class that `cursor` names, counted from the largest.
-    pub(crate) fn compact_class_step(
-        &mut self,
-        cursor: &mut CompactCursor,
-        pins: &Pins,
-    ) -> CompactStep {
-        let Some(class) = self.classes.len().checked_sub(cursor.0 as usize + 1) else {
-            return CompactStep { freed: 0, done: true };
+impl Run {
+    pub(crate) fn new(class: usize, algorithm: Compaction) -> Self {
+        Self { class, algorithm, source: None, done: false }
+    }
+
+    /// Plans the next step; `None` if the class is done. The heap is locked.
+    pub(crate) fn plan(&mut self, heap: &mut Heap, tables: &Tables) -> Option<Step> {
+        if self.done {
+            return None;
+        }
+        let class = self.class;
+        let surplus = heap.class(class).surplus_zspages() > 0;
+        let mut isolate =
+            |choose: fn(&SizeClass) -> Option<u32>| heap.isolate(tables, class, choose);
+        let (source, target) = match (self.source, self.algorithm) {
+            (Some(at_work), _) => (Some(at_work), isolate(SizeClass::fullest_with_room)),
+            (None, _) if !surplus => return None,
+            (None, Compaction::PerSource) => {
+                let source = isolate(SizeClass::emptiest);
+                (source.map(|source| (source, 0)), isolate(SizeClass::fullest_with_room))
+            }
+            (None, Compaction::KeepTarget) => {
+                let target = isolate(SizeClass::fullest_with_room);
+                let source = isolate(SizeClass::emptiest);
+                // Of one group, the one with fewer objects gives them away (C3).
+                let in_use = |zspage: &u32| tables.zspages.records.at(*zspage).in_use();
+                let swapped = source.as_ref().map(in_use) > target.as_ref().map(in_use);
+                let (source, target) = if swapped { (target, source) } else { (source, target) };
+                (source.map(|source| (source, 0)), target)
+            }
         };
-        let before = self.arena.used().0;
-        let class_done = self.classes[class].surplus_zspages() == 0
-            || match self.compaction {
-                Compaction::PerSource => self.step_per_source(class, pins),
-                Compaction::KeepTarget => self.step_keep_target(class, pins),
-            };
-        let freed = before as i64 - self.arena.used().0 as i64;
-        self.pages_compacted_total += u64::try_from(freed).unwrap_or(0);
-        cursor.0 += u64::from(class_done);
-        CompactStep { freed, done: false }
-    }
-
-    /// Empties the emptiest zspage into the fullest ones. Returns whether the class is done.
-    fn step_per_source(&mut self, class: usize, pins: &Pins) -> bool {
-        let Some(source) = self.take_off(class, SizeClass::emptiest) else { return true };
-        let (mut from, mut drained) = (0, Drained::TargetFull);
-        while drained == Drained::TargetFull {
-            let Some(target) = self.take_off(class, SizeClass::fullest_with_room) else {
-                break;
-            };
-            drained = self.drain(class, source, target, &mut from, pins);
-            self.classes[class].list(&mut self.zspages, target);
-        }
-        self.put_back(class, source);
-        drained != Drained::Empty
-    }
-
-    /// Fills the fullest zspage from the emptiest ones, until it is full or the step is long
-    /// enough. Returns whether the class is done.
-    fn step_keep_target(&mut self, class: usize, pins: &Pins) -> bool {
-        let (moved_before, mut done) = (self.moved_total, true);
-        let Some(target) = self.take_off(class, SizeClass::fullest_with_room) else { return true };
-        while self.classes[class].surplus_zspages() > 0 {
-            let Some(source) = self.take_off(class, SizeClass::emptiest) else { break };
-            let drained = self.drain(class, source, target, &mut 0, pins);
-            self.put_back(class, source);
-            if matches!(drained, Drained::Pinned | Drained::NoMemory) {
-                break;
+        let (Some(source), Some(target)) = (source, target) else {
+            self.done = true;
+            self.source = source;
+            if let Some(target) = target {
+                // It was listed a moment ago, with the heap locked: it has objects.
+                let _listed = heap.put_back(tables, class, target);
             }
-            let full = drained == Drained::TargetFull || self.is_full(class, target);
-            if full || self.moved_total - moved_before >= STEP_OBJECTS {
-                done = false;
-                break;
-            }
-        }
-        self.classes[class].list(&mut self.zspages, target);
-        done
+            return None;
+        };
+        Some(fill_step(heap, tables, class, source, target))
     }
 
-    fn take_off(
+    /// Ends a step whose objects have been moved. The heap is locked. Returns the zspage that
+    /// became empty, if any.
+    pub(crate) fn finish(
         &mut self,
-        class: usize,
-        choose: impl Fn(&SizeClass) -> Option<u32>,
-    ) -> Option<u32> {
-        let class = &mut self.classes[class];
-        let index = choose(class)?;
-        class.unlist(&mut self.zspages, index);
-        Some(index)
-    }
-
-    /// Lists a source again, or frees it if it is empty.
-    fn put_back(&mut self, class: usize, source: u32) {
-        if self.zspages.records.at(source).in_use == 0 {
-            self.release_zspage(source);
+        step: &Step,
+        heap: &mut Heap,
+        tables: &Tables,
+    ) -> Option<Emptied> {
+        for moved in &step.moves[..step.count] {
+            let none = heap.give_object(tables, moved.from);
+            debug_assert!(none.is_none(), "C2: the source is isolated");
+        }
+        heap.moved_total += step.count as u64;
+        // It holds what was moved there, or what it held before.
+        let mut emptied = heap.put_back(tables, self.class, step.target);
+        let source_goes_on = self.algorithm == Compaction::PerSource
+            && matches!(step.end, End::Long | End::TargetFull);
+        self.done = matches!(step.end, End::Stuck | End::NoMemory);
+        if source_goes_on {
+            self.source = Some((step.source, step.next));
         } else {
-            self.classes[class].list(&mut self.zspages, source);
-        }
-    }
-
-    fn is_full(&self, class: usize, index: u32) -> bool {
-        u32::from(self.zspages.records.at(index).in_use) == self.classes[class].spec.objects
-    }
-
-    /// Moves the source's objects from index `from` on to the target; both are unlisted.
-    fn drain(
-        &mut self,
-        class: usize,
-        source: u32,
-        target: u32,
-        from: &mut u32,
-        pins: &Pins,
-    ) -> Drained {
-        let spec = self.classes[class].spec;
-        let mut pinned = false;
-        while *from < spec.objects {
-            let record = self.zspages.records.at(source);
-            if let Some(handle) = self.zspages.handle_of(record, &spec, *from) {
-                if self.is_full(class, target) {
-                    return Drained::TargetFull;
-                }
-                if pins.contains(handle) {
-                    pinned = true;
-                } else if self.make_available(class, target).is_err() {
-                    return Drained::NoMemory;
-                } else {
-                    self.move_object(&spec, (source, *from), target, handle);
-                }
+            self.source = None;
+            let gone = heap.put_back(tables, self.class, step.source);
+            // Both at once only if others freed the rest of the target meanwhile.
+            if let Some(target) = emptied.filter(|_| gone.is_some()) {
+                tables.shrink(target.zspage);
             }
-            *from += 1;
+            self.done |= gone.is_none() && step.count == 0;
+            emptied = gone.or(emptied);
         }
-        if pinned { Drained::Pinned } else { Drained::Empty }
+        let pages = emptied.map_or(0, |emptied| emptied.pages);
+        heap.pages_compacted_total += u64::from(pages.saturating_sub(step.pages));
+        emptied
     }
 
-    /// Moves one object into a free one of the target and points its cell there.
-    fn move_object(
-        &mut self,
-        spec: &ClassSpec,
-        (source, from): (u32, u32),
-        target: u32,
-        handle: Handle,
-    ) {
-        let to = self.zspages.take(target, spec, handle);
-        let (from_at, to_at) = (
-            self.zspages.payload(self.zspages.records.at(source), spec, from),
-            self.zspages.payload(self.zspages.records.at(target), spec, to),
-        );
-        let cell = self.cells.at_mut(handle.index());
-        let len = spec.payload_max() - cell.slack();
-        *cell = cell.moved_to(target, to);
-        // SAFETY: M1: the shell holds the lock, the object is not pinned (checked by `drain`),
-        // and its new place was free until now.
-        unsafe { self.zspages.frames.copy(from_at, to_at, len) };
-        self.zspages.give(source, spec, from);
-        self.moved_total += 1;
+    /// Puts the source at work back. The heap is locked.
+    pub(crate) fn end(&mut self, heap: &mut Heap, tables: &Tables) -> Option<Emptied> {
+        let (source, _) = self.source.take()?;
+        heap.put_back(tables, self.class, source)
+    }
+}
+
+/// Holds objects of the source and takes places for them in the target; both are isolated.
+fn fill_step(
+    heap: &mut Heap,
+    tables: &Tables,
+    class: usize,
+    (source, from): (u32, u32),
+    target: u32,
+) -> Step {
+    let spec = heap.class(class).spec;
+    let nothing = Place { class, zspage: source, object: 0 };
+    let handle = Handle::new(0, 1);
+    let mut step = Step {
+        spec,
+        source,
+        target,
+        moves: array::from_fn(|_| Move { handle, from: nothing, to: nothing }),
+        count: 0,
+        next: from,
+        end: End::Drained,
+        pages: 0,
+    };
+    let record = tables.zspages.records.at(target);
+    while step.next < spec.objects {
+        let from = Place { class, zspage: source, object: step.next };
+        if let Some(handle) = tables.zspages.handle_hint(source, &spec, from.object) {
+            if record.in_use() == spec.objects {
+                step.end = End::TargetFull;
+                break;
+            }
+            if step.count == STEP_OBJECTS {
+                step.end = End::Long;
+                break;
+            }
+            if !record.has_available() {
+                let Ok(pages) = tables.extend(target, &spec) else {
+                    step.end = End::NoMemory;
+                    break;
+                };
+                heap.class(class).pages += u64::from(pages);
+                step.pages += pages;
+            }
+            let cell = tables.cells.get(handle.index());
+            if cell.is_some_and(|cell| cell.try_hold(handle.serial(), from)) {
+                let object = tables.zspages.take(target, &spec, handle);
+                heap.class(class).in_use += 1;
+                let to = Place { class, zspage: target, object };
+                step.moves[step.count] = Move { handle, from, to };
+                step.count += 1;
+            } else {
+                step.end = End::Stuck;
+            }
+        }
+        step.next += 1;
+    }
+    step
+}
+
+impl Step {
+    /// Copies the objects and publishes their cells. Needs no lock.
+    pub(crate) fn run(&self, tables: &Tables) {
+        let payload = |place: Place| tables.zspages.payload(place.zspage, &self.spec, place.object);
+        for Move { handle, from, to } in &self.moves[..self.count] {
+            let cell = tables.cells.at(handle.index());
+            let len = self.spec.payload_max() - cell.slack();
+            // SAFETY: C1: this thread holds the cell (H1), so nobody else touches the object,
+            // and its new place was taken for it and is known to nobody yet.
+            unsafe { tables.zspages.frames.copy(payload(*from), payload(*to), len) };
+            tables.zspages.write_header(to.zspage, &self.spec, to.object, *handle);
+            cell.publish(*to);
+        }
     }
 }

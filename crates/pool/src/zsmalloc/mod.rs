@@ -4,351 +4,537 @@
 //! Geometry, fullness groups and both compaction algorithms are those of Linux's zsmalloc (see
 //! the modules); the density is the kernel's on the same data.
 //!
+//! From the bottom up:
 //! - `geometry`: size classes
 //! - `fullness`: groups of zspages by how full they are
 //! - `zspage`: objects and the free list inside a zspage
-//! - `class`: the lists of a class
-//! - `cell`: the word behind a handle
-//! - `compact`: compaction
-//!
-//! Invariants:
-//! - Y1: a live cell names a zspage and an object whose header (or huge record) holds the handle
-//!   made of the cell's index and serial.
-//! - Y2: a zspage with objects and not under compaction or reclaim is on the list of its group,
-//!   unless it is huge; an empty one does not exist.
-//! - Y3: `in_use` of a zspage counts its live objects; its other available ones are free.
-//! - Y4: a class's counts are the sums over its zspages; the zspages' committed pages are the
-//!   arena's used pages.
-//! - Y5: with reclaim enabled, zspages are in the order of their last write, all but those under
-//!   reclaim (the kernel's LRU of 6.2 to 6.4).
+//! - `cell`: the word behind a handle, which is also the object's lock
+//! - `tables`: cells, records and the depot, which all heaps share
+//! - `class`, `heap`: the single-threaded core: zspages in lists, taking and giving objects
+//! - `handover`: freed objects on their way to the heap that owns them
+//! - `compact`: moving objects together, in steps
+//! - `design`: lock designs: which heaps there are and what a call locks
+//! - here: the pool, which is the same for all designs
 //!
 //! Metadata: a cell of 16 bytes and a header of 8 an object, a record of 32 a zspage.
 
 pub(crate) mod cell;
 pub(crate) mod class;
 pub(crate) mod compact;
+pub(crate) mod design;
 pub(crate) mod fullness;
 pub(crate) mod geometry;
+pub(crate) mod handover;
+pub(crate) mod heap;
+pub(crate) mod tables;
 pub(crate) mod zspage;
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-use crate::age::AgeOrder;
-use crate::contract::{AllocError, HandleError, PoolStats};
-use crate::core::{CompactCursor, CompactStep, Core, Victim};
+use crate::contract::{
+    AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
+};
+use crate::core::Victim;
+use crate::cpu;
 use crate::frames::arena::Arena;
 use crate::frames::source::Reservation;
-use crate::handle::{Handle, Serials};
+use crate::gate::Gate;
+use crate::handle::Handle;
 use crate::list::NIL;
+use crate::lock::{Dead, SpinGuard};
+use crate::lock_stat::LockStat;
+use crate::locking::Contexts;
 use crate::options::PoolOptions;
-use crate::pins::Pins;
+use crate::shell::{RECLAIM_RETRIES, check_len};
 use crate::slab::Slab;
 use crate::units::PageCount;
-use cell::{Cell, ZSPAGES_MAX};
-use class::SizeClass;
-use compact::Compaction;
-use geometry::Geometry;
-use zspage::{Commit, State, UNLISTED, Zspage, Zspages};
+use crate::zsmalloc::cell::{Cell, Place, ZSPAGES_MAX};
+use crate::zsmalloc::class::SizeClass;
+use crate::zsmalloc::compact::{Compaction, Run};
+use crate::zsmalloc::design::{Design, Shared};
+use crate::zsmalloc::geometry::Geometry;
+use crate::zsmalloc::heap::{Heap, Taken};
+use crate::zsmalloc::tables::Tables;
+use crate::zsmalloc::zspage::{UNLISTED, Zspage};
 
 /// Bytes of the smallest object: an arena holds no more objects than it has multiples of it.
 const OBJECT_BYTES_MIN: usize = 32;
 
-/// See the module documentation.
+/// A pool of lock design `D`.
 #[derive(Debug)]
-pub(crate) struct Zsmalloc {
-    arena: Arena,
-    geometry: Geometry,
-    classes: Vec<SizeClass>,
-    zspages: Zspages,
-    cells: Slab<Cell>,
-    age: AgeOrder,
-    serials: Serials,
-    compaction: Compaction,
-    commit: Commit,
-    payload_bytes: u64,
-    moved_total: u64,
-    pages_compacted_total: u64,
+pub(crate) struct Zsmalloc<D> {
+    name: String,
+    shared: Shared,
+    design: D,
+    reclaim: bool,
+    algorithm: Compaction,
+    contexts: Contexts,
+    gate: Gate,
+    /// Bytes of the heaps themselves, which only an age order changes.
+    heap_bytes: AtomicU64,
 }
 
-impl Zsmalloc {
-    /// Bytes of address space for the cells of an arena of `arena_bytes`.
-    pub(crate) fn cells_range_bytes(arena_bytes: usize) -> usize {
-        Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(NIL as usize))
-    }
+/// Bytes of address space for the cells of an arena of `arena_bytes`.
+pub(crate) fn cells_range_bytes(arena_bytes: usize) -> usize {
+    Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(NIL as usize))
+}
 
-    /// Bytes of address space for the zspages of an arena of `frames` frames.
-    pub(crate) fn zspages_range_bytes(frames: usize) -> usize {
-        Slab::<Zspage>::range_bytes(frames.min(ZSPAGES_MAX))
-    }
+/// Bytes of address space for the zspages of an arena of `frames` frames.
+pub(crate) fn zspages_range_bytes(frames: usize) -> usize {
+    Slab::<Zspage>::range_bytes(frames.min(ZSPAGES_MAX))
+}
 
+impl<D: Design> Zsmalloc<D> {
     pub(crate) fn new(
+        name: &str,
         arena: Arena,
         cells: Arc<dyn Reservation>,
         zspages: Arc<dyn Reservation>,
         options: &PoolOptions,
     ) -> Self {
-        let page_size = arena.page_size();
-        let geometry = Geometry::new(page_size, options.chain, options.chooser);
-        let new_class = |&spec| SizeClass::new(spec, options.grouping);
-        Self {
-            classes: geometry.classes().iter().map(new_class).collect(),
-            geometry,
-            zspages: Zspages { records: Slab::new(zspages), frames: arena.frames(), page_size },
-            arena,
-            cells: Slab::new(cells),
-            age: AgeOrder::new(options.reclaim),
-            serials: Serials::new(),
-            compaction: options.compaction,
-            commit: options.commit,
-            payload_bytes: 0,
-            moved_total: 0,
-            pages_compacted_total: 0,
-        }
+        let geometry = Geometry::new(arena.page_size(), options.chain, options.chooser);
+        let tables = Tables::new(geometry, arena, cells, zspages, options.commit);
+        let cpus = options.cpus.unwrap_or_else(cpu::count);
+        let shared = Shared::new::<D>(tables, cpus, options);
+        let pool = Self {
+            name: name.to_owned(),
+            design: D::new(shared.slots.len()),
+            reclaim: options.reclaim,
+            algorithm: options.compaction,
+            contexts: options.contexts,
+            gate: Gate::new(options.contexts),
+            heap_bytes: AtomicU64::new(0),
+            shared,
+        };
+        pool.note_heap_bytes();
+        pool
     }
 
-    /// Returns the cell of a live object.
-    #[inline]
-    fn find(&self, handle: Handle) -> Result<Cell, HandleError> {
-        let cell = self.cells.get(handle.index()).filter(|cell| cell.serial() == handle.serial());
-        cell.copied().ok_or(HandleError::Stale)
-    }
-
-    /// Returns offset and length of an object's payload.
-    #[inline]
-    fn payload(&self, cell: &Cell) -> (usize, usize) {
-        let spec = &self.classes[cell.class()].spec;
-        let zspage = self.zspages.records.at(cell.zspage());
-        (self.zspages.payload(zspage, spec, cell.object()), spec.payload_max() - cell.slack())
-    }
-
-    /// Adds an empty, listed zspage, with at least one object available, to a class.
+    /// Notes what the heaps themselves take, after an age order may have grown.
     #[cold]
-    fn grow(&mut self, class: usize) -> Result<u32, AllocError> {
-        let spec = self.classes[class].spec;
-        let run = self.arena.take(spec.pages)?;
-        let record = Zspages::record(run, class as u8);
-        let inserted = self.zspages.records.insert(record);
-        let index = inserted.inspect_err(|_| self.arena.put(run, spec.pages))?;
-        if let Err(error) = self.zspages.extend(index, &spec, self.commit, &mut self.arena) {
-            self.zspages.records.remove(index);
-            self.arena.put(run, spec.pages);
-            return Err(error.into());
-        }
-        self.classes[class].zspages += 1;
-        self.classes[class].pages += u64::from(self.zspages.records.at(index).run().committed);
-        self.classes[class].list(&mut self.zspages, index);
-        self.age.add(index, NIL);
-        Ok(index)
+    fn note_heap_bytes(&self) {
+        let heap_bytes = |slot: &design::Slot| {
+            let beside = (size_of::<design::Slot>() - size_of::<Heap>()) as u64;
+            slot.heap.with_even_dead(Heap::bytes) + beside
+        };
+        let bytes = self.shared.slots.iter().map(heap_bytes).sum();
+        // Relaxed: a figure for limits; it orders nothing.
+        self.heap_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Makes sure that a zspage that is not full has an object available.
     #[inline]
-    fn make_available(&mut self, class: usize, index: u32) -> Result<(), AllocError> {
-        if !self.zspages.records.at(index).has_available() {
-            let spec = self.classes[class].spec;
-            let more = self.zspages.extend(index, &spec, self.commit, &mut self.arena)?;
-            self.classes[class].pages += u64::from(more);
+    fn take(&self, len: usize) -> Result<Taken, AllocError> {
+        check_len(len, self.len_max())?;
+        let class = self.shared.tables.geometry.index_of(len);
+        let taken = self.design.alloc(&self.shared, class, len)?;
+        if self.reclaim {
+            self.note_heap_bytes();
         }
-        Ok(())
+        Ok(taken)
     }
 
-    /// Frees an empty, unlisted zspage; returns its pages.
-    #[cold]
-    fn release_zspage(&mut self, index: u32) -> u64 {
-        let zspage = *self.zspages.records.at(index);
-        let (class, run) = (&mut self.classes[usize::from(zspage.class)], zspage.run());
-        class.zspages -= 1;
-        class.pages -= u64::from(run.committed);
-        if zspage.state != State::UnderReclaim {
-            self.age.remove(index);
-        }
-        self.zspages.records.remove(index);
-        self.arena.put(run, class.spec.pages);
-        run.committed.into()
+    /// Returns the bytes of an object at a place, which the caller has pinned or held or which
+    /// it has just taken.
+    #[inline]
+    fn bytes(&self, place: Place, len: usize) -> NonNull<[u8]> {
+        let tables = &self.shared.tables;
+        let spec = &tables.geometry.classes()[place.class];
+        let at = tables.zspages.payload(place.zspage, spec, place.object);
+        tables.zspages.frames.payload(at, len)
     }
 
-    fn table_bytes(&self) -> u64 {
-        let classes = self.classes.len() * size_of::<SizeClass>();
-        self.cells.bytes() + self.zspages.records.bytes() + self.age.bytes() + classes as u64
+    /// Length of the object of a cell that the caller has pinned or held.
+    #[inline]
+    fn len_of(&self, cell: &Cell, place: Place) -> usize {
+        self.shared.tables.geometry.classes()[place.class].payload_max() - cell.slack()
+    }
+
+    /// Makes a taken object, whose payload is written, known to its handle.
+    #[inline]
+    fn publish(&self, taken: &Taken) -> Handle {
+        let Taken { handle, place, .. } = *taken;
+        let tables = &self.shared.tables;
+        let spec = &tables.geometry.classes()[place.class];
+        tables.zspages.write_header(place.zspage, spec, place.object, handle);
+        tables.cells.at(handle.index()).publish(place);
+        handle
+    }
+
+    /// Locks all heaps, in order, with nothing left in their hand-overs.
+    fn lock_all(&self) -> Result<Vec<SpinGuard<'_, Heap>>, Dead> {
+        let heaps = self.shared.slots.iter().map(|slot| slot.heap.lock());
+        let mut heaps = heaps.collect::<Result<Vec<_>, Dead>>()?;
+        // Settling one heap may hand objects on to another.
+        while self.shared.slots.iter().any(|slot| !slot.handover.0.is_empty()) {
+            heaps.iter_mut().for_each(|heap| self.shared.settle(heap));
+        }
+        Ok(heaps)
+    }
+
+    /// Returns the counts of every class, summed over the heaps.
+    fn totals(&self, heaps: &[SpinGuard<'_, Heap>]) -> Vec<SizeClass> {
+        let classes = self.shared.tables.geometry.classes();
+        let new_class = |&spec| SizeClass::new(spec, fullness::Grouping::default());
+        let mut totals: Vec<_> = classes.iter().map(new_class).collect();
+        for (class, counts) in heaps.iter().flat_map(|heap| heap.classes()) {
+            totals[class].add_counts(counts);
+        }
+        totals
+    }
+
+    fn stats_of(&self, heaps: &[SpinGuard<'_, Heap>]) -> PoolStats {
+        let totals = self.totals(heaps);
+        let payload: i64 = heaps.iter().map(|heap| heap.payload_bytes).sum();
+        let depot = self.shared.tables.stats();
+        PoolStats {
+            objects: totals.iter().map(|class| class.in_use).sum(),
+            payload_bytes: u64::try_from(payload).unwrap_or(0),
+            metadata_bytes: depot.metadata_bytes + self.heap_bytes.load(Ordering::Relaxed),
+            freeable_pages: PageCount(totals.iter().map(SizeClass::freeable_pages).sum()),
+            pages_compacted_total: heaps.iter().map(|heap| heap.pages_compacted_total).sum(),
+            objects_moved_total: heaps.iter().map(|heap| heap.moved_total).sum(),
+            ..depot
+        }
     }
 }
 
-impl Core for Zsmalloc {
-    fn len_max(&self) -> usize {
-        self.zspages.page_size.bytes()
+/// Compaction of a whole pool: classes in turn, the largest objects first.
+#[derive(Debug)]
+struct Sweep<'a> {
+    stop: &'a AtomicBool,
+    budget: i64,
+    /// Pages freed so far, less those that targets needed.
+    freed: AtomicI64,
+    /// Classes that nobody has begun yet.
+    classes_left: AtomicUsize,
+}
+
+impl Sweep<'_> {
+    fn goes_on(&self) -> bool {
+        // Relaxed: a request and a sum, seen a step later at worst.
+        !self.stop.load(Ordering::Relaxed) && self.freed.load(Ordering::Relaxed) < self.budget
     }
 
-    fn huge_len(&self) -> usize {
-        self.geometry.huge_class_size() as usize
+    /// Returns a class that is this caller's alone.
+    fn next_class(&self) -> Option<usize> {
+        let take = |left: usize| left.checked_sub(1);
+        let before = self.classes_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        before.ok().map(|left| left - 1)
     }
+}
 
-    #[inline]
-    fn alloc(&mut self, len: usize) -> Result<(Handle, NonNull<[u8]>), AllocError> {
-        let class = self.geometry.index_of(len);
-        let spec = self.classes[class].spec;
-        // The place is filled in below, once it is known that nothing fails any more.
-        let (serial, slack) = (self.serials.draw(), spec.payload_max() - len);
-        let index = self.cells.insert(Cell::new(serial, slack, class, 0, 0))?;
-        let handle = Handle::new(index, serial);
-        let zspage = match self.classes[class].fullest_with_room() {
-            Some(zspage) => self.make_available(class, zspage).map(|()| zspage),
-            None => self.grow(class),
-        };
-        let zspage = zspage.inspect_err(|_| self.cells.remove(index))?;
-        let object = self.zspages.take(zspage, &spec, handle);
-        *self.cells.at_mut(index) = Cell::new(serial, slack, class, zspage, object);
-        if !spec.is_huge() {
-            self.classes[class].relist(&mut self.zspages, zspage);
-        }
-        self.classes[class].in_use += 1;
-        self.payload_bytes += len as u64;
-        let at = self.zspages.payload(self.zspages.records.at(zspage), &spec, object);
-        Ok((handle, self.zspages.frames.payload(at, len)))
-    }
-
-    #[inline]
-    fn free(&mut self, handle: Handle, _: &Pins) -> Result<(), HandleError> {
-        let cell = self.find(handle)?;
-        let (class, index) = (cell.class(), cell.zspage());
-        let spec = self.classes[class].spec;
-        let under_reclaim = self.zspages.records.at(index).state == State::UnderReclaim;
-        self.zspages.give(index, &spec, cell.object());
-        self.cells.remove(handle.index());
-        self.classes[class].in_use -= 1;
-        self.payload_bytes -= (spec.payload_max() - cell.slack()) as u64;
-        if under_reclaim {
-            return Ok(());
-        }
-        if self.zspages.records.at(index).in_use == 0 {
-            self.classes[class].unlist(&mut self.zspages, index);
-            self.release_zspage(index);
-        } else {
-            self.classes[class].relist(&mut self.zspages, index);
+impl<D: Design> Zsmalloc<D> {
+    /// Compacts classes until none is left, on the calling thread.
+    fn sweep(&self, sweep: &Sweep<'_>) -> Result<(), Dead> {
+        while sweep.goes_on()
+            && let Some(class) = sweep.next_class()
+        {
+            let heaps = self.design.heaps_of(&self.shared, class);
+            if self.surplus(heaps.clone(), class)? == 0 {
+                continue;
+            }
+            for heap in heaps.clone() {
+                self.compact_class(sweep, heap, class)?;
+            }
+            if heaps.len() > 1
+                && sweep.goes_on()
+                && self.surplus(heaps, class)? > 0
+                && let Some(heap) = self.design.gather(&self.shared, class)
+            {
+                self.compact_class(sweep, heap, class)?;
+            }
         }
         Ok(())
     }
 
-    #[inline]
-    fn locate(&self, handle: Handle) -> Result<NonNull<[u8]>, HandleError> {
-        let (at, len) = self.payload(&self.find(handle)?);
-        Ok(self.zspages.frames.payload(at, len))
+    /// Returns the zspages that compaction could free in a class of some heaps.
+    fn surplus(&self, heaps: std::ops::Range<usize>, class: usize) -> Result<u64, Dead> {
+        let spec = self.shared.tables.geometry.classes()[class];
+        let mut sum = SizeClass::new(spec, fullness::Grouping::default());
+        for heap in heaps {
+            sum.add_counts(self.shared.lock(heap)?.class(class));
+        }
+        Ok(sum.surplus_zspages())
     }
 
-    #[inline]
-    fn touch(&mut self, handle: Handle) {
-        let Ok(cell) = self.find(handle) else { return };
-        if self.zspages.records.at(cell.zspage()).state != State::UnderReclaim {
-            self.age.touch(cell.zspage());
+    /// Compacts one class of one heap, step by step (see [`compact`]).
+    fn compact_class(&self, sweep: &Sweep<'_>, heap: usize, class: usize) -> Result<(), Dead> {
+        let tables = &self.shared.tables;
+        let mut run = Run::new(class, self.algorithm);
+        loop {
+            let mut locked = self.design.lock_for_moves(&self.shared, heap)?;
+            let step = if sweep.goes_on() { run.plan(&mut locked.heap, tables) } else { None };
+            let Some(step) = step else {
+                let emptied = run.end(&mut locked.heap, tables);
+                drop(locked);
+                let pages = emptied.map_or(0, |emptied| i64::from(emptied.pages));
+                sweep.freed.fetch_add(pages, Ordering::Relaxed);
+                self.shared.shrink(emptied);
+                return Ok(());
+            };
+            if D::LOCKED_COPY {
+                step.run(tables);
+            } else {
+                drop(locked);
+                step.run(tables);
+                locked = self.design.lock_for_moves(&self.shared, heap)?;
+            }
+            let emptied = run.finish(&step, &mut locked.heap, tables);
+            drop(locked);
+            let pages = emptied.map_or(0, |emptied| i64::from(emptied.pages));
+            sweep.freed.fetch_add(pages - i64::from(step.pages), Ordering::Relaxed);
+            self.shared.shrink(emptied);
         }
     }
+}
 
-    fn compact_step(&mut self, cursor: &mut CompactCursor, pins: &Pins) -> CompactStep {
-        self.compact_class_step(cursor, pins)
+/// A zspage under reclaim; dropped, also by a panic of the hook, it goes back or leaves.
+struct Reclaiming<'a, D: Design> {
+    pool: &'a Zsmalloc<D>,
+    victim: Victim,
+    gone: &'a mut u64,
+}
+
+impl<D: Design> Drop for Reclaiming<'_, D> {
+    fn drop(&mut self) {
+        let Ok(mut heap) = self.pool.shared.slots[0].heap.lock() else { return };
+        let emptied = heap.end_reclaim(&self.pool.shared.tables, &self.victim);
+        drop(heap);
+        *self.gone = emptied.map_or(0, |emptied| emptied.pages.into());
+        self.pool.shared.shrink(emptied);
     }
+}
 
-    fn begin_reclaim(&mut self) -> Option<Victim> {
-        let (index, _) = self.age.oldest()?;
-        self.age.remove(index);
-        let class = &mut self.classes[usize::from(self.zspages.records.at(index).class)];
-        class.unlist(&mut self.zspages, index);
-        let record = self.zspages.records.at_mut(index);
-        record.state = State::UnderReclaim;
-        let (record, spec) = (*record, class.spec);
-        let handles = |object| self.zspages.handle_of(&record, &spec, object);
-        Some(Victim { id: index, handles: (0..spec.objects).filter_map(handles).collect() })
-    }
-
-    fn end_reclaim(&mut self, victim: &Victim) -> u64 {
-        let index = victim.id;
-        if self.zspages.records.at(index).in_use == 0 {
-            return self.release_zspage(index);
-        }
-        let record = self.zspages.records.at_mut(index);
-        record.state = State::Used;
-        let class = usize::from(record.class);
-        self.classes[class].list(&mut self.zspages, index);
-        self.age.add(index, NIL);
-        0
-    }
-
-    fn arena(&mut self) -> &mut Arena {
-        &mut self.arena
-    }
-
+impl<D: Design> PinOwner for Zsmalloc<D> {
     #[inline]
+    fn unpin(&self, handle: Handle) {
+        self.shared.tables.cells.at(handle.index()).unpin();
+    }
+}
+
+impl<D: Design> Pool for Zsmalloc<D> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len_max(&self) -> usize {
+        self.shared.tables.zspages.page_size.bytes()
+    }
+
+    fn huge_len(&self) -> usize {
+        self.shared.tables.geometry.huge_class_size() as usize
+    }
+
+    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
+        Ok(self.publish(&self.take(len)?))
+    }
+
+    fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
+        let taken = self.take(bytes.len())?;
+        let target = self.bytes(taken.place, taken.len).cast::<u8>();
+        // SAFETY: the object has that many bytes; its cell is coming, so this thread alone
+        // touches them (H1), and `bytes`, a live borrow, cannot overlap them.
+        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        Ok(self.publish(&taken))
+    }
+
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
+        let place = self.design.hold(&self.shared, handle)?;
+        let cell = self.shared.cell(handle)?;
+        let max = self.len_of(cell, place);
+        if bytes.len() > max {
+            cell.publish(place);
+            return Err(HandleError::TooLong { len: bytes.len(), max });
+        }
+        let target = self.bytes(place, max).cast::<u8>();
+        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1), and
+        // `bytes`, a live borrow, cannot overlap them.
+        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        cell.publish(place);
+        Ok(())
+    }
+
+    fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
+        let place = self.design.pin(&self.shared, handle)?;
+        let cell = self.shared.cell(handle)?;
+        let bytes = self.bytes(place, self.len_of(cell, place));
+        // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
+        // pinned, so nobody writes or moves them until the guard is dropped (P3, H1). The arena
+        // lives as long as `self`, which the guard borrows.
+        let bytes = unsafe { bytes.as_ref() };
+        Ok(ReadGuard::new(bytes, self, handle))
+    }
+
+    fn free(&self, handle: Handle) -> Result<(), HandleError> {
+        let emptied = self.design.free(&self.shared, handle)?;
+        self.shared.shrink(emptied);
+        Ok(())
+    }
+
+    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
+        let Some(_entered) = self.gate.enter() else { return PageCount::ZERO };
+        let classes = self.shared.tables.geometry.classes().len();
+        let sweep = Sweep {
+            stop,
+            budget: i64::try_from(budget.0).unwrap_or(i64::MAX),
+            freed: AtomicI64::new(0),
+            classes_left: AtomicUsize::new(classes),
+        };
+        let helpers = match self.contexts {
+            Contexts::Parallel if self.worth_helpers() => cpu::count() - 1,
+            _ => 0,
+        };
+        // A dead pool compacts nothing any more; what was freed before that counts.
+        std::thread::scope(|scope| {
+            for _ in 0..helpers {
+                let helper = std::thread::Builder::new().name("zfold-compact".to_owned());
+                // Without a helper, the caller does its share.
+                let _ = helper.spawn_scoped(scope, || self.sweep(&sweep));
+            }
+            let _ = self.sweep(&sweep);
+        });
+        if let Ok(mut heaps) = self.lock_all() {
+            heaps.iter_mut().for_each(|heap| heap.trim(&self.shared.tables));
+        }
+        self.shared.tables.trim();
+        PageCount(sweep.freed.into_inner().try_into().unwrap_or(0))
+    }
+
+    fn reclaim(
+        &self,
+        pages: PageCount,
+        evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
+    ) -> Result<PageCount, ReclaimError> {
+        if !self.reclaim {
+            return Err(ReclaimError::Disabled);
+        }
+        let (mut freed, mut refused) = (0, 0);
+        while freed < pages.0 {
+            let victim = self.shared.slots[0].heap.lock()?.begin_reclaim(&self.shared.tables);
+            let victim = victim.ok_or(ReclaimError::Empty)?;
+            let mut gone = 0;
+            let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
+            let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
+            drop(reclaiming);
+            freed += gone;
+            refused = if gone == 0 { refused + 1 } else { 0 };
+            if refused == RECLAIM_RETRIES {
+                return Err(ReclaimError::Refused);
+            }
+        }
+        Ok(PageCount(freed))
+    }
+
+    fn watch_locks(&self, on: bool) {
+        self.design.watch(on);
+        self.shared.slots.iter().for_each(|slot| slot.heap.watch(on));
+        self.shared.tables.depot_lock().watch(on);
+    }
+
+    fn lock_stats(&self) -> Vec<LockStat> {
+        let mut stats = Vec::new();
+        self.design.stats(&mut stats);
+        let heaps = self.shared.slots.iter().enumerate();
+        stats.extend(heaps.map(|(index, slot)| slot.heap.stat(D::LOCK, index)));
+        stats.push(self.shared.tables.depot_lock().stat("depot", 0));
+        stats
+    }
+
     fn held_bytes(&self) -> u64 {
-        self.arena.held_bytes() + self.table_bytes()
+        self.shared.tables.held_bytes() + self.heap_bytes.load(Ordering::Relaxed)
     }
 
     fn stats(&self) -> PoolStats {
-        let freeable = self.classes.iter().map(SizeClass::freeable_pages).sum();
-        PoolStats {
-            objects: self.classes.iter().map(|class| class.in_use).sum(),
-            payload_bytes: self.payload_bytes,
-            metadata_bytes: self.arena.metadata_bytes() + self.table_bytes(),
-            freeable_pages: PageCount(freeable),
-            pages_compacted_total: self.pages_compacted_total,
-            objects_moved_total: self.moved_total,
-            ..self.arena.stats()
+        match self.lock_all() {
+            Ok(heaps) => self.stats_of(&heaps),
+            // Of a dead pool only the pages are known for sure.
+            Err(Dead) => self.shared.tables.stats(),
         }
     }
 
     fn check(&self) {
-        self.arena.check();
-        self.cells.check();
-        self.zspages.records.check();
-        let mut sums: HashMap<usize, (u64, u64, u64)> = HashMap::new();
-        let (mut pages, mut unlisted) = (0_u64, 0);
-        for index in self.zspages.records.indices() {
-            let record = self.zspages.records.at(index);
-            let spec = &self.classes[usize::from(record.class)].spec;
-            self.check_zspage(index, record);
-            let sum = sums.entry(record.class.into()).or_default();
-            let committed = u64::from(record.run().committed);
-            *sum = (sum.0 + 1, sum.1 + u64::from(record.in_use), sum.2 + committed);
-            pages += committed;
-            unlisted += usize::from(record.group == UNLISTED);
-            assert!(
-                record.group != UNLISTED || spec.is_huge() || record.state == State::UnderReclaim,
-                "Y2"
-            );
-        }
-        assert_eq!(pages, self.arena.used().0, "Y4: pages");
-        let objects: u64 = self.classes.iter().map(|class| class.in_use).sum();
-        assert_eq!(objects, self.cells.indices().count() as u64, "Y1: cells");
-        let listed = self.classes.iter().map(|class| class.check(&self.zspages).len());
-        let zspages = self.zspages.records.indices().count();
-        assert_eq!(listed.sum::<usize>() + unlisted, zspages, "Y2: listed zspages");
-        for (at, class) in self.classes.iter().enumerate() {
-            let sum = sums.get(&at).copied().unwrap_or_default();
-            assert_eq!((class.zspages, class.in_use, class.pages), sum, "Y4: class {at}");
-        }
-        if let Some(aged) = self.age.walk() {
-            let live = |&index: &u32| self.zspages.records.get(index).is_some();
-            assert!(aged.iter().all(live), "Y5: freed zspage in the age order");
-        }
+        let Ok(heaps) = self.lock_all() else { panic!("pool {} is dead", self.name) };
+        self.check_invariants(&heaps);
     }
 }
 
-impl Zsmalloc {
-    /// Asserts Y1 and Y3 for one zspage.
-    fn check_zspage(&self, index: u32, record: &Zspage) {
-        let spec = &self.classes[usize::from(record.class)].spec;
-        let mut live = 0;
-        for object in 0..spec.objects {
-            let Some(handle) = self.zspages.handle_of(record, spec, object) else {
-                continue;
-            };
-            let cell = self.cells.at(handle.index());
-            assert_eq!((cell.zspage(), cell.object()), (index, object), "Y1: {handle:?}");
-            assert_eq!(cell.class(), usize::from(record.class), "Y1: class of {handle:?}");
-            assert_eq!(cell.serial(), handle.serial(), "Y1: serial of {handle:?}");
-            live += 1;
+impl<D: Design> Zsmalloc<D> {
+    /// Returns whether there is so much to compact that threads pay.
+    fn worth_helpers(&self) -> bool {
+        const WORTH_PAGES: u64 = 64;
+        cpu::count() > 1 && self.stats().freeable_pages.0 >= WORTH_PAGES
+    }
+
+    /// Asserts Y1 to Y5. Other calls may be under way, but none that has a heap locked; what
+    /// they have taken, hold or move is accounted for.
+    fn check_invariants(&self, heaps: &[SpinGuard<'_, Heap>]) {
+        let tables = &self.shared.tables;
+        let named = self.check_cells();
+        let listed: usize = heaps.iter().map(|heap| heap.check(tables).len()).sum();
+        let mut sums: HashMap<(usize, usize), (u64, u64, u64)> = HashMap::new();
+        let (mut unlisted, mut zspages) = (0, 0);
+        for (index, record) in self.owned_zspages(heaps) {
+            let spec = &tables.geometry.classes()[record.class()];
+            tables.zspages.check_free(index, spec);
+            let cells = named.get(&index).copied().unwrap_or(0);
+            // An object on the move has two places and one cell.
+            let fits = record.in_use() == cells || record.is_isolated();
+            assert!(fits, "Y1: zspage {index}: {} taken, {cells} cells", record.in_use());
+            assert!(record.in_use() > 0 || record.is_isolated(), "Y2: zspage {index} is empty");
+            let committed = u64::from(record.run().committed);
+            let sum = sums.entry((record.owner.get().into(), record.class())).or_default();
+            *sum = (sum.0 + 1, sum.1 + u64::from(record.in_use()), sum.2 + committed);
+            let is_unlisted = record.group.get() == UNLISTED;
+            unlisted += usize::from(is_unlisted);
+            assert!(!is_unlisted || spec.is_huge() || record.is_isolated(), "Y2: zspage {index}");
+            zspages += 1;
         }
-        assert_eq!(u32::from(record.in_use), live, "Y3: live headers of zspage {index}");
-        assert!(live > 0 || record.state == State::UnderReclaim, "Y2: zspage {index} is empty");
-        self.zspages.check_free(record, spec);
+        assert_eq!(listed + unlisted, zspages, "Y2: listed zspages");
+        for (id, heap) in heaps.iter().enumerate() {
+            for (at, class) in heap.classes() {
+                let sum = sums.get(&(id, at)).copied().unwrap_or_default();
+                let counts = (class.zspages, class.in_use, class.pages);
+                assert_eq!(counts, sum, "Y4: class {at} of heap {id}");
+            }
+        }
+        let pages: u64 = sums.values().map(|sum| sum.2).sum();
+        assert!(pages <= tables.check().0, "Y4: pages");
+    }
+
+    /// Returns the zspages that heaps own: all but those that are being made or released now.
+    fn owned_zspages(&self, heaps: &[SpinGuard<'_, Heap>]) -> Vec<(u32, &Zspage)> {
+        let records = &self.shared.tables.zspages.records;
+        let in_use = records.indices().map(|index| (index, records.at(index)));
+        let (owned, others): (Vec<_>, Vec<_>) =
+            in_use.partition(|(_, record)| record.in_use() > 0 || record.is_isolated());
+        let counted: u64 = heaps.iter().flat_map(|heap| heap.classes()).map(|c| c.1.zspages).sum();
+        assert_eq!(owned.len() as u64, counted, "Y4: zspages; {} without objects", others.len());
+        owned
+    }
+
+    /// Asserts Y1 for live cells; returns how many cells name each zspage.
+    fn check_cells(&self) -> HashMap<u32, u32> {
+        let tables = &self.shared.tables;
+        let mut named = HashMap::new();
+        for index in tables.cells.indices() {
+            let cell = tables.cells.at(index);
+            let Place { class, zspage, object } = cell.place();
+            *named.entry(zspage).or_insert(0) += 1;
+            let record = tables.zspages.records.at(zspage);
+            assert_eq!(record.class(), class, "Y1: class of cell {index}");
+            if let Some(serial) = cell.live_serial()
+                && cell.place() == (Place { class, zspage, object })
+            {
+                let spec = &tables.geometry.classes()[class];
+                let header = tables.zspages.handle_hint(zspage, spec, object);
+                let handle = Handle::new(index, serial);
+                let gone = cell.live_serial() != Some(serial);
+                assert!(header == Some(handle) || gone, "Y1: {header:?} for {handle:?}");
+            }
+        }
+        named
     }
 }

@@ -23,23 +23,25 @@
 //! Objects beyond the available ones have no memory and are neither free nor live.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use crate::frames::arena::{Arena, Run};
 use crate::frames::memory::Frames;
 use crate::frames::source::SourceError;
 use crate::handle::Handle;
-use crate::list::{Links, NIL};
-use crate::slab::{Record, Slab};
+use crate::list::Links;
+use crate::slab::{Record, Records};
+use crate::sync::{Plain8, Plain16, Plain32, Plain64};
 use crate::units::{FrameIndex, PageSize};
 use crate::zsmalloc::geometry::{ClassSpec, HEADER_BYTES};
 
 const LIVE_BIT: u64 = 1;
-const FREE_END: u32 = u32::MAX >> 1;
+const FREE_END: u16 = u16::MAX;
 
 /// Most objects of a zspage that has a bit map.
 const MAP_OBJECTS: u32 = u64::BITS;
 
-/// Group of a zspage that is on no list: under compaction or reclaim, or huge.
+/// Group of a zspage that is on no list: isolated, or huge.
 pub(crate) const UNLISTED: u8 = u8::MAX;
 
 /// When the pages of a zspage get their memory.
@@ -62,227 +64,253 @@ pub(crate) enum State {
     Free = 0,
     /// A zspage.
     Used = 1,
-    /// A zspage whose objects are being evicted.
-    UnderReclaim = 2,
+    /// A zspage off its list, which compaction is at work on and will put back, or let go if it
+    /// is empty then.
+    Isolated = 2,
+    /// The same, for reclaim.
+    UnderReclaim = 3,
 }
 
-/// The record of a zspage.
-#[derive(Clone, Copy, Debug)]
+/// The record of a zspage. Changed only under the lock of the heap that owns the zspage, or by
+/// who makes or releases it; `owner` and `first` are also read without.
+#[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct Zspage {
-    first: FrameIndex,
-    prev: u32,
-    next: u32,
+    first: Plain32,
+    prev: Plain32,
+    next: Plain32,
     /// First free object, where they are listed.
-    free: u32,
-    pub(crate) in_use: u16,
+    free: Plain16,
+    in_use: Plain16,
     /// Objects whose pages are committed.
-    available: u16,
+    available: Plain16,
     /// Position of its class in the geometry.
-    pub(crate) class: u8,
+    class: Plain8,
     /// Fullness group of the list it is on, or [`UNLISTED`].
-    pub(crate) group: u8,
-    committed: u8,
-    pub(crate) state: State,
+    pub(crate) group: Plain8,
+    committed: Plain8,
+    state: Plain8,
+    /// The heap that it belongs to.
+    pub(crate) owner: Plain8,
     /// Bit map of the free objects, or the handle of the huge object (0: none).
-    word: u64,
+    word: Plain64,
 }
 
 const _: () = assert!(size_of::<Zspage>() == 32);
 
-// SAFETY: integers, and an enum of which zero is a variant and only variants are ever stored;
-// no drop; alignment 8.
+// SAFETY: atomics only; zeros are a free record; no drop; alignment 8, 32 bytes.
 unsafe impl Record for Zspage {
     fn next_free(&self) -> u32 {
-        self.next
+        self.next.get()
     }
-    fn free(next: u32) -> Self {
-        Self {
-            first: FrameIndex(NIL),
-            prev: NIL,
-            next,
-            free: FREE_END,
-            in_use: 0,
-            available: 0,
-            class: 0,
-            group: UNLISTED,
-            committed: 0,
-            state: State::Free,
-            word: 0,
-        }
+    fn set_free(&self, next: u32) {
+        self.state.set(State::Free as u8);
+        self.next.set(next);
     }
     #[inline]
     fn is_live(&self) -> bool {
-        self.state != State::Free
+        self.state.get() != State::Free as u8
     }
 }
 
 impl Zspage {
+    /// Makes a record that was just taken from its table that of an unlisted zspage with no
+    /// object available yet.
+    pub(crate) fn init(&self, run: Run, class: usize, owner: usize) {
+        self.first.set(run.first.0);
+        self.free.set(FREE_END);
+        self.in_use.set(0);
+        self.available.set(0);
+        self.class.set(class as u8);
+        self.group.set(UNLISTED);
+        self.committed.set(run.committed as u8);
+        self.owner.set(owner as u8);
+        self.word.set(0);
+        self.state.set(State::Used as u8);
+    }
+
     /// Returns the run of its pages.
     pub(crate) fn run(&self) -> Run {
-        Run { first: self.first, committed: self.committed.into() }
+        Run { first: FrameIndex(self.first.get()), committed: self.committed.get().into() }
     }
 
     /// Returns whether an object can be taken without committing a page.
     #[inline]
     pub(crate) fn has_available(&self) -> bool {
-        self.in_use < self.available
+        self.in_use.get() < self.available.get()
+    }
+
+    /// Returns the number of its objects that are taken.
+    #[inline]
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use.get().into()
+    }
+
+    #[inline]
+    pub(crate) fn class(&self) -> usize {
+        self.class.get().into()
+    }
+
+    /// Returns whether somebody will put the zspage back on its list.
+    #[inline]
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.state.get() > State::Used as u8
+    }
+
+    #[inline]
+    pub(crate) fn is_under_reclaim(&self) -> bool {
+        self.state.get() == State::UnderReclaim as u8
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.set(state as u8);
     }
 }
 
-impl Links for Slab<Zspage> {
+impl Links for &Records<Zspage> {
     fn links(&self, node: u32) -> (u32, u32) {
         let zspage = self.at(node);
-        (zspage.prev, zspage.next)
+        (zspage.prev.get(), zspage.next.get())
     }
     fn set_prev(&mut self, node: u32, prev: u32) {
-        self.at_mut(node).prev = prev;
+        self.at(node).prev.set(prev);
     }
     fn set_next(&mut self, node: u32, next: u32) {
-        self.at_mut(node).next = next;
+        self.at(node).next.set(next);
     }
 }
 
 /// The records of all zspages together with the bytes they describe.
 #[derive(Debug)]
 pub(crate) struct Zspages {
-    pub(crate) records: Slab<Zspage>,
+    pub(crate) records: Arc<Records<Zspage>>,
     pub(crate) frames: Frames,
     pub(crate) page_size: PageSize,
 }
 
 impl Zspages {
-    /// Returns a fresh, unlisted record for `run`, with no object available yet.
-    pub(crate) fn record(run: Run, class: u8) -> Zspage {
-        let committed = run.committed as u8;
-        Zspage { first: run.first, class, committed, state: State::Used, ..Zspage::free(NIL) }
-    }
-
     /// Commits pages of a zspage until at least one more object is available, or all are.
     /// Returns by how many pages it grew.
     ///
     /// # Errors
     /// When the source has no memory; nothing changes then.
     pub(crate) fn extend(
-        &mut self,
+        &self,
         index: u32,
         spec: &ClassSpec,
         commit: Commit,
         arena: &mut Arena,
     ) -> Result<u32, SourceError> {
-        let zspage = *self.records.at(index);
-        let page = self.page_size.bytes() as u32;
+        let zspage = self.records.at(index);
+        let (page, before) = (self.page_size.bytes() as u32, u32::from(zspage.available.get()));
         let needed = match commit {
             Commit::Eager => spec.pages,
-            Commit::Lazy => ((u32::from(zspage.available) + 1) * spec.size).div_ceil(page),
+            Commit::Lazy => ((before + 1) * spec.size).div_ceil(page),
         };
         let mut run = zspage.run();
+        let committed = run.committed;
         arena.commit(&mut run, needed)?;
         if commit == Commit::Eager {
             // The kernel's pages are in memory from the start; only a touch makes ours so.
-            (0..run.committed).for_each(|at| self.frames.store_u64(self.page(&zspage, at), 0));
+            let page = |at| FrameIndex(run.first.0 + at).offset(self.page_size);
+            (0..run.committed).for_each(|at| self.frames.store_u64(page(at), 0));
         }
         let available = (run.committed * page / spec.size).min(spec.objects);
-        let record = self.records.at_mut(index);
-        record.committed = run.committed as u8;
-        record.available = available as u16;
-        self.add_free(index, spec, zspage.available.into(), available);
-        Ok(run.committed - u32::from(zspage.committed))
-    }
-
-    fn page(&self, zspage: &Zspage, at: u32) -> usize {
-        FrameIndex(zspage.first.0 + at).offset(self.page_size)
+        zspage.committed.set(run.committed as u8);
+        zspage.available.set(available as u16);
+        self.add_free(zspage, spec, before, available);
+        Ok(run.committed - committed)
     }
 
     /// Makes the objects `from..to`, which became available, free ones.
-    fn add_free(&mut self, index: u32, spec: &ClassSpec, from: u32, to: u32) {
+    fn add_free(&self, zspage: &Zspage, spec: &ClassSpec, from: u32, to: u32) {
         if spec.is_huge() {
             return;
         }
         if spec.objects <= MAP_OBJECTS {
             let below = |object: u32| (1_u128 << object) as u64;
-            self.records.at_mut(index).word |= below(to).wrapping_sub(below(from));
+            zspage.word.set(zspage.word.get() | below(to).wrapping_sub(below(from)));
             return;
         }
-        let zspage = *self.records.at(index);
         for object in from..to {
-            let next = if object + 1 < to { object + 1 } else { zspage.free };
-            self.frames.store_u64(self.offset(&zspage, spec, object), u64::from(next) << 1);
+            let next = if object + 1 < to { (object + 1) as u16 } else { zspage.free.get() };
+            self.frames.store_u64(self.offset(zspage, spec, object), u64::from(next) << 1);
         }
-        self.records.at_mut(index).free = from;
+        zspage.free.set(from as u16);
     }
 
     /// Byte offset of an object in the arena, its header included.
     #[inline]
     fn offset(&self, zspage: &Zspage, spec: &ClassSpec, object: u32) -> usize {
-        zspage.first.offset(self.page_size) + object as usize * spec.size as usize
+        FrameIndex(zspage.first.get()).offset(self.page_size) + (object * spec.size) as usize
     }
 
     /// Byte offset of an object's payload.
     #[inline]
-    pub(crate) fn payload(&self, zspage: &Zspage, spec: &ClassSpec, object: u32) -> usize {
+    pub(crate) fn payload(&self, index: u32, spec: &ClassSpec, object: u32) -> usize {
         let header = if spec.is_huge() { 0 } else { HEADER_BYTES };
-        self.offset(zspage, spec, object) + header
+        self.offset(self.records.at(index), spec, object) + header
     }
 
     /// Takes a free object of a zspage that has one available, for `handle`; returns its index.
     #[inline]
-    pub(crate) fn take(&mut self, index: u32, spec: &ClassSpec, handle: Handle) -> u32 {
-        let frames = self.frames;
-        let page_size = self.page_size;
-        let record = self.records.at_mut(index);
-        debug_assert!(record.has_available());
-        record.in_use += 1;
+    pub(crate) fn take(&self, index: u32, spec: &ClassSpec, handle: Handle) -> u32 {
+        let zspage = self.records.at(index);
+        debug_assert!(zspage.has_available());
+        zspage.in_use.set(zspage.in_use.get() + 1);
         if spec.is_huge() {
-            record.word = handle.to_bits().get();
+            zspage.word.set(handle.to_bits().get());
             return 0;
         }
-        let start = record.first.offset(page_size);
-        let at = |object: u32| start + object as usize * spec.size as usize;
-        let object = if spec.objects <= MAP_OBJECTS {
-            let object = record.word.trailing_zeros();
-            record.word &= record.word - 1;
-            object
-        } else {
-            let object = record.free;
-            let header = frames.load_u64(at(object));
-            debug_assert_eq!(header & LIVE_BIT, 0, "a free object");
-            record.free = (header >> 1) as u32;
-            object
-        };
-        frames.store_u64(at(object), handle.to_bits().get() << 1 | LIVE_BIT);
+        if spec.objects <= MAP_OBJECTS {
+            let map = zspage.word.get();
+            zspage.word.set(map & (map - 1));
+            return map.trailing_zeros();
+        }
+        let object = zspage.free.get().into();
+        let header = self.frames.load_u64(self.offset(zspage, spec, object));
+        debug_assert_eq!(header & LIVE_BIT, 0, "a free object");
+        zspage.free.set((header >> 1) as u16);
         object
     }
 
-    /// Makes a live object free again.
+    /// Writes the header of an object that was taken for `handle`.
     #[inline]
-    pub(crate) fn give(&mut self, index: u32, spec: &ClassSpec, object: u32) {
-        let start = self.records.at(index).first.offset(self.page_size);
-        let record = self.records.at_mut(index);
-        record.in_use -= 1;
-        if spec.is_huge() {
-            record.word = 0;
-        } else if spec.objects <= MAP_OBJECTS {
-            record.word |= 1 << object;
-        } else {
-            let next = std::mem::replace(&mut record.free, object);
-            let at = start + object as usize * spec.size as usize;
-            self.frames.store_u64(at, u64::from(next) << 1);
+    pub(crate) fn write_header(&self, index: u32, spec: &ClassSpec, object: u32, handle: Handle) {
+        if !spec.is_huge() {
+            let at = self.offset(self.records.at(index), spec, object);
+            self.frames.store_u64(at, handle.to_bits().get() << 1 | LIVE_BIT);
         }
     }
 
-    /// Returns the handle of an object, or `None` if it is free or not available.
+    /// Makes a taken object free again.
     #[inline]
-    pub(crate) fn handle_of(
-        &self,
-        zspage: &Zspage,
-        spec: &ClassSpec,
-        object: u32,
-    ) -> Option<Handle> {
+    pub(crate) fn give(&self, index: u32, spec: &ClassSpec, object: u32) {
+        let zspage = self.records.at(index);
+        zspage.in_use.set(zspage.in_use.get() - 1);
         if spec.is_huge() {
-            return NonZeroU64::new(zspage.word).map(Handle::from_bits);
+            zspage.word.set(0);
+        } else if spec.objects <= MAP_OBJECTS {
+            zspage.word.set(zspage.word.get() | 1 << object);
+        } else {
+            let next = zspage.free.get();
+            zspage.free.set(object as u16);
+            self.frames.store_u64(self.offset(zspage, spec, object), u64::from(next) << 1);
+        }
+    }
+
+    /// Returns the handle in the header of an object, or `None` if the object is free or not
+    /// available. A hint: the header of an object that is coming or going is an old one or none
+    /// at all; only a live cell of that serial at that place says that the handle is right.
+    #[inline]
+    pub(crate) fn handle_hint(&self, index: u32, spec: &ClassSpec, object: u32) -> Option<Handle> {
+        let zspage = self.records.at(index);
+        if spec.is_huge() {
+            return NonZeroU64::new(zspage.word.get()).map(Handle::from_bits);
         }
         let mapped = spec.objects <= MAP_OBJECTS;
-        if object >= zspage.available.into() || mapped && zspage.word >> object & 1 != 0 {
+        let free = mapped && zspage.word.get() >> object & 1 != 0;
+        if object >= zspage.available.get().into() || free {
             return None;
         }
         let header = self.frames.load_u64(self.offset(zspage, spec, object));
@@ -291,26 +319,28 @@ impl Zspages {
     }
 
     /// Asserts that a zspage's available objects are free or in use, and no others are.
-    pub(crate) fn check_free(&self, zspage: &Zspage, spec: &ClassSpec) {
-        let available = u32::from(zspage.available);
-        let committed = u32::from(zspage.committed) * self.page_size.bytes() as u32;
+    pub(crate) fn check_free(&self, index: u32, spec: &ClassSpec) {
+        let zspage = self.records.at(index);
+        let available = u32::from(zspage.available.get());
+        let committed = u32::from(zspage.committed.get()) * self.page_size.bytes() as u32;
         assert_eq!(available, (committed / spec.size).min(spec.objects), "available objects");
         if spec.is_huge() {
             return;
         }
         let mut free = 0;
         if spec.objects <= MAP_OBJECTS {
-            free = zspage.word.count_ones();
-            assert!(available == 64 || zspage.word >> available == 0, "free beyond available");
+            let map = zspage.word.get();
+            free = map.count_ones();
+            assert!(available == 64 || map >> available == 0, "free beyond available");
         } else {
-            let mut next = zspage.free;
+            let mut next = zspage.free.get();
             while next != FREE_END && free <= spec.objects {
-                assert!(next < available, "free list leaves the available objects");
-                let header = self.frames.load_u64(self.offset(zspage, spec, next));
+                assert!(u32::from(next) < available, "free list leaves the available objects");
+                let header = self.frames.load_u64(self.offset(zspage, spec, next.into()));
                 assert_eq!(header & LIVE_BIT, 0, "live object on the free list");
-                (next, free) = ((header >> 1) as u32, free + 1);
+                (next, free) = ((header >> 1) as u16, free + 1);
             }
         }
-        assert_eq!(free + u32::from(zspage.in_use), available, "free objects");
+        assert_eq!(free + zspage.in_use(), available, "free objects");
     }
 }

@@ -53,6 +53,16 @@ pub(crate) fn objects() -> Vec<Vec<u8>> {
     pages().iter().filter_map(compress).collect()
 }
 
+/// Keeps the calling thread on one CPU, if the system lets it.
+pub(crate) fn pin_to(cpu: usize) {
+    // SAFETY: a set of CPUs is plain bits, of which zeros are the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: writes a bit of `set`; CPUs beyond its size are ignored.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: reads `set`, whose size is given.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+}
+
 /// What the benchmarks ask of an allocator.
 pub(crate) trait Heap {
     type Object: Copy;

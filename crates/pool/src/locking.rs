@@ -116,7 +116,9 @@ pub enum Upkeep {
     /// The caller of `free`, at once.
     #[default]
     Inline,
-    /// Two threads of the pool's own, one for the layout and one for the release.
+    /// Two threads of the pool's own, one for the layout and one for the release. What waits for
+    /// the first is done by [`crate::Pool::stats`] and [`crate::Pool::compact`] before all else,
+    /// so their figures are those of pages that have been optimised.
     Workers,
 }
 

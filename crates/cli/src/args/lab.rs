@@ -1,0 +1,249 @@
+//! The arguments of `zfold lab`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueHint};
+use zfold_lab::experiment::{Experiment, Settings};
+use zfold_lab::rng::Xorshift64;
+
+use super::Format;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  A first look at everything, in a few minutes:
+    zfold lab all --quick
+  One experiment in full, with a page of plots beside the tables:
+    zfold lab free --html free.html
+  Half the size, more repeats:
+    zfold lab pool-lock --scale 0.5 --repeats 15
+  For a program:
+    zfold lab scale --format json | jq '.records[] | [.variant, .workers, .value]'
+
+Exit status: 0 done, 1 failed (no memory, wrong bytes), 2 wrong usage.";
+
+/// What the columns of the tables mean.
+macro_rules! columns {
+    () => {
+        "\
+Columns:
+  variant    lock design, allocator or other contestant; sim: simulated, not measured
+  workers    threads at work, or cores of the simulated machine
+  median     of the repeats; as are mean, stddev (the standard deviation), min and max
+  vs base    the median over that of the first variant with as many workers
+  published  the document's figure, of another machine"
+    };
+}
+
+/// What the rows of lock statistics mean.
+macro_rules! lock_rows {
+    () => {
+        "
+Rows of lock statistics, as in /proc/lock_stat, times in us:
+  contentions   acquisitions that had to wait; con-bounces: after a holder on another CPU
+  waittime      of those that had to wait: shortest, longest, sum, mean
+  acquisitions  all of them; acq-bounces: after a holder on another CPU
+  holdtime      from getting the lock to giving it back: shortest, longest, sum, mean"
+    };
+}
+
+#[derive(Debug, clap::Args)]
+#[command(subcommand_value_name = "EXPERIMENT", subcommand_help_heading = "Experiments")]
+#[command(arg_required_else_help = false)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    choice: Choice,
+
+    /// Size of the experiment as a share of that which suits this machine, 0.001 to 1000.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_scale)]
+    #[arg(allow_negative_numbers = true, global = true, help_heading = "How to measure")]
+    scale: f64,
+
+    /// Measure every variant this often, 1 to 1000.
+    #[arg(long, value_name = "TIMES", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(global = true, help_heading = "How to measure")]
+    repeats: u32,
+
+    /// End in less than 20 s an experiment, whatever that does to the precision.
+    #[arg(long, global = true, help_heading = "How to measure")]
+    quick: bool,
+
+    /// Names all random choices: the same seed, the same work.
+    #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
+    #[arg(global = true, help_heading = "How to measure")]
+    seed: u64,
+
+    /// How to write the results.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(global = true, help_heading = "Output")]
+    pub(crate) format: Format,
+
+    /// Write the results to FILE instead of the standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(global = true, help_heading = "Output")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Write a page with plots and tables to FILE besides; it needs no network.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(global = true, help_heading = "Output")]
+    pub(crate) html: Option<PathBuf>,
+}
+
+impl LabArgs {
+    /// Returns the experiments to run.
+    pub(crate) fn experiments(&self) -> Vec<Experiment> {
+        match self.choice {
+            Choice::PoolLock => vec![Experiment::PoolLock],
+            Choice::PerCpuLists => vec![Experiment::PerCpuLists],
+            Choice::Compaction => vec![Experiment::Compaction],
+            Choice::Free => vec![Experiment::Free],
+            Choice::Allocators => vec![Experiment::Allocators],
+            Choice::LockStat => vec![Experiment::LockStat],
+            Choice::Scale => vec![Experiment::Scale],
+            Choice::All => Experiment::ALL.to_vec(),
+        }
+    }
+
+    /// Returns what the experiments are told.
+    pub(crate) fn settings(&self) -> Settings {
+        let Self { scale, repeats, quick, seed, .. } = *self;
+        Settings { scale, repeats, quick, seed }
+    }
+}
+
+/// Which experiment to run.
+#[derive(Debug, Subcommand)]
+enum Choice {
+    #[command(name = Experiment::PoolLock.name(), about = Experiment::PoolLock.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab pool-lock --quick"))]
+    #[command(long_about = "\
+What does one lock for all of zsmalloc cost?
+
+Linux 6.2 put one lock for the pool in the place of a lock for migration and one for each size \
+class; files written and a kernel built on zram took as long as before, within the noise. Settles \
+whether that also holds on this machine, and whether it holds under the other lock designs.")]
+    PoolLock,
+
+    #[command(name = Experiment::PerCpuLists.name(), about = Experiment::PerCpuLists.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab per-cpu-lists --quick"))]
+    #[command(long_about = "\
+What do per-CPU lists gain z3fold, and what density do they cost?
+
+Linux 4.14 gave each CPU its own lists of pages with room; with 8 cores reads and writes became \
+almost six times as fast, and pages were filled a little less well (2.57 for 2.65). Settles both \
+for this machine.")]
+    PerCpuLists,
+
+    #[command(name = Experiment::Compaction.name(), about = Experiment::Compaction.summary())]
+    #[command(after_help =
+        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab compaction --quick"))]
+    #[command(long_about = "\
+What does it gain to let only one thread compact at a time?
+
+Linux 6.4 sends all but the first caller of compaction away: threads that compact the same classes \
+fight over the lock that everybody else needs. Settles how much less the lock is fought over, how \
+much sooner the work is done, and what dealing the classes to all CPUs adds.")]
+    Compaction,
+
+    #[command(name = Experiment::Free.name(), about = Experiment::Free.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab free --html free.html"))]
+    #[command(long_about = "\
+How much faster is zs_free without the pool's lock?
+
+With the size class in the handle's cell, zs_free needs no lock of the pool, and returns pages \
+after it has given the class's lock back. The published times are of processes that unmap 256 MiB \
+of compressed memory each, at the same time. Settles what that gains here, by the number of \
+workers.")]
+    Free,
+
+    #[command(name = Experiment::Allocators.name(), about = Experiment::Allocators.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab allocators --repeats 9"))]
+    #[command(long_about = "\
+Which of zbud, z3fold and zsmalloc is fastest, which smallest?
+
+The published comparison of the three under zswap led to the removal of zbud and z3fold from \
+Linux: all are about as fast, and zbud takes a third more memory. Settles times, latencies of \
+stores and loads, and the largest pool, under one load.")]
+    Allocators,
+
+    #[command(name = Experiment::LockStat.name(), about = Experiment::LockStat.summary())]
+    #[command(after_help =
+        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab lockstat --repeats 1"))]
+    #[command(long_about = "\
+Which locks are fought over, and how long are they waited for?
+
+Runs one load under every lock design with its locks watched. Settles where the time goes: in \
+waiting, in holding, or in the locks' cache lines going from CPU to CPU.")]
+    LockStat,
+
+    #[command(name = Experiment::Scale.name(), about = Experiment::Scale.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab scale --html scale.html"))]
+    #[command(long_about = "\
+How far does each lock design scale with the cores?
+
+Measures what operations and locks cost on this machine, and simulates machines with more cores \
+from that. Settles where each design's throughput stops to grow; not how fast a machine of so many \
+cores would really be.")]
+    Scale,
+
+    /// All of the above, one after the other.
+    #[command(after_help =
+        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab all --quick"))]
+    All,
+}
+
+/// Returns the share that `text` means.
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale = text.parse().ok().filter(|scale| (0.001..=1000.0).contains(scale));
+    scale.ok_or_else(|| "a share is a number from 0.001 to 1000, such as 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::{Args, Command};
+    use super::*;
+
+    fn lab(arguments: &[&str]) -> Result<LabArgs, clap::Error> {
+        let line = ["zfold", "lab"].iter().chain(arguments);
+        match Args::try_parse_from(line)?.command {
+            Command::Lab(args) => Ok(args),
+            other => panic!("not an experiment: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_experiment_has_its_subcommand() {
+        for experiment in Experiment::ALL {
+            let args = lab(&[experiment.name()]).expect("valid");
+            assert_eq!(args.experiments(), [experiment]);
+        }
+        assert_eq!(lab(&["all"]).expect("valid").experiments(), Experiment::ALL);
+        assert!(lab(&[]).is_err() && lab(&["none"]).is_err());
+    }
+
+    #[test]
+    fn nothing_typed_is_the_default() {
+        let args = lab(&["free"]).expect("valid");
+        let Settings { scale, repeats, quick, seed } = args.settings();
+        assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
+        assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
+    }
+
+    #[test]
+    fn options_stand_before_or_after_the_experiment() {
+        for line in [["--quick", "--seed=7", "free"], ["free", "--seed=7", "--quick"]] {
+            let settings = lab(&line).expect("valid").settings();
+            assert_eq!((settings.quick, settings.seed), (true, 7));
+        }
+    }
+
+    #[test]
+    fn scales_are_positive_and_finite() {
+        assert_eq!(parse_scale("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "NaN", "inf", "1e9", "half", "", "1e-9"] {
+            assert!(parse_scale(wrong).is_err(), "{wrong}");
+        }
+    }
+}

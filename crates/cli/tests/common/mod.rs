@@ -1,0 +1,36 @@
+//! Running the program and looking at how it ends.
+
+use std::process::{Command, Output};
+
+pub(crate) fn zfold(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program starts")
+}
+
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zfold"));
+    command.args(arguments);
+    command
+}
+
+/// Returns stdout of a run that must succeed and say nothing else.
+pub(crate) fn results(arguments: &[&str]) -> String {
+    let output = zfold(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Checks that a run ends with `status` and one line on stderr that holds each of `parts`.
+pub(crate) fn assert_refused(arguments: &[&str], status: i32, parts: &[&str]) {
+    assert_line(&zfold(arguments), status, parts);
+}
+
+pub(crate) fn assert_line(output: &Output, status: i32, parts: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert_eq!(said.matches('\n').count(), 1, "{said}");
+    assert!(said.starts_with("zfold: ") && said.ends_with('\n'), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in: {said}");
+    }
+}

@@ -1,0 +1,101 @@
+//! `zfold lab` from outside: help that teaches, and one clear line for each bad input.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{assert_refused, results};
+
+const EXPERIMENTS: [&str; 8] =
+    ["pool-lock", "per-cpu-lists", "compaction", "free", "allocators", "lockstat", "scale", "all"];
+
+/// Returns a directory of its own for one test, without anything in it.
+fn directory(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // It is there if the tests ran before.
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).expect("a directory");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+// Results.
+
+#[test]
+fn help_says_what_each_experiment_settles() {
+    let help = results(&["lab", "--help"]);
+    for name in EXPERIMENTS {
+        assert!(help.contains(&format!("\n  {name} ")), "{name}");
+        let help = results(&["lab", name, "--help"]);
+        let example = format!("Example: zfold lab {name} --");
+        for part in ["vs base", "published", "--scale", "--html", &example] {
+            assert!(help.contains(part), "{name}: {part}");
+        }
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+    for name in ["compaction", "lockstat", "all"] {
+        assert!(results(&["lab", name, "--help"]).contains("holdtime"), "{name}");
+    }
+}
+
+#[test]
+fn experiments_are_completed() {
+    let script = results(&["completions", "bash"]);
+    for name in EXPERIMENTS {
+        assert!(script.contains(name), "{name}");
+    }
+}
+
+// Bad input.
+
+#[test]
+fn scales_that_are_no_share_are_refused() {
+    for scale in ["0", "-1", "NaN", "inf", "half"] {
+        let parts = ["--scale", scale, "a number from 0.001 to 1000, such as 0.5"];
+        assert_refused(&["lab", "free", "--scale", scale], 2, &parts);
+    }
+}
+
+#[test]
+fn repeats_out_of_range_are_refused() {
+    for repeats in ["0", "1001"] {
+        let parts = ["--repeats", repeats, "1..=1000"];
+        assert_refused(&["lab", "free", "--repeats", repeats], 2, &parts);
+    }
+}
+
+#[test]
+fn unknown_experiments_formats_and_options_are_refused() {
+    assert_refused(&["lab", "fre"], 2, &["fre", "'free'"]);
+    assert_refused(&["lab"], 2, &["pool-lock", "all"]);
+    assert_refused(&["lab", "free", "--format", "xml"], 2, &["xml", "table, json, csv"]);
+    assert_refused(&["lab", "free", "--repeat", "3"], 2, &["--repeat", "'--repeats'"]);
+    assert_refused(&["lab", "free", "--seed", "x"], 2, &["--seed", "x"]);
+}
+
+#[test]
+fn missing_directory_is_named_before_the_work() {
+    let directory = directory("missing");
+    let path = directory.join("no").join("page.html");
+    for option in ["--html", "--output"] {
+        let parts = ["cannot write", "page.html", "there is no directory", "create it"];
+        assert_refused(&["lab", "all", option, text(&path)], 1, &parts);
+    }
+    assert_eq!(std::fs::read_dir(directory).expect("a directory").count(), 0);
+}
+
+#[test]
+fn directory_is_not_a_file() {
+    for option in ["--html", "--output"] {
+        assert_refused(&["lab", "all", option, "/"], 1, &["cannot write /: is a directory"]);
+    }
+}
+
+#[test]
+fn page_and_results_need_two_files() {
+    let arguments = ["lab", "all", "--html", "a", "--output", "a"];
+    assert_refused(&arguments, 2, &["--html and --output name the same file"]);
+}

@@ -1,0 +1,109 @@
+//! Tables as text, histograms as bpftrace draws them, and remarks.
+
+use crate::experiment::Outcome;
+use crate::experiment::machine::Machine;
+use crate::latency::Latency;
+use crate::text;
+
+use super::grid::{Grid, grids};
+use super::remarks;
+
+/// Returns the tables of every outcome below its title and the machine, its histograms, and its
+/// remarks.
+pub fn table(machine: &Machine, outcomes: &[Outcome]) -> String {
+    let one = |outcome: &Outcome| {
+        let Outcome { experiment, title, figures, histograms, .. } = outcome;
+        let mut parts = vec![format!("{experiment}: {title}\n{machine}\n")];
+        parts.extend(grids(figures).iter().map(draw));
+        let drawing = |(name, times): &(String, _)| histogram(name, times);
+        parts.extend(histograms.iter().map(drawing));
+        let remarks = remarks(outcome);
+        if !remarks.is_empty() {
+            parts.push(format!("{}\n", remarks.join("\n")));
+        }
+        parts.join("\n")
+    };
+    outcomes.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Returns the drawing of the times of single calls.
+fn histogram(name: &str, times: &Latency) -> String {
+    format!("{name}, ns:\n{}", times.drawing())
+}
+
+/// Returns a grid as lines, each group of rows below its caption; the titles above all of them,
+/// or below the only caption.
+fn draw(grid: &Grid) -> String {
+    let rows = grid.groups.iter().flat_map(|(_, rows)| rows);
+    let rows: Vec<&Vec<String>> = std::iter::once(&grid.titles).chain(rows).collect();
+    let column = |at: usize| rows.iter().map(|row| row[at].clone()).collect();
+    let columns: Vec<Vec<String>> = (0..grid.titles.len()).map(column).collect();
+    let lines = text::aligned(&columns, grid.names);
+    if let [(caption, _)] = &grid.groups[..] {
+        return format!("{caption}\n\n{}\n", lines.join("\n"));
+    }
+    let (titles, mut lines) = (&lines[0], lines[1..].iter());
+    let mut text = format!("{titles}\n");
+    for (caption, rows) in &grid.groups {
+        text += &format!("\n{caption}\n");
+        lines.by_ref().take(rows.len()).for_each(|line| text += &format!("{line}\n"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{lock_outcome, outcome};
+    use super::*;
+    use crate::experiment::machine::tests::machine;
+
+    #[test]
+    fn table_is_titled_aligned_and_explained() {
+        let text = table(&machine(), &[outcome(), lock_outcome()]);
+        let expected = "\
+free: zs_free with & without the pool's lock
+Some CPU <4 GHz>, 2 CPUs, 8.0 GiB, Some Linux 1, kernel 6.18.0, zfold 0.1.0
+
+variant            workers  median  vs base    mean  stddev     min     max  published
+
+files <per> second, 1/s
+hierarchical             1   1,100     base   1,100     100   1,000   1,200        900
+class-index              1   1,210     1.10   1,210       0   1,210   1,211
+hierarchical, sim        2   1,000     base   1,000       0   1,000   1,000
+class-index, sim         2   2,000     2.00   2,000       0   2,000   2,000
+
+pages
+hierarchical             1  45,678           45,678       0  45,678  45,678
+
+class-index free, ns:
+[512, 1K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
+[1K, 2K)                2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@|
+[2K, 4K)                0 |                                                    |
+[4K, 8K)                0 |                                                    |
+[8K, 16K)               1 |@@@@@@@@@@@@@@@@@@@@@@@@@@                          |
+
+Only <two> repeats.
+published: the document's figure, of another machine.
+sim: computed by a simulator, not measured.
+
+
+compaction: one compaction at a time
+Some CPU <4 GHz>, 2 CPUs, 8.0 GiB, Some Linux 1, kernel 6.18.0, zfold 0.1.0
+
+elapsed, s
+
+variant  workers  median  vs base   mean  stddev    min    max
+base           4   133.8     base  133.8     0.0  133.8  133.8
+patched        4   123.6     0.92  123.6     0.0  123.6  123.6
+
+lock statistics, 4 workers, times in us
+
+                    base  published  patched
+con-bounces      2035730          7  1540066
+waittime-max  4004216.24             2745.22
+
+published: the document's figure, of another machine.
+";
+        assert_eq!(text, expected, "{text}");
+    }
+}

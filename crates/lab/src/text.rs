@@ -1,0 +1,71 @@
+//! Tables as text: in columns for people, comma-separated for programs.
+
+use serde_json::Value;
+
+/// Returns the lines of a table whose columns are `columns`, two spaces apart: the first `left` of
+/// them flush left, the others flush right. No line ends in spaces.
+///
+/// # Panics
+///
+/// When the columns differ in length.
+pub(crate) fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
+    let width = |column: &Vec<String>| column.iter().map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = columns.iter().map(|column| width(column).unwrap_or(0)).collect();
+    let line = |at: usize| {
+        let cell = |(index, column): (usize, &Vec<String>)| match widths[index] {
+            width if index < left => format!("{:<width$}", column[at]),
+            width => format!("{:>width$}", column[at]),
+        };
+        let cells: Vec<String> = columns.iter().enumerate().map(cell).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    (0..columns.first().map_or(0, Vec::len)).map(line).collect()
+}
+
+/// Returns `rows`, cells with the names of their columns, as comma-separated lines below one line
+/// of names; what is null is empty.
+///
+/// # Panics
+///
+/// When the rows differ in length.
+pub(crate) fn csv(rows: impl IntoIterator<Item = Vec<(String, Value)>>) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for (index, row) in rows.into_iter().enumerate() {
+        if index == 0 {
+            writer.write_record(row.iter().map(|(name, _)| name)).expect("a Vec takes all");
+        }
+        let cells = row.iter().map(|(_, value)| cell(value));
+        writer.write_record(cells).expect("all rows have the same columns");
+    }
+    let bytes = writer.into_inner().expect("a Vec takes all");
+    String::from_utf8(bytes).expect("names and numbers are text")
+}
+
+/// Returns a plain JSON value without quotes; nothing for null.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let column = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let columns =
+            [column(["name", "µ", ""]), column(["a", "10", "100"]), column(["b", "2", ""])];
+        assert_eq!(aligned(&columns, 1), ["name    a  b", "µ      10  2", "      100"]);
+    }
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        let row =
+            |text: Option<&str>| vec![("a".to_owned(), text.into()), ("b".to_owned(), 1.5.into())];
+        assert_eq!(csv([row(Some("x, \"y\"")), row(None)]), "a,b\n\"x, \"\"y\"\"\",1.5\n,1.5\n");
+    }
+}

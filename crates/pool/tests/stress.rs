@@ -1,0 +1,181 @@
+//! Eight threads mix all operations on one pool while compaction runs; every thread knows what its
+//! objects must hold, also those that another thread made and gave to it.
+//!
+//! `ZFOLD_STRESS_SECONDS` sets how long each lock design is driven (default 1).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use zfold_pool::conformance::Op;
+use zfold_pool::{
+    AllocError, Allocator, Contexts, Handle, HandleError, Locking, PageCount, Pool, PoolOptions,
+    Upkeep, create,
+};
+
+const THREADS: usize = 8;
+/// Objects of a thread before it only frees.
+const LIVE_MAX: usize = 600;
+
+/// An object and what it holds: bytes that follow from its length and a seed.
+#[derive(Clone, Copy)]
+struct Object {
+    handle: Handle,
+    len: usize,
+    seed: u64,
+}
+
+fn byte(seed: u64, at: usize) -> u8 {
+    (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(at as u32 % 64) ^ at as u64) as u8
+}
+
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| byte(seed, at)).collect()
+}
+
+impl Object {
+    fn assert_intact(&self, read: &[u8]) {
+        assert_eq!(read.len(), self.len, "{:?}", self.handle);
+        let wrong = read.iter().enumerate().position(|(at, &got)| got != byte(self.seed, at));
+        assert_eq!(wrong, None, "{:?} of {} bytes", self.handle, self.len);
+    }
+}
+
+/// One thread's work; `post` is where objects are left for other threads.
+fn mix(pool: &dyn Pool, thread: u64, post: &Mutex<Vec<Object>>, stop: &AtomicBool) -> u64 {
+    let (mut live, mut stale): (Vec<Object>, Vec<Handle>) = (Vec::new(), Vec::new());
+    let mut done = 0;
+    for op in Op::random(thread, pool.len_max().min(3000)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        done += 1;
+        match op {
+            Op::Alloc { len } | Op::Insert { len } if live.len() < LIVE_MAX => {
+                let seed = thread << 40 | done;
+                match pool.insert(&bytes(seed, len)) {
+                    Ok(handle) => live.push(Object { handle, len, seed }),
+                    Err(AllocError::ZeroLength | AllocError::TooLong { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            Op::UseStale { pick } if !stale.is_empty() => {
+                let handle = stale[pick % stale.len()];
+                assert_eq!(pool.read(handle).err(), Some(HandleError::Stale));
+                assert_eq!(pool.free(handle), Err(HandleError::Stale));
+            }
+            Op::Compact { pages } => {
+                pool.compact(PageCount(pages));
+            }
+            Op::Reclaim { pages } if pages % 2 == 0 => {
+                let stats = pool.stats();
+                assert!(stats.pages_peak >= stats.pages);
+            }
+            // Another thread's object comes in, one of ours goes out.
+            Op::Reclaim { .. } => {
+                let mut post = post.lock().expect("no panic");
+                live.extend(post.pop());
+                post.extend(live.pop());
+            }
+            Op::Write { pick, .. } if !live.is_empty() => {
+                let at = pick % live.len();
+                let object = &mut live[at];
+                object.seed = thread << 40 | done;
+                pool.write(object.handle, &bytes(object.seed, object.len)).expect("ours");
+            }
+            Op::Pin { pick } if !live.is_empty() => {
+                let object = &live[pick % live.len()];
+                let guard = pool.read(object.handle).expect("ours");
+                assert_eq!(pool.free(object.handle), Err(HandleError::Busy));
+                std::thread::yield_now();
+                object.assert_intact(&guard);
+            }
+            Op::Read { pick } if !live.is_empty() => {
+                let object = &live[pick % live.len()];
+                object.assert_intact(&pool.read(object.handle).expect("ours"));
+            }
+            Op::Free { pick } | Op::Alloc { len: pick } if !live.is_empty() => {
+                let object = live.swap_remove(pick % live.len());
+                object.assert_intact(&pool.read(object.handle).expect("ours"));
+                pool.free(object.handle).expect("ours");
+                stale.truncate(999);
+                stale.insert(0, object.handle);
+            }
+            _ => {}
+        }
+    }
+    for object in live {
+        object.assert_intact(&pool.read(object.handle).expect("ours"));
+        pool.free(object.handle).expect("ours");
+    }
+    done
+}
+
+fn stress(options: &PoolOptions) {
+    let seconds = std::env::var("ZFOLD_STRESS_SECONDS").map_or(1, |s| s.parse().expect("seconds"));
+    let pool = create("stress", options).expect("a pool");
+    let (post, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let (mut done, mut freed) = (0, 0);
+    std::thread::scope(|scope| {
+        let (pool, post, stop) = (&*pool, &post, &stop);
+        let threads: Vec<_> =
+            (0..THREADS as u64).map(|n| scope.spawn(move || mix(pool, n, post, stop))).collect();
+        let compactor = scope.spawn(move || {
+            let mut freed = 0;
+            while !stop.load(Ordering::Relaxed) {
+                freed += pool.compact_until(PageCount::MAX, stop).0;
+            }
+            freed
+        });
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < end && !threads.iter().any(|thread| thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(50));
+            pool.check();
+        }
+        stop.store(true, Ordering::Relaxed);
+        done = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+        freed = compactor.join().expect("no panic");
+    });
+    for object in post.into_inner().expect("no panic") {
+        object.assert_intact(&pool.read(object.handle).expect("posted"));
+        pool.free(object.handle).expect("posted");
+    }
+    pool.check();
+    let stats = pool.stats();
+    println!(
+        "{} {:?}: {done} operations, {freed} pages freed by compaction, {} objects moved",
+        options.allocator,
+        options.locking(),
+        stats.objects_moved_total
+    );
+    assert_eq!((stats.objects, stats.payload_bytes, stats.pages), (0, 0, PageCount::ZERO));
+    assert!(done > 1000, "{done} operations");
+}
+
+#[test]
+fn zsmalloc_in_every_lock_design() {
+    for &locking in Locking::of(Allocator::Zsmalloc) {
+        for contexts in [Contexts::Parallel, Contexts::Concurrent] {
+            let cpus = Some(4);
+            let options = PoolOptions::new(Allocator::Zsmalloc);
+            stress(&PoolOptions { locking: Some(locking), contexts, cpus, ..options });
+        }
+    }
+}
+
+#[test]
+fn z3fold_in_every_lock_design() {
+    for (locking, upkeep) in [
+        (Locking::PoolLock, Upkeep::Inline),
+        (Locking::PerCpu, Upkeep::Inline),
+        (Locking::PerCpu, Upkeep::Workers),
+    ] {
+        let options = PoolOptions::new(Allocator::Z3fold);
+        stress(&PoolOptions { locking: Some(locking), upkeep, ..options });
+    }
+}
+
+#[test]
+fn zbud() {
+    stress(&PoolOptions::new(Allocator::Zbud));
+}

@@ -54,10 +54,9 @@ struct Lock {
     owner: Option<u32>,
     /// Who waits, and since when.
     waiters: Vec<(u32, Time)>,
-    /// Until when the last holder can take it again, if it is free and others wait.
-    keeps_until: Time,
-    /// The promise to a waiting core that is on its way, if any, and the number of promises.
-    promised: Option<u64>,
+    /// If it is free and others wait: when the first of them has seen it, and the number of the
+    /// promise that it will get it; who claims it before that overtakes.
+    promised: Option<(Time, u64)>,
     promises: u64,
 }
 
@@ -102,6 +101,10 @@ pub fn run(machine: &Machine, families: &[Family], crews: &[Crew], rounds: u64, 
         acquisitions: engine.acquisitions,
         contentions: engine.contentions,
     }
+}
+
+fn picoseconds(ns: f64) -> Time {
+    (ns * 1e3).round() as Time
 }
 
 impl<'a> Engine<'a> {
@@ -161,7 +164,7 @@ impl<'a> Engine<'a> {
     /// Plans an event for `ns` nanoseconds from now.
     fn plan(&mut self, ns: f64, what: What) {
         self.planned += 1;
-        let at = self.now + (ns * 1e3).round() as Time;
+        let at = self.now + picoseconds(ns);
         self.events.push(Reverse(Event { at, number: self.planned, what }));
     }
 
@@ -187,7 +190,7 @@ impl<'a> Engine<'a> {
         let step = program[state.step];
         state.step += 1;
         let share = match step {
-            Step::Work { .. } => 1.0,
+            Step::Work { .. } | Step::Fetch { .. } => 1.0,
             Step::Hold { share, .. } | Step::Count { share, .. } | Step::Push { share, .. } => {
                 share
             }
@@ -197,7 +200,13 @@ impl<'a> Engine<'a> {
         }
         match step {
             Step::Work { ns } => {
-                let time = self.around(ns);
+                // In the interval (0, 1], so that the logarithm is finite.
+                let time = -ns * (1.0 - self.chance()).ln();
+                self.plan(time, What::Next { core });
+            }
+            Step::Fetch { ns } => {
+                let writer = self.rng.below(self.cores.len() as u64) as u32;
+                let time = self.around(ns * self.machine.distance(Some(writer), core));
                 self.plan(time, What::Next { core });
             }
             Step::Hold { family, ns, moved_ns, .. } => {
@@ -226,7 +235,7 @@ impl<'a> Engine<'a> {
     fn fetch(&mut self, line: &mut Line, core: u32) -> f64 {
         let time = self.machine.transfer_ns * self.machine.distance(line.owner, core);
         let begin = line.free_at.max(self.now);
-        line.free_at = begin + (time * 1e3).round() as Time;
+        line.free_at = begin + picoseconds(time);
         line.owner = Some(core);
         (line.free_at - self.now) as f64 / 1e3
     }
@@ -261,20 +270,56 @@ impl<'a> Engine<'a> {
 
     /// Lets `core` take a free lock, or wait.
     fn ask(&mut self, index: usize, core: u32) {
+        let word_ns = self.claim_ns(index, core);
         let lock = &mut self.locks[index];
-        let overtakes = lock.owner == Some(core) && self.now < lock.keeps_until;
-        if lock.holder.is_none() && (lock.promised.is_none() || overtakes) {
-            let word = self.machine.transfer_ns * self.machine.distance(lock.owner, core);
-            self.take(index, core, word);
+        let sees_it = if lock.owner == Some(core) { 0.0 } else { word_ns };
+        let first = |(seen, _)| !self.machine.fair && self.now + picoseconds(sees_it) < seen;
+        if lock.holder.is_none() && lock.promised.is_none_or(first) {
+            self.take(index, core, word_ns);
         } else {
             lock.waiters.push((core, self.now));
             self.contentions[lock.family] += 1;
         }
     }
 
+    /// Returns the time until `core` can change the word of a lock: from the farthest core that
+    /// has it, and behind all others that look at it.
+    fn claim_ns(&self, index: usize, core: u32) -> f64 {
+        let lock = &self.locks[index];
+        let mut farthest = self.machine.distance(lock.owner, core);
+        let mut crowd = 0.0;
+        for &(other, since) in &lock.waiters {
+            if other != core && self.spins(since) {
+                let distance = self.machine.distance(Some(other), core);
+                farthest = farthest.max(distance);
+                crowd += self.machine.waiter_transfers * distance;
+            }
+        }
+        self.machine.transfer_ns * (farthest + crowd)
+    }
+
+    /// Returns by what factor those who look at a lock's word slow its holder down: what it writes
+    /// lies beside the word, and every look takes the line away.
+    fn disturbance(&self, index: usize, core: u32) -> f64 {
+        if self.machine.waiter_transfers == 0.0 {
+            return 1.0;
+        }
+        let waiters = self.locks[index].waiters.iter();
+        let looks = waiters.filter(|&&(other, since)| other != core && self.spins(since));
+        let distances = looks.map(|&(other, _)| self.machine.distance(Some(other), core));
+        let fetch_ns = self.machine.transfer_ns * distances.fold(0.0, f64::max);
+        1.0 + fetch_ns / (self.machine.look_ns + fetch_ns).max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns whether a core that waits since then has not lost patience.
+    fn spins(&self, since: Time) -> bool {
+        ((self.now - since) as f64) < self.machine.patience_ns * 1e3
+    }
+
     /// Gives a lock to `core`, whose hold begins in `word_ns`.
     fn take(&mut self, index: usize, core: u32, word_ns: f64) {
         let (ns, moved_ns) = self.cores[core as usize].hold;
+        let disturbed = self.disturbance(index, core);
         let lock = &mut self.locks[index];
         let moved = moved_ns * self.machine.distance(lock.owner, core);
         lock.holder = Some(core);
@@ -282,7 +327,7 @@ impl<'a> Engine<'a> {
         lock.promised = None;
         let family = lock.family;
         self.acquisitions[family] += 1;
-        let mut hold = self.around(ns + moved);
+        let mut hold = self.around((ns + moved) * disturbed);
         if self.families[family] == Family::Own && self.cores[core as usize].inbox_ns > 0.0 {
             hold += self.drain(core);
         }
@@ -302,46 +347,43 @@ impl<'a> Engine<'a> {
         let lock = &mut self.locks[index];
         let core = lock.holder.take().expect("a lock is released by its holder");
         if !lock.waiters.is_empty() {
-            let (winner, look, fetch) = self.hand_over(index);
+            let (winner, look_ns) = self.first_look(index);
+            let time = look_ns + self.claim_ns(index, winner);
+            let fetch_ns = self.machine.transfer_ns * self.machine.distance(Some(core), winner);
+            let seen = self.now + picoseconds(look_ns + fetch_ns);
             let lock = &mut self.locks[index];
-            lock.keeps_until = self.now + (look * 1e3).round() as Time;
             lock.promises += 1;
+            lock.promised = Some((seen, lock.promises));
             let promise = lock.promises;
-            lock.promised = Some(promise);
-            self.plan(look + fetch, What::Grant { lock: index, winner, promise });
+            self.plan(time, What::Grant { lock: index, winner, promise });
         }
         self.plan(0.0, What::Next { core });
     }
 
-    /// Returns which waiting core gets a free lock, when it looks, and how long it fetches the
-    /// word then.
-    fn hand_over(&mut self, index: usize) -> (u32, f64, f64) {
-        let (machine, now) = (self.machine, self.now);
+    /// Returns which waiting core looks first at a free lock, and when.
+    fn first_look(&mut self, index: usize) -> (u32, f64) {
         let lock = &self.locks[index];
-        let owner = lock.owner;
-        let spins = |since: Time| ((now - since) as f64) < machine.patience_ns * 1e3;
-        let looking = |spinning: bool| -> Vec<u32> {
-            let of = lock.waiters.iter().filter(|&&(_, since)| spins(since) || !spinning);
-            of.map(|&(core, _)| core).collect()
+        if self.machine.fair {
+            let winner = lock.waiters[0].0;
+            return (winner, self.machine.look_ns * self.chance());
+        }
+        let all = || lock.waiters.iter();
+        let spinning: Vec<u32> =
+            all().filter(|&&(_, since)| self.spins(since)).map(|&(core, _)| core).collect();
+        let (looking, interval) = if spinning.is_empty() {
+            (all().map(|&(core, _)| core).collect(), self.machine.yield_ns)
+        } else {
+            // Every look fetches the word.
+            (spinning, self.machine.look_ns + self.machine.transfer_ns)
         };
-        let (looking, interval, crowd) = match looking(true) {
-            none if none.is_empty() => (looking(false), machine.yield_ns, 0.0),
-            some => (some, machine.look_ns, machine.waiter_transfers),
-        };
-        let count = looking.len();
-        let winner = looking[self.rng.below(count as u64) as usize];
-        let all: f64 = looking.iter().map(|&core| machine.distance(owner, core)).sum();
-        let own = machine.distance(owner, winner);
-        let fetch = machine.transfer_ns * (own + crowd * (all - own));
-        // The first of so many who look once in every interval.
-        let look = interval * self.chance() / count as f64;
-        (winner, look, fetch)
+        let winner = looking[self.rng.below(looking.len() as u64) as usize];
+        (winner, interval * self.chance() / looking.len() as f64)
     }
 
     /// Gives a lock to the core that it was promised to, if nobody else came first.
     fn grant(&mut self, index: usize, winner: u32, promise: u64) {
         let lock = &mut self.locks[index];
-        if lock.promised == Some(promise) {
+        if lock.promised.is_some_and(|(_, number)| number == promise) {
             lock.waiters.retain(|&(core, _)| core != winner);
             self.take(index, winner, 0.0);
         }

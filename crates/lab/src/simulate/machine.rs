@@ -9,9 +9,13 @@ pub struct Machine {
     pub transfer_ns: f64,
     /// How much dearer lines from other clusters are.
     pub far_factor: f64,
+    /// Whether cores get a lock in the order in which they came, as from ticket and queued locks;
+    /// else whoever sees it free first.
+    pub fair: bool,
     /// Time between two looks of a waiting core, in nanoseconds.
     pub look_ns: f64,
-    /// Added to a hand-over for every further core that looks, in transfers from that core.
+    /// Added to a claim of a lock's word for every other core that looks at it, in transfers from
+    /// that core; 0 for queued locks, whose waiters look at a line of their own.
     pub waiter_transfers: f64,
     /// Time after which a waiting core gives its processor away between looks, in nanoseconds;
     /// infinite in a kernel.

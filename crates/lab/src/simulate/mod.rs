@@ -13,9 +13,11 @@
 //!   guards come from another core, too.
 //! - A waiting core looks again and again; after a release all of them fetch the word, one after
 //!   the other, before one of them, by chance, gets the lock: the hand-over is the dearer the more
-//!   are waiting. Those that have lost patience gave their processor away and look seldom.
+//!   are waiting. Meanwhile their looks take the line away from the holder, too, whose data begin
+//!   beside the word. Those that have lost patience gave their processor away and look seldom.
 //!
-//! Every time is drawn evenly from half of its mean to one and a half.
+//! Private work takes an exponentially distributed time; holds are drawn evenly from half of their
+//! mean to one and a half.
 
 mod engine;
 mod machine;
@@ -41,6 +43,11 @@ pub enum Step {
     /// Works without touching anything that others write.
     Work {
         /// Mean time.
+        ns: f64,
+    },
+    /// Uses lines that any core may have written last.
+    Fetch {
+        /// Mean time if they come from another core of the same cluster.
         ns: f64,
     },
     /// Takes one lock of a family, holds it and gives it back.

@@ -81,6 +81,9 @@ struct Engine<'a> {
 
 /// Lets `crews` run until the first of them has done `rounds` rounds in all.
 ///
+/// With locks that are not fair, another crew that hardly works between its holds can keep the
+/// first from a lock for as good as ever; make them fair if there are several crews.
+///
 /// # Panics
 /// If there is no core, or a program names a family that is not in `families`.
 #[must_use]

@@ -11,6 +11,7 @@ pub mod input;
 pub mod latency;
 pub mod resident;
 pub mod rng;
+pub mod simulate;
 pub mod trace;
 
 mod text;

@@ -15,7 +15,8 @@
 //! - A1: a frame is in exactly one of fresh, used, warm, in flight, cold.
 //! - A2: memory is resident at most for committed frames that are used or warm (or in flight
 //!   until released); `warm_pages` stays at or below 1/64 of the used pages, but at least
-//!   [`WARM_BYTES_MIN`] and at most [`WARM_BYTES_MAX`], once a release has run.
+//!   [`WARM_BYTES_MIN`] and at most [`WARM_BYTES_MAX`] (that also during a compaction), once a
+//!   release has run.
 //! - A3: releasing to the system happens in [`ReleaseBatch::release`], which needs no lock;
 //!   frames in flight cannot be taken.
 //!
@@ -94,6 +95,8 @@ pub(crate) struct Arena {
     warm_pages: u64,
     warm_pages_min: u64,
     warm_pages_max: u64,
+    /// Compactions at work, which free so much that few large releases are better than many.
+    bursts: u32,
     in_flight_frames: u64,
     used_pages: u64,
     used_pages_peak: u64,
@@ -125,6 +128,7 @@ impl Arena {
             warm_pages: 0,
             warm_pages_min: (WARM_BYTES_MIN / page_size.bytes()) as u64,
             warm_pages_max: (WARM_BYTES_MAX / page_size.bytes()) as u64,
+            bursts: 0,
             in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
@@ -270,7 +274,20 @@ impl Arena {
     /// Returns how many warm pages may stay.
     #[inline]
     fn warm_limit(&self) -> u64 {
-        (self.used_pages / WARM_SHARE).clamp(self.warm_pages_min, self.warm_pages_max)
+        match self.bursts {
+            0 => (self.used_pages / WARM_SHARE).clamp(self.warm_pages_min, self.warm_pages_max),
+            _ => self.warm_pages_max,
+        }
+    }
+
+    /// Lets the warm pages grow to their maximum until [`Arena::end_burst`].
+    pub(crate) fn begin_burst(&mut self) {
+        self.bursts += 1;
+    }
+
+    /// Ends what [`Arena::begin_burst`] began.
+    pub(crate) fn end_burst(&mut self) {
+        self.bursts -= 1;
     }
 
     /// Returns whether warm runs have piled up and [`Arena::begin_release`] is due.

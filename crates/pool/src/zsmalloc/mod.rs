@@ -387,6 +387,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
             Contexts::Parallel if self.worth_helpers() => cpu::count() - 1,
             _ => 0,
         };
+        self.shared.tables.begin_burst();
         // A dead pool compacts nothing any more; what was freed before that counts.
         std::thread::scope(|scope| {
             for _ in 0..helpers {
@@ -399,7 +400,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
         if let Ok(mut heaps) = self.lock_all() {
             heaps.iter_mut().for_each(|heap| heap.trim(&self.shared.tables));
         }
-        self.shared.tables.trim();
+        self.shared.tables.end_burst();
         PageCount(sweep.freed.into_inner().try_into().unwrap_or(0))
     }
 

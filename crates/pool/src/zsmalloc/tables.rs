@@ -214,8 +214,17 @@ impl Tables {
         });
     }
 
-    /// Returns all idle memory to the system, and what lists of idle memory have too much.
-    pub(crate) fn trim(&self) {
+    /// Begins a compaction: what it frees goes back to the system in few large releases, because
+    /// each disturbs the threads that go on working.
+    pub(crate) fn begin_burst(&self) {
+        // A dead pool compacts nothing.
+        let _ = self.with_depot(|depot| depot.arena.begin_burst());
+    }
+
+    /// Ends a compaction: returns all idle memory to the system, and what lists of idle memory
+    /// have too much.
+    pub(crate) fn end_burst(&self) {
+        let _ = self.with_depot(|depot| depot.arena.end_burst());
         self.release(|_| PageCount::ZERO);
         let _ = self.with_depot(|depot| depot.arena.trim());
     }

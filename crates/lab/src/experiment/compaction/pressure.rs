@@ -28,7 +28,7 @@ const WORKERS: u32 = FOREGROUND + RECLAIMERS;
 const SLOTS: usize = 32 << 10;
 /// Steps of a foreground thread after which it compacts if there is pressure.
 const DIRECT: usize = 256;
-/// Pause of a reclaimer between two looks at the pressure.
+/// Pause of a reclaimer when there is no pressure, or it could free nothing.
 const PAUSE: Duration = Duration::from_micros(100);
 /// There is pressure when the pool holds more than this share of the live objects' bytes, in
 /// percent.
@@ -116,7 +116,10 @@ pub(super) fn run(
         }
         pool.watch_locks(true);
         let ((times, elapsed), cost) = cost_of(|| pressure.run(WORKERS))?;
-        for (row, unit, value) in rows(&sum(&pool.lock_stats())) {
+        // Of the pool's (or the CPUs') locks; not of the depot's, which the kernel has no part of.
+        let mut locks = pool.lock_stats();
+        locks.retain(|lock| lock.name != "depot");
+        for (row, unit, value) in rows(&sum(&locks)) {
             samples.push(name, WORKERS, row, unit, value);
         }
         let compacted = pool.stats().pages_compacted_total as f64;
@@ -208,10 +211,13 @@ impl<'a> Pressure<'a> {
     fn reclaim(&self) {
         // Relaxed: a request that may be seen one round later.
         while !self.stop.load(Ordering::Relaxed) {
-            if self.is_under_pressure() {
-                self.pool.compact_until(PageCount::MAX, &self.stop);
+            let freed = match self.is_under_pressure() {
+                true => self.pool.compact_until(PageCount::MAX, &self.stop),
+                false => PageCount::ZERO,
+            };
+            if freed == PageCount::ZERO {
+                std::thread::sleep(PAUSE);
             }
-            std::thread::sleep(PAUSE);
         }
     }
 
@@ -239,11 +245,11 @@ pub(super) fn remarks(settings: &Settings) -> Vec<String> {
             "Under pressure: {FOREGROUND} threads take {} steps each on {SLOTS} slots (insert, or \
              read, compare and free), objects of five programs in turn. When the pool holds more \
              than {TARGET_PERCENT} % of its live bytes, each compacts every {DIRECT} steps and \
-             {RECLAIMERS} other threads do so with pauses of {} us.",
+             {RECLAIMERS} other threads do so, with a pause of {} us whenever that freed nothing.",
             steps(settings),
             PAUSE.as_micros(),
         ),
-        "Locks are watched, and their rows are sums over all locks of the pool. Published are \
+        "Locks are watched, and their rows are of the pool's lock, or sums over the CPUs' locks. Published are \
          lock statistics and times of make -j73 on 72 CPUs that swaps: the document calls it \
          terribly noisy."
             .to_owned(),

@@ -286,7 +286,10 @@ impl<D: Design> Zsmalloc<D> {
             drop(locked);
             let pages = emptied.map_or(0, |emptied| i64::from(emptied.pages));
             sweep.freed.fetch_add(pages - i64::from(step.pages), Ordering::Relaxed);
-            self.shared.shrink(emptied);
+            if emptied.is_some() {
+                self.shared.shrink(emptied);
+                self.shared.tables.release_burst();
+            }
         }
     }
 }

@@ -28,11 +28,11 @@ const WORKERS: u32 = FOREGROUND + RECLAIMERS;
 const SLOTS: usize = 32 << 10;
 /// Steps of a foreground thread after which it compacts if there is pressure.
 const DIRECT: usize = 256;
-/// Pause of a reclaimer when there is no pressure, or it could free nothing.
+/// Pause of a reclaimer when there is no pressure.
 const PAUSE: Duration = Duration::from_micros(100);
 /// There is pressure when the pool holds more than this share of the live objects' bytes, in
 /// percent.
-const TARGET_PERCENT: usize = 105;
+const TARGET_PERCENT: usize = 100;
 /// How often a foreground thread goes on to the next program's pages.
 const PROGRAMS: usize = 20;
 
@@ -138,7 +138,7 @@ pub(super) fn run(
 
 /// Steps of each foreground thread.
 fn steps(settings: &Settings) -> usize {
-    sized(settings, 512 << 10, 16 << 10)
+    sized(settings, 256 << 10, 16 << 10)
 }
 
 /// A run under way.
@@ -211,11 +211,10 @@ impl<'a> Pressure<'a> {
     fn reclaim(&self) {
         // Relaxed: a request that may be seen one round later.
         while !self.stop.load(Ordering::Relaxed) {
-            let freed = match self.is_under_pressure() {
-                true => self.pool.compact_until(PageCount::MAX, &self.stop),
-                false => PageCount::ZERO,
-            };
-            if freed == PageCount::ZERO {
+            if self.is_under_pressure() {
+                self.pool.compact_until(PageCount::MAX, &self.stop);
+                std::thread::yield_now();
+            } else {
                 std::thread::sleep(PAUSE);
             }
         }
@@ -245,7 +244,7 @@ pub(super) fn remarks(settings: &Settings) -> Vec<String> {
             "Under pressure: {FOREGROUND} threads take {} steps each on {SLOTS} slots (insert, or \
              read, compare and free), objects of five programs in turn. When the pool holds more \
              than {TARGET_PERCENT} % of its live bytes, each compacts every {DIRECT} steps and \
-             {RECLAIMERS} other threads do so, with a pause of {} us whenever that freed nothing.",
+             {RECLAIMERS} other threads do so again and again, and look every {} us otherwise.",
             steps(settings),
             PAUSE.as_micros(),
         ),

@@ -15,7 +15,8 @@
 //! - A1: a frame is in exactly one of fresh, used, warm, in flight, cold.
 //! - A2: memory is resident at most for committed frames that are used or warm (or in flight
 //!   until released); `warm_pages` stays at or below 1/64 of the used pages, but at least
-//!   [`WARM_BYTES_MIN`] and at most [`WARM_BYTES_MAX`], once a release has run.
+//!   [`WARM_BYTES_MIN`] and at most [`WARM_BYTES_MAX`] ([`BURST_BYTES_MAX`] during a compaction),
+//!   once a release has run.
 //! - A3: releasing to the system happens in [`ReleaseBatch::release`], which needs no lock;
 //!   frames in flight cannot be taken.
 //!
@@ -35,6 +36,9 @@ const WARM_BYTES_MIN: usize = 256 << 10;
 /// The same, while it is large: so much goes back to the system in a few calls, each of which
 /// disturbs every CPU that runs the process.
 const WARM_BYTES_MAX: usize = 4 << 20;
+
+/// The same, during a compaction: a release interrupts all that goes on beside it, so there are few.
+const BURST_BYTES_MAX: usize = 16 << 20;
 
 /// Idle memory is at most this share of the memory in use, between the two.
 const WARM_SHARE: u64 = 64;
@@ -94,6 +98,8 @@ pub(crate) struct Arena {
     warm_pages: u64,
     warm_pages_min: u64,
     warm_pages_max: u64,
+    /// Compactions at work, which free so much that few large releases are better than many.
+    bursts: u32,
     in_flight_frames: u64,
     used_pages: u64,
     used_pages_peak: u64,
@@ -125,6 +131,7 @@ impl Arena {
             warm_pages: 0,
             warm_pages_min: (WARM_BYTES_MIN / page_size.bytes()) as u64,
             warm_pages_max: (WARM_BYTES_MAX / page_size.bytes()) as u64,
+            bursts: 0,
             in_flight_frames: 0,
             used_pages: 0,
             used_pages_peak: 0,
@@ -270,7 +277,36 @@ impl Arena {
     /// Returns how many warm pages may stay.
     #[inline]
     fn warm_limit(&self) -> u64 {
-        (self.used_pages / WARM_SHARE).clamp(self.warm_pages_min, self.warm_pages_max)
+        match self.bursts {
+            0 => (self.used_pages / WARM_SHARE).clamp(self.warm_pages_min, self.warm_pages_max),
+            _ => self.burst_pages_max(),
+        }
+    }
+
+    fn burst_pages_max(&self) -> u64 {
+        (BURST_BYTES_MAX / self.page_size.bytes()) as u64
+    }
+
+    /// Returns whether it is time for those at work on a compaction to release; all others leave
+    /// it to them until there is twice as much.
+    pub(crate) fn burst_due(&self) -> bool {
+        self.bursts > 0 && self.warm_pages > self.burst_pages_max() / 2
+    }
+
+    /// Number of warm pages that such a release leaves: those who allocate meanwhile find their
+    /// zspages filled by the compaction, and would have to wait for fresh pages.
+    pub(crate) fn burst_keep(&self) -> PageCount {
+        PageCount(self.burst_pages_max() / 8)
+    }
+
+    /// Lets the warm pages grow to [`BURST_BYTES_MAX`] until [`Arena::end_burst`].
+    pub(crate) fn begin_burst(&mut self) {
+        self.bursts += 1;
+    }
+
+    /// Ends what [`Arena::begin_burst`] began.
+    pub(crate) fn end_burst(&mut self) {
+        self.bursts -= 1;
     }
 
     /// Returns whether warm runs have piled up and [`Arena::begin_release`] is due.

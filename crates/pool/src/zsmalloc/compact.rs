@@ -31,8 +31,9 @@ use crate::zsmalloc::geometry::ClassSpec;
 use crate::zsmalloc::heap::{Emptied, Heap};
 use crate::zsmalloc::tables::Tables;
 
-/// Objects that one step moves at most: some microseconds of copying.
-const STEP_OBJECTS: usize = 16;
+/// Objects that one step moves at most. With twice as many, the steps' holds show in the slowest
+/// thousandth of the calls beside them.
+const STEP_OBJECTS: usize = 8;
 
 /// The compaction algorithm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -248,5 +249,18 @@ impl Step {
             tables.zspages.write_header(to.zspage, &self.spec, to.object, *handle);
             cell.publish(*to);
         }
+        self.look_ahead(tables);
+    }
+
+    /// Looks at what the next step will look at with the heap locked, the headers and cells of the
+    /// source's next objects, so that they are in the cache by then. What it sees may be stale,
+    /// and is not used.
+    fn look_ahead(&self, tables: &Tables) {
+        let ahead = self.next..self.spec.objects.min(self.next + 2 * STEP_OBJECTS as u32);
+        let seen = ahead
+            .filter_map(|object| tables.zspages.handle_hint(self.source, &self.spec, object))
+            .filter_map(|handle| tables.cells.get(handle.index()))
+            .filter(|cell| cell.live_serial().is_some());
+        std::hint::black_box(seen.count());
     }
 }

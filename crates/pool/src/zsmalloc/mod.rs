@@ -286,7 +286,10 @@ impl<D: Design> Zsmalloc<D> {
             drop(locked);
             let pages = emptied.map_or(0, |emptied| i64::from(emptied.pages));
             sweep.freed.fetch_add(pages - i64::from(step.pages), Ordering::Relaxed);
-            self.shared.shrink(emptied);
+            if emptied.is_some() {
+                self.shared.shrink(emptied);
+                self.shared.tables.release_burst();
+            }
         }
     }
 }
@@ -387,6 +390,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
             Contexts::Parallel if self.worth_helpers() => cpu::count() - 1,
             _ => 0,
         };
+        self.shared.tables.begin_burst();
         // A dead pool compacts nothing any more; what was freed before that counts.
         std::thread::scope(|scope| {
             for _ in 0..helpers {
@@ -399,7 +403,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
         if let Ok(mut heaps) = self.lock_all() {
             heaps.iter_mut().for_each(|heap| heap.trim(&self.shared.tables));
         }
-        self.shared.tables.trim();
+        self.shared.tables.end_burst();
         PageCount(sweep.freed.into_inner().try_into().unwrap_or(0))
     }
 

@@ -5,7 +5,7 @@
 //!   other.
 //! - D2: memory goes back to the system in [`Tables::release`], with no lock but what the caller
 //!   holds: pages and table chunks that are on their way cannot be taken. What waits is bounded:
-//!   the arena's warm pages (1/64 of those in use, 256 KiB to 4 MiB), and the chunks of tables that emptied since.
+//!   the arena's warm pages (1/64 of those in use, 256 KiB to 4 MiB; 16 MiB during a compaction), and the chunks of tables that emptied since.
 //! - D3: `held` mirrors the depot's figure as of the last change, and `due` whether a release is
 //!   worth it; both are read without the lock.
 
@@ -214,8 +214,24 @@ impl Tables {
         });
     }
 
-    /// Returns all idle memory to the system, and what lists of idle memory have too much.
-    pub(crate) fn trim(&self) {
+    /// Begins a compaction: what it frees goes back to the system in few large releases, because
+    /// each disturbs the threads that go on working.
+    pub(crate) fn begin_burst(&self) {
+        // A dead pool compacts nothing.
+        let _ = self.with_depot(|depot| depot.arena.begin_burst());
+    }
+
+    /// Releases what a compaction has freed so far, if it is much.
+    pub(crate) fn release_burst(&self) {
+        if self.with_depot(|depot| depot.arena.burst_due()) == Ok(true) {
+            self.release(Arena::burst_keep);
+        }
+    }
+
+    /// Ends a compaction: returns all idle memory to the system, and what lists of idle memory
+    /// have too much.
+    pub(crate) fn end_burst(&self) {
+        let _ = self.with_depot(|depot| depot.arena.end_burst());
         self.release(|_| PageCount::ZERO);
         let _ = self.with_depot(|depot| depot.arena.trim());
     }

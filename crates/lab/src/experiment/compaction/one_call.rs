@@ -1,5 +1,5 @@
-//! One compaction of a pool of which a random half was freed, beside a thread that goes on working
-//! on objects of its own.
+//! One compaction of a pool of which a random half was freed: alone on the machine, for its time;
+//! and beside a thread that goes on working on objects of its own, for what that notices.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,6 +22,9 @@ const BEFORE: Duration = Duration::from_millis(50);
 /// The one that compacts and the one that goes on working.
 const THREADS: u32 = 2;
 
+const DURING: &str = "foreground p99.9 during one compaction";
+const BEFORE_IT: &str = "foreground p99.9 before it";
+
 /// What the other thread goes through.
 const PHASE_BEFORE: u8 = 0;
 const PHASE_DURING: u8 = 1;
@@ -38,13 +41,10 @@ impl fmt::Display for Variant {
     }
 }
 
-/// What one compaction did.
-struct Found {
-    time: Duration,
-    freed: PageCount,
-    /// Times of the other thread's calls without and with the compaction.
-    without: Latency,
-    during: Latency,
+/// A pool of which a random half was freed.
+struct HalfFreed<'a> {
+    pool: &'a dyn Pool,
+    keeper: Keeper<'a>,
 }
 
 pub(super) fn run(
@@ -61,16 +61,18 @@ pub(super) fn run(
         let mut options = PoolOptions::new(Allocator::Zsmalloc);
         options.locking = Some(variant.locking);
         options.contexts = variant.contexts;
-        let pool = &*zfold_pool::create(NAME, &options)?;
         let seed = settings.seed.wrapping_add(repeat);
-        let found = compact_once(pool, content, objects(settings), seed)?;
-        let name = &variant.to_string();
-        let milliseconds = found.time.as_secs_f64() * 1e3;
-        samples.push(name, THREADS, "compaction time", "ms", milliseconds);
-        samples.push(name, THREADS, "pages freed", "pages", found.freed.0 as f64);
-        let (during, without) = (p999_us(&found.during), p999_us(&found.without));
-        samples.push(name, THREADS, "foreground p99.9 during one compaction", "us", during);
-        samples.push(name, THREADS, "foreground p99.9 before it", "us", without);
+        let (name, objects) = (&variant.to_string(), objects(settings));
+        let alone = zfold_pool::create(NAME, &options)?;
+        let (time, freed) = HalfFreed::new(&*alone, content, objects, seed)?.compact()?;
+        samples.push(name, 1, "compaction time", "ms", time.as_secs_f64() * 1e3);
+        samples.push(name, 1, "pages freed", "pages", freed.0 as f64);
+        drop(alone);
+        let pool = zfold_pool::create(NAME, &options)?;
+        let half_freed = HalfFreed::new(&*pool, content, objects, seed)?;
+        let (without, during) = half_freed.compact_beside(content, seed)?;
+        samples.push(name, THREADS, DURING, "us", p999_us(&during));
+        samples.push(name, THREADS, BEFORE_IT, "us", p999_us(&without));
         Ok(())
     })
 }
@@ -79,33 +81,45 @@ fn objects(settings: &Settings) -> usize {
     sized(settings, (256 << 20) / PAGE_BYTES, (16 << 20) / PAGE_BYTES)
 }
 
-fn compact_once(
-    pool: &dyn Pool,
-    content: &Content,
-    objects: usize,
-    seed: u64,
-) -> Result<Found, Error> {
-    let mut keeper = Keeper::new(NAME, pool, objects);
-    (0..objects).try_for_each(|slot| keeper.put(slot, content.object(slot)))?;
-    let foreground = Foreground::new(pool, content, SLOTS, seed)?;
-    let order = Xorshift64::new(seed).permutation(objects);
-    order[..objects / 2].iter().try_for_each(|&slot| keeper.take(slot))?;
+impl<'a> HalfFreed<'a> {
+    fn new(
+        pool: &'a dyn Pool,
+        content: &'a Content,
+        objects: usize,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let mut keeper = Keeper::new(NAME, pool, objects);
+        (0..objects).try_for_each(|slot| keeper.put(slot, content.object(slot)))?;
+        let order = Xorshift64::new(seed).permutation(objects);
+        order[..objects / 2].iter().try_for_each(|&slot| keeper.take(slot))?;
+        Ok(Self { pool, keeper })
+    }
 
-    let phase = &AtomicU8::new(PHASE_BEFORE);
-    let (freed, time, beside) = std::thread::scope(|scope| {
-        let beside = scope.spawn(move || work_beside(foreground, phase));
-        std::thread::sleep(BEFORE);
-        // Relaxed: a phase that may be seen one call later.
-        phase.store(PHASE_DURING, Ordering::Relaxed);
+    /// Compacts; returns how long that took and what it freed.
+    fn compact(self) -> Result<(Duration, PageCount), Error> {
         let start = Instant::now();
-        let freed = pool.compact(PageCount::MAX);
+        let freed = self.pool.compact(PageCount::MAX);
         let time = start.elapsed();
-        phase.store(PHASE_AFTER, Ordering::Relaxed);
-        (freed, time, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    });
-    keeper.check_all()?;
-    let (without, during) = beside?;
-    Ok(Found { time, freed, without, during })
+        self.keeper.check_all()?;
+        Ok((time, freed))
+    }
+
+    /// Compacts beside another thread; returns how long its calls took before and meanwhile.
+    fn compact_beside(self, content: &Content, seed: u64) -> Result<(Latency, Latency), Error> {
+        let foreground = Foreground::new(self.pool, content, SLOTS, seed)?;
+        let phase = &AtomicU8::new(PHASE_BEFORE);
+        let beside = std::thread::scope(|scope| {
+            let beside = scope.spawn(move || work_beside(foreground, phase));
+            std::thread::sleep(BEFORE);
+            // Relaxed: a phase that may be seen one call later.
+            phase.store(PHASE_DURING, Ordering::Relaxed);
+            self.pool.compact(PageCount::MAX);
+            phase.store(PHASE_AFTER, Ordering::Relaxed);
+            beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        self.keeper.check_all()?;
+        beside
+    }
 }
 
 /// Works until the compaction is over, and takes at least one step meanwhile. Returns how long its
@@ -130,7 +144,8 @@ fn work_beside(
 pub(super) fn remarks(settings: &Settings) -> Vec<String> {
     vec![format!(
         "One compaction: {} objects ({} MiB of pages compressed by LZ4), of which a random half \
-         was freed; another thread works on {SLOTS} slots of its own from {} ms before to the end.",
+         was freed, alone on the machine for its time; for the foreground's p99.9, another thread \
+         works on {SLOTS} slots of its own from {} ms before to the end.",
         objects(settings),
         (objects(settings) * PAGE_BYTES) >> 20,
         BEFORE.as_millis(),
@@ -145,10 +160,14 @@ mod tests {
     fn compaction_frees_pages_while_the_other_thread_works() {
         let content = Content::all();
         let pool = zfold_pool::create(NAME, &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
-        let found = compact_once(&*pool, &content, 8000, 1).unwrap();
-        // How many is up to the other thread, whose new objects fill gaps before the compaction.
-        assert!(found.time > Duration::ZERO && found.freed > PageCount::ZERO);
-        assert!(found.without.count() > 0 && found.during.count() > 0);
+        let half_freed = HalfFreed::new(&*pool, &content, 8000, 1).unwrap();
+        let (without, during) = half_freed.compact_beside(&content, 1).unwrap();
+        assert!(without.count() > 0 && during.count() > 0);
+        let (time, freed) = {
+            let alone = zfold_pool::create(NAME, &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+            HalfFreed::new(&*alone, &content, 8000, 1).unwrap().compact().unwrap()
+        };
+        assert!(time > Duration::ZERO && freed > PageCount(100));
         assert!(pool.stats().objects >= 4000, "the other half is kept");
     }
 }

@@ -1,7 +1,9 @@
 //! Workloads, replay and experiments on zfold pools and stores.
 //!
 //! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
-//! and reports what that took, and [`experiment`] compares lock designs under load. This crate prints nothing: it returns records and texts.
+//! and reports what that took, [`experiment`] compares lock designs under load, and [`simulate`]
+//! carries that to machines with more cores. This crate prints nothing: it returns records and
+//! texts.
 
 #![forbid(unsafe_code)]
 

@@ -192,8 +192,9 @@ pub struct PoolStats {
     pub pages: PageCount,
     /// Largest value `pages` ever had.
     pub pages_peak: PageCount,
-    /// Empty pages kept for the next allocation, at most 256 KiB (`per-cpu`: for each CPU; where
-    /// a worker releases pages, 1 MiB until it gets to it).
+    /// Empty pages kept for the next allocation: at most 1/64 of those in use, between 256 KiB
+    /// and 4 MiB (16 MiB during a compaction; for each CPU with z3fold's `per-cpu`, and four
+    /// times as much until a worker releases them).
     pub idle_pages: PageCount,
     /// Bytes of handle tables, page descriptors and free-run lists, all besides pages.
     pub metadata_bytes: u64,

@@ -4,7 +4,8 @@
 //!
 //! Designs take turns in short rounds, one thread and two threads right after each other; what is
 //! printed is the median. Every thread works on objects of its own. `two pools` is two threads with
-//! a pool-lock pool each: what the machine itself allows.
+//! a pool-lock pool each, and `arithmetic` two that share nothing: what the machine itself allows
+//! (two CPUs of a virtual machine may be the halves of one core).
 
 mod common;
 
@@ -95,7 +96,28 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Prints what two threads that share nothing at all do in the time of one.
+fn ceiling() {
+    let work = |cpu: usize| {
+        pin_to(cpu);
+        let start = Instant::now();
+        let sum = (0..20_000_000_u64).fold(cpu as u64, |sum, n| black_box(sum ^ n.rotate_left(7)));
+        black_box(sum);
+        start.elapsed().as_secs_f64()
+    };
+    let ratio = || {
+        let one = std::thread::scope(|scope| scope.spawn(|| work(0)).join().expect("no panic"));
+        let two = std::thread::scope(|scope| {
+            let threads = [0, 1].map(|cpu| scope.spawn(move || work(cpu)));
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        2.0 * one / two[0].max(two[1])
+    };
+    println!("arithmetic: two threads do x {:.2}", median((0..ROUNDS).map(|_| ratio()).collect()));
+}
+
 fn main() {
+    ceiling();
     let objects = objects();
     LIVE.into_iter().for_each(|live| race(&objects[..live.min(objects.len())], live));
 }

@@ -16,8 +16,12 @@ pub(super) fn sized(settings: &Settings, full: usize, quick: usize) -> usize {
     if settings.quick { scaled.min(quick) } else { scaled }.max(1)
 }
 
-/// Runs every variant once as a warm-up that does not count, then as often as `settings` want,
-/// once if quick: one after the other within each repeat, so that all see the same machine.
+/// Repeats of a quick experiment, at most.
+const QUICK_REPEATS: u32 = 3;
+
+/// Runs every variant once as a warm-up that does not count, then as often as `settings` want, at
+/// most [`QUICK_REPEATS`] times if quick: one after the other within each repeat, so that all see
+/// the same machine.
 ///
 /// `once` runs a variant in the repeat of this number, 0 being the warm-up, and adds what it
 /// measured.
@@ -30,7 +34,8 @@ pub(super) fn alternate<V: Display>(
     variants: &[V],
     mut once: impl FnMut(&V, u64, &mut Samples) -> Result<(), Error>,
 ) -> Result<Samples, Error> {
-    let repeats = if settings.quick { 1 } else { settings.repeats.max(1) };
+    let most = if settings.quick { QUICK_REPEATS } else { u32::MAX };
+    let repeats = settings.repeats.clamp(1, most);
     let total = (repeats as usize + 1) * variants.len();
     let (mut warm_up, mut samples) = (Samples::default(), Samples::default());
     for repeat in 0..=repeats {

@@ -37,7 +37,8 @@ const WARM_BYTES_MIN: usize = 256 << 10;
 /// disturbs every CPU that runs the process.
 const WARM_BYTES_MAX: usize = 4 << 20;
 
-/// The same, during a compaction: a release interrupts all that goes on beside it, so there are few.
+/// The same, during a compaction: a release interrupts all that goes on beside it, so there are
+/// few.
 const BURST_BYTES_MAX: usize = 16 << 20;
 
 /// Idle memory is at most this share of the memory in use, between the two.

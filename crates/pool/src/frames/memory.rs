@@ -2,11 +2,12 @@
 //!
 //! Two kinds of bytes lie in a frame and are never reached in the same way:
 //! - *header words* (object headers, free-list links, page headers): read and written here as
-//!   relaxed atomics, so that no use of them can be a data race. They are guarded by the pool's
-//!   lock; the atomics order nothing.
-//! - *payload bytes*: what the owner of a handle stores. M1: payload bytes are written only with
-//!   the pool's lock held and while no read guard pins their object; they are read with the lock
-//!   held or under such a pin.
+//!   relaxed atomics, so that no use of them can be a data race. Locks guard their meaning; the
+//!   atomics order nothing.
+//! - *payload bytes*: what the owner of a handle stores. M1: payload bytes are written only by who
+//!   keeps all others from the object, and read only while nobody may write. With zbud and z3fold
+//!   that is the pool's (or shard's) lock and a pin; with zsmalloc the word of the object's cell
+//!   (H1 there).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

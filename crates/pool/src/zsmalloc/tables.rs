@@ -5,7 +5,8 @@
 //!   other.
 //! - D2: memory goes back to the system in [`Tables::release`], with no lock but what the caller
 //!   holds: pages and table chunks that are on their way cannot be taken. What waits is bounded:
-//!   the arena's warm pages (1/64 of those in use, 256 KiB to 4 MiB; 16 MiB during a compaction), and the chunks of tables that emptied since.
+//!   the arena's warm pages (1/64 of those in use, 256 KiB to 4 MiB; 16 MiB during a compaction),
+//!   and the chunks of tables that emptied since.
 //! - D3: `held` mirrors the depot's figure as of the last change, and `due` whether a release is
 //!   worth it; both are read without the lock.
 

@@ -248,9 +248,9 @@ pub(super) fn remarks(settings: &Settings) -> Vec<String> {
             steps(settings),
             PAUSE.as_micros(),
         ),
-        "Locks are watched, and their rows are of the pool's lock, or sums over the CPUs' locks. Published are \
-         lock statistics and times of make -j73 on 72 CPUs that swaps: the document calls it \
-         terribly noisy."
+        "Locks are watched, and their rows are of the pool's lock, or sums over the CPUs' locks. \
+         Published are lock statistics and times of make -j73 on 72 CPUs that swaps: the document \
+         calls it terribly noisy."
             .to_owned(),
         "foreground p99.9 is of single inserts, reads with comparison, and frees; the compactions \
          that the foreground itself calls are in elapsed only. More threads than CPUs share them \

@@ -4,7 +4,7 @@
 //! | call | takes |
 //! |:--|:--|
 //! | alloc | the class's lock |
-//! | free | the migrate lock to read, then the class's lock; an emptied zspage is taken back, and memory released, under both |
+//! | free | the migrate lock to read, then the class's lock; memory is released under both |
 //! | read, write | the migrate lock to read, to pin or hold the object |
 //! | compaction | the migrate lock to write and the class's lock, also while objects are copied |
 //!

@@ -14,7 +14,8 @@
 //!   looked at again with the lock held.
 //! - L4: what a thread finds in a heap's hand-over when it takes the heap's lock it settles first,
 //!   as far as it needs the heap's counts or its emptied zspages.
-//! - L5: a panic under a lock marks the pool dead; every later call says so.
+//! - L5: a panic under a lock marks what that lock guards dead; every later call that needs it
+//!   says so.
 //!
 //! [`Rank`]: crate::lock::Rank
 

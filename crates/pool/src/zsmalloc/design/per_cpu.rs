@@ -2,10 +2,14 @@
 //!
 //! | call | takes |
 //! |:--|:--|
-//! | alloc | the CPU's lock, which others hardly ever want; without room, a zspage of another CPU that can spare one, with both locks, before the depot |
-//! | free | the CPU's lock, if the zspage is the CPU's; otherwise no lock: the object is pushed to the owner's hand-over |
+//! | alloc | the CPU's lock, which others hardly ever want |
+//! | free | the CPU's lock, if the zspage is the CPU's; otherwise no lock |
 //! | read, write | no lock: the cell's word pins or holds the object, and nothing else is written |
-//! | compaction | one CPU's lock, but not while objects are copied; with two CPUs' locks zspages change their owner |
+//! | compaction | one CPU's lock, but not while objects are copied |
+//!
+//! A CPU that has no room in a class borrows a zspage from one that can spare it, with both locks,
+//! before it asks the depot. An object in a zspage of another CPU is freed by pushing it to that
+//! CPU's hand-over. Compaction brings zspages of several CPUs together, with two locks at a time.
 //!
 //! A thread finds its CPU by [`crate::cpu::hint`]. It may be moved to another CPU right after that:
 //! then it uses the heap of the CPU it came from, whose lock makes that safe; two threads may then

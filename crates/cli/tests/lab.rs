@@ -99,3 +99,28 @@ fn page_and_results_need_two_files() {
     let arguments = ["lab", "all", "--html", "a", "--output", "a"];
     assert_refused(&arguments, 2, &["--html and --output name the same file"]);
 }
+
+/// Every experiment, small: records by the schema, each figure finite, and a page that stands alone.
+#[test]
+fn every_experiment_gives_records_and_a_page() {
+    let folder = directory("results");
+    for name in ["free", "pool-lock", "per-cpu-lists", "compaction", "allocators", "lockstat"] {
+        let page = folder.join(name).with_extension("html");
+        let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
+        let json = results(&[&["lab", name], &small[..], &["--html", text(&page)]].concat());
+        let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(report["schema"], "zfold.lab/1");
+        assert!(report["machine"]["cpus"].as_u64() >= Some(1));
+        let records = report["records"].as_array().expect("records");
+        assert!(!records.is_empty());
+        for record in records {
+            assert_eq!(record["experiment"], name);
+            assert!(record["value"].as_f64().is_some_and(f64::is_finite), "{record}");
+            assert_eq!(record["simulated"], false);
+        }
+        let html = std::fs::read_to_string(&page).expect("a page");
+        assert!(html.contains("<table") && !html.contains("<script"), "{name}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
+    assert_eq!(left.len(), 6, "nothing but the pages: {left:?}");
+}

@@ -100,7 +100,7 @@ fn page_and_results_need_two_files() {
     assert_refused(&arguments, 2, &["--html and --output name the same file"]);
 }
 
-/// Every experiment, small: records by the schema, each figure finite, and a page that stands alone.
+/// Every experiment, small: records by the schema, finite figures, and a page that stands alone.
 #[test]
 fn every_experiment_gives_records_and_a_page() {
     let folder = directory("results");

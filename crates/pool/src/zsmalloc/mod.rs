@@ -387,7 +387,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
             classes_left: AtomicUsize::new(classes),
         };
         let helpers = match self.contexts {
-            Contexts::Parallel if self.worth_helpers() => cpu::count() - 1,
+            Contexts::Parallel if sweep.goes_on() && self.worth_helpers() => cpu::count() - 1,
             _ => 0,
         };
         self.shared.tables.begin_burst();

@@ -33,7 +33,7 @@ use crate::units::PageCount;
 use crate::worker::Bell;
 
 /// Pages tried in a row without success before reclaim gives up (the kernel's retries).
-pub(crate) const RECLAIM_RETRIES: u32 = 8;
+const RECLAIM_RETRIES: u32 = 8;
 
 /// A pool made of a core and one lock.
 #[derive(Debug)]
@@ -207,6 +207,24 @@ impl<C: Core> Locked<C> {
     }
 }
 
+/// Reclaims a victim at a time with `reclaim_one`, which returns the pages that it freed, until
+/// `pages` are, or the owner has refused too often in a row.
+pub(crate) fn reclaim_until(
+    pages: PageCount,
+    mut reclaim_one: impl FnMut() -> Result<u64, ReclaimError>,
+) -> Result<PageCount, ReclaimError> {
+    let (mut freed, mut refused) = (0, 0);
+    while freed < pages.0 {
+        let gone = reclaim_one()?;
+        freed += gone;
+        refused = if gone == 0 { refused + 1 } else { 0 };
+        if refused == RECLAIM_RETRIES {
+            return Err(ReclaimError::Refused);
+        }
+    }
+    Ok(PageCount(freed))
+}
+
 /// Refuses lengths that no object has.
 #[inline]
 pub(crate) fn check_len(len: usize, max: usize) -> Result<(), AllocError> {
@@ -362,20 +380,14 @@ impl<C: Core> Pool for Locked<C> {
         if !self.reclaim {
             return Err(ReclaimError::Disabled);
         }
-        let (mut freed, mut refused) = (0, 0);
-        while freed < pages.0 {
+        reclaim_until(pages, || {
             let victim = self.lock()?.core.begin_reclaim().ok_or(ReclaimError::Empty)?;
             let mut gone = 0;
             let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
             let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
             drop(reclaiming);
-            freed += gone;
-            refused = if gone == 0 { refused + 1 } else { 0 };
-            if refused == RECLAIM_RETRIES {
-                return Err(ReclaimError::Refused);
-            }
-        }
-        Ok(PageCount(freed))
+            Ok(gone)
+        })
     }
 
     fn watch_locks(&self, on: bool) {

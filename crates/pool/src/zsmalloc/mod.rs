@@ -48,7 +48,7 @@ use crate::lock::{Dead, SpinGuard};
 use crate::lock_stat::LockStat;
 use crate::locking::Contexts;
 use crate::options::PoolOptions;
-use crate::shell::{RECLAIM_RETRIES, check_len};
+use crate::shell::{check_len, reclaim_until};
 use crate::slab::Slab;
 use crate::units::PageCount;
 use crate::zsmalloc::cell::{Cell, Place, ZSPAGES_MAX};
@@ -415,21 +415,15 @@ impl<D: Design> Pool for Zsmalloc<D> {
         if !self.reclaim {
             return Err(ReclaimError::Disabled);
         }
-        let (mut freed, mut refused) = (0, 0);
-        while freed < pages.0 {
+        reclaim_until(pages, || {
             let victim = self.shared.slots[0].heap.lock()?.begin_reclaim(&self.shared.tables);
             let victim = victim.ok_or(ReclaimError::Empty)?;
             let mut gone = 0;
             let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
             let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
             drop(reclaiming);
-            freed += gone;
-            refused = if gone == 0 { refused + 1 } else { 0 };
-            if refused == RECLAIM_RETRIES {
-                return Err(ReclaimError::Refused);
-            }
-        }
-        Ok(PageCount(freed))
+            Ok(gone)
+        })
     }
 
     fn watch_locks(&self, on: bool) {

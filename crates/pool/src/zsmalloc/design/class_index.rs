@@ -14,10 +14,9 @@
 
 use std::ops::Range;
 
-use super::{Design, Shared};
+use super::{Design, Shared, heaps_by_class};
 use crate::contract::{AllocError, HandleError};
 use crate::handle::Handle;
-use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::heap::{Emptied, Taken};
 
 /// See the module documentation.
@@ -34,22 +33,12 @@ impl Design for ClassIndex {
     }
 
     fn heaps(classes: usize, _: usize) -> Vec<Range<usize>> {
-        (0..classes).map(|class| class..class + 1).collect()
+        heaps_by_class(classes)
     }
 
     #[inline]
     fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError> {
         shared.alloc_from(class, len, || shared.slots[class].heap.lock())
-    }
-
-    #[inline]
-    fn pin(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        shared.pin(handle)
-    }
-
-    #[inline]
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        shared.hold(handle)
     }
 
     #[inline]

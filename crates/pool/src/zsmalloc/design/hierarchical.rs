@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use super::{Design, ForMoves, Shared};
+use super::{Design, ForMoves, Shared, heaps_by_class};
 use crate::contract::{AllocError, HandleError};
 use crate::handle::Handle;
 use crate::lock::{Dead, Rank, RwLock};
@@ -39,7 +39,7 @@ impl Design for Hierarchical {
     }
 
     fn heaps(classes: usize, _: usize) -> Vec<Range<usize>> {
-        (0..classes).map(|class| class..class + 1).collect()
+        heaps_by_class(classes)
     }
 
     #[inline]

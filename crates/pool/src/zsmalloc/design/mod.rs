@@ -65,11 +65,17 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
     /// Takes an object of `len` bytes of `class`.
     fn alloc(&self, shared: &Shared, class: usize, len: usize) -> Result<Taken, AllocError>;
 
-    /// Pins a live object, for a read.
-    fn pin(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError>;
+    /// Pins a live object, for a read; without a lock if the design does not say otherwise.
+    #[inline]
+    fn pin(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
+        shared.pin(handle)
+    }
 
-    /// Holds a live object, for a write.
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError>;
+    /// Holds a live object, for a write; without a lock if the design does not say otherwise.
+    #[inline]
+    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
+        shared.hold(handle)
+    }
 
     /// Frees a live object; returns the zspage that became empty, for [`Shared::shrink`].
     fn free(&self, shared: &Shared, handle: Handle) -> Result<Option<Emptied>, HandleError>;
@@ -93,6 +99,11 @@ pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
 
     /// Adds the statistics of these.
     fn stats(&self, _: &mut Vec<LockStat>) {}
+}
+
+/// A heap for each class.
+fn heaps_by_class(classes: usize) -> Vec<Range<usize>> {
+    (0..classes).map(|class| class..class + 1).collect()
 }
 
 /// A heap locked for compaction.

@@ -31,7 +31,6 @@ use crate::contract::{AllocError, HandleError};
 use crate::cpu;
 use crate::handle::Handle;
 use crate::lock::{Dead, SpinGuard};
-use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::heap::{Emptied, Heap, Taken};
 
 /// Objects in a hand-over that make the pusher settle it (U2).
@@ -132,16 +131,6 @@ impl Design for PerCpu {
             }
         }
         shared.alloc_grown(class, len, || shared.lock(own))
-    }
-
-    #[inline]
-    fn pin(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        shared.pin(handle)
-    }
-
-    #[inline]
-    fn hold(&self, shared: &Shared, handle: Handle) -> Result<Place, HandleError> {
-        shared.hold(handle)
     }
 
     #[inline]

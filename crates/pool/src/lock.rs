@@ -518,16 +518,28 @@ mod tests {
         assert_eq!(lock.state.load(Ordering::Relaxed), 0);
     }
 
+    /// Waits until another thread is about to take a lock, and a while longer, so that it waits.
+    fn wait_for(comes: &AtomicBool) {
+        while !comes.load(Ordering::Relaxed) {
+            yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
     #[test]
     fn a_watched_lock_counts_what_happens_to_it() {
         let lock = SpinLock::new(0);
         *lock.lock().unwrap() += 1;
         lock.watch(true);
         (0..10).for_each(|_| *lock.lock().unwrap() += 1);
+        let comes = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let guard = lock.lock().unwrap();
-            let waiter = scope.spawn(|| *lock.lock().unwrap() += 1);
-            std::thread::sleep(Duration::from_millis(20));
+            let waiter = scope.spawn(|| {
+                comes.store(true, Ordering::Relaxed);
+                *lock.lock().unwrap() += 1;
+            });
+            wait_for(&comes);
             drop(guard);
             waiter.join().unwrap();
         });
@@ -550,10 +562,14 @@ mod tests {
         lock.watch(true);
         drop((lock.read(), ()));
         drop(lock.write());
+        let comes = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let guard = lock.write();
-            let waiter = scope.spawn(|| drop(lock.read()));
-            std::thread::sleep(Duration::from_millis(20));
+            let waiter = scope.spawn(|| {
+                comes.store(true, Ordering::Relaxed);
+                drop(lock.read());
+            });
+            wait_for(&comes);
             drop(guard);
             waiter.join().unwrap();
         });

@@ -207,15 +207,22 @@ impl<C: Core> Locked<C> {
     }
 }
 
-/// Reclaims a victim at a time with `reclaim_one`, which returns the pages that it freed, until
-/// `pages` are, or the owner has refused too often in a row.
+/// Reclaims victims one after the other until `pages` are freed, or the owner has refused too often
+/// in a row: `begin` takes one out of allocation, `end` ends its reclaim and returns the pages that
+/// it freed. No lock is held while `evict` is called.
 pub(crate) fn reclaim_until(
     pages: PageCount,
-    mut reclaim_one: impl FnMut() -> Result<u64, ReclaimError>,
+    evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
+    begin: impl Fn() -> Result<Option<Victim>, ReclaimError>,
+    end: impl Fn(&Victim) -> u64,
 ) -> Result<PageCount, ReclaimError> {
     let (mut freed, mut refused) = (0, 0);
     while freed < pages.0 {
-        let gone = reclaim_one()?;
+        let victim = begin()?.ok_or(ReclaimError::Empty)?;
+        let mut gone = 0;
+        let reclaiming = Reclaiming { victim, end: &end, gone: &mut gone };
+        let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
+        drop(reclaiming);
         freed += gone;
         refused = if gone == 0 { refused + 1 } else { 0 };
         if refused == RECLAIM_RETRIES {
@@ -249,18 +256,15 @@ unsafe fn copy_in(object: NonNull<[u8]>, bytes: &[u8]) {
 }
 
 /// A page under reclaim; dropped, also by a panic of the hook, it goes back or leaves.
-struct Reclaiming<'a, C: Core> {
-    pool: &'a Locked<C>,
+struct Reclaiming<'a, E: Fn(&Victim) -> u64> {
     victim: Victim,
+    end: &'a E,
     gone: &'a mut u64,
 }
 
-impl<C: Core> Drop for Reclaiming<'_, C> {
+impl<E: Fn(&Victim) -> u64> Drop for Reclaiming<'_, E> {
     fn drop(&mut self) {
-        if let Ok(mut state) = self.pool.lock() {
-            *self.gone = state.core.end_reclaim(&self.victim);
-            self.pool.unlock(state);
-        }
+        *self.gone = (self.end)(&self.victim);
     }
 }
 
@@ -380,14 +384,14 @@ impl<C: Core> Pool for Locked<C> {
         if !self.reclaim {
             return Err(ReclaimError::Disabled);
         }
-        reclaim_until(pages, || {
-            let victim = self.lock()?.core.begin_reclaim().ok_or(ReclaimError::Empty)?;
-            let mut gone = 0;
-            let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
-            let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
-            drop(reclaiming);
-            Ok(gone)
-        })
+        let begin = || Ok(self.lock()?.core.begin_reclaim());
+        let end = |victim: &Victim| {
+            let Ok(mut state) = self.lock() else { return 0 };
+            let gone = state.core.end_reclaim(victim);
+            self.unlock(state);
+            gone
+        };
+        reclaim_until(pages, evict, begin, end)
     }
 
     fn watch_locks(&self, on: bool) {

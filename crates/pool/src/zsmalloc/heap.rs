@@ -134,15 +134,10 @@ impl Heap {
             let pages = extended.inspect_err(|_| self.cells.push(tables, cell))?;
             size_class.pages += u64::from(pages);
         }
-        let handle = Handle::new(cell, self.serials.draw());
-        let object = tables.zspages.take(zspage, &spec, handle);
-        let place = Place { class, zspage, object };
-        tables.cells.at(cell).begin(handle.serial(), spec.payload_max() - len, place);
-        size_class.in_use += 1;
-        size_class.relist(&tables.zspages, zspage);
-        self.payload_bytes += len as i64;
+        let taken = self.begin(tables, cell, zspage, class, len);
+        self.class(class).relist(&tables.zspages, zspage);
         self.age.touch(zspage);
-        Ok(Some(Taken { handle, place, len }))
+        Ok(Some(taken))
     }
 
     /// Takes the only object of a new huge zspage, or the first of any other, which becomes
@@ -158,19 +153,36 @@ impl Heap {
         len: usize,
     ) -> Result<Taken, AllocError> {
         let cell = self.cells.pop(tables)?;
-        let size_class = &mut self.classes[class - self.first_class];
-        let spec = size_class.spec;
+        let record = tables.zspages.records.at(zspage);
+        record.owner.set(self.id as u8);
+        let taken = self.begin(tables, cell, zspage, class, len);
+        let size_class = self.class(class);
+        size_class.zspages += 1;
+        size_class.pages += u64::from(record.run().committed);
+        size_class.list(&tables.zspages, zspage);
+        self.age.add(zspage, NIL);
+        Ok(taken)
+    }
+
+    /// Takes an available object of a zspage for `cell`, which is coming then.
+    #[inline]
+    fn begin(
+        &mut self,
+        tables: &Tables,
+        cell: u32,
+        zspage: u32,
+        class: usize,
+        len: usize,
+    ) -> Taken {
         let handle = Handle::new(cell, self.serials.draw());
+        self.payload_bytes += len as i64;
+        let size_class = self.class(class);
+        let spec = size_class.spec;
+        size_class.in_use += 1;
         let object = tables.zspages.take(zspage, &spec, handle);
         let place = Place { class, zspage, object };
         tables.cells.at(cell).begin(handle.serial(), spec.payload_max() - len, place);
-        size_class.zspages += 1;
-        size_class.pages += u64::from(tables.zspages.records.at(zspage).run().committed);
-        size_class.in_use += 1;
-        size_class.list(&tables.zspages, zspage);
-        self.payload_bytes += len as i64;
-        self.age.add(zspage, NIL);
-        Ok(Taken { handle, place, len })
+        Taken { handle, place, len }
     }
 
     /// Gives back an object of a zspage of this heap, and its cell.

@@ -32,7 +32,7 @@ pub(crate) mod zspage;
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use crate::contract::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
@@ -73,8 +73,6 @@ pub(crate) struct Zsmalloc<D> {
     algorithm: Compaction,
     contexts: Contexts,
     gate: Gate,
-    /// Bytes of the heaps themselves, which only an age order changes.
-    heap_bytes: AtomicU64,
 }
 
 /// Bytes of address space for the cells of an arena of `arena_bytes`.
@@ -99,41 +97,22 @@ impl<D: Design> Zsmalloc<D> {
         let tables = Tables::new(geometry, arena, cells, zspages, options.commit);
         let cpus = options.cpus.unwrap_or_else(cpu::count);
         let shared = Shared::new::<D>(tables, cpus, options);
-        let pool = Self {
+        Self {
             name: name.to_owned(),
             design: D::new(shared.slots.len()),
             reclaim: options.reclaim,
             algorithm: options.compaction,
             contexts: options.contexts,
             gate: Gate::new(options.contexts),
-            heap_bytes: AtomicU64::new(0),
             shared,
-        };
-        pool.note_heap_bytes();
-        pool
-    }
-
-    /// Notes what the heaps themselves take, after an age order may have grown.
-    #[cold]
-    fn note_heap_bytes(&self) {
-        let heap_bytes = |slot: &design::Slot| {
-            let beside = (size_of::<design::Slot>() - size_of::<Heap>()) as u64;
-            slot.heap.with_even_dead(Heap::bytes) + beside
-        };
-        let bytes = self.shared.slots.iter().map(heap_bytes).sum();
-        // Relaxed: a figure for limits; it orders nothing.
-        self.heap_bytes.store(bytes, Ordering::Relaxed);
+        }
     }
 
     #[inline]
     fn take(&self, len: usize) -> Result<Taken, AllocError> {
         check_len(len, self.len_max())?;
         let class = self.shared.tables.geometry.index_of(len);
-        let taken = self.design.alloc(&self.shared, class, len)?;
-        if self.reclaim {
-            self.note_heap_bytes();
-        }
-        Ok(taken)
+        self.design.alloc(&self.shared, class, len)
     }
 
     /// Returns the bytes of an object at a place, which the caller has pinned or held or which
@@ -192,7 +171,7 @@ impl<D: Design> Zsmalloc<D> {
         PoolStats {
             objects: totals.iter().map(|class| class.in_use).sum(),
             payload_bytes: u64::try_from(payload).unwrap_or(0),
-            metadata_bytes: depot.metadata_bytes + self.heap_bytes.load(Ordering::Relaxed),
+            metadata_bytes: depot.metadata_bytes + self.shared.heap_bytes(),
             freeable_pages: PageCount(totals.iter().map(SizeClass::freeable_pages).sum()),
             pages_compacted_total: heaps.iter().map(|heap| heap.pages_compacted_total).sum(),
             objects_moved_total: heaps.iter().map(|heap| heap.moved_total).sum(),
@@ -291,23 +270,6 @@ impl<D: Design> Zsmalloc<D> {
                 self.shared.tables.release_burst();
             }
         }
-    }
-}
-
-/// A zspage under reclaim; dropped, also by a panic of the hook, it goes back or leaves.
-struct Reclaiming<'a, D: Design> {
-    pool: &'a Zsmalloc<D>,
-    victim: Victim,
-    gone: &'a mut u64,
-}
-
-impl<D: Design> Drop for Reclaiming<'_, D> {
-    fn drop(&mut self) {
-        let Ok(mut heap) = self.pool.shared.slots[0].heap.lock() else { return };
-        let emptied = heap.end_reclaim(&self.pool.shared.tables, &self.victim);
-        drop(heap);
-        *self.gone = emptied.map_or(0, |emptied| emptied.pages.into());
-        self.pool.shared.shrink(emptied);
     }
 }
 
@@ -415,15 +377,16 @@ impl<D: Design> Pool for Zsmalloc<D> {
         if !self.reclaim {
             return Err(ReclaimError::Disabled);
         }
-        reclaim_until(pages, || {
-            let victim = self.shared.slots[0].heap.lock()?.begin_reclaim(&self.shared.tables);
-            let victim = victim.ok_or(ReclaimError::Empty)?;
-            let mut gone = 0;
-            let reclaiming = Reclaiming { pool: self, victim, gone: &mut gone };
-            let _ = reclaiming.victim.handles.iter().try_for_each(|&handle| evict(handle));
-            drop(reclaiming);
-            Ok(gone)
-        })
+        let tables = &self.shared.tables;
+        let begin = || Ok(self.shared.slots[0].heap.lock()?.begin_reclaim(tables));
+        let end = |victim: &Victim| {
+            let Ok(mut heap) = self.shared.slots[0].heap.lock() else { return 0 };
+            let emptied = heap.end_reclaim(tables, victim);
+            drop(heap);
+            self.shared.shrink(emptied);
+            emptied.map_or(0, |emptied| emptied.pages.into())
+        };
+        reclaim_until(pages, evict, begin, end)
     }
 
     fn watch_locks(&self, on: bool) {
@@ -442,7 +405,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
     }
 
     fn held_bytes(&self) -> u64 {
-        self.shared.tables.held_bytes() + self.heap_bytes.load(Ordering::Relaxed)
+        self.shared.tables.held_bytes() + self.shared.heap_bytes()
     }
 
     fn stats(&self) -> PoolStats {

@@ -141,18 +141,18 @@ impl Tables {
         let _ = self.with_depot(|depot| cells.for_each(|cell| depot.cells.put(cell)));
     }
 
-    /// Makes an unlisted zspage of a class, with at least one object available.
+    /// Makes an unlisted zspage of a class, with at least one object available and no owner yet.
     ///
     /// # Errors
     /// When memory or a table is used up; nothing changes then.
     #[cold]
-    pub(crate) fn grow(&self, class: usize, owner: usize) -> Result<u32, AllocError> {
+    pub(crate) fn grow(&self, class: usize) -> Result<u32, AllocError> {
         let spec = self.geometry.classes()[class];
         let index = self.with_depot(|depot| {
             let run = depot.arena.take(spec.pages)?;
             let index = depot.zspages.take();
             let index = index.inspect_err(|_| depot.arena.put(run, spec.pages))?;
-            self.zspages.records.at(index).init(run, class, owner);
+            self.zspages.records.at(index).init(run, class);
             let extended = self.zspages.extend(index, &spec, self.commit, &mut depot.arena);
             if let Err(error) = extended {
                 let run = self.zspages.records.at(index).run();

@@ -116,7 +116,7 @@ unsafe impl Record for Zspage {
 impl Zspage {
     /// Makes a record that was just taken from its table that of an unlisted zspage with no
     /// object available yet.
-    pub(crate) fn init(&self, run: Run, class: usize, owner: usize) {
+    pub(crate) fn init(&self, run: Run, class: usize) {
         self.first.set(run.first.0);
         self.free.set(FREE_END);
         self.in_use.set(0);
@@ -124,7 +124,7 @@ impl Zspage {
         self.class.set(class as u8);
         self.group.set(UNLISTED);
         self.committed.set(run.committed as u8);
-        self.owner.set(owner as u8);
+        self.owner.set(0);
         self.word.set(0);
         self.state.set(State::Used as u8);
     }

@@ -26,6 +26,7 @@ pub(crate) mod pool_lock;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{AllocError, HandleError};
 use crate::frames::arena::Arena;
@@ -129,6 +130,8 @@ pub(crate) struct Shared {
     pub(crate) tables: Tables,
     pub(crate) slots: Box<[Slot]>,
     release: Release,
+    /// Bytes of the heaps themselves; an age order grows with the zspages.
+    heap_bytes: AtomicU64,
 }
 
 impl Shared {
@@ -139,8 +142,20 @@ impl Shared {
             let handover = Padded(Handover::new());
             Slot { heap: SpinLock::new(heap), spare: Default::default(), handover }
         };
-        let slots = D::heaps(classes, cpus).into_iter().enumerate().map(heap).collect();
-        Self { tables, slots, release: options.release.unwrap_or(D::RELEASE) }
+        let slots: Box<[Slot]> =
+            D::heaps(classes, cpus).into_iter().enumerate().map(heap).collect();
+        let beside = (size_of::<Slot>() - size_of::<Heap>()) as u64;
+        let heap_bytes =
+            slots.iter().map(|slot| slot.heap.with_even_dead(Heap::bytes) + beside).sum();
+        let heap_bytes = AtomicU64::new(heap_bytes);
+        Self { tables, slots, release: options.release.unwrap_or(D::RELEASE), heap_bytes }
+    }
+
+    /// Bytes of the heaps themselves.
+    #[inline]
+    pub(crate) fn heap_bytes(&self) -> u64 {
+        // Relaxed: as where it is added to.
+        self.heap_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the cell that a handle names, whatever its state.
@@ -220,11 +235,15 @@ impl Shared {
         len: usize,
         locked: impl Fn() -> Result<SpinGuard<'a, Heap>, Dead>,
     ) -> Result<Taken, AllocError> {
-        // Its owner is only known once it has one.
-        let zspage = self.tables.grow(class, 0)?;
+        let zspage = self.tables.grow(class)?;
         let taken = locked().map_err(AllocError::from).and_then(|mut heap| {
-            self.tables.zspages.records.at(zspage).owner.set(heap.id as u8);
-            heap.take_from_new(&self.tables, zspage, class, len)
+            let before = heap.bytes();
+            let taken = heap.take_from_new(&self.tables, zspage, class, len);
+            if heap.bytes() != before {
+                // Relaxed: a figure for limits; it orders nothing.
+                self.heap_bytes.fetch_add(heap.bytes() - before, Ordering::Relaxed);
+            }
+            taken
         });
         taken.inspect_err(|_| self.tables.shrink(zspage))
     }

@@ -138,6 +138,40 @@ impl Error for LoadError {
     }
 }
 
+/// Why a page was not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// The page could not be loaded.
+    Load(LoadError),
+    /// The changed page could not be stored.
+    Store(StoreError),
+}
+
+impl From<StoreError> for UpdateError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl fmt::Display for UpdateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for UpdateError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Load(error) => Some(error),
+            Self::Store(error) => Some(error),
+        }
+    }
+}
+
 fn page_length(f: &mut fmt::Formatter<'_>, len: usize, expected: usize) -> fmt::Result {
     write!(f, "a page has {expected} bytes, not {len}")
 }

@@ -16,6 +16,6 @@ mod store;
 mod sync;
 
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError};
-pub use error::{KeyError, LoadError, OpenError, StoreError};
+pub use error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 pub use stats::StoreStats;
-pub use store::{Incompressible, Store, StoreOptions, Stored};
+pub use store::{Content, Incompressible, Store, StoreOptions, Stored};

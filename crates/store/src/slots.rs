@@ -203,6 +203,35 @@ impl SlotTable {
         Some(self.lock(index)).filter(|slot| slot.kind != Kind::Empty)
     }
 
+    /// Returns the first key of `from..end` that holds something; reads, but locks nothing.
+    ///
+    /// # Cost
+    /// A word for each group without entries, a word for each slot of the others.
+    pub(crate) fn next_present(&self, from: u64, end: u64) -> Option<u64> {
+        let end = end.min(self.slots);
+        let mut index = from;
+        while index < end {
+            // Relaxed: whoever filled a slot before this call is seen through whatever ordered
+            // the two calls; a slot filled meanwhile may or may not be.
+            let group_end = ((index / GROUP_SLOTS + 1) * GROUP_SLOTS).min(end);
+            if self.group(index / GROUP_SLOTS).load(Ordering::Relaxed) & !HELD != 0 {
+                let present = |&index: &u64| self.kind_now(index) != Kind::Empty;
+                if let Some(found) = (index..group_end).find(present) {
+                    return Some(found);
+                }
+            }
+            index = group_end;
+        }
+        None
+    }
+
+    /// Returns the kind of a slot at this moment, without its lock.
+    #[inline]
+    pub(crate) fn kind_now(&self, index: u64) -> Kind {
+        // Relaxed: as in `next_present`.
+        Kind::of(self.slot(index).state.load(Ordering::Relaxed))
+    }
+
     /// Counts a slot of a group that is empty no more; its lock is held (T3).
     #[inline]
     fn count_filled(&self, index: u64) {

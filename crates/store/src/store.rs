@@ -21,15 +21,16 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use thread_local::ThreadLocal;
 use zfold_pool::{AllocError, Handle, HandleError, PageCount, Pool, ReadGuard};
 
 use crate::codec::{Codec, CodecSpec};
-use crate::error::{KeyError, LoadError, OpenError, StoreError};
+use crate::error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 use crate::same;
-use crate::slots::{Entry, Kind, SlotTable};
+use crate::slots::{Entry, Kind, SlotGuard, SlotTable};
 use crate::stats::{Share, StoreStats};
 
 /// Bytes of the key in front of an object, if [`StoreOptions::key_header`] is set.
@@ -101,6 +102,17 @@ pub enum Stored {
     Raw,
 }
 
+/// What a key holds, as [`Store::peek`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// No page.
+    Absent,
+    /// A page of this word repeated.
+    SameFilled(u64),
+    /// Any other page.
+    Data,
+}
+
 /// Pages by key, compressed. All methods take `&self` and may be called from any number of
 /// threads; calls with different keys wait for each other at most inside the pool.
 ///
@@ -140,6 +152,8 @@ struct Context {
     codec: Box<dyn Codec>,
     /// A key and a page.
     scratch: Vec<u8>,
+    /// A page that is being updated; empty until the first update.
+    page: Vec<u8>,
 }
 
 impl Store {
@@ -242,9 +256,16 @@ impl Store {
             share.load_misses_total.add(1);
             return Ok(false);
         };
-        let Entry { kind, value } = slot.entry();
+        self.read_entry(key, slot.entry(), page)?;
+        share.loads_total.add(1);
+        Ok(true)
+    }
+
+    /// Reads the page of an entry, whose slot is locked, into `page`; zeros if it is empty.
+    fn read_entry(&self, key: u64, entry: Entry, page: &mut [u8]) -> Result<(), LoadError> {
+        let Entry { kind, value } = entry;
         match kind {
-            Kind::Empty => unreachable!("lock_present returns slots that hold something"),
+            Kind::Empty => page.fill(0),
             Kind::Same => same::fill(page, value),
             Kind::Raw => page.copy_from_slice(self.payload(&self.object(key, value)?, key)?),
             Kind::Compressed => {
@@ -254,8 +275,7 @@ impl Store {
                 decoded.map_err(|_| self.damaged(key))?;
             }
         }
-        share.loads_total.add(1);
-        Ok(true)
+        Ok(())
     }
 
     /// Drops the page under `key`; returns whether there was one. A key beyond the last holds
@@ -274,6 +294,75 @@ impl Store {
     #[must_use]
     pub fn contains(&self, key: u64) -> bool {
         key < self.slots() && self.slots.lock_present(key).is_some()
+    }
+
+    /// Returns what `key` holds at this moment, without waiting. A key beyond the last holds
+    /// nothing.
+    ///
+    /// # Cost
+    /// A load of one word; a short lock for a same-filled page.
+    #[must_use]
+    pub fn peek(&self, key: u64) -> Content {
+        if key >= self.slots() {
+            return Content::Absent;
+        }
+        match self.slots.kind_now(key) {
+            Kind::Empty => Content::Absent,
+            Kind::Same => {
+                self.slots.lock_present(key).map_or(Content::Absent, |slot| match slot.entry() {
+                    Entry { kind: Kind::Same, value } => Content::SameFilled(value),
+                    _ => Content::Data,
+                })
+            }
+            _ => Content::Data,
+        }
+    }
+
+    /// Returns the first key of `keys` that holds a page, if one does.
+    ///
+    /// # Cost
+    /// Reads a word for each 256 absent keys in a row, and a word for each key among others.
+    #[must_use]
+    pub fn next_present(&self, keys: Range<u64>) -> Option<u64> {
+        self.slots.next_present(keys.start, keys.end)
+    }
+
+    /// Drops the pages of all `keys`; returns how many there were. Costs as
+    /// [`next_present`](Self::next_present) and a free for each page.
+    pub fn invalidate_range(&self, keys: Range<u64>) -> u64 {
+        let mut dropped = 0;
+        let mut from = keys.start;
+        while let Some(key) = self.next_present(from..keys.end) {
+            dropped += u64::from(self.invalidate(key));
+            from = key + 1;
+        }
+        dropped
+    }
+
+    /// Changes the page under `key` in place: `change` is given its bytes, zeros if there was
+    /// none, and what it leaves is stored. No other call on this key comes between.
+    ///
+    /// # Errors
+    /// [`UpdateError`]. After one of loading the page is as it was; after one of storing the key
+    /// holds what it held before, too.
+    ///
+    /// # Cost
+    /// A load and a store, during which others wait for this key.
+    pub fn update(&self, key: u64, change: impl FnOnce(&mut [u8])) -> Result<Stored, UpdateError> {
+        self.check_key(key).map_err(StoreError::Key)?;
+        let share = self.shares.get_or_default();
+        let mut page = std::mem::take(&mut self.context().borrow_mut().page);
+        page.resize(self.page_len, 0);
+        let slot = self.slots.lock(key);
+        let updated = self.read_entry(key, slot.entry(), &mut page).map_err(UpdateError::Load);
+        let updated = updated.and_then(|()| {
+            change(&mut page);
+            let (entry, stored) = self.place(key, &page)?;
+            self.install(slot, entry, share);
+            Ok(stored)
+        });
+        self.context().borrow_mut().page = page;
+        updated.inspect(|_| share.stores_total.add(1))
     }
 
     /// Returns the number of pages held.
@@ -332,7 +421,7 @@ impl Store {
             let scratch = vec![0; KEY_BYTES + self.page_len];
             let bytes = codec.working_bytes() + scratch.len();
             self.context_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            RefCell::new(Context { codec, scratch })
+            RefCell::new(Context { codec, scratch, page: Vec::new() })
         })
     }
 
@@ -409,7 +498,12 @@ impl Store {
             Kind::Empty => self.slots.lock_present(key),
             _ => Some(self.slots.lock(key)),
         };
-        let Some(slot) = slot else { return Kind::Empty };
+        slot.map_or(Kind::Empty, |slot| self.install(slot, entry, share))
+    }
+
+    /// Puts `entry` into a locked slot and unlocks it, frees what it held, and counts both;
+    /// returns what it held.
+    fn install(&self, slot: SlotGuard<'_>, entry: Entry, share: &Share) -> Kind {
         let old = slot.replace(entry);
         share.stored_pages.add((entry.kind != Kind::Empty).into());
         share.same_filled_pages.add((entry.kind == Kind::Same).into());

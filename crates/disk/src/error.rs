@@ -1,0 +1,126 @@
+//! Errors of the device, with the error numbers that protocols know them by.
+
+use std::error::Error;
+use std::fmt;
+
+use zfold_store::{LoadError, StoreError, UpdateError};
+
+/// Why a request was not served. What a failed write or discard covered may have been changed in
+/// part, page by page; nothing else has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IoError {
+    /// The request reaches beyond the end of the device.
+    OutOfRange {
+        /// First byte of the request.
+        offset: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// The device's size in bytes.
+        size: u64,
+    },
+    /// The device takes no writes.
+    ReadOnly,
+    /// The memory limit leaves no room for the page.
+    NoSpace,
+    /// The page's bytes did not come back right, or could not be written.
+    Io,
+}
+
+impl IoError {
+    /// Returns the error number of Linux for it, `EIO` and the like.
+    #[must_use]
+    pub fn errno(self) -> i32 {
+        let errno = match self {
+            Self::OutOfRange { .. } => rustix::io::Errno::INVAL,
+            Self::ReadOnly => rustix::io::Errno::PERM,
+            Self::NoSpace => rustix::io::Errno::NOSPC,
+            Self::Io => rustix::io::Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { offset, len, size } => {
+                write!(f, "{len} bytes at {offset} reach beyond the device of {size} bytes")
+            }
+            Self::ReadOnly => write!(f, "the device is read-only"),
+            Self::NoSpace => write!(f, "no space: the memory limit is reached"),
+            Self::Io => write!(f, "the page is damaged or cannot be reached"),
+        }
+    }
+}
+
+impl Error for IoError {}
+
+impl From<LoadError> for IoError {
+    fn from(_: LoadError) -> Self {
+        Self::Io
+    }
+}
+
+impl From<StoreError> for IoError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Full | StoreError::Pool(_) | StoreError::Incompressible => Self::NoSpace,
+            _ => Self::Io,
+        }
+    }
+}
+
+impl From<UpdateError> for IoError {
+    fn from(error: UpdateError) -> Self {
+        match error {
+            UpdateError::Store(error) => error.into(),
+            _ => Self::Io,
+        }
+    }
+}
+
+/// Why a device was not made or not resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The size is zero or no multiple of the sector size.
+    Size {
+        /// The size in bytes.
+        size: u64,
+        /// The sector size in bytes.
+        sector: u32,
+    },
+    /// The store has too few slots for the size.
+    TooLarge {
+        /// The size in bytes.
+        size: u64,
+        /// The largest size in bytes.
+        max: u64,
+    },
+    /// A device only grows.
+    Shrink {
+        /// The size asked for in bytes.
+        size: u64,
+        /// The size it has in bytes.
+        now: u64,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size { size, sector } => {
+                write!(f, "a size of {size} bytes is no positive multiple of {sector}")
+            }
+            Self::TooLarge { size, max } => {
+                write!(f, "a size of {size} bytes is above the {max} that the store was made for")
+            }
+            Self::Shrink { size, now } => {
+                write!(f, "a device only grows: {size} bytes are less than {now}")
+            }
+        }
+    }
+}
+
+impl Error for OpenError {}

@@ -5,6 +5,7 @@
 //! compressed by a [`codec`] into objects of a [`zfold_pool::Pool`], or kept as they are where
 //! that is no loss. The store knows nothing of how the pool packs objects.
 
+pub mod backing;
 pub mod codec;
 pub mod conformance;
 

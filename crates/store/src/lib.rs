@@ -16,7 +16,7 @@ mod stats;
 mod store;
 mod sync;
 
-pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError};
+pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
 pub use error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 pub use stats::StoreStats;
 pub use store::{Content, Incompressible, Store, StoreOptions, Stored};

@@ -8,6 +8,7 @@
 pub mod backing;
 pub mod codec;
 pub mod conformance;
+pub mod pressure;
 
 mod error;
 mod same;

@@ -5,7 +5,6 @@
 //! file it compacts, and recompresses pages that were idle. It also ages pages: those that were not
 //! used for the idle age are written back or recompressed whether memory is short or not.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +15,7 @@ use crate::process::{Recompress, Selection};
 use crate::store::Store;
 
 /// What a shrinker does.
+#[derive(Debug)]
 pub struct ShrinkerOptions {
     /// Time between two looks.
     pub interval: Duration,
@@ -23,15 +23,6 @@ pub struct ShrinkerOptions {
     pub idle_after: Option<Duration>,
     /// How the machine's need is told, if it is to be answered.
     pub pressure: Option<Box<dyn Pressure>>,
-}
-
-impl fmt::Debug for ShrinkerOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ShrinkerOptions")
-            .field("interval", &self.interval)
-            .field("idle_after", &self.idle_after)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A shrinker at work; stops, and ends its thread, when dropped.
@@ -148,11 +139,11 @@ impl Shared {
         }
         let level = match pressure {
             Some(pressure) if self.enabled.load(Ordering::Relaxed) => pressure.level(),
-            _ => Level::None,
+            _ => Level::Calm,
         };
-        if let Level::Some(share) = level {
+        if let Level::Tight(share) = level {
             let held = store.held_bytes();
-            let less = (held as f64 * f64::from(share) * ROUND_PERCENT as f64 / 100.0) as u64;
+            let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
             if store.shrink_to(held - less.min(held), &self.stop) == 0 {
                 store.compact();
             }
@@ -170,5 +161,107 @@ impl Shared {
             };
             let _ = store.recompress(&recompress);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::MemoryBacking;
+    use crate::codec::CodecKind;
+    use crate::conformance::page;
+    use crate::options::{BackingOptions, StoreOptions};
+    use crate::pressure::FakePressure;
+    use zfold_pool::{Allocator, PoolOptions, create};
+
+    const ROUND: Duration = Duration::from_millis(1);
+
+    fn filled(change: impl Fn(&mut StoreOptions)) -> Arc<Store> {
+        let mut options = StoreOptions::new(10_000, CodecKind::Lz4.into());
+        let backing = Arc::new(MemoryBacking::new(8 << 20));
+        options.backing = Some(BackingOptions { backing, compressed: true });
+        change(&mut options);
+        let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let store = Store::new(pool, &options).unwrap();
+        for key in 0..1000 {
+            store.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
+        }
+        Arc::new(store)
+    }
+
+    fn options(pressure: Option<Level>) -> ShrinkerOptions {
+        let pressure = pressure.map(|level| Box::new(FakePressure::new(vec![level])) as _);
+        ShrinkerOptions { interval: ROUND, idle_after: None, pressure }
+    }
+
+    /// Waits until `reached`, for at most a minute.
+    fn wait(store: &Store, reached: impl Fn(&Store) -> bool) {
+        let begun = std::time::Instant::now();
+        while !reached(store) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.stats());
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    #[test]
+    fn pressure_sends_pages_to_the_backing_file_until_it_ends() {
+        let store = filled(|_| {});
+        let shrinker = Shrinker::start(Arc::clone(&store), options(Some(Level::Tight(1.0))));
+        wait(&store, |store| store.stats().backed_pages > 500);
+        drop(shrinker);
+        store.check();
+        let mut buffer = vec![0; 4096];
+        for key in 0..1000 {
+            assert!(store.load(key, &mut buffer).unwrap());
+            assert!(buffer == page((key as u32) << 3 | 2, 4096));
+        }
+    }
+
+    #[test]
+    fn a_store_near_its_limit_is_shrunk_before_stores_must_wait() {
+        let store = filled(|_| {});
+        let mut tunables = store.tunables();
+        let limit = store.held_bytes() + 1000;
+        tunables.limit_bytes = Some(limit);
+        store.tune(&tunables).unwrap();
+        let _shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+        wait(&store, |store| store.held_bytes() <= store.accept_bytes(limit));
+        assert!(store.stats().backed_pages > 0);
+    }
+
+    #[test]
+    fn idle_pages_are_written_back_or_recompressed() {
+        for backed in [true, false] {
+            let store = filled(|options| {
+                if !backed {
+                    options.backing = None;
+                    let strong: crate::CodecSpec = "zstd:3".parse().unwrap();
+                    options.recompression = vec![strong.into()];
+                }
+            });
+            let shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+            shrinker.set_idle_after(Some(Duration::ZERO));
+            wait(&store, |store| {
+                let stats = store.stats();
+                stats.backed_pages.max(stats.recompressed_total) > 900
+            });
+            assert_eq!(shrinker.idle_after(), Some(Duration::ZERO));
+            drop(shrinker);
+            store.check();
+        }
+    }
+
+    #[test]
+    fn a_shrinker_that_is_switched_off_leaves_pages_alone() {
+        let store = filled(|_| {});
+        let shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+        shrinker.enable(false);
+        assert!(!shrinker.enabled());
+        let mut tight = FakePressure::new(vec![Level::Tight(1.0)]);
+        shrinker.shared.round(&store, Some(&mut tight));
+        assert_eq!(store.stats().backed_pages, 0);
+        shrinker.enable(true);
+        shrinker.shared.round(&store, Some(&mut tight));
+        assert!(store.stats().backed_pages > 0);
     }
 }

@@ -8,6 +8,7 @@
 
 mod disk;
 mod error;
+pub mod fuse;
 mod stats;
 
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};

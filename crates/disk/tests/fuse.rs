@@ -105,7 +105,7 @@ fn punched_ranges_are_holes_and_hold_no_memory() {
     let zero_keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
     fallocate(&file, zero_keep, MIB - 4096, MIB).unwrap();
     assert_eq!(on.disk.store().len(), 256 - 16 - 1 - 1);
-    let find = |from| (seek(&file, from).unwrap());
+    let find = |from| seek(&file, from).unwrap();
     assert_eq!(find(SeekFrom::Hole(0)), 8192);
     assert_eq!(find(SeekFrom::Data(8192)), 8192 + 65536);
     assert_eq!(find(SeekFrom::Data(9000)), 8192 + 65536);

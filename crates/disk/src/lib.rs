@@ -8,7 +8,9 @@
 
 mod disk;
 mod error;
+pub mod fuse;
 mod stats;
+pub mod vhost_user;
 
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};
 pub use error::{IoError, OpenError};

@@ -1,0 +1,330 @@
+//! The FUSE door, through the kernel.
+//!
+//! - What is written comes back, from any offset and at any length, also by many threads at once.
+//! - Punched and zeroed ranges give their memory back and show up as holes.
+//! - The length never changes but by growing the device.
+//! - A loop device over the file carries file systems, which find themselves whole after use.
+//! - Mounts leave nothing behind.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{Numbers, has, is_root, run, skip};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use tempfile::TempDir;
+use zfold_disk::Disk;
+use zfold_disk::fuse::{FuseDoor, FuseError, FuseOptions};
+
+const MIB: u64 = 1 << 20;
+
+/// A mounted device and the directory it lies in, which goes last.
+struct Mounted {
+    door: FuseDoor,
+    disk: Arc<Disk>,
+    _dir: TempDir,
+}
+
+/// Mounts a device, or says why the test does not run.
+fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
+    let dir = tempfile::tempdir().unwrap();
+    match FuseDoor::mount(disk.clone(), &dir.path().join("disk"), FuseOptions::default()) {
+        Ok(door) => Some(Mounted { door, disk, _dir: dir }),
+        Err(error @ (FuseError::NoDriver | FuseError::DriverDenied | FuseError::NoHelper)) => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(FuseError::Mount(error)) if !is_root() => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+impl Mounted {
+    fn open(&self) -> File {
+        OpenOptions::new().read(true).write(true).open(self.door.path()).unwrap()
+    }
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let Some(on) = mounted("what_is_written_comes_back", common::disk(8 * MIB, false)) else {
+        return;
+    };
+    let (file, mut numbers) = (on.open(), Numbers::new(1));
+    for (offset, len) in [(0, 4096), (1, 1), (4095, 2), (100_000, 3 << 20), (7 * MIB, 1 << 20)] {
+        let data = numbers.bytes(len);
+        file.write_all_at(&data, offset).unwrap();
+        let mut back = vec![0; len];
+        file.read_exact_at(&mut back, offset).unwrap();
+        assert!(back == data, "{len} bytes at {offset}");
+        on.disk.read(offset, &mut back).unwrap();
+        assert!(back == data, "{len} bytes at {offset} on the device");
+    }
+    file.sync_all().unwrap();
+    assert_eq!(on.disk.stats().flushes_total, 1);
+}
+
+#[test]
+fn the_length_is_the_devices() {
+    let Some(on) = mounted("the_length_is_the_devices", common::disk(MIB, false)) else { return };
+    let file = on.open();
+    assert_eq!(fs::metadata(on.door.path()).unwrap().len(), MIB);
+    assert_eq!(errno(file.write_at(&[1], MIB)), Some(28), "ENOSPC");
+    assert_eq!(file.write_at(&[1; 100], MIB - 10).unwrap(), 10);
+    assert_eq!(file.read_at(&mut [0; 100], MIB - 10).unwrap(), 10);
+    assert_eq!(file.read_at(&mut [0; 100], MIB).unwrap(), 0);
+    assert_eq!(errno(file.set_len(0)), Some(1), "EPERM");
+    file.set_len(MIB).unwrap();
+    on.disk.grow(2 * MIB).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
+    file.write_all_at(&[7; 100], 2 * MIB - 100).unwrap();
+    let mode = fs::Permissions::from_mode(0o666);
+    assert_eq!(errno(fs::set_permissions(on.door.path(), mode)), Some(1), "EPERM");
+}
+
+#[test]
+fn punched_ranges_are_holes_and_hold_no_memory() {
+    let test = "punched_ranges_are_holes_and_hold_no_memory";
+    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    let file = on.open();
+    file.write_all_at(&Numbers::new(2).bytes(MIB as usize), 0).unwrap();
+    assert_eq!(file.metadata().unwrap().blocks(), MIB / 512);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, punch, 8192, 65536).unwrap();
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 131_072, 4096).unwrap();
+    let zero_keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, zero_keep, MIB - 4096, MIB).unwrap();
+    assert_eq!(on.disk.store().len(), 256 - 16 - 1 - 1);
+    let find = |from| seek(&file, from).unwrap();
+    assert_eq!(find(SeekFrom::Hole(0)), 8192);
+    assert_eq!(find(SeekFrom::Data(8192)), 8192 + 65536);
+    assert_eq!(find(SeekFrom::Data(9000)), 8192 + 65536);
+    assert_eq!(find(SeekFrom::Hole(131_080)), 131_080);
+    assert_eq!(find(SeekFrom::Hole(200_000)), MIB - 4096);
+    let nothing = seek(&file, SeekFrom::Data(MIB - 10)).unwrap_err();
+    assert_eq!(nothing, rustix::io::Errno::NXIO);
+    let more = fallocate(&file, FallocateFlags::ZERO_RANGE, MIB - 10, 20).unwrap_err();
+    assert_eq!(more, rustix::io::Errno::NOSPC);
+    let reserve = fallocate(&file, FallocateFlags::empty(), 0, 4096).unwrap_err();
+    assert_eq!(reserve, rustix::io::Errno::OPNOTSUPP);
+    assert_eq!(file.metadata().unwrap().len(), MIB);
+}
+
+#[test]
+fn threads_do_not_get_in_each_others_way() {
+    let test = "threads_do_not_get_in_each_others_way";
+    let (threads, span) = (4, 2 * MIB);
+    let Some(on) = mounted(test, common::disk(threads * span, false)) else { return };
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let file = on.open();
+            // Neighbours share the page at their border.
+            let begin = thread * span + if thread > 0 { 100 } else { 0 };
+            scope.spawn(move || check_against_model(&file, begin, span - 100, thread));
+        }
+    });
+    on.disk.store().check();
+}
+
+/// Changes a part of the file at random beside a plain copy of it.
+fn check_against_model(file: &File, begin: u64, span: u64, seed: u64) {
+    let (mut numbers, mut model) = (Numbers::new(seed), vec![0; span as usize]);
+    for step in 0..400 {
+        let offset = numbers.below(span);
+        let len = numbers.below((span - offset).min(50_000)) as usize + 1;
+        let range = offset as usize..offset as usize + len;
+        match numbers.below(4) {
+            0 => {
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(file, punch, begin + offset, len as u64).unwrap();
+                model[range].fill(0);
+            }
+            1 => {
+                let mut back = vec![0; len];
+                file.read_exact_at(&mut back, begin + offset).unwrap();
+                assert!(back == model[range], "seed {seed}, step {step}: {len} bytes at {offset}");
+            }
+            _ => {
+                let data = numbers.bytes(len);
+                file.write_all_at(&data, begin + offset).unwrap();
+                model[range].copy_from_slice(&data);
+            }
+        }
+    }
+    let mut back = vec![0; span as usize];
+    file.read_exact_at(&mut back, begin).unwrap();
+    assert!(back == model, "seed {seed}");
+}
+
+#[test]
+fn a_read_only_device_takes_no_writes() {
+    let test = "a_read_only_device_takes_no_writes";
+    let Some(on) = mounted(test, common::disk(MIB, true)) else { return };
+    let error = errno(OpenOptions::new().write(true).open(on.door.path()));
+    // Who is not root fails at the mode already.
+    assert_eq!(error, Some(if is_root() { 30 } else { 13 }));
+    let file = File::open(on.door.path()).unwrap();
+    assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
+}
+
+#[test]
+fn a_mount_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let mount = || FuseDoor::mount(common::disk(MIB, false), &path, FuseOptions::default());
+    fs::write(&path, "what was there").unwrap();
+    let Some(made) = mounted("a_mount_leaves_nothing_behind", common::disk(MIB, false)) else {
+        return;
+    };
+    let made_path = made.door.path().to_owned();
+    drop(made.door);
+    assert!(!made_path.exists(), "the file was made for the mount");
+
+    let mut door = mount().unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
+    assert!(matches!(mount(), Err(FuseError::Mounted)));
+    door.umount().unwrap();
+    door.umount().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"what was there");
+    let on_dir = FuseDoor::mount(common::disk(MIB, false), dir.path(), FuseOptions::default());
+    assert!(matches!(on_dir, Err(FuseError::NotAFile)));
+}
+
+#[test]
+fn a_file_in_use_stays_until_it_is_closed() {
+    let test = "a_file_in_use_stays_until_it_is_closed";
+    if !is_root() {
+        return skip(test, "needs root: fusermount3 unmounts a file in use");
+    }
+    let Some(mut on) = mounted(test, common::disk(MIB, false)) else { return };
+    let file = on.open();
+    assert!(matches!(on.door.umount(), Err(FuseError::Busy)));
+    assert!(matches!(on.door.umount(), Err(FuseError::Busy)));
+    file.write_all_at(b"still served", 5).unwrap();
+    let path = on.door.path().to_owned();
+    drop(on.door);
+    assert!(!path.exists(), "gone from its path");
+    let mut back = [0; 12];
+    file.read_exact_at(&mut back, 5).unwrap();
+    assert_eq!(&back, b"still served");
+}
+
+/// A loop device, and the directory a file system on it is mounted at. Taken down in this order
+/// whatever happens.
+struct Looped {
+    device: String,
+    at: PathBuf,
+    on: Mounted,
+}
+
+impl Looped {
+    fn new(on: Mounted) -> Result<Self, String> {
+        let at = on.door.path().with_file_name("mnt");
+        fs::create_dir(&at).unwrap();
+        let path = on.door.path().to_str().unwrap();
+        let device = run("losetup", &["--direct-io=on", "--show", "-f", path])?;
+        Ok(Self { device, at, on })
+    }
+
+    fn at(&self) -> &str {
+        self.at.to_str().unwrap()
+    }
+}
+
+impl Drop for Looped {
+    fn drop(&mut self) {
+        // Not mounted any more, unless a test failed.
+        let _ = run("umount", &["-l", self.at()]);
+        let detached = run("losetup", &["-d", &self.device]);
+        if !std::thread::panicking() {
+            detached.unwrap();
+        }
+    }
+}
+
+/// Returns a loop device over a mounted device, or says why the test does not run.
+fn looped(test: &str, size: u64, programs: &[&str]) -> Option<Looped> {
+    if !is_root() {
+        skip(test, "needs root for a loop device");
+        return None;
+    }
+    if let Some(missing) = programs.iter().find(|program| !has(program)) {
+        skip(test, &format!("{missing} is not installed"));
+        return None;
+    }
+    let on = mounted(test, common::disk(size, false))?;
+    match Looped::new(on) {
+        Ok(looped) => Some(looped),
+        Err(error) => {
+            skip(test, &error);
+            None
+        }
+    }
+}
+
+/// Fills a directory, and returns the names and contents.
+fn fill(dir: &Path, seed: u64) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut numbers = Numbers::new(seed);
+    let files = (0..40).map(|n| {
+        let len = numbers.below(1 << 20) as usize;
+        (dir.join(format!("file {n}")), numbers.bytes(len))
+    });
+    files.inspect(|(path, data)| fs::write(path, data).unwrap()).collect()
+}
+
+fn check_files(files: &[(PathBuf, Vec<u8>)]) {
+    for (path, data) in files {
+        assert!(fs::read(path).unwrap() == *data, "{}", path.display());
+    }
+}
+
+/// Uses a file system made by `mkfs` through two mounts, and returns its memory by `fstrim`.
+fn use_file_system(on: &Looped, kind: &str) {
+    run("mount", &["-t", kind, &on.device, on.at()]).unwrap();
+    let files = fill(&on.at, 3);
+    run("umount", &[on.at()]).unwrap();
+    run("mount", &["-t", kind, &on.device, on.at()]).unwrap();
+    check_files(&files);
+    let held = on.on.disk.store().len();
+    for (path, _) in &files[8..] {
+        fs::remove_file(path).unwrap();
+    }
+    run("sync", &["-f", on.at()]).unwrap();
+    run("fstrim", &[on.at()]).unwrap();
+    let left = on.on.disk.store().len();
+    assert!(left < held / 2, "fstrim left {left} pages of {held}");
+    check_files(&files[..8]);
+    run("umount", &[on.at()]).unwrap();
+    assert!(on.on.disk.stats().flushes_total > 0);
+    on.on.disk.store().check();
+}
+
+#[test]
+fn ext4_lives_on_a_loop_device() {
+    let test = "ext4_lives_on_a_loop_device";
+    let programs = ["losetup", "mkfs.ext4", "fstrim", "e2fsck"];
+    let Some(on) = looped(test, 256 * MIB, &programs) else { return };
+    run("mkfs.ext4", &["-q", "-F", &on.device]).unwrap();
+    use_file_system(&on, "ext4");
+    run("e2fsck", &["-fn", &on.device]).unwrap();
+}
+
+#[test]
+fn btrfs_lives_on_a_loop_device() {
+    let test = "btrfs_lives_on_a_loop_device";
+    let programs = ["losetup", "mkfs.btrfs", "fstrim", "btrfs"];
+    let Some(on) = looped(test, 256 * MIB, &programs) else { return };
+    run("mkfs.btrfs", &["-q", "-f", "-m", "single", &on.device]).unwrap();
+    use_file_system(&on, "btrfs");
+    run("btrfs", &["check", "--readonly", &on.device]).unwrap();
+}

@@ -5,8 +5,10 @@
 //! compressed by a [`codec`] into objects of a [`zfold_pool::Pool`], or kept as they are where
 //! that is no loss. The store knows nothing of how the pool packs objects.
 
+pub mod backing;
 pub mod codec;
 pub mod conformance;
+pub mod pressure;
 
 mod error;
 mod same;
@@ -15,7 +17,7 @@ mod stats;
 mod store;
 mod sync;
 
-pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError};
+pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
 pub use error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 pub use stats::StoreStats;
 pub use store::{Content, Incompressible, Store, StoreOptions, Stored};

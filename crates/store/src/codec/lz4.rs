@@ -60,7 +60,7 @@ impl Lz4 {
 
 /// Returns `bytes.len()` as the C library counts, or the most it can count: the library then uses
 /// that much of the slice.
-fn c_len(bytes: &[u8]) -> c_int {
+pub(super) fn c_len(bytes: &[u8]) -> c_int {
     c_int::try_from(bytes.len()).unwrap_or(c_int::MAX)
 }
 

@@ -5,11 +5,16 @@
 //! a bare block: no magic number, no length, no checksum. Whoever keeps the block keeps its length
 //! and the length of the page.
 //!
+//! Pages that have much in common can be compressed with a [`Dictionary`] of it, and then come back
+//! only with the same one.
+//!
 //! No format carries a checksum, so damaged bytes may decode to a full page with wrong contents.
 //! Damage is never worse than that: it cannot panic or reach memory outside the two slices.
 
 mod deflate;
+mod dictionary;
 mod lz4;
+mod lz4_dictionary;
 mod lzo;
 #[cfg(test)]
 mod tests;
@@ -19,6 +24,10 @@ use std::error::Error;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+
+use lz4_dictionary::Lz4Dictionary;
+
+pub use dictionary::{Dictionary, MAX_DICTIONARY_LEN};
 
 /// The longest page a codec context can be made for: 1 GiB.
 pub const MAX_PAGE_LEN: usize = 1 << 30;
@@ -63,6 +72,14 @@ impl CodecKind {
             Self::Zstd => Some(-7..=22),
             Self::Deflate => Some(1..=12),
             Self::Lzo => None,
+        }
+    }
+
+    /// Returns whether the codec compresses with a [`Dictionary`].
+    pub fn takes_dictionary(self) -> bool {
+        match self {
+            Self::Lz4 | Self::Lz4Hc | Self::Zstd => true,
+            Self::Deflate | Self::Lzo => false,
         }
     }
 
@@ -113,7 +130,7 @@ impl CodecSpec {
         self.level
     }
 
-    /// Makes a context for pages of `page_len` bytes.
+    /// Makes a context for pages of `page_len` bytes, without a dictionary.
     ///
     /// Costs the allocation of [`Codec::working_bytes`], all of which happens here rather than in
     /// the first call of the context.
@@ -126,16 +143,47 @@ impl CodecSpec {
     ///
     /// If a library cannot allocate its context.
     pub fn context(&self, page_len: usize) -> Result<Box<dyn Codec>, CodecError> {
+        self.context_with(page_len, None)
+    }
+
+    /// Makes a context for pages of `page_len` bytes that may refer to `dictionary`.
+    ///
+    /// Only contexts with an equal dictionary read what it writes. With another one, or none,
+    /// decompression gives an error or a page of wrong bytes; no codec notices for sure.
+    ///
+    /// The contexts share the bytes of a dictionary, but for those of zstd, each of which has a
+    /// copy. [`Codec::working_bytes`] counts what each has of its own.
+    ///
+    /// # Errors
+    ///
+    /// - [`CodecError::PageLen`] if `page_len` is 0 or above [`MAX_PAGE_LEN`].
+    /// - [`CodecError::NoDictionaries`] if the codec [takes none](CodecKind::takes_dictionary).
+    /// - [`CodecError::Dictionary`] if the bytes claim to be a trained dictionary of the codec's
+    ///   own format and are damaged.
+    ///
+    /// # Panics
+    ///
+    /// If a library cannot allocate its context.
+    pub fn context_with(
+        &self,
+        page_len: usize,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<Box<dyn Codec>, CodecError> {
         if !(1..=MAX_PAGE_LEN).contains(&page_len) {
             return Err(CodecError::PageLen(page_len));
         }
+        if dictionary.is_some() && !self.kind.takes_dictionary() {
+            return Err(CodecError::NoDictionaries(self.kind));
+        }
         let level = self.level.unwrap_or_default();
-        Ok(match self.kind {
-            CodecKind::Lz4 => Box::new(lz4::Lz4::fast(level)),
-            CodecKind::Lz4Hc => Box::new(lz4::Lz4::high(level)),
-            CodecKind::Zstd => Box::new(zstd::Zstd::new(level, page_len)),
-            CodecKind::Deflate => Box::new(deflate::Deflate::new(level)),
-            CodecKind::Lzo => Box::new(lzo::Lzo::new()),
+        Ok(match (self.kind, dictionary) {
+            (CodecKind::Lz4, None) => Box::new(lz4::Lz4::fast(level)),
+            (CodecKind::Lz4, Some(bytes)) => Box::new(Lz4Dictionary::fast(level, bytes)),
+            (CodecKind::Lz4Hc, None) => Box::new(lz4::Lz4::high(level)),
+            (CodecKind::Lz4Hc, Some(bytes)) => Box::new(Lz4Dictionary::high(level, bytes)),
+            (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)?),
+            (CodecKind::Deflate, _) => Box::new(deflate::Deflate::new(level)),
+            (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
         })
     }
 }
@@ -181,8 +229,8 @@ impl fmt::Display for CodecSpec {
 
 /// A codec context: the working memory of one thread.
 ///
-/// What a context writes depends on the page alone, never on the pages before it, and every
-/// context of the same codec reads it, whatever its level. The page is as long as the context was
+/// What a context writes depends on the page and the dictionary alone, never on the pages before it,
+/// and every context of the same codec and dictionary reads it, whatever its level. The page is as long as the context was
 /// made for; any other length that is not 0 works as well, but may grow the working memory.
 pub trait Codec: Send + fmt::Debug {
     /// Compresses `page` into the front of `out` and returns the compressed length.
@@ -240,6 +288,14 @@ pub enum CodecError {
     },
     /// No context can be made for pages of this length.
     PageLen(usize),
+    /// No dictionary has this many bytes.
+    DictionaryLen(usize),
+    /// The codec takes no dictionary.
+    NoDictionaries(CodecKind),
+    /// The codec cannot use this dictionary, which claims to be of its format.
+    Dictionary(CodecKind),
+    /// No dictionary could be trained, and what the library says of it.
+    Training(&'static str),
 }
 
 impl fmt::Display for CodecError {
@@ -257,6 +313,21 @@ impl fmt::Display for CodecError {
                 }
             }
             Self::PageLen(len) => write!(f, "bad page length {len} (range: 1 to {MAX_PAGE_LEN})"),
+            Self::DictionaryLen(len) => {
+                write!(f, "bad dictionary length {len} (range: 1 to {MAX_DICTIONARY_LEN})")
+            }
+            Self::NoDictionaries(kind) => {
+                let able = CodecKind::ALL.into_iter().filter(|kind| kind.takes_dictionary());
+                let choices: Vec<_> = able.map(CodecKind::name).collect();
+                let choices = choices.join(", ");
+                write!(f, "codec '{}' takes no dictionary (choices: {choices})", kind.name())
+            }
+            Self::Dictionary(kind) => {
+                write!(f, "damaged dictionary for codec '{}'; train it again", kind.name())
+            }
+            Self::Training(reason) => {
+                write!(f, "no dictionary can be trained ({reason}); give more or other samples")
+            }
         }
     }
 }

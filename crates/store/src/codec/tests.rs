@@ -1,5 +1,7 @@
 //! Tests that hold every codec to the contract of [`Codec`].
 
+mod dictionary;
+
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
 
-use super::{Codec, DecodeError};
+use super::{Codec, CodecError, CodecKind, DecodeError, Dictionary};
 
 /// A compression and a decompression context of the library.
 pub(super) struct Zstd {
@@ -18,12 +18,30 @@ pub(super) struct Zstd {
 
 impl Zstd {
     /// Returns a context that has compressed a page of `page_len` once, because the library
-    /// allocates its tables at the first page.
-    pub(super) fn new(level: i32, page_len: usize) -> Self {
+    /// allocates its tables, and those of a dictionary, at the first page.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Dictionary`] if the library refuses the dictionary.
+    pub(super) fn new(
+        level: i32,
+        page_len: usize,
+        dictionary: Option<&Dictionary>,
+    ) -> Result<Self, CodecError> {
         let mut context =
             Self { level, compressor: compressor(level), decompressor: decompressor() };
-        context.compress(&vec![0; page_len], &mut [0; 64]);
-        context
+        // Much more than equal bytes become.
+        let mut out = vec![0; page_len / 1024 + 64];
+        if let Some(dictionary) = dictionary {
+            let refused = |_| CodecError::Dictionary(CodecKind::Zstd);
+            context.compressor.load_dictionary(dictionary.bytes()).map_err(refused)?;
+            context.decompressor.load_dictionary(dictionary.bytes()).map_err(refused)?;
+        }
+        match context.compress(&vec![0; page_len], &mut out) {
+            // The compressor looks at a dictionary no sooner than here.
+            None if dictionary.is_some() => Err(CodecError::Dictionary(CodecKind::Zstd)),
+            _ => Ok(context),
+        }
     }
 }
 

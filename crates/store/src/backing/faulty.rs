@@ -1,0 +1,491 @@
+//! A backing that does what bad disks do, by a seed or on request.
+//!
+//! [`FaultyBacking`] stands before another backing. For every call it draws, for each kind of
+//! fault that the call can have, whether that happens, each with a rate of its own. One seed and
+//! one order of calls give one order of faults. Faults can also be asked for one by one, with
+//! [`FaultyBacking::inject`].
+//!
+//! Some faults are reported, as errors, and some are silent: bits that flip, and writes that go
+//! nowhere or elsewhere. Who stores pages must survive the first and detect the second. No fault
+//! makes a call hang; the longest is a delay of a given time.
+//!
+//! # Invariants
+//!
+//! - Q1: without a fault a call is passed on as it is.
+//! - Q2: at most one fault besides a delay happens to a call, and each one is counted.
+//! - Q3: no range but that of the call is touched, except by a misdirected write.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{Backing, check_access};
+
+/// What can go wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A read fails with `EIO`.
+    ReadError,
+    /// A read succeeds, and one bit of it is wrong. The backing still holds the right one.
+    FlippedBit,
+    /// A write fails with `EIO` and changes nothing.
+    WriteError,
+    /// A write fails with `ENOSPC` and changes nothing.
+    NoSpace,
+    /// A write fails with `EIO` after a part of the data, possibly none, has been written.
+    ShortWrite,
+    /// A write is reported as done and changes nothing.
+    LostWrite,
+    /// A write is reported as done and lands at another place. It needs a backing in which there
+    /// is one that does not overlap, and does not happen in others.
+    MisdirectedWrite,
+    /// A sync fails with `EIO` and does not happen.
+    SyncError,
+    /// A read, write or sync takes longer.
+    Delay,
+}
+
+impl Fault {
+    /// Every fault, in the order in which they are listed to people. For a call that could have
+    /// several, the first one drawn happens.
+    pub const ALL: [Self; 9] = [
+        Self::ReadError,
+        Self::FlippedBit,
+        Self::WriteError,
+        Self::NoSpace,
+        Self::ShortWrite,
+        Self::LostWrite,
+        Self::MisdirectedWrite,
+        Self::SyncError,
+        Self::Delay,
+    ];
+
+    /// Returns the name by which the fault is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadError => "read-error",
+            Self::FlippedBit => "flipped-bit",
+            Self::WriteError => "write-error",
+            Self::NoSpace => "no-space",
+            Self::ShortWrite => "short-write",
+            Self::LostWrite => "lost-write",
+            Self::MisdirectedWrite => "misdirected-write",
+            Self::SyncError => "sync-error",
+            Self::Delay => "delay",
+        }
+    }
+}
+
+/// The faults that a read can have.
+const OF_READS: [Fault; 2] = [Fault::ReadError, Fault::FlippedBit];
+
+/// The faults that a write can have.
+const OF_WRITES: [Fault; 5] = [
+    Fault::WriteError,
+    Fault::NoSpace,
+    Fault::ShortWrite,
+    Fault::LostWrite,
+    Fault::MisdirectedWrite,
+];
+
+/// The faults that a sync can have.
+const OF_SYNCS: [Fault; 1] = [Fault::SyncError];
+
+/// How often each fault happens. The default is never.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    per_mille: [u16; Fault::ALL.len()],
+    delay: Duration,
+}
+
+impl Faults {
+    /// Returns the same with another rate of one fault: of a thousand calls that can have it, so
+    /// many do; 1000 and above is all of them.
+    #[must_use]
+    pub fn with(mut self, fault: Fault, per_mille: u16) -> Self {
+        self.per_mille[fault as usize] = per_mille;
+        self
+    }
+
+    /// Returns the same with delays as long as `delay`.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+}
+
+/// A backing with faults.
+#[derive(Debug)]
+pub struct FaultyBacking<B> {
+    inner: B,
+    /// Not held while `inner` is called or a delay passes.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    faults: Faults,
+    /// What was asked for one by one.
+    injected: VecDeque<Fault>,
+    /// Times that each fault happened.
+    counts: [u64; Fault::ALL.len()],
+    random: u64,
+}
+
+impl<B: Backing> FaultyBacking<B> {
+    /// Puts `faults`, drawn by `seed`, before `inner`.
+    pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
+        let counts = [0; Fault::ALL.len()];
+        let state = State { faults, injected: VecDeque::new(), counts, random: seed };
+        Self { inner, state: Mutex::new(state) }
+    }
+
+    /// Replaces the rates. The order of faults goes on where it was.
+    pub fn set(&self, faults: Faults) {
+        self.state().faults = faults;
+    }
+
+    /// Ends all faults, those asked for included. What they have done stays done.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.faults = Faults::default();
+        state.injected.clear();
+    }
+
+    /// Makes `fault` happen to the next call that can have it, whatever its rate. Of several asked
+    /// for, each happens once, in their order. A delay is as long as the rates say.
+    pub fn inject(&self, fault: Fault) {
+        self.state().injected.push_back(fault);
+    }
+
+    /// Returns how often `fault` has happened.
+    pub fn count(&self, fault: Fault) -> u64 {
+        self.state().counts[fault as usize]
+    }
+
+    /// Returns the backing behind the faults.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// Every state is a valid one, also after a panic.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Draws the fault of a call, if it has one, and lets a delay pass.
+    fn draw(&self, candidates: &[Fault]) -> Option<Fault> {
+        let mut state = self.state();
+        let delayed = state.draw(&[Fault::Delay]).is_some();
+        let fault = state.draw(candidates);
+        let delay = state.faults.delay;
+        drop(state);
+        if delayed {
+            thread::sleep(delay);
+        }
+        fault
+    }
+
+    /// Returns a number below `bound`, which is not 0.
+    fn below(&self, bound: u64) -> u64 {
+        self.state().below(bound)
+    }
+
+    /// Returns an aligned offset at which `len` bytes do not overlap those at `offset`, or `None`
+    /// if there is none.
+    fn elsewhere(&self, offset: u64, len: u64) -> Option<u64> {
+        let align = self.inner.align() as u64;
+        let last = self.inner.len() - len;
+        // Places that end before the range, and places that begin after it.
+        let before = (offset + align).saturating_sub(len) / align;
+        let after = (last + align).saturating_sub(offset + len) / align;
+        if len == 0 || before + after == 0 {
+            return None;
+        }
+        let place = self.below(before + after);
+        Some(if place < before { place * align } else { offset + len + (place - before) * align })
+    }
+}
+
+impl State {
+    /// Returns the first of `candidates` that was asked for or is drawn, and counts it.
+    fn draw(&mut self, candidates: &[Fault]) -> Option<Fault> {
+        // As many numbers for each call as it has candidates, whatever happens to it.
+        let mut fault = None;
+        for &candidate in candidates {
+            let hit = self.below(1000) < u64::from(self.faults.per_mille[candidate as usize]);
+            fault = fault.or(hit.then_some(candidate));
+        }
+        if let Some(at) = self.injected.iter().position(|asked| candidates.contains(asked)) {
+            fault = self.injected.remove(at);
+        }
+        if let Some(fault) = fault {
+            self.counts[fault as usize] += 1;
+        }
+        fault
+    }
+
+    /// The generator SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+    /// Generators, 2014).
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+impl<B: Backing> Backing for FaultyBacking<B> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn align(&self) -> usize {
+        self.inner.align()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        check_access(self, offset, out)?;
+        match self.draw(&OF_READS) {
+            Some(Fault::ReadError) => Err(Errno::IO.into()),
+            Some(_) => {
+                self.inner.read_at(offset, out)?;
+                if !out.is_empty() {
+                    let bit = self.below(out.len() as u64 * 8);
+                    out[(bit / 8) as usize] ^= 1 << (bit % 8);
+                }
+                Ok(())
+            }
+            None => self.inner.read_at(offset, out),
+        }
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        check_access(self, offset, data)?;
+        match self.draw(&OF_WRITES) {
+            Some(Fault::NoSpace) => Err(Errno::NOSPC.into()),
+            Some(Fault::ShortWrite) => {
+                let align = self.inner.align();
+                let blocks = (data.len() / align).max(1) as u64;
+                let written = self.below(blocks) as usize * align;
+                self.inner.write_at(offset, &data[..written])?;
+                Err(Errno::IO.into())
+            }
+            Some(Fault::LostWrite) => Ok(()),
+            Some(Fault::MisdirectedWrite) => {
+                let place = self.elsewhere(offset, data.len() as u64);
+                if place.is_none() {
+                    self.state().counts[Fault::MisdirectedWrite as usize] -= 1;
+                }
+                self.inner.write_at(place.unwrap_or(offset), data)
+            }
+            Some(_) => Err(Errno::IO.into()),
+            None => self.inner.write_at(offset, data),
+        }
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        match self.draw(&OF_SYNCS) {
+            Some(_) => Err(Errno::IO.into()),
+            None => self.inner.sync(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::super::{AlignedBuffer, MemoryBacking};
+    use super::*;
+
+    const LEN: usize = 64 * 1024;
+
+    fn healthy() -> FaultyBacking<MemoryBacking> {
+        FaultyBacking::new(MemoryBacking::new(LEN), Faults::default(), 1)
+    }
+
+    fn filled(len: usize, byte: u8) -> AlignedBuffer {
+        let mut buffer = AlignedBuffer::new(len);
+        buffer.fill(byte);
+        buffer
+    }
+
+    /// Everything that lies behind the faults.
+    fn contents(backing: &FaultyBacking<MemoryBacking>) -> AlignedBuffer {
+        let mut all = AlignedBuffer::new(LEN);
+        backing.inner().read_at(0, &mut all).unwrap();
+        all
+    }
+
+    fn errno(result: io::Result<()>) -> Option<i32> {
+        result.unwrap_err().raw_os_error()
+    }
+
+    const EIO: Option<i32> = Some(libc::EIO);
+
+    #[test]
+    fn without_faults_nothing_happens() {
+        let backing = healthy();
+        for at in 0..64 {
+            backing.write_at(at * 1024, &filled(1024, at as u8)).unwrap();
+        }
+        let mut out = AlignedBuffer::new(1024);
+        for at in 0..64 {
+            backing.read_at(at * 1024, &mut out).unwrap();
+            assert!(out.iter().all(|&byte| byte == at as u8));
+        }
+        backing.sync().unwrap();
+        backing.discard(0, 4096).unwrap();
+        assert!(Fault::ALL.iter().all(|&fault| backing.count(fault) == 0));
+    }
+
+    #[test]
+    fn reported_faults_change_nothing() {
+        let backing = healthy();
+        backing.inject(Fault::ReadError);
+        backing.inject(Fault::SyncError);
+        backing.inject(Fault::NoSpace);
+        backing.inject(Fault::WriteError);
+        let data = filled(4096, 1);
+        assert_eq!(errno(backing.write_at(0, &data)), Some(libc::ENOSPC));
+        assert_eq!(errno(backing.write_at(0, &data)), EIO);
+        assert_eq!(errno(backing.sync()), EIO);
+        assert_eq!(errno(backing.read_at(0, &mut filled(4096, 0))), EIO);
+        assert!(contents(&backing).iter().all(|&byte| byte == 0));
+        // Each of them happened once.
+        backing.write_at(0, &data).unwrap();
+        backing.read_at(0, &mut filled(4096, 0)).unwrap();
+        backing.sync().unwrap();
+        for fault in [Fault::ReadError, Fault::SyncError, Fault::NoSpace, Fault::WriteError] {
+            assert_eq!(backing.count(fault), 1);
+        }
+    }
+
+    #[test]
+    fn a_short_write_leaves_a_prefix() {
+        let backing = healthy();
+        let mut lengths = Vec::new();
+        for round in 1..=40 {
+            backing.inject(Fault::ShortWrite);
+            backing.inner().write_at(0, &filled(LEN, 0)).unwrap();
+            assert_eq!(errno(backing.write_at(4096, &filled(4096, round))), EIO);
+            let all = contents(&backing);
+            let written = all.iter().filter(|&&byte| byte == round).count();
+            assert!(written < 4096 && written % 512 == 0);
+            assert!(all[4096..4096 + written].iter().all(|&byte| byte == round));
+            lengths.push(written);
+        }
+        assert!(lengths.contains(&0) && lengths.contains(&3584), "{lengths:?}");
+    }
+
+    #[test]
+    fn a_flipped_bit_is_one_bit_of_one_read() {
+        let backing = healthy();
+        backing.write_at(0, &filled(LEN, 0x55)).unwrap();
+        backing.inject(Fault::FlippedBit);
+        let mut out = AlignedBuffer::new(4096);
+        backing.read_at(4096, &mut out).unwrap();
+        assert_eq!(out.iter().map(|byte| (byte ^ 0x55).count_ones()).sum::<u32>(), 1);
+        backing.read_at(4096, &mut out).unwrap();
+        assert!(out.iter().all(|&byte| byte == 0x55));
+    }
+
+    #[test]
+    fn a_lost_write_changes_nothing_and_says_nothing() {
+        let backing = healthy();
+        backing.inject(Fault::LostWrite);
+        backing.write_at(0, &filled(4096, 1)).unwrap();
+        assert!(contents(&backing).iter().all(|&byte| byte == 0));
+        assert_eq!(backing.count(Fault::LostWrite), 1);
+    }
+
+    #[test]
+    fn a_misdirected_write_lands_elsewhere() {
+        let backing = healthy();
+        let (mut lower, mut higher) = (0, 0);
+        for _ in 0..200 {
+            backing.inner().write_at(0, &filled(LEN, 0)).unwrap();
+            backing.inject(Fault::MisdirectedWrite);
+            backing.write_at(8192, &filled(4096, 1)).unwrap();
+            let all = contents(&backing);
+            assert_eq!(all.iter().filter(|&&byte| byte == 1).count(), 4096);
+            assert!(all[8192..12288].iter().all(|&byte| byte == 0));
+            match all.iter().position(|&byte| byte == 1).unwrap() {
+                first if first < 8192 => lower += 1,
+                _ => higher += 1,
+            }
+        }
+        assert!(lower > 0 && higher > 0);
+        assert_eq!(backing.count(Fault::MisdirectedWrite), 200);
+    }
+
+    #[test]
+    fn a_write_without_another_place_arrives() {
+        let backing = healthy();
+        backing.inject(Fault::MisdirectedWrite);
+        backing.write_at(0, &filled(LEN, 1)).unwrap();
+        assert!(contents(&backing).iter().all(|&byte| byte == 1));
+        assert_eq!(backing.count(Fault::MisdirectedWrite), 0);
+    }
+
+    #[test]
+    fn one_seed_is_one_order_of_faults() {
+        let run = |seed| {
+            let faults = Faults::default().with(Fault::WriteError, 300).with(Fault::LostWrite, 200);
+            let backing = FaultyBacking::new(MemoryBacking::new(LEN), faults, seed);
+            let data = filled(512, 1);
+            let failed: Vec<bool> =
+                (0..1000).map(|_| backing.write_at(0, &data).is_err()).collect();
+            (failed, backing.count(Fault::WriteError), backing.count(Fault::LostWrite))
+        };
+        let (failed, errors, lost) = run(7);
+        assert_eq!((failed.clone(), errors, lost), run(7));
+        assert_ne!(failed, run(8).0);
+        // 300 and 200 of the remaining 700 in a thousand.
+        assert!((250..350).contains(&errors), "{errors}");
+        assert!((100..180).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn healing_ends_all_faults() {
+        let backing = healthy();
+        backing.set(Faults::default().with(Fault::WriteError, 1000));
+        backing.inject(Fault::NoSpace);
+        backing.write_at(0, &filled(512, 1)).unwrap_err();
+        backing.inject(Fault::LostWrite);
+        backing.heal();
+        backing.write_at(0, &filled(512, 1)).unwrap();
+        assert_eq!(contents(&backing)[0], 1);
+    }
+
+    #[test]
+    fn a_delay_is_as_long_as_was_said() {
+        let delay = Duration::from_millis(20);
+        let backing = healthy();
+        backing.set(Faults::default().delay(delay));
+        backing.inject(Fault::Delay);
+        let start = Instant::now();
+        backing.sync().unwrap();
+        assert!(start.elapsed() >= delay);
+        assert_eq!(backing.count(Fault::Delay), 1);
+    }
+
+    #[test]
+    fn names_are_distinct() {
+        for (at, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!(fault as usize, at);
+            assert!(Fault::ALL[..at].iter().all(|other| other.name() != fault.name()));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! A backing in memory, for tests and experiments.
+
+use std::fmt;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
+
+/// A vector as a backing. It is as strict about alignment as a device.
+pub struct MemoryBacking {
+    len: usize,
+    align: usize,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl MemoryBacking {
+    /// Returns a backing of `len` bytes of 0, rounded down to a multiple of 4096, with an
+    /// alignment of 512.
+    pub fn new(len: usize) -> Self {
+        Self::with_align(len, MIN_ALIGN)
+    }
+
+    /// Returns the same with another alignment.
+    ///
+    /// # Panics
+    ///
+    /// If `align` is neither 512 nor 4096.
+    pub fn with_align(len: usize, align: usize) -> Self {
+        assert!(align == MIN_ALIGN || align == MAX_ALIGN, "an alignment is 512 or 4096");
+        let len = len / MAX_ALIGN * MAX_ALIGN;
+        Self { len, align, bytes: Mutex::new(vec![0; len]) }
+    }
+
+    /// Every state of the bytes is a valid one, also after a panic.
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Backing for MemoryBacking {
+    fn len(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn align(&self) -> usize {
+        self.align
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        check_access(self, offset, out)?;
+        out.copy_from_slice(&self.bytes()[offset as usize..][..out.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        check_access(self, offset, data)?;
+        self.bytes()[offset as usize..][..data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Fills the range with 0xdd, so that who still needs it finds out.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        check_range(self, offset, len)?;
+        self.bytes()[offset as usize..][..len as usize].fill(0xdd);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemoryBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (len, align) = (self.len, self.align);
+        f.debug_struct("MemoryBacking")
+            .field("len", &len)
+            .field("align", &align)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::AlignedBuffer;
+    use super::*;
+
+    #[test]
+    fn what_was_written_comes_back() {
+        let backing = MemoryBacking::new(8192 + 100);
+        assert_eq!(backing.len(), 8192);
+        let mut data = AlignedBuffer::new(1024);
+        data.fill(3);
+        backing.write_at(512, &data).unwrap();
+        let mut all = AlignedBuffer::new(8192);
+        backing.read_at(0, &mut all).unwrap();
+        assert!(all[..512].iter().all(|&byte| byte == 0));
+        assert!(all[512..1536].iter().all(|&byte| byte == 3));
+        assert!(all[1536..].iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_discarded_range_does_not_keep_its_bytes() {
+        let backing = MemoryBacking::new(4096);
+        backing.discard(512, 512).unwrap();
+        let mut out = AlignedBuffer::new(1536);
+        backing.read_at(0, &mut out).unwrap();
+        assert!(out[512..1024].iter().all(|&byte| byte == 0xdd));
+        assert!(out[..512].iter().chain(&out[1024..]).all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn wrong_ranges_are_refused_and_change_nothing() {
+        for align in [512, 4096] {
+            let backing = MemoryBacking::with_align(16384, align);
+            let mut buffer = AlignedBuffer::new(3 * align);
+            buffer.fill(1);
+            let kind = |result: io::Result<()>| result.unwrap_err().kind();
+            let wrong = io::ErrorKind::InvalidInput;
+            assert_eq!(kind(backing.write_at(1, &buffer[..align])), wrong);
+            assert_eq!(kind(backing.write_at(0, &buffer[..align - 1])), wrong);
+            assert_eq!(kind(backing.write_at(0, &buffer[8..8 + align])), wrong);
+            assert_eq!(kind(backing.write_at(16384, &buffer[..align])), wrong);
+            assert_eq!(kind(backing.write_at(0u64.wrapping_sub(4096), &buffer[..align])), wrong);
+            assert_eq!(kind(backing.read_at(8, &mut buffer[..align])), wrong);
+            assert_eq!(kind(backing.discard(0, 20480)), wrong);
+            backing.write_at(16384, &buffer[..0]).unwrap();
+            let mut all = AlignedBuffer::new(16384);
+            backing.read_at(0, &mut all).unwrap();
+            assert!(all.iter().all(|&byte| byte == 0));
+        }
+    }
+}

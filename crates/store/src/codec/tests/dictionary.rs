@@ -1,0 +1,213 @@
+//! Tests that hold every codec that takes dictionaries to the same contract with one.
+
+use super::*;
+
+/// Trained on every eighth page of every corpus.
+static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
+    let samples: Vec<&[u8]> =
+        IMAGES.iter().flat_map(|image| image.chunks_exact(4096).step_by(8)).collect();
+    Dictionary::train(&samples, 32 * 1024).unwrap()
+});
+
+/// The trained dictionary, and bytes that no trainer has seen, of every length that matters.
+fn dictionaries() -> Vec<Dictionary> {
+    let mut random = Random(11);
+    let mut dictionaries = vec![TRAINED.clone()];
+    for len in [1, 3, 8, 4096, 65535, 65536, 65537, MAX_DICTIONARY_LEN] {
+        let mut bytes = random.bytes(len);
+        // Something that pages refer to, also from the farthest end of a window.
+        let len = len.min(1024);
+        bytes[..len].copy_from_slice(&IMAGES[0][..len]);
+        dictionaries.push(Dictionary::new(bytes).unwrap());
+    }
+    dictionaries
+}
+
+fn able() -> impl Iterator<Item = CodecSpec> {
+    specs().into_iter().filter(|spec| spec.kind().takes_dictionary())
+}
+
+fn context(spec: CodecSpec, dictionary: &Dictionary) -> Box<dyn Codec> {
+    spec.context_with(4096, Some(dictionary)).unwrap()
+}
+
+#[test]
+fn pages_round_trip_with_a_dictionary() {
+    for spec in able() {
+        for dictionary in dictionaries() {
+            let mut codec = context(spec, &dictionary);
+            for page in sample(4096).step_by(16) {
+                assert_round_trip(&mut *codec, page);
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_of_any_length_round_trip_with_a_dictionary() {
+    let mut random = Random(12);
+    for spec in able() {
+        for page_len in [1, 5, 255, 4096, 4097, 16384, 65536] {
+            let mut codec = spec.context_with(page_len, Some(&TRAINED)).unwrap();
+            assert_round_trip(&mut *codec, &vec![0; page_len]);
+            assert_round_trip(&mut *codec, &random.bytes(page_len));
+            assert_round_trip(&mut *codec, &IMAGES[4][4096..4096 + page_len]);
+        }
+    }
+}
+
+#[test]
+fn output_depends_on_page_and_dictionary_alone() {
+    let noise = Random(13).bytes(4096);
+    for spec in able() {
+        let mut used = context(spec, &TRAINED);
+        for (at, page) in sample(4096).step_by(12).enumerate() {
+            if at % 4 == 3 {
+                // One that does not fit, which leaves a stream in the middle of a block.
+                assert_eq!(used.compress(&noise, &mut [0; 2048]), None);
+            }
+            let (mut from_used, mut from_new) = ([0; 8192], [0; 8192]);
+            let len = used.compress(page, &mut from_used);
+            // An equal dictionary, not the same one.
+            let equal = Dictionary::new(TRAINED.bytes().to_vec()).unwrap();
+            assert_eq!(context(spec, &equal).compress(page, &mut from_new), len);
+            assert!(from_used == from_new, "{spec}");
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_makes_pages_smaller() {
+    for kind in CodecKind::ALL.into_iter().filter(|kind| kind.takes_dictionary()) {
+        let total = |codec: &mut dyn Codec| -> usize {
+            let pages = IMAGES.iter().flat_map(|image| image.chunks_exact(4096).skip(1).step_by(8));
+            pages.map(|page| codec.compress(page, &mut [0; 8192]).unwrap()).sum()
+        };
+        let without = total(&mut *CodecSpec::from(kind).context(4096).unwrap());
+        let with = total(&mut *context(kind.into(), &TRAINED));
+        assert!(with * 100 < without * 97, "{}: {without} to {with}", kind.name());
+    }
+}
+
+#[test]
+fn a_wrong_dictionary_stays_in_bounds() {
+    let wrong = Dictionary::new(Random(14).bytes(100)).unwrap();
+    for spec in able() {
+        let (mut writer, mut reader) = (context(spec, &TRAINED), context(spec, &wrong));
+        let mut bare = spec.context(4096).unwrap();
+        let mut differing = 0;
+        for page in sample(4096).step_by(4) {
+            let mut out = [0; 8192];
+            let len = writer.compress(page, &mut out).unwrap();
+            let mut back = [0; 4096];
+            let result = reader.decompress(&out[..len], &mut back);
+            differing += usize::from(result.is_err() || back != page);
+            let _ = decode_damaged(&mut *reader, &out[..len]);
+            let _ = decode_damaged(&mut *bare, &out[..len]);
+        }
+        assert!(differing > 0, "{spec} made nothing of its dictionary");
+    }
+}
+
+#[test]
+fn damaged_bytes_stay_in_bounds_with_a_dictionary() {
+    let mut random = Random(15);
+    for spec in defaults().filter(|spec| spec.kind().takes_dictionary()) {
+        for dictionary in dictionaries() {
+            let mut codec = context(spec, &dictionary);
+            for page in sample(4096).step_by(40) {
+                let mut out = [0; 8192];
+                let len = codec.compress(page, &mut out).unwrap();
+                for _ in 0..50 {
+                    let mut damaged = out[..len].to_vec();
+                    damaged[random.below(len)] ^= 1 << random.below(8);
+                    damaged.truncate(1 + random.below(2 * len));
+                    let _ = decode_damaged(&mut *codec, &damaged);
+                }
+                assert_round_trip(&mut *codec, page);
+            }
+        }
+    }
+}
+
+#[test]
+fn short_output_is_refused_with_a_dictionary() {
+    for spec in able() {
+        let mut codec = context(spec, &TRAINED);
+        for page in sample(4096).step_by(60) {
+            let needed = codec.compress(page, &mut [0; 8192]).unwrap();
+            for short in (0..needed).rev().step_by(needed / 20 + 1) {
+                let mut out = Guarded::new(short);
+                assert_eq!(codec.compress(page, out.inner()), None, "{spec} in {short} bytes");
+                out.assert_intact();
+            }
+        }
+    }
+}
+
+#[test]
+fn working_memory_with_a_dictionary_is_allocated_at_once() {
+    for spec in able() {
+        let mut codec = context(spec, &TRAINED);
+        let bytes = codec.working_bytes();
+        assert!(bytes > spec.context(4096).unwrap().working_bytes(), "{spec}");
+        for page in sample(4096).step_by(40) {
+            assert_round_trip(&mut *codec, page);
+        }
+        assert_eq!(codec.working_bytes(), bytes, "{spec}");
+    }
+}
+
+#[test]
+fn codecs_without_dictionaries_refuse_one_by_name() {
+    for kind in [CodecKind::Deflate, CodecKind::Lzo] {
+        let error = CodecSpec::from(kind).context_with(4096, Some(&TRAINED)).unwrap_err();
+        assert_eq!(error, CodecError::NoDictionaries(kind));
+        let expected =
+            format!("codec '{}' takes no dictionary (choices: lz4, lz4hc, zstd)", kind.name());
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_damaged_trained_dictionary_is_refused_by_zstd() {
+    let mut bytes = TRAINED.bytes().to_vec();
+    // Keeps the magic number and the id, and spoils the tables after them.
+    bytes[8..200].fill(0xff);
+    let damaged = Dictionary::new(bytes).unwrap();
+    let error = CodecSpec::from(CodecKind::Zstd).context_with(4096, Some(&damaged)).unwrap_err();
+    assert_eq!(error, CodecError::Dictionary(CodecKind::Zstd));
+    assert_round_trip(&mut *context(CodecKind::Lz4.into(), &damaged), &IMAGES[0][..4096]);
+}
+
+#[test]
+fn dictionaries_have_a_length() {
+    for len in [0, MAX_DICTIONARY_LEN + 1] {
+        let error = Dictionary::new(vec![0; len]).unwrap_err();
+        assert_eq!(error, CodecError::DictionaryLen(len));
+        assert_eq!(Dictionary::train(&[&[0; 4096]], len), Err(error));
+    }
+}
+
+#[test]
+fn training_on_too_little_is_an_error() {
+    for samples in [&[][..], &[&[][..]], &[&[1, 2, 3][..]], &[&[0; 4096][..]]] {
+        let error = Dictionary::train(samples, 4096).unwrap_err();
+        assert!(matches!(error, CodecError::Training(_)), "{error}");
+    }
+    let error = Dictionary::train(&[&IMAGES[0][..65536]], 100).unwrap_err();
+    assert!(matches!(error, CodecError::Training(_)), "{error}");
+}
+
+#[test]
+fn equal_bytes_are_equal_dictionaries() {
+    let [one, same, other] =
+        ["abc", "abc", "abd"].map(|text| Dictionary::new(text.into()).unwrap());
+    assert_eq!(one, same);
+    assert_eq!(one.id(), same.id());
+    assert_ne!(one, other);
+    assert_ne!(one.id(), other.id());
+    // The reference value of XXH3-64, which is kept with pages and must never change.
+    assert_eq!(one.id(), 0x78af_5f94_892f_3950);
+    assert_eq!(format!("{one:?}"), "Dictionary { id: 78af5f94892f3950, len: 3 }");
+}

@@ -1,0 +1,178 @@
+//! The kernel's files about memory, as text. Every function returns `None` for a text that is not
+//! as it should be, whatever it is.
+
+use std::path::{Path, PathBuf};
+
+/// The line `some` of a pressure file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stalls {
+    /// Share of the last 10 seconds, in percent.
+    pub(super) avg10: f64,
+    /// Since boot, in microseconds.
+    pub(super) total: u64,
+}
+
+pub(super) fn stalls(text: &str) -> Option<Stalls> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let field =
+        |name| line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    let avg10: f64 = field("avg10")?.parse().ok()?;
+    let total = field("total")?.parse().ok()?;
+    avg10.is_finite().then_some(Stalls { avg10, total })
+}
+
+/// Returns the share of all memory that can be had without swapping.
+pub(super) fn available(meminfo: &str) -> Option<f64> {
+    let kib = |name| -> Option<f64> {
+        let value = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? as f64)
+    };
+    let total = kib("MemTotal").filter(|&total| total > 0.0)?;
+    Some(kib("MemAvailable")? / total)
+}
+
+/// Returns the limit of a cgroup in bytes, or `None` also if it has none.
+pub(super) fn bytes(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// Returns a counter of a `memory.stat`.
+pub(super) fn counter(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| bytes(line.strip_prefix(name)?.strip_prefix(' ')?))
+}
+
+/// The version of cgroups that has the memory controller of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    One,
+    Two,
+}
+
+/// Returns the cgroup that a process's `cgroup` file names, in the hierarchy of a version.
+pub(super) fn cgroup(text: &str, version: Version) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':');
+        let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let found = match version {
+            Version::One => controllers.split(',').any(|name| name == "memory"),
+            Version::Two => number == "0" && controllers.is_empty(),
+        };
+        found.then_some(path)
+    })
+}
+
+/// Where a hierarchy is mounted: the cgroup that is its top there, and the folder.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    pub(super) top: PathBuf,
+    pub(super) folder: PathBuf,
+}
+
+/// Returns where a process's `mountinfo` says the hierarchy of a version is.
+pub(super) fn mount(mountinfo: &str, version: Version) -> Option<Mount> {
+    mountinfo.lines().find_map(|line| {
+        let (place, kind) = line.split_once(" - ")?;
+        let mut kind = kind.split(' ');
+        let (name, options) = (kind.next()?, kind.nth(1).unwrap_or_default());
+        let found = match version {
+            Version::One => name == "cgroup" && options.split(',').any(|part| part == "memory"),
+            Version::Two => name == "cgroup2",
+        };
+        let mut place = place.split(' ').skip(3);
+        let mount = Mount { top: place.next()?.into(), folder: place.next()?.into() };
+        found.then_some(mount)
+    })
+}
+
+impl Mount {
+    /// Returns the folders of a cgroup and of those above it, as far as they can be seen.
+    ///
+    /// A cgroup that does not lie below the mounted one is that of a container that sees its own
+    /// as the top.
+    pub(super) fn folders(&self, cgroup: &str) -> Vec<PathBuf> {
+        let below = Path::new(cgroup).strip_prefix(&self.top).unwrap_or(Path::new(""));
+        let own = self.folder.join(below);
+        own.ancestors()
+            .take_while(|folder| folder.starts_with(&self.folder))
+            .map(Path::to_owned)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalls_of_a_machine_and_of_a_cgroup() {
+        let text = "some avg10=12.34 avg60=3.20 avg300=0.71 total=10234567\n\
+                    full avg10=9.87 avg60=1.00 avg300=0.20 total=8234567\n";
+        assert_eq!(stalls(text), Some(Stalls { avg10: 12.34, total: 10_234_567 }));
+        for text in ["", "full avg10=1.00 total=1", "some avg10=x total=1", "some avg10=1.00"] {
+            assert_eq!(stalls(text), None, "{text}");
+        }
+        assert_eq!(stalls("some avg10=NaN avg60=0.00 avg300=0.00 total=0"), None);
+    }
+
+    #[test]
+    fn available_memory_is_a_share() {
+        let text = "MemTotal:       24684084 kB\nMemFree:        20332040 kB\n\
+                    MemAvailable:   23237724 kB\nBuffers:           12480 kB\n";
+        let share = available(text).unwrap();
+        assert!((share - 0.941405).abs() < 1e-6, "{share}");
+        assert_eq!(available("MemTotal:       24684084 kB\nMemFree: 1 kB\n"), None);
+        assert_eq!(available("MemTotal: 0 kB\nMemAvailable: 0 kB\n"), None);
+        assert_eq!(available("MemTotal: many kB\nMemAvailable: 0 kB\n"), None);
+    }
+
+    #[test]
+    fn limits_and_counters() {
+        assert_eq!(bytes("536870912\n"), Some(536_870_912));
+        assert_eq!(bytes("9223372036854771712\n"), Some(9_223_372_036_854_771_712));
+        assert_eq!(bytes("max\n"), None);
+        let stat = "anon 4096\ninactive_file 8192\nactive_file 12288\n";
+        assert_eq!(counter(stat, "inactive_file"), Some(8192));
+        assert_eq!(counter(stat, "inactive"), None);
+    }
+
+    #[test]
+    fn cgroups_of_both_versions() {
+        let both = "9:name=systemd:/\n4:memory:/jobs/17\n1:cpu:/\n0::/\n";
+        assert_eq!(cgroup(both, Version::One), Some("/jobs/17"));
+        assert_eq!(cgroup(both, Version::Two), Some("/"));
+        let two = "0::/user.slice/user-1000.slice/session-2.scope\n";
+        assert_eq!(cgroup(two, Version::One), None);
+        assert_eq!(cgroup(two, Version::Two), Some("/user.slice/user-1000.slice/session-2.scope"));
+        assert_eq!(cgroup("4:cpu,memory:/a:b\n", Version::One), Some("/a:b"));
+        assert_eq!(cgroup("nothing", Version::One), None);
+    }
+
+    #[test]
+    fn mounts_of_both_versions() {
+        let text = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+            35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+            36 31 0:33 / /sys/fs/cgroup/devices rw,relatime - cgroup cgroup rw,devices\n\
+            41 31 0:38 /docker/5 /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n";
+        let one = mount(text, Version::One).unwrap();
+        assert_eq!(one, Mount { top: "/".into(), folder: "/sys/fs/cgroup/memory".into() });
+        let two = mount(text, Version::Two).unwrap();
+        assert_eq!(two, Mount { top: "/docker/5".into(), folder: "/sys/fs/cgroup/unified".into() });
+        assert_eq!(mount("31 23 0:28", Version::Two), None);
+    }
+
+    #[test]
+    fn folders_go_up_to_the_mount() {
+        let mount = |top: &str| Mount { top: top.into(), folder: "/sys/fs/cgroup".into() };
+        let folders = |top, cgroup| mount(top).folders(cgroup);
+        assert_eq!(
+            folders("/", "/a/b"),
+            ["/sys/fs/cgroup/a/b", "/sys/fs/cgroup/a", "/sys/fs/cgroup"].map(PathBuf::from)
+        );
+        assert_eq!(
+            folders("/a", "/a/b"),
+            ["/sys/fs/cgroup/b", "/sys/fs/cgroup"].map(PathBuf::from)
+        );
+        // Of a container whose own cgroup is mounted as the top.
+        assert_eq!(folders("/x", "/a/b"), ["/sys/fs/cgroup"].map(PathBuf::from));
+    }
+}

@@ -235,9 +235,11 @@ impl Disk {
             self.parts(offset, data.len()).try_for_each(|part| {
                 let data = &data[part.request];
                 if part.within.len() == self.page_len() {
-                    self.store.store(part.key, data)?;
+                    self.store.overwrite(part.key, data)?;
                 } else {
-                    let change = |page: &mut [u8]| page[part.within].copy_from_slice(data);
+                    let change = |page: &mut [u8]| {
+                        page[part.within.clone()].copy_from_slice(data);
+                    };
                     self.store.update(part.key, change)?;
                 }
                 Ok(())
@@ -272,7 +274,9 @@ impl Disk {
     /// [`IoError::Io`] if the backing file failed.
     pub fn flush(&self) -> Result<(), IoError> {
         self.counters.flushes_total.add(1);
-        Ok(())
+        self.store.sync().map_err(|_| IoError::Io).inspect_err(|_| {
+            self.counters.failed_writes_total.add(1);
+        })
     }
 
     /// Returns what the bytes from `offset` hold, as at most `limit` runs, which cover `len` bytes
@@ -376,7 +380,7 @@ impl Disk {
                 page.clear();
                 page.resize(self.page_len(), 0);
                 whole.into_iter().try_for_each(|key| {
-                    self.store.store(key, page)?;
+                    self.store.overwrite(key, page)?;
                     Ok(())
                 })
             }),
@@ -390,7 +394,7 @@ impl Disk {
         }
         let first = key * self.page_len;
         let within = (bytes.start - first) as usize..(bytes.end - first) as usize;
-        self.store.update(key, |page| page[within].fill(0))?;
+        self.store.update(key, |page| page[within.clone()].fill(0))?;
         Ok(())
     }
 }

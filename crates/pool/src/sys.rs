@@ -61,9 +61,18 @@ pub(crate) unsafe fn open(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
 /// the call or expects its contents afterwards.
 pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller has given up the contents of the range.
+    let locked = unsafe { libc::madvise(start.as_ptr().cast(), bytes, DONTNEED_LOCKED) };
+    if locked == 0 {
+        return;
+    }
+    // SAFETY: as above.
     let result = unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
     assert_eq!(result, 0, "madvise(MADV_DONTNEED): {}", io::Error::last_os_error());
 }
+
+/// `MADV_DONTNEED` also for memory that the process has locked (mlockall), as servers do that
+/// must not be swapped out (Linux 5.18 and later).
+const DONTNEED_LOCKED: libc::c_int = 24;
 
 /// Ranges that one [`discard_all`] call hands to the system at once.
 const RANGES_MAX: usize = 1024;
@@ -99,7 +108,7 @@ pub(crate) unsafe fn discard_all(ranges: &[(NonNull<u8>, usize)]) {
                     PIDFD_SELF,
                     vectors.as_ptr(),
                     vectors.len(),
-                    libc::MADV_DONTNEED,
+                    DONTNEED_LOCKED,
                     0,
                 )
             };

@@ -27,6 +27,7 @@ const LENS: [usize; 4] = [0, 4 << 10, 16 << 10, 64 << 10];
 /// A codec with one length of dictionary, on one capture.
 struct Cell {
     codec: Box<dyn Codec>,
+    train: Duration,
     stored: usize,
     /// Nanoseconds per page of each round.
     compress: Vec<u64>,
@@ -38,10 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if names.is_empty() {
         names = ["lz4", "zstd:1"].map(str::to_owned).into();
     }
-    println!(
-        "| codec | capture | dictionary KiB | ratio | compress ns | decompress ns | memory KiB |"
-    );
-    println!("|:--|:--|--:|--:|--:|--:|--:|");
+    print!("| codec | capture | dictionary KiB | ratio | compress ns | decompress ns ");
+    println!("| memory KiB | training ms |");
+    println!("|:--|:--|--:|--:|--:|--:|--:|--:|");
     for name in names {
         let spec: CodecSpec = name.parse()?;
         for capture in CORPORA {
@@ -60,12 +60,14 @@ fn measure(spec: CodecSpec, capture: &str) -> Result<(), Box<dyn Error>> {
     }
     let mut cells = Vec::new();
     for len in LENS {
+        let start = thread_time();
         let dictionary = match len {
             0 => None,
             _ => Some(Dictionary::train(&samples, len)?),
         };
+        let train = thread_time() - start;
         let codec = spec.context_with(PAGE_LEN, dictionary.as_ref())?;
-        cells.push(Cell { codec, stored: 0, compress: Vec::new(), decompress: Vec::new() });
+        cells.push(Cell { codec, train, stored: 0, compress: Vec::new(), decompress: Vec::new() });
     }
     for _ in 0..ROUNDS {
         for cell in &mut cells {
@@ -74,12 +76,13 @@ fn measure(spec: CodecSpec, capture: &str) -> Result<(), Box<dyn Error>> {
     }
     for (cell, len) in cells.iter().zip(LENS) {
         println!(
-            "| {spec} | {capture} | {} | {:.2} | {} | {} | {} |",
+            "| {spec} | {capture} | {} | {:.2} | {} | {} | {} | {} |",
             len >> 10,
             (pages.len() * PAGE_LEN) as f64 / cell.stored as f64,
             lowest(&cell.compress),
             lowest(&cell.decompress),
             cell.codec.working_bytes().div_ceil(1024),
+            cell.train.as_millis(),
         );
     }
     Ok(())
@@ -99,13 +102,18 @@ impl Cell {
         self.compress.push((thread_time() - start).as_nanos() as u64 / pages.len() as u64);
 
         let start = thread_time();
+        for (slot, len) in slots.chunks(PAGE_LEN).zip(&lens) {
+            if let &Some(len) = len {
+                self.codec.decompress(&slot[..len], &mut back)?;
+            }
+        }
+        self.decompress.push((thread_time() - start).as_nanos() as u64 / pages.len() as u64);
         for ((page, slot), len) in pages.iter().zip(slots.chunks(PAGE_LEN)).zip(&lens) {
             if let &Some(len) = len {
                 self.codec.decompress(&slot[..len], &mut back)?;
                 assert!(back == **page, "a page came back wrong");
             }
         }
-        self.decompress.push((thread_time() - start).as_nanos() as u64 / pages.len() as u64);
         self.stored = lens.iter().map(|len| len.unwrap_or(PAGE_LEN)).sum();
         Ok(())
     }

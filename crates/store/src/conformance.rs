@@ -3,7 +3,12 @@
 
 use std::collections::HashMap;
 
-use crate::error::StoreError;
+use zfold_pool::{Allocator, PoolOptions};
+
+use crate::codec::CodecKind;
+use crate::error::{ProcessError, StoreError, UpdateError};
+use crate::options::StoreOptions;
+use crate::process::{Recompress, Selection};
 use crate::store::{Store, Stored};
 
 /// Keys that a model uses: enough to keep some, few enough to meet again.
@@ -30,8 +35,24 @@ pub enum Op {
         /// The key.
         key: u64,
     },
+    /// Changes a few bytes of a page in place.
+    Update {
+        /// The key.
+        key: u64,
+        /// The bytes are made of this.
+        fill: u32,
+    },
     /// Compacts the store.
     Compact,
+    /// Marks all pages idle.
+    Idle,
+    /// Writes some pages back, if there is a backing file: idle, huge or least recently used
+    /// ones.
+    WriteBack(u8),
+    /// Recompresses some pages, if there is a codec to do it.
+    Recompress(u8),
+    /// Takes a snapshot, restores it into an empty store and compares.
+    Snapshot,
 }
 
 impl Op {
@@ -43,9 +64,15 @@ impl Op {
             0..=5 => Self::Store { key, fill: (word >> 32) as u32 },
             6..=11 => Self::Load { key },
             12..=14 => Self::Invalidate { key },
-            // Compaction is rare: most words that land here load instead.
-            _ if word >> 4 & 15 == 0 => Self::Compact,
-            _ => Self::Load { key },
+            // What concerns all pages is rare: most words that land here change a page instead.
+            _ => match word >> 4 & 63 {
+                0 | 1 => Self::Compact,
+                2 => Self::Idle,
+                3..=9 => Self::WriteBack((word >> 32) as u8),
+                10..=13 => Self::Recompress((word >> 32) as u8),
+                14 => Self::Snapshot,
+                _ => Self::Update { key, fill: (word >> 32) as u32 },
+            },
         }
     }
 }
@@ -65,6 +92,15 @@ pub fn page(fill: u32, len: usize) -> Vec<u8> {
             let noisy = len * share as usize / 7;
             (0..len).map(|at| if at < noisy { noise() } else { (at / 16) as u8 }).collect()
         }
+    }
+}
+
+fn selection(choice: u8) -> Selection {
+    match choice & 3 {
+        0 => Selection::Idle,
+        1 => Selection::Huge,
+        2 => Selection::All,
+        _ => Selection::Lru,
     }
 }
 
@@ -102,9 +138,22 @@ impl<'a> Model<'a> {
                 let key = self.base + key;
                 assert_eq!(self.store.invalidate(key), self.pages.remove(&key).is_some());
             }
+            Op::Update { key, fill } => self.update(self.base + key, fill),
             Op::Compact => {
                 self.store.compact();
             }
+            Op::Idle => {
+                self.store.mark_idle(None);
+            }
+            Op::WriteBack(choice) => {
+                let pages = Some(u64::from(choice >> 2));
+                match self.store.writeback(&selection(choice), pages) {
+                    Ok(_) | Err(ProcessError::NoBacking | ProcessError::BackingFull) => {}
+                    Err(error) => panic!("writeback: {error}"),
+                }
+            }
+            Op::Recompress(choice) => self.recompress(choice),
+            Op::Snapshot => self.snapshot(),
         }
     }
 
@@ -132,6 +181,55 @@ impl<'a> Model<'a> {
             }
             Err(error) => panic!("store of {key}: {error}"),
         }
+    }
+
+    fn update(&mut self, key: u64, fill: u32) {
+        let at = fill as usize % (self.store.page_len() - 16);
+        let change = |page: &mut [u8]| page[at..at + 4].copy_from_slice(&fill.to_le_bytes());
+        match self.store.update(key, change) {
+            Ok(_) => {
+                let empty = || vec![0; self.store.page_len()];
+                change(self.pages.entry(key).or_insert_with(empty));
+            }
+            // The page is as it was.
+            Err(UpdateError::Store(
+                StoreError::Full | StoreError::Incompressible | StoreError::Pool(_),
+            )) => {}
+            Err(error) => panic!("update of {key}: {error}"),
+        }
+    }
+
+    fn recompress(&self, choice: u8) {
+        let recompress = Recompress {
+            selection: selection(choice),
+            threshold_bytes: (choice & 4 == 0).then_some(200),
+            max_pages: (choice & 8 == 0).then_some(20),
+            priority: 1,
+        };
+        match self.store.recompress(&recompress) {
+            Ok(done) => assert!(done.bytes_after <= done.bytes_before),
+            Err(ProcessError::Priority { max: 0, .. } | ProcessError::Pool(_)) => {}
+            Err(error) => panic!("recompression: {error}"),
+        }
+    }
+
+    /// Only this model's keys are compared: others may change while the snapshot is taken.
+    fn snapshot(&mut self) {
+        let mut file = Vec::new();
+        let report = self.store.save(b"model", &mut file).expect("a snapshot");
+        assert_eq!(report.bytes, file.len() as u64);
+        let page_size = self.store.stats().pool.page_size;
+        let pool = PoolOptions { page_size, ..PoolOptions::new(Allocator::Zsmalloc) };
+        let pool = zfold_pool::create("restored", &pool).expect("a pool");
+        let options = StoreOptions::new(self.store.slots(), CodecKind::Lz4.into());
+        let restored = Store::new(pool, &options).expect("a store");
+        assert_eq!(restored.restore(&mut &file[..]).expect("a whole snapshot"), report);
+        for key in self.base..self.base + KEYS {
+            let found = restored.load(key, &mut self.buffer).expect("a page");
+            assert_eq!(found, self.pages.contains_key(&key), "presence of {key} in a snapshot");
+            assert!(!found || self.pages[&key] == self.buffer, "{key} of a snapshot differs");
+        }
+        restored.check();
     }
 
     fn load(&mut self, key: u64) {

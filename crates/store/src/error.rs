@@ -6,6 +6,9 @@ use std::fmt;
 use zfold_pool::AllocError;
 use zfold_pool::source::SourceError;
 
+use crate::codec::CodecError;
+use crate::options::CODECS_MAX;
+
 /// A key beyond the store's last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError {
@@ -23,14 +26,24 @@ impl fmt::Display for KeyError {
 
 impl Error for KeyError {}
 
-/// Why a store was not made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a store was not made or not tuned.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// A store has at least one slot.
     NoSlots,
     /// The accept threshold is a share of the limit, at most 100 percent.
     AcceptPercent(u8),
+    /// A write of the backing file holds 1 to 1024 pages.
+    WritebackBatch(u32),
+    /// So many codecs for recompression are too many.
+    TooManyCodecs(usize),
+    /// A codec cannot be set up.
+    Codec(CodecError),
+    /// Equal pages cannot share an object that names one key.
+    DeduplicateWithKeys,
+    /// Pages of the pool are longer than a store keeps.
+    PageLength(usize),
     /// The pool holds objects that the store does not know.
     PoolInUse,
     /// The slot table cannot be reserved.
@@ -44,6 +57,17 @@ impl fmt::Display for OpenError {
             Self::AcceptPercent(percent) => {
                 write!(f, "an accept threshold of {percent} % is above 100 %")
             }
+            Self::WritebackBatch(pages) => {
+                write!(f, "a writeback batch of {pages} pages is not within 1 to 1024")
+            }
+            Self::TooManyCodecs(count) => {
+                write!(f, "{count} codecs to recompress with are more than {}", CODECS_MAX - 1)
+            }
+            Self::Codec(error) => error.fmt(f),
+            Self::DeduplicateWithKeys => {
+                write!(f, "deduplication and key headers exclude each other")
+            }
+            Self::PageLength(len) => write!(f, "pages of {len} bytes are too long for a store"),
             Self::PoolInUse => write!(f, "a store needs an empty pool of its own"),
             Self::SlotTable(source) => write!(f, "cannot reserve the slot table: {source}"),
         }
@@ -109,10 +133,18 @@ pub enum LoadError {
         /// The store's page length in bytes.
         expected: usize,
     },
-    /// The stored bytes are not those of a page.
+    /// The stored bytes are not those of a page, or not those that were written to the backing
+    /// file.
     Damaged {
         /// The key.
         key: u64,
+    },
+    /// The backing file could not be read.
+    Backing {
+        /// The key.
+        key: u64,
+        /// The system's error number, 0 if there is none.
+        errno: i32,
     },
     /// A thread panicked inside the pool; it refuses all calls.
     Dead,
@@ -124,6 +156,10 @@ impl fmt::Display for LoadError {
             Self::Key(key) => key.fmt(f),
             Self::PageLength { len, expected } => page_length(f, *len, *expected),
             Self::Damaged { key } => write!(f, "the page of key {key} is damaged"),
+            Self::Backing { key, errno } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                write!(f, "the page of key {key} cannot be read from the backing file: {error}")
+            }
             Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
         }
     }
@@ -168,6 +204,57 @@ impl Error for UpdateError {
         match self {
             Self::Load(error) => Some(error),
             Self::Store(error) => Some(error),
+        }
+    }
+}
+
+/// Why pages were not written back or recompressed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The store has no backing file.
+    NoBacking,
+    /// The writeback limit is used up.
+    WritebackLimit,
+    /// The backing file is full.
+    BackingFull,
+    /// The backing file could not be written. The pages concerned stay in memory.
+    Backing(std::io::Error),
+    /// There is no codec of this priority.
+    Priority {
+        /// The priority.
+        priority: u8,
+        /// The highest one there is.
+        max: u8,
+    },
+    /// The pool has no room to put a recompressed page beside the old one, which stays.
+    Pool(AllocError),
+}
+
+impl fmt::Display for ProcessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoBacking => write!(f, "the store has no backing file to write pages to"),
+            Self::WritebackLimit => write!(f, "the writeback limit is used up (raise it)"),
+            Self::BackingFull => write!(f, "the backing file is full (give a larger one)"),
+            Self::Backing(error) => write!(f, "cannot write the backing file: {error}"),
+            Self::Priority { priority, max: 0 } => {
+                write!(f, "no codec of priority {priority}: the store was made with none")
+            }
+            Self::Priority { priority, max } => {
+                write!(f, "no codec of priority {priority} (choices: 1 to {max})")
+            }
+            Self::Pool(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for ProcessError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Backing(error) => Some(error),
+            Self::Pool(error) => Some(error),
+            _ => None,
         }
     }
 }

@@ -9,8 +9,16 @@ pub mod backing;
 pub mod codec;
 pub mod conformance;
 pub mod pressure;
+pub mod shrinker;
+pub mod snapshot;
 
+mod backed;
+mod context;
+mod duplicates;
+mod entry;
 mod error;
+mod options;
+mod process;
 mod same;
 mod slots;
 mod stats;
@@ -18,6 +26,8 @@ mod store;
 mod sync;
 
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
-pub use error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
+pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
+pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};
+pub use process::{Processed, Recompress, Selection};
 pub use stats::StoreStats;
-pub use store::{Content, Incompressible, Store, StoreOptions, Stored};
+pub use store::{Content, Store, Stored};

@@ -1,14 +1,15 @@
 //! The slot table: one dense array of slots, each with its own lock.
 //!
 //! ```text
-//!   slot (16 bytes):  | value: handle or fill word | state |
-//!   state:            bit 0 locked, bits 1..3 kind (0 empty)
+//!   slot (16 bytes):  | value | state |
 //! ```
+//!
+//! What the two words say is an [`Entry`]'s matter; one bit of the state is the lock.
 //!
 //! The table is reserved for all slots and costs memory only where slots are in use: a *group*,
 //! the slots of one 4 KiB page, is given back to the system when its last slot is emptied.
 //!
-//! - T1: `value` and the kind are read and written only by the thread that set the lock bit, but
+//! - T1: `value` and the state are read and written only by the thread that set the lock bit, but
 //!   an empty, unlocked state may be read by anyone: it says that the slot was empty.
 //! - T2: an all-zero slot is an empty, unlocked one; so a group that was given back, which reads
 //!   as zeros, is a group of empty slots.
@@ -24,6 +25,7 @@
 
 use zfold_pool::source::SourceError;
 
+use crate::entry::{Entry, State};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{SPINS, yield_now};
 use memory::Memory;
@@ -33,51 +35,11 @@ const GROUP_BYTES: usize = 4 << 10;
 /// Slots of a group; two in models, where every slot costs.
 const GROUP_SLOTS: u64 = if cfg!(loom) { 2 } else { (GROUP_BYTES / size_of::<Slot>()) as u64 };
 
-const LOCKED: u64 = 1;
-const KIND_SHIFT: u32 = 1;
-
 /// Bit of a group's word that says that its page was counted as held.
 const HELD: u32 = 1 << 31;
 
 /// No group is parked (T4).
 const NO_GROUP: u64 = u64::MAX;
-
-/// What a slot holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub(crate) enum Kind {
-    /// Nothing.
-    Empty = 0,
-    /// A page of one repeated word; the value is the word.
-    Same = 1,
-    /// A compressed page; the value is a handle.
-    Compressed = 2,
-    /// A page as it is; the value is a handle.
-    Raw = 3,
-}
-
-impl Kind {
-    #[inline]
-    fn of(state: u64) -> Self {
-        match state >> KIND_SHIFT & 3 {
-            0 => Self::Empty,
-            1 => Self::Same,
-            2 => Self::Compressed,
-            _ => Self::Raw,
-        }
-    }
-}
-
-/// What a slot holds, with its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) kind: Kind,
-    pub(crate) value: u64,
-}
-
-impl Entry {
-    pub(crate) const EMPTY: Self = Self { kind: Kind::Empty, value: 0 };
-}
 
 #[repr(C)]
 struct Slot {
@@ -86,27 +48,27 @@ struct Slot {
 }
 
 impl Slot {
-    /// Takes the lock if it is free; returns the kind.
+    /// Takes the lock if it is free; returns the state.
     #[inline]
-    fn try_lock(&self) -> Option<Kind> {
-        let state = self.state.load(Ordering::Relaxed);
-        let free = state & LOCKED == 0;
+    fn try_lock(&self) -> Option<State> {
+        let word = self.state.load(Ordering::Relaxed);
+        let locked = word | State::LOCKED;
         // Acquire pairs with the Release of `unlock`: the holder sees the value and the counts
         // that the previous holder left.
-        let taken = free
+        let taken = word != locked
             && self
                 .state
-                .compare_exchange_weak(state, state | LOCKED, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange_weak(word, locked, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
-        taken.then(|| Kind::of(state))
+        taken.then(|| State::from_word(word))
     }
 
     #[inline]
-    fn lock(&self) -> Kind {
+    fn lock(&self) -> State {
         let mut spins = 0;
         loop {
-            if let Some(kind) = self.try_lock() {
-                return kind;
+            if let Some(state) = self.try_lock() {
+                return state;
             }
             spins += 1;
             if spins < SPINS {
@@ -118,8 +80,8 @@ impl Slot {
     }
 
     #[inline]
-    fn unlock(&self, kind: Kind) {
-        self.state.store((kind as u64) << KIND_SHIFT, Ordering::Release);
+    fn unlock(&self, state: State) {
+        self.state.store(state.word(), Ordering::Release);
     }
 }
 
@@ -189,8 +151,15 @@ impl SlotTable {
     #[inline]
     pub(crate) fn lock(&self, index: u64) -> SlotGuard<'_> {
         let slot = self.slot(index);
-        let kind = slot.lock();
-        SlotGuard { table: self, slot, index, kind }
+        let state = slot.lock();
+        SlotGuard { table: self, slot, index, state }
+    }
+
+    /// Locks a slot if nobody else has it locked; may fail for no reason.
+    #[inline]
+    pub(crate) fn try_lock(&self, index: u64) -> Option<SlotGuard<'_>> {
+        let slot = self.slot(index);
+        slot.try_lock().map(|state| SlotGuard { table: self, slot, index, state })
     }
 
     /// Locks a slot unless it is empty, which costs no write.
@@ -200,7 +169,7 @@ impl SlotTable {
         if self.slot(index).state.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        Some(self.lock(index)).filter(|slot| slot.kind != Kind::Empty)
+        Some(self.lock(index)).filter(|slot| !slot.state.is_empty())
     }
 
     /// Returns the first key of `from..end` that holds something; reads, but locks nothing.
@@ -215,7 +184,7 @@ impl SlotTable {
             // the two calls; a slot filled meanwhile may or may not be.
             let group_end = ((index / GROUP_SLOTS + 1) * GROUP_SLOTS).min(end);
             if self.group(index / GROUP_SLOTS).load(Ordering::Relaxed) & !HELD != 0 {
-                let present = |&index: &u64| self.kind_now(index) != Kind::Empty;
+                let present = |&index: &u64| !self.state_now(index).is_empty();
                 if let Some(found) = (index..group_end).find(present) {
                     return Some(found);
                 }
@@ -225,11 +194,11 @@ impl SlotTable {
         None
     }
 
-    /// Returns the kind of a slot at this moment, without its lock.
+    /// Returns the state of a slot at this moment, without its lock.
     #[inline]
-    pub(crate) fn kind_now(&self, index: u64) -> Kind {
+    pub(crate) fn state_now(&self, index: u64) -> State {
         // Relaxed: as in `next_present`.
-        Kind::of(self.slot(index).state.load(Ordering::Relaxed))
+        State::from_word(self.slot(index).state.load(Ordering::Relaxed))
     }
 
     /// Counts a slot of a group that is empty no more; its lock is held (T3).
@@ -281,7 +250,7 @@ impl SlotTable {
         }
         let locked = (first..end).take_while(|&index| self.try_lock_empty(index)).count() as u64;
         if first + locked < end {
-            (first..first + locked).for_each(|index| self.slot(index).unlock(Kind::Empty));
+            (first..first + locked).for_each(|index| self.slot(index).unlock(State::EMPTY));
             return;
         }
         // Another thread may have given the group back between the look at its word above and
@@ -298,7 +267,7 @@ impl SlotTable {
     fn try_lock_empty(&self, index: u64) -> bool {
         // Acquire as in `try_lock`; strong, because a spurious failure would waste the attempt.
         let state = &self.slot(index).state;
-        state.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        state.compare_exchange(0, State::LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -418,12 +387,13 @@ pub(crate) struct SlotGuard<'a> {
     table: &'a SlotTable,
     slot: &'a Slot,
     index: u64,
-    kind: Kind,
+    state: State,
 }
 
 impl std::fmt::Debug for Slot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Slot({:?})", Kind::of(self.state.load(Ordering::Relaxed)))
+        let state = State::from_word(self.state.load(Ordering::Relaxed));
+        f.debug_tuple("Slot").field(&state).finish()
     }
 }
 
@@ -432,7 +402,14 @@ impl SlotGuard<'_> {
     #[inline]
     pub(crate) fn entry(&self) -> Entry {
         // Relaxed: ordered by the lock (T1).
-        Entry { kind: self.kind, value: self.slot.value.load(Ordering::Relaxed) }
+        Entry { state: self.state, value: self.slot.value.load(Ordering::Relaxed) }
+    }
+
+    /// Changes flags or stamp of what the slot holds, not its kind.
+    #[inline]
+    pub(crate) fn set_state(&mut self, state: State) {
+        debug_assert_eq!(state.kind(), self.state.kind());
+        self.state = state;
     }
 
     /// Puts `entry` into the slot and unlocks it; returns what it held.
@@ -440,15 +417,14 @@ impl SlotGuard<'_> {
     pub(crate) fn replace(mut self, entry: Entry) -> Entry {
         let old = self.entry();
         self.slot.value.store(entry.value, Ordering::Relaxed);
-        self.kind = entry.kind;
+        self.state = entry.state;
         let (table, index) = (self.table, self.index);
-        let group_emptied = match (old.kind, entry.kind) {
-            (Kind::Empty, Kind::Empty) => false,
-            (Kind::Empty, _) => {
+        let group_emptied = match (old.state.is_empty(), entry.state.is_empty()) {
+            (true, false) => {
                 table.count_filled(index);
                 false
             }
-            (_, Kind::Empty) => table.count_emptied(index),
+            (false, true) => table.count_emptied(index),
             _ => false,
         };
         drop(self);
@@ -462,7 +438,7 @@ impl SlotGuard<'_> {
 impl Drop for SlotGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.slot.unlock(self.kind);
+        self.slot.unlock(self.state);
     }
 }
 
@@ -475,7 +451,7 @@ mod models {
     use loom::thread;
 
     fn entry(value: u64) -> Entry {
-        Entry { kind: Kind::Same, value }
+        Entry::same(value)
     }
 
     fn model(run: impl Fn(Arc<SlotTable>) + Send + Sync + 'static) {
@@ -554,7 +530,7 @@ mod tests {
     use super::*;
 
     fn entry(value: u64) -> Entry {
-        Entry { kind: Kind::Same, value }
+        Entry::same(value)
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thread_local::ThreadLocal;
 use zfold_pool::PoolStats;
 
+use crate::entry::{Flag, Kind, State};
+
 /// Declares the counters once: the per-thread atomics and the public sums.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -23,14 +25,25 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct StoreStats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Bytes of the slot table and of the codec contexts of all threads.
+            /// Of the stored pages, those that share another one's object.
+            pub duplicate_pages: u64,
+            /// Bytes of the backing file in use.
+            pub backing_used_bytes: u64,
+            /// Bytes of the backing file.
+            pub backing_bytes: u64,
+            /// The most bytes held, as seen every 64th store of a thread and whenever these
+            /// counters are read (zram's `mem_used_max`).
+            pub held_max_bytes: u64,
+            /// Bytes of the slot table, of the codec contexts of all threads, of the table of
+            /// duplicates, and of the backing file's map.
             pub metadata_bytes: u64,
             /// The pool's own counters; its payload is the compressed bytes stored.
             pub pool: PoolStats,
         }
 
         impl StoreStats {
-            fn sum(shares: &ThreadLocal<Share>) -> Self {
+            /// Sums the shares of all threads.
+            pub(crate) fn sum(shares: &ThreadLocal<Share>) -> Self {
                 let mut sum = Self::default();
                 for share in shares {
                     $(sum.$name = sum.$name.wrapping_add(share.$name.get());)*
@@ -46,8 +59,12 @@ counters! {
     stored_pages,
     /// Of these, pages of one repeated word, which take no pool memory.
     same_filled_pages,
-    /// Of these, pages kept as they are.
+    /// Of these, pages kept as they are, in memory (zram's `huge_pages`).
     stored_incompressible_pages,
+    /// Of these, pages whose bytes are on the backing file (zram's `bd_count`).
+    backed_pages,
+    /// Bytes of the backed pages, as they were written.
+    backed_payload_bytes,
     /// Pages stored, ever.
     stores_total,
     /// Pages loaded, ever.
@@ -62,20 +79,63 @@ counters! {
     reject_alloc_fail_total,
     /// Stores refused because the page did not compress enough for the pool or the options.
     reject_compress_poor_total,
+    /// Pages kept as they are, ever (zram's `huge_pages_since`).
+    incompressible_stores_total,
     /// Loads that failed because the bytes did not decode.
     decompress_fail_total,
+    /// Pages written back, ever (zswap's `written_back_pages`, zram's `bd_writes`).
+    backing_writes_total,
+    /// Pages read from the backing file (zram's `bd_reads`).
+    backing_reads_total,
+    /// Pages that could not be written back; they stayed in memory.
+    backing_failed_writes_total,
+    /// Loads that failed because the backing file could not be read.
+    backing_failed_reads_total,
+    /// Loads that failed because the backing file returned other bytes than were written.
+    backing_damaged_total,
+    /// Rounds of writeback for want of memory that made no room (zswap's `reject_reclaim_fail`).
+    reject_reclaim_fail_total,
+    /// Pages that a codec of higher priority made smaller.
+    recompressed_total,
+    /// Bytes that this saved.
+    recompressed_saved_bytes_total,
+}
+
+impl Share {
+    /// Counts a page that came into a slot.
+    #[inline]
+    pub(crate) fn count(&self, state: State) {
+        self.change(state, 1);
+        self.incompressible_stores_total.add(is_huge(state).into());
+    }
+
+    /// Uncounts a page that left a slot.
+    #[inline]
+    pub(crate) fn uncount(&self, state: State) {
+        self.change(state, u64::MAX);
+    }
+
+    /// Adds `unit`, 1 or minus 1, to the gauges that a page counts in.
+    #[inline]
+    fn change(&self, state: State, unit: u64) {
+        let times = |of: bool| if of { unit } else { 0 };
+        self.stored_pages.add(times(!state.is_empty()));
+        self.same_filled_pages.add(times(state.kind() == Kind::Same));
+        self.stored_incompressible_pages.add(times(is_huge(state)));
+        if state.has(Flag::Backed) {
+            self.backed_pages.add(unit);
+            self.backed_payload_bytes.add(unit.wrapping_mul(state.len() as u64));
+        }
+    }
+}
+
+/// Returns whether a page lies in memory as it is.
+#[inline]
+fn is_huge(state: State) -> bool {
+    state.kind() == Kind::Raw && !state.has(Flag::Backed)
 }
 
 impl StoreStats {
-    /// Sums the shares and adds what the shares do not know.
-    pub(crate) fn collect(
-        shares: &ThreadLocal<Share>,
-        metadata_bytes: u64,
-        pool: PoolStats,
-    ) -> Self {
-        Self { metadata_bytes, pool, ..Self::sum(shares) }
-    }
-
     /// Returns all bytes that the store holds.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
@@ -101,12 +161,7 @@ impl Counter {
     }
 
     #[inline]
-    pub(crate) fn sub(&self, n: u64) {
-        self.add(n.wrapping_neg());
-    }
-
-    #[inline]
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -4,88 +4,47 @@
 //!   store: page -> one word repeated? -> slot
 //!               -> codec -> gains?  -> pool object -> slot
 //!                        -> no gain -> raw object, or refused
-//!   load:  slot -> word fill | pool object in place -> codec or copy -> page
+//!   load:  slot -> word fill | pool object in place | bytes on the backing file
+//!               -> codec or copy -> page
 //! ```
 //!
 //! - K1: a page is compressed and its object written before its slot is locked; the lock covers
 //!   the exchange of the slot's entry only. The object that was replaced is freed afterwards.
+//!   Only [`Store::update`], which must, compresses under the slot's lock.
 //! - K2: a load holds its slot's lock until the page is complete, so that nobody frees the object
-//!   under it. Different keys have different locks.
-//! - K3: after a store that failed, its key holds nothing: never the page before.
-//! - K4: what a slot's kind says decides how its object is read, not an option that may have
+//!   under it. Different keys have different locks. No lock is held while the backing file is
+//!   read; a page that comes from there is right by its checksum.
+//! - K3: after a [`Store::store`] that failed, its key holds nothing: never the page before. After
+//!   a [`Store::overwrite`] or [`Store::update`] that failed, it holds what it held.
+//! - K4: what a slot's entry says decides how its bytes are read, not an option that may have
 //!   changed or been different when it was stored.
-//! - K5: a store that leaves `held_bytes` above the limit is taken back, so with a limit, what
-//!   is held exceeds it at most by the stores in progress.
+//! - K5: with a limit, what is held exceeds it at most by the calls in progress: a store that
+//!   leaves more is taken back, an overwrite or update begins only below the limit.
+//! - K6: room is made (compaction, writeback) by threads that hold no slot's lock.
 //!
-//! Lock order: a slot's lock, then the pool's.
+//! Lock order: processing, a slot's lock, then one of: a shard of duplicates, the list of
+//! preserved entries, the extents of the backing file; then the pool's.
 
-use std::cell::RefCell;
-use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
 use thread_local::ThreadLocal;
-use zfold_pool::{AllocError, Handle, HandleError, PageCount, Pool, ReadGuard};
+use zfold_pool::{AllocError, HandleError, PageCount, Pool, ReadGuard};
 
-use crate::codec::{Codec, CodecSpec};
+use crate::backed::{Backed, ReadError};
+use crate::codec::{CodecError, Dictionary};
+use crate::context::{Contexts, KEY_BYTES};
+use crate::duplicates::{Duplicates, Inserted};
+use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
+use crate::options::{Incompressible, StoreOptions, Tunables, Tuning};
+use crate::process::Processing;
 use crate::same;
-use crate::slots::{Entry, Kind, SlotGuard, SlotTable};
+use crate::slots::{SlotGuard, SlotTable};
+use crate::snapshot::Saving;
 use crate::stats::{Share, StoreStats};
-
-/// Bytes of the key in front of an object, if [`StoreOptions::key_header`] is set.
-const KEY_BYTES: usize = size_of::<u64>();
-
-/// What to do with a page that does not compress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Incompressible {
-    /// Keep it as it is (zram's huge page, zswap since 6.18), as also a page that would cost as
-    /// much compressed.
-    #[default]
-    Keep,
-    /// Refuse it (zswap before 6.18).
-    Reject,
-}
-
-/// What a store is made of. Public fields with defaults; start from [`StoreOptions::new`].
-#[derive(Clone, Copy, Debug)]
-pub struct StoreOptions {
-    /// Number of keys: 0 up to `slots - 1`. Costs 16 bytes of address space each, and memory only
-    /// around keys in use.
-    pub slots: u64,
-    /// The codec.
-    pub codec: CodecSpec,
-    /// What to do with pages that do not compress.
-    pub incompressible: Incompressible,
-    /// Whether pages of one repeated word are recognised and kept in their slot.
-    pub same_filled: bool,
-    /// Whether each object begins with its 8-byte key, as zswap does in pools that evict, so
-    /// that an evict hook finds the key of an object.
-    pub key_header: bool,
-    /// Most bytes that the store may hold: pages, idle pages and metadata. `None`: no limit.
-    pub limit_bytes: Option<u64>,
-    /// A full store takes pages again when it has shrunk to this share of its limit, in percent
-    /// (zswap's `accept_threshold_percent`).
-    pub accept_percent: u8,
-}
-
-impl StoreOptions {
-    /// Returns the defaults for `slots` keys and `codec`: incompressible pages kept, same-filled
-    /// pages recognised, no key header, no limit, accept at 90 percent.
-    #[must_use]
-    pub fn new(slots: u64, codec: CodecSpec) -> Self {
-        Self {
-            slots,
-            codec,
-            incompressible: Incompressible::default(),
-            same_filled: true,
-            key_header: false,
-            limit_bytes: None,
-            accept_percent: 90,
-        }
-    }
-}
 
 /// In what form a page was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,54 +94,68 @@ pub enum Content {
 /// ```
 #[derive(Debug)]
 pub struct Store {
-    pool: Box<dyn Pool>,
-    options: StoreOptions,
-    page_len: usize,
-    slots: SlotTable,
-    contexts: ThreadLocal<RefCell<Context>>,
-    context_bytes: AtomicU64,
+    pub(crate) pool: Box<dyn Pool>,
+    pub(crate) page_len: usize,
+    pub(crate) slots: SlotTable,
+    pub(crate) contexts: Contexts,
+    pub(crate) tuning: Tuning,
+    pub(crate) backed: Option<Backed>,
+    pub(crate) saving: Saving,
+    pub(crate) processing: Mutex<Processing>,
+    /// Bytes that processing holds for its work.
+    pub(crate) processing_bytes: AtomicU64,
+    incompressible: Incompressible,
+    /// Bytes of the key in front of each object.
+    pub(crate) header: usize,
+    duplicates: Option<Duplicates>,
     shares: ThreadLocal<Share>,
     /// The limit was hit, and the store has not shrunk to its accept threshold since.
     full: AtomicBool,
+    /// The most that was held, as far as was looked.
+    held_max: AtomicU64,
+    /// When the store was made, in seconds of the monotonic clock.
+    made: i64,
 }
 
-/// What a thread needs to compress and decompress.
-#[derive(Debug)]
-struct Context {
-    codec: Box<dyn Codec>,
-    /// A key and a page.
-    scratch: Vec<u8>,
-    /// A page that is being updated; empty until the first update.
-    page: Vec<u8>,
-}
+/// Stores of a thread between two looks at how much is held, a power of two.
+const LOOK_EVERY: u64 = 64;
+
+/// Bytes of pages to train a byte of dictionary on, as Zstandard's authors advise.
+const SAMPLES: usize = 100;
 
 impl Store {
     /// Returns an empty store over `pool`, whose page size is that of the store.
     ///
     /// # Errors
-    /// [`OpenError`] if an option is out of range, the pool is not empty, or the slot table cannot
-    /// be reserved.
+    /// [`OpenError`] if an option is out of range, the pool is not empty, a codec cannot be set up
+    /// or the slot table cannot be reserved.
     pub fn new(pool: Box<dyn Pool>, options: &StoreOptions) -> Result<Self, OpenError> {
-        if options.slots == 0 {
-            return Err(OpenError::NoSlots);
-        }
-        if options.accept_percent > 100 {
-            return Err(OpenError::AcceptPercent(options.accept_percent));
-        }
+        options.check()?;
         let stats = pool.stats();
         if stats.objects != 0 {
             return Err(OpenError::PoolInUse);
         }
         let page_len = stats.page_size.bytes();
+        if page_len > State::LEN_MAX {
+            return Err(OpenError::PageLength(page_len));
+        }
         Ok(Self {
             slots: SlotTable::new(options.slots).map_err(OpenError::SlotTable)?,
+            contexts: Contexts::new(page_len, options.codecs()).map_err(OpenError::Codec)?,
             pool,
-            options: *options,
             page_len,
-            contexts: ThreadLocal::new(),
-            context_bytes: AtomicU64::new(0),
+            tuning: Tuning::new(&options.tunables()),
+            backed: options.backing.as_ref().map(Backed::new),
+            saving: Saving::default(),
+            processing: Mutex::default(),
+            processing_bytes: AtomicU64::new(0),
+            incompressible: options.incompressible,
+            header: if options.key_header { KEY_BYTES } else { 0 },
+            duplicates: options.deduplicate.then(Duplicates::new),
             shares: ThreadLocal::new(),
             full: AtomicBool::new(false),
+            held_max: AtomicU64::new(0),
+            made: clock_gettime(ClockId::MonotonicCoarse).tv_sec,
         })
     }
 
@@ -207,35 +180,76 @@ impl Store {
     /// # Cost
     /// The codec's compression, and some 100 ns.
     pub fn store(&self, key: u64, page: &[u8]) -> Result<Stored, StoreError> {
-        self.check_key(key).map_err(StoreError::Key)?;
-        if page.len() != self.page_len {
-            return Err(StoreError::PageLength { len: page.len(), expected: self.page_len });
-        }
-        // It is needed after the compression, which leaves time to fetch it.
-        self.slots.prefetch(key);
-        let share = self.shares.get_or_default();
-        let placed = self.place(key, page).and_then(|(entry, stored)| {
+        self.check_page(key, page)?;
+        let share = self.share();
+        let placed = self.place_with_room(key, page).and_then(|(entry, stored)| {
             self.exchange(key, entry, share);
             self.enforce_limit()?;
             Ok(stored)
         });
-        match placed {
-            Ok(_) => share.stores_total.add(1),
-            Err(error) => {
-                let held = self.exchange(key, Entry::EMPTY, share) != Kind::Empty;
-                if held && error == StoreError::Full {
-                    // What the page took must not stay as idle memory above the limit.
-                    self.slots.trim();
-                    self.pool.compact(PageCount::ZERO);
-                }
-                match error {
-                    StoreError::Full => share.pool_limit_hit_total.add(1),
-                    StoreError::Incompressible => share.reject_compress_poor_total.add(1),
-                    _ => share.reject_alloc_fail_total.add(1),
-                }
+        if let Err(error) = placed {
+            let held = self.exchange(key, Entry::EMPTY, share).is_some();
+            if held && error == StoreError::Full {
+                // What the page took must not stay as idle memory above the limit.
+                self.slots.trim();
+                self.pool.compact(PageCount::ZERO);
             }
         }
-        placed
+        self.count_store(placed, share)
+    }
+
+    /// Stores `page` under `key` as [`store`](Self::store) does; but if that fails, the key holds
+    /// what it held before.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing has changed.
+    ///
+    /// # Cost
+    /// That of a store.
+    pub fn overwrite(&self, key: u64, page: &[u8]) -> Result<Stored, StoreError> {
+        self.check_page(key, page)?;
+        let share = self.share();
+        let placed = self.place_with_room(key, page).map(|(entry, stored)| {
+            self.exchange(key, entry, share);
+            stored
+        });
+        self.count_store(placed, share)
+    }
+
+    /// Changes the page under `key` in place: `change` is given its bytes, zeros if there was
+    /// none, and what it leaves is stored. No other call on this key comes between. Where room
+    /// has to be made first, `change` is called again, with the page as it is then.
+    ///
+    /// # Errors
+    /// [`UpdateError`]; the key holds what it held before.
+    ///
+    /// # Cost
+    /// A load and a store, during which others wait for this key.
+    pub fn update(&self, key: u64, change: impl Fn(&mut [u8])) -> Result<Stored, UpdateError> {
+        self.check_key(key).map_err(StoreError::Key)?;
+        let mut page = self.contexts.take_page();
+        let updated = self.retry_with_room(|| self.try_update(key, &mut page, &change));
+        self.contexts.put_page(page);
+        match updated {
+            Err(UpdateError::Store(error)) => {
+                self.count_store(Err(error), self.share()).map_err(UpdateError::Store)
+            }
+            Ok(stored) => Ok(self.count_store(Ok(stored), self.share())?),
+            error => error,
+        }
+    }
+
+    fn try_update(
+        &self,
+        key: u64,
+        page: &mut [u8],
+        change: impl Fn(&mut [u8]),
+    ) -> Result<Stored, UpdateError> {
+        let slot = self.lock_with_page(key, page).map_err(UpdateError::Load)?;
+        change(page);
+        let (entry, stored) = self.place(key, page)?;
+        self.install(key, slot, entry, self.share());
+        Ok(stored)
     }
 
     /// Loads the page under `key` into `page`; returns whether the key holds one. If not, `page`
@@ -245,37 +259,32 @@ impl Store {
     /// [`LoadError`]. The entry stays; `page` may have been written to.
     ///
     /// # Cost
-    /// The codec's decompression, and some 100 ns.
+    /// The codec's decompression, and some 100 ns; a read of the backing file if the page is
+    /// there.
     pub fn load(&self, key: u64, page: &mut [u8]) -> Result<bool, LoadError> {
         self.check_key(key).map_err(LoadError::Key)?;
         if page.len() != self.page_len {
             return Err(LoadError::PageLength { len: page.len(), expected: self.page_len });
         }
-        let share = self.shares.get_or_default();
-        let Some(slot) = self.slots.lock_present(key) else {
-            share.load_misses_total.add(1);
-            return Ok(false);
-        };
-        self.read_entry(key, slot.entry(), page)?;
-        share.loads_total.add(1);
-        Ok(true)
-    }
-
-    /// Reads the page of an entry, whose slot is locked, into `page`; zeros if it is empty.
-    fn read_entry(&self, key: u64, entry: Entry, page: &mut [u8]) -> Result<(), LoadError> {
-        let Entry { kind, value } = entry;
-        match kind {
-            Kind::Empty => page.fill(0),
-            Kind::Same => same::fill(page, value),
-            Kind::Raw => page.copy_from_slice(self.payload(&self.object(key, value)?, key)?),
-            Kind::Compressed => {
-                let object = self.object(key, value)?;
-                let payload = self.payload(&object, key)?;
-                let decoded = self.context().borrow_mut().codec.decompress(payload, page);
-                decoded.map_err(|_| self.damaged(key))?;
+        let share = self.share();
+        loop {
+            let Some(mut slot) = self.slots.lock_present(key) else {
+                share.load_misses_total.add(1);
+                return Ok(false);
+            };
+            let entry = slot.entry();
+            slot.set_state(entry.state.used(self.second()));
+            if !entry.state.has(Flag::Backed) {
+                self.read_entry(key, entry, page)?;
+                break;
+            }
+            drop(slot);
+            if self.read_backed(key, entry, page)? {
+                break;
             }
         }
-        Ok(())
+        share.loads_total.add(1);
+        Ok(true)
     }
 
     /// Drops the page under `key`; returns whether there was one. A key beyond the last holds
@@ -284,10 +293,16 @@ impl Store {
         if key >= self.slots() {
             return false;
         }
-        let share = self.shares.get_or_default();
-        let held = self.exchange(key, Entry::EMPTY, share) != Kind::Empty;
+        let share = self.share();
+        let held = self.exchange(key, Entry::EMPTY, share).is_some();
         share.invalidates_total.add(held.into());
         held
+    }
+
+    /// Drops the pages of all `keys`; returns how many there were. Costs as
+    /// [`next_present`](Self::next_present) and a free for each page.
+    pub fn invalidate_range(&self, keys: Range<u64>) -> u64 {
+        self.present(keys).map(|key| u64::from(self.invalidate(key))).sum()
     }
 
     /// Returns whether `key` holds a page.
@@ -306,14 +321,15 @@ impl Store {
         if key >= self.slots() {
             return Content::Absent;
         }
-        match self.slots.kind_now(key) {
+        match self.slots.state_now(key).kind() {
             Kind::Empty => Content::Absent,
-            Kind::Same => {
-                self.slots.lock_present(key).map_or(Content::Absent, |slot| match slot.entry() {
-                    Entry { kind: Kind::Same, value } => Content::SameFilled(value),
+            Kind::Same => self.slots.lock_present(key).map_or(Content::Absent, |slot| {
+                let entry = slot.entry();
+                match entry.state.kind() {
+                    Kind::Same => Content::SameFilled(entry.value),
                     _ => Content::Data,
-                })
-            }
+                }
+            }),
             _ => Content::Data,
         }
     }
@@ -327,42 +343,14 @@ impl Store {
         self.slots.next_present(keys.start, keys.end)
     }
 
-    /// Drops the pages of all `keys`; returns how many there were. Costs as
-    /// [`next_present`](Self::next_present) and a free for each page.
-    pub fn invalidate_range(&self, keys: Range<u64>) -> u64 {
-        let mut dropped = 0;
-        let mut from = keys.start;
-        while let Some(key) = self.next_present(from..keys.end) {
-            dropped += u64::from(self.invalidate(key));
-            from = key + 1;
-        }
-        dropped
-    }
-
-    /// Changes the page under `key` in place: `change` is given its bytes, zeros if there was
-    /// none, and what it leaves is stored. No other call on this key comes between.
-    ///
-    /// # Errors
-    /// [`UpdateError`]. After one of loading the page is as it was; after one of storing the key
-    /// holds what it held before, too.
-    ///
-    /// # Cost
-    /// A load and a store, during which others wait for this key.
-    pub fn update(&self, key: u64, change: impl FnOnce(&mut [u8])) -> Result<Stored, UpdateError> {
-        self.check_key(key).map_err(StoreError::Key)?;
-        let share = self.shares.get_or_default();
-        let mut page = std::mem::take(&mut self.context().borrow_mut().page);
-        page.resize(self.page_len, 0);
-        let slot = self.slots.lock(key);
-        let updated = self.read_entry(key, slot.entry(), &mut page).map_err(UpdateError::Load);
-        let updated = updated.and_then(|()| {
-            change(&mut page);
-            let (entry, stored) = self.place(key, &page)?;
-            self.install(slot, entry, share);
-            Ok(stored)
-        });
-        self.context().borrow_mut().page = page;
-        updated.inspect(|_| share.stores_total.add(1))
+    /// Returns the keys of a range that hold pages, as they are found.
+    pub(crate) fn present(&self, keys: Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        let mut rest = keys;
+        std::iter::from_fn(move || {
+            let key = self.next_present(rest.clone())?;
+            rest.start = key + 1;
+            Some(key)
+        })
     }
 
     /// Returns the number of pages held.
@@ -383,13 +371,54 @@ impl Store {
         self.pool.compact(PageCount::MAX)
     }
 
+    /// Returns what can be changed while the store works.
+    #[must_use]
+    pub fn tunables(&self) -> Tunables {
+        self.tuning.get()
+    }
+
+    /// Changes it. A lower limit refuses or writes back pages from the next store on; what is
+    /// held stays until then.
+    ///
+    /// # Errors
+    /// [`OpenError`] if a value is out of range; then nothing changes.
+    pub fn tune(&self, to: &Tunables) -> Result<(), OpenError> {
+        self.tuning.set(to)
+    }
+
+    /// Returns once the pages on the backing file are on stable storage.
+    ///
+    /// # Errors
+    /// What the system says. Without a backing file there is nothing to do.
+    pub fn sync(&self) -> std::io::Result<()> {
+        self.backed.as_ref().map_or(Ok(()), Backed::sync)
+    }
+
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
-        StoreStats::collect(&self.shares, self.metadata_bytes(), self.pool.stats())
+        let held = self.look_at_held();
+        let mut stats = StoreStats::sum(&self.shares);
+        stats.pool = self.pool.stats();
+        stats.metadata_bytes = self.metadata_bytes();
+        stats.held_max_bytes = self.held_max.load(Ordering::Relaxed).max(held);
+        if let Some(duplicates) = &self.duplicates {
+            let (objects, references) = duplicates.count();
+            stats.duplicate_pages = references.saturating_sub(objects);
+        }
+        if let Some(backed) = &self.backed {
+            stats.backing_used_bytes = backed.used_bytes();
+            stats.backing_bytes = backed.len();
+        }
+        stats
     }
 
-    /// Returns all bytes that the store holds: pages, idle pages and metadata.
+    /// Begins to look for the most that is held from now on (zram's `mem_used_max`).
+    pub fn reset_held_max(&self) {
+        self.held_max.store(self.held_bytes(), Ordering::Relaxed);
+    }
+
+    /// Returns all bytes of memory that the store holds: pages, idle pages and metadata.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.pool.held_bytes() + self.metadata_bytes()
@@ -402,12 +431,23 @@ impl Store {
     pub fn check(&self) {
         self.pool.check();
         let stats = self.stats();
-        let objects = stats.stored_pages - stats.same_filled_pages;
+        let elsewhere = stats.same_filled_pages + stats.backed_pages + stats.duplicate_pages;
+        let objects = stats.stored_pages - elsewhere;
         assert_eq!(stats.pool.objects, objects, "objects and slots differ");
+        let keys = self.present(0..self.slots());
+        let backed = keys.map(|key| self.slots.lock(key).entry().state);
+        let backed = backed.filter(|state| state.has(Flag::Backed));
+        let units = backed.map(|state| self.backed.as_ref().map_or(0, |b| b.bytes_of(state.len())));
+        assert_eq!(units.sum::<u64>(), stats.backing_used_bytes, "units and slots differ");
     }
 
     fn metadata_bytes(&self) -> u64 {
-        self.slots.bytes() + self.context_bytes.load(Ordering::Relaxed)
+        self.slots.bytes()
+            + self.contexts.bytes()
+            // Relaxed: a gauge.
+            + self.processing_bytes.load(Ordering::Relaxed)
+            + self.duplicates.as_ref().map_or(0, Duplicates::bytes)
+            + self.backed.as_ref().map_or(0, Backed::metadata_bytes)
     }
 
     fn check_key(&self, key: u64) -> Result<(), KeyError> {
@@ -415,122 +455,338 @@ impl Store {
         if key < slots { Ok(()) } else { Err(KeyError { key, slots }) }
     }
 
-    fn context(&self) -> &RefCell<Context> {
-        self.contexts.get_or(|| {
-            let codec = self.options.codec.context(self.page_len).expect("a page of the pool");
-            let scratch = vec![0; KEY_BYTES + self.page_len];
-            let bytes = codec.working_bytes() + scratch.len();
-            self.context_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-            RefCell::new(Context { codec, scratch, page: Vec::new() })
-        })
+    fn check_page(&self, key: u64, page: &[u8]) -> Result<(), StoreError> {
+        self.check_key(key).map_err(StoreError::Key)?;
+        let (len, expected) = (page.len(), self.page_len);
+        if len != expected {
+            return Err(StoreError::PageLength { len, expected });
+        }
+        // It is needed after the compression, which leaves time to fetch it.
+        self.slots.prefetch(key);
+        Ok(())
     }
 
-    /// Brings `page` into the pool, or into the entry itself.
-    fn place(&self, key: u64, page: &[u8]) -> Result<(Entry, Stored), StoreError> {
-        if self.options.same_filled
-            && let Some(value) = same::repeated_word(page)
-        {
-            return Ok((Entry { kind: Kind::Same, value }, Stored::SameFilled));
+    #[inline]
+    pub(crate) fn share(&self) -> &Share {
+        self.shares.get_or_default()
+    }
+
+    /// Returns the seconds since the store was made.
+    #[inline]
+    pub(crate) fn second(&self) -> u32 {
+        (clock_gettime(ClockId::MonotonicCoarse).tv_sec - self.made) as u32
+    }
+
+    fn count_store(
+        &self,
+        result: Result<Stored, StoreError>,
+        share: &Share,
+    ) -> Result<Stored, StoreError> {
+        match &result {
+            Ok(_) => {
+                share.stores_total.add(1);
+                if share.stores_total.get().is_multiple_of(LOOK_EVERY) {
+                    self.look_at_held();
+                }
+            }
+            Err(StoreError::Full) => share.pool_limit_hit_total.add(1),
+            Err(StoreError::Incompressible) => share.reject_compress_poor_total.add(1),
+            Err(_) => share.reject_alloc_fail_total.add(1),
         }
-        let context = &mut *self.context().borrow_mut();
+        result
+    }
+
+    fn look_at_held(&self) -> u64 {
+        let held = self.held_bytes();
+        // Relaxed: a statistic.
+        if held > self.held_max.load(Ordering::Relaxed) {
+            self.held_max.fetch_max(held, Ordering::Relaxed);
+        }
+        held
+    }
+
+    fn place_with_room(&self, key: u64, page: &[u8]) -> Result<(Entry, Stored), StoreError> {
+        self.retry_with_room(|| self.place(key, page))
+    }
+
+    /// Brings `page` into the pool, or into the entry itself. The caller may hold a slot's lock.
+    fn place(&self, key: u64, page: &[u8]) -> Result<(Entry, Stored), StoreError> {
+        if self.tuning.same_filled()
+            && let Some(word) = same::repeated_word(page)
+        {
+            return Ok((Entry::same(word), Stored::SameFilled));
+        }
         self.check_limit()?;
-        let header = if self.options.key_header { KEY_BYTES } else { 0 };
-        let (head, body) = context.scratch.split_at_mut(header);
-        head.copy_from_slice(&key.to_le_bytes()[..header]);
+        let context = &mut *self.contexts.mine();
+        let header = self.header;
         // Without room to keep pages raw, anything that fits into a page is a gain.
-        let (len_max, raw) = match self.options.incompressible {
+        let (len_max, raw) = match self.incompressible {
             Incompressible::Reject => (self.page_len, None),
             Incompressible::Keep => {
                 let huge = self.pool.huge_len().min(self.page_len);
                 (huge.saturating_sub(header + 1), Some(Stored::Raw))
             }
         };
-        let compressed = context.codec.compress(page, &mut body[..len_max]);
+        let compressed = self.contexts.compress(context, 0, page, header, len_max);
         let stored = compressed.map(|len| Stored::Compressed { len }).or(raw);
         let stored = stored.ok_or(StoreError::Incompressible)?;
         let (kind, len) = match stored {
             Stored::Compressed { len } => (Kind::Compressed, len),
             _ => {
-                body[..page.len()].copy_from_slice(page);
+                context.object[header..header + page.len()].copy_from_slice(page);
                 (Kind::Raw, page.len())
             }
         };
-        let object = &context.scratch[..header + len];
-        let handle = self.pool.insert(object).map_err(|error| match error {
-            AllocError::TooLong { .. } => StoreError::Incompressible,
-            error => StoreError::Pool(error),
-        })?;
-        Ok((Entry { kind, value: handle.to_bits().get() }, stored))
+        context.object[..header].copy_from_slice(&key.to_le_bytes()[..header]);
+        let inserted = self.insert(&context.object[..header + len])?;
+        let state = State::new(kind, len, 0).set(Flag::Shared, inserted.shared);
+        Ok((Entry { state, value: inserted.handle.to_bits().get() }, stored))
     }
 
-    /// Refuses pages from when the limit was hit until the store has shrunk to its accept
-    /// threshold. Compaction is tried before.
+    fn insert(&self, object: &[u8]) -> Result<Inserted, StoreError> {
+        let inserted = match &self.duplicates {
+            Some(duplicates) => duplicates.insert(&*self.pool, object),
+            None => self.pool.insert(object).map(|handle| Inserted { handle, shared: false }),
+        };
+        inserted.map_err(|error| match error {
+            AllocError::TooLong { .. } => StoreError::Incompressible,
+            error => StoreError::Pool(error),
+        })
+    }
+
+    /// Refuses pages at the limit; without a backing file to make room on, until the store has
+    /// shrunk to its accept threshold.
     fn check_limit(&self) -> Result<(), StoreError> {
-        let Some(limit) = self.options.limit_bytes else { return Ok(()) };
-        let accept = u128::from(limit) * u128::from(self.options.accept_percent) / 100;
-        let at_limit = || self.held_bytes() >= limit;
+        let Some(limit) = self.tuning.limit_bytes() else { return Ok(()) };
+        let held = self.held_bytes();
         // Relaxed: a decision that may be one store late.
-        if at_limit() && self.pool.stats().freeable_pages > PageCount::ZERO {
-            self.compact();
-        }
-        if at_limit() {
+        if held >= limit {
             self.full.store(true, Ordering::Relaxed);
-        } else if u128::from(self.held_bytes()) <= accept {
+        } else if self.backed.is_some() || held <= self.accept_bytes(limit) {
             self.full.store(false, Ordering::Relaxed);
         }
         if self.full.load(Ordering::Relaxed) { Err(StoreError::Full) } else { Ok(()) }
     }
 
-    /// Refuses a page whose entry has brought the store over its limit; the caller takes the
-    /// entry out again.
+    /// Returns the bytes below which a full store takes pages again.
+    pub(crate) fn accept_bytes(&self, limit: u64) -> u64 {
+        let percent = self.tuning.get().accept_percent;
+        (u128::from(limit) * u128::from(percent) / 100) as u64
+    }
+
+    /// Refuses a page whose entry has brought the store over its limit, if no room can be made;
+    /// the caller takes the entry out again.
     fn enforce_limit(&self) -> Result<(), StoreError> {
-        if self.options.limit_bytes.is_none_or(|limit| self.held_bytes() <= limit) {
+        let within = || self.tuning.limit_bytes().is_none_or(|limit| self.held_bytes() <= limit);
+        if within() || (self.backed.is_some() && self.make_room() && within()) {
             return Ok(());
         }
         self.full.store(true, Ordering::Relaxed);
         Err(StoreError::Full)
     }
 
-    /// Puts `entry` into a slot, frees what it held, and counts both; returns what it held.
-    fn exchange(&self, key: u64, entry: Entry, share: &Share) -> Kind {
-        let slot = match entry.kind {
-            // Emptying an empty slot costs no write.
-            Kind::Empty => self.slots.lock_present(key),
-            _ => Some(self.slots.lock(key)),
-        };
-        slot.map_or(Kind::Empty, |slot| self.install(slot, entry, share))
+    /// Puts a restored entry into its slot.
+    pub(crate) fn put(&self, key: u64, entry: Entry) {
+        self.exchange(key, entry, self.share());
     }
 
-    /// Puts `entry` into a locked slot and unlocks it, frees what it held, and counts both;
-    /// returns what it held.
-    fn install(&self, slot: SlotGuard<'_>, entry: Entry, share: &Share) -> Kind {
-        let old = slot.replace(entry);
-        share.stored_pages.add((entry.kind != Kind::Empty).into());
-        share.same_filled_pages.add((entry.kind == Kind::Same).into());
-        share.stored_incompressible_pages.add((entry.kind == Kind::Raw).into());
-        share.stored_pages.sub((old.kind != Kind::Empty).into());
-        share.same_filled_pages.sub((old.kind == Kind::Same).into());
-        share.stored_incompressible_pages.sub((old.kind == Kind::Raw).into());
-        if matches!(old.kind, Kind::Compressed | Kind::Raw) {
+    /// Puts a restored page into its slot, of which `kept` is what was kept.
+    pub(crate) fn put_kept(&self, key: u64, state: State, kept: &[u8]) -> Result<(), StoreError> {
+        let place = || {
+            self.check_limit()?;
+            let context = &mut *self.contexts.mine();
+            let object = &mut context.object[..self.header + kept.len()];
+            object[..self.header].copy_from_slice(&key.to_le_bytes()[..self.header]);
+            object[self.header..].copy_from_slice(kept);
+            self.insert(object)
+        };
+        let inserted = self.retry_with_room(place)?;
+        let state = state.set(Flag::Shared, inserted.shared);
+        self.put(key, Entry { state, value: inserted.handle.to_bits().get() });
+        Ok(())
+    }
+
+    /// Trains a dictionary of at most `len_max` bytes on the pages held.
+    ///
+    /// # Errors
+    /// When there are too few pages to learn from.
+    ///
+    /// # Cost
+    /// A load of up to a hundred times `len_max` bytes of pages, and the training, seconds for
+    /// 16 KiB.
+    pub fn train_dictionary(&self, len_max: usize) -> Result<Dictionary, CodecError> {
+        let wanted = (len_max * SAMPLES / self.page_len) as u64;
+        let step = (self.len() / wanted.max(1)).max(1) as usize;
+        let mut samples = Vec::new();
+        for key in self.present(0..self.slots()).step_by(step) {
+            let mut page = vec![0; self.page_len];
+            // A page that is gone or damaged teaches nothing.
+            if self.load(key, &mut page) == Ok(true) && same::repeated_word(&page).is_none() {
+                samples.push(page);
+            }
+        }
+        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+        Dictionary::train(&samples, len_max)
+    }
+
+    /// Puts `entry` into a slot, frees what it held, and counts both; returns what it held.
+    fn exchange(&self, key: u64, entry: Entry, share: &Share) -> Option<State> {
+        let slot = if entry.state.is_empty() {
+            // Emptying an empty slot costs no write.
+            self.slots.lock_present(key)?
+        } else {
+            self.slots.lock(key)
+        };
+        self.install(key, slot, entry, share)
+    }
+
+    /// Puts `entry` into a locked slot and unlocks it, frees what it held unless a snapshot still
+    /// needs it, and counts both; returns what it held.
+    fn install(
+        &self,
+        key: u64,
+        slot: SlotGuard<'_>,
+        mut entry: Entry,
+        share: &Share,
+    ) -> Option<State> {
+        let epoch = self.saving.epoch();
+        if !entry.state.is_empty() {
+            entry.state = entry.state.set(Flag::Epoch, epoch).used(self.second());
+        }
+        let old = slot.entry();
+        let preserved = !old.state.is_empty() && old.state.has(Flag::Epoch) != epoch;
+        if preserved {
+            self.saving.preserve(key, old);
+        }
+        slot.replace(entry);
+        share.count(entry.state);
+        share.uncount(old.state);
+        if !preserved {
+            self.release(old);
+        }
+        (!old.state.is_empty()).then_some(old.state)
+    }
+
+    /// Puts another form of the same page into a locked slot and unlocks it, and frees the old
+    /// form. Marks and ages stay, and a snapshot takes either form.
+    pub(crate) fn swap_form(&self, slot: SlotGuard<'_>, form: Entry, share: &Share) {
+        let old = slot.entry();
+        let state =
+            form.state.stamped(old.state.stamp()).set(Flag::Idle, old.state.has(Flag::Idle));
+        let state = state.set(Flag::Epoch, old.state.has(Flag::Epoch)).without(Flag::Referenced);
+        slot.replace(Entry { state, ..form });
+        share.count(state);
+        share.uncount(old.state);
+        self.release(old);
+    }
+
+    /// Frees what an entry that is in no slot any more refers to.
+    pub(crate) fn release(&self, entry: Entry) {
+        if entry.state.in_pool() {
             // K2: no reader is left, because the entry was taken under the slot's lock. A dead
             // pool frees nothing; its objects go with it.
-            let freed = self.pool.free(handle_of(old.value));
+            let freed = match &self.duplicates {
+                Some(duplicates) if entry.state.has(Flag::Shared) => {
+                    duplicates.remove(&*self.pool, entry.handle()).map(|_| ())
+                }
+                _ => self.pool.free(entry.handle()),
+            };
             debug_assert!(matches!(freed, Ok(()) | Err(HandleError::Dead)), "{freed:?}");
+        } else if let (true, Some(backed)) = (entry.state.has(Flag::Backed), &self.backed) {
+            backed.free(entry.place().unit, backed.units(entry.state.len()));
         }
-        old.kind
+    }
+
+    /// Locks a slot with its page, zeros if it is empty, read into `page`.
+    fn lock_with_page(&self, key: u64, page: &mut [u8]) -> Result<SlotGuard<'_>, LoadError> {
+        loop {
+            let slot = self.slots.lock(key);
+            let entry = slot.entry();
+            if !entry.state.has(Flag::Backed) {
+                self.read_entry(key, entry, page)?;
+                return Ok(slot);
+            }
+            drop(slot);
+            if self.read_backed(key, entry, page)?
+                && let slot = self.slots.lock(key)
+                && is_same_form(slot.entry(), entry)
+            {
+                return Ok(slot);
+            }
+        }
+    }
+
+    /// Reads the page of an entry in memory, whose slot is locked, into `page`; zeros if it is
+    /// empty.
+    fn read_entry(&self, key: u64, entry: Entry, page: &mut [u8]) -> Result<(), LoadError> {
+        match entry.state.kind() {
+            Kind::Empty => page.fill(0),
+            Kind::Same => same::fill(page, entry.value),
+            _ => {
+                let object = self.object(key, entry)?;
+                self.decode(key, entry.state, self.payload(&object, key)?, page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the page of an entry on the backing file into `page`; no slot is locked. Returns
+    /// false if the slot holds something else by now.
+    pub(crate) fn read_backed(
+        &self,
+        key: u64,
+        entry: Entry,
+        page: &mut [u8],
+    ) -> Result<bool, LoadError> {
+        let backed = self.backed.as_ref().expect("entries on it come from a backing file");
+        let take = |bytes: &[u8]| self.decode(key, entry.state, bytes, page);
+        match backed.read(key, entry.place(), entry.state.len(), take) {
+            Ok(decoded) => {
+                self.share().backing_reads_total.add(1);
+                decoded.map(|()| true)
+            }
+            Err(_) if !is_same_form(self.slots.lock(key).entry(), entry) => Ok(false),
+            Err(ReadError::Checksum) => {
+                self.share().backing_damaged_total.add(1);
+                Err(LoadError::Damaged { key })
+            }
+            Err(ReadError::Io(error)) => {
+                self.share().backing_failed_reads_total.add(1);
+                Err(LoadError::Backing { key, errno: error.raw_os_error().unwrap_or(0) })
+            }
+        }
+    }
+
+    /// Turns what is kept of a page into the page.
+    pub(crate) fn decode(
+        &self,
+        key: u64,
+        state: State,
+        bytes: &[u8],
+        page: &mut [u8],
+    ) -> Result<(), LoadError> {
+        let decoded = match state.kind() {
+            Kind::Raw if bytes.len() == page.len() => {
+                page.copy_from_slice(bytes);
+                true
+            }
+            Kind::Compressed => self.contexts.decompress(state.priority(), bytes, page).is_ok(),
+            _ => false,
+        };
+        if decoded { Ok(()) } else { Err(self.damaged(key)) }
     }
 
     /// Pins the object of a slot that the caller has locked.
-    fn object(&self, key: u64, value: u64) -> Result<ReadGuard<'_>, LoadError> {
-        self.pool.read(handle_of(value)).map_err(|error| match error {
+    pub(crate) fn object(&self, key: u64, entry: Entry) -> Result<ReadGuard<'_>, LoadError> {
+        self.pool.read(entry.handle()).map_err(|error| match error {
             HandleError::Dead => LoadError::Dead,
             _ => self.damaged(key),
         })
     }
 
     /// Returns what follows the key header, which must name `key`.
-    fn payload<'a>(&self, object: &'a [u8], key: u64) -> Result<&'a [u8], LoadError> {
-        if !self.options.key_header {
+    pub(crate) fn payload<'a>(&self, object: &'a [u8], key: u64) -> Result<&'a [u8], LoadError> {
+        if self.header == 0 {
             return Ok(object);
         }
         object.strip_prefix(&key.to_le_bytes()).ok_or_else(|| self.damaged(key))
@@ -538,21 +794,22 @@ impl Store {
 
     #[cold]
     fn damaged(&self, key: u64) -> LoadError {
-        self.shares.get_or_default().decompress_fail_total.add(1);
+        self.share().decompress_fail_total.add(1);
         LoadError::Damaged { key }
     }
 }
 
-/// The handle that an entry's value stands for.
-fn handle_of(value: u64) -> Handle {
-    Handle::from_bits(NonZeroU64::new(value).expect("entries with objects hold a handle"))
+/// Returns whether two entries name the same bytes, whatever their flags.
+pub(crate) fn is_same_form(now: Entry, before: Entry) -> bool {
+    let form = |entry: Entry| (entry.state.kind(), entry.state.has(Flag::Backed), entry.value);
+    form(now) == form(before)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::codec::CodecKind;
-    use zfold_pool::{Allocator, PoolOptions};
+    use zfold_pool::{Allocator, Handle, PoolOptions};
 
     fn store(change: impl Fn(&mut StoreOptions)) -> Store {
         let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
@@ -566,7 +823,7 @@ mod tests {
     }
 
     fn object_handle(store: &Store, key: u64) -> Handle {
-        handle_of(store.slots.lock(key).entry().value)
+        store.slots.lock(key).entry().handle()
     }
 
     #[test]
@@ -600,8 +857,8 @@ mod tests {
         let noise = crate::conformance::page(7, 4096);
         assert_eq!(store.store(1, &noise), Ok(Stored::Raw));
         store.store(2, &[5; 4096]).unwrap();
-        store.options.incompressible = Incompressible::Reject;
-        store.options.same_filled = false;
+        store.incompressible = Incompressible::Reject;
+        store.tune(&Tunables { same_filled: false, ..store.tunables() }).unwrap();
         let mut page = vec![0; 4096];
         assert!(store.load(1, &mut page).unwrap() && page == noise);
         assert!(store.load(2, &mut page).unwrap() && page == [5; 4096]);

@@ -3,11 +3,14 @@
 //!   and limit, and all counters agree;
 //! - several threads with their own keys do not disturb each other.
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zfold_pool::{Allocator, PageSize, PoolOptions, create};
+use zfold_store::backing::MemoryBacking;
 use zfold_store::conformance::{Model, Op};
-use zfold_store::{CodecKind, Incompressible, Store, StoreOptions};
+use zfold_store::{BackingOptions, CodecKind, CodecSpec, Incompressible, Store, StoreOptions};
 
 /// A store by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> Store {
@@ -21,6 +24,15 @@ fn variant(allocator: Allocator, number: u64) -> Store {
     if number & 32 == 0 {
         options.incompressible = Incompressible::Reject;
     }
+    if number & 64 == 0 {
+        let backing = Arc::new(MemoryBacking::new(4 << 20));
+        options.backing = Some(BackingOptions { backing, compressed: number & 128 == 0 });
+    }
+    if number & 256 == 0 {
+        let strong: CodecSpec = "zstd:9".parse().unwrap();
+        options.recompression = vec![strong.into()];
+    }
+    options.deduplicate = !options.key_header && number & 512 == 0;
     Store::new(pool, &options).unwrap()
 }
 

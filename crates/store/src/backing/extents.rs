@@ -122,6 +122,7 @@ impl Extents {
     }
 
     /// Returns the number of units.
+    #[cfg(test)]
     pub(crate) fn units(&self) -> u32 {
         self.units as u32
     }

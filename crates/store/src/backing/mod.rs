@@ -19,8 +19,7 @@
 
 mod buffer;
 mod error;
-#[allow(dead_code, reason = "a part of the store's writing back")]
-mod extents;
+pub(crate) mod extents;
 mod faulty;
 mod file;
 mod memory;

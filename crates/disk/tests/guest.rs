@@ -1,0 +1,69 @@
+//! A Linux guest in QEMU, without KVM, that uses the device through its own drivers.
+//!
+//! `tests/guest/prepare.sh` makes what is booted; where it has not run, or there is no QEMU, these
+//! tests are skipped. `tests/guest/init` is what happens inside.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Child, has, skip};
+use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
+
+const QEMU: &str = "qemu-system-x86_64";
+/// Without KVM and on a busy machine a run takes half a minute.
+const SECONDS_MAX: &str = "300";
+
+/// Returns where the guest lies, or says why the test does not run.
+fn guest(test: &str, initrd: &str) -> Option<PathBuf> {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest");
+    let dir = std::env::var_os("ZFOLD_GUEST_DIR").map_or_else(default, PathBuf::from);
+    if !has(QEMU) {
+        skip(test, &format!("{QEMU} is not installed"));
+        return None;
+    }
+    if !dir.join("vmlinuz").exists() || !dir.join(initrd).exists() {
+        skip(test, "there is no guest (run crates/disk/tests/guest/prepare.sh)");
+        return None;
+    }
+    Some(dir)
+}
+
+/// Boots the guest and returns what it printed.
+fn boot(dir: &Path, initrd: &str, mode: &str, arguments: &[String]) -> String {
+    let append = format!("console=ttyS0 quiet panic=-1 zfold={mode}");
+    let mut qemu = Command::new("timeout");
+    qemu.args([SECONDS_MAX, QEMU, "-machine", "q35,accel=tcg,memory-backend=m0", "-cpu", "max"])
+        .args(["-smp", "2", "-m", "1G", "-nographic", "-no-reboot", "-net", "none"])
+        .args(["-object", "memory-backend-memfd,id=m0,size=1G,share=on"])
+        .args(["-append", &append])
+        .arg("-kernel")
+        .arg(dir.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(dir.join(initrd))
+        .args(arguments);
+    Child::start(&mut qemu).output()
+}
+
+#[test]
+fn a_guest_keeps_a_file_system_on_vhost_user() {
+    let Some(dir) = guest("a_guest_keeps_a_file_system_on_vhost_user", "initrd") else { return };
+    let disk = common::disk(256 << 20, false);
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("disk.sock");
+    let options = VhostUserOptions { queues: 2, serial: "guest-test".into(), ..Default::default() };
+    let door = VhostUserDoor::listen(disk.clone(), &socket, options).unwrap();
+    let chardev = format!("socket,id=c0,path={}", socket.display());
+    let device = "vhost-user-blk-pci,chardev=c0,num-queues=2";
+    let arguments = ["-chardev", &chardev, "-device", device].map(String::from);
+    let printed = boot(&dir, "initrd", "vhost", &arguments);
+    assert!(printed.contains("GUEST-OK"), "{printed}");
+    drop(door);
+    assert!(!socket.exists());
+    let stats = disk.stats();
+    println!("{stats:?}");
+    assert!(stats.flushes_total > 0 && stats.discards_total > 0 && stats.reads_total > 0);
+    assert_eq!(disk.store().len(), 0, "the guest discarded everything");
+    disk.store().check();
+}

@@ -1,0 +1,89 @@
+#!/bin/sh
+# Makes what tests/guest.rs boots: a stock kernel of Debian 13 and an initial RAM disk with busybox,
+# the kernel's modules, e2fsprogs and ./init. All of it lies in $ZFOLD_GUEST_DIR (target/guest of
+# this repository by default); nothing is installed.
+#
+# Needs Debian's apt, dpkg, busybox-static, xz, cpio and e2fsprogs, and fetches about 120 MB
+# once, from the mirror that the machine uses already. After changes to ./init it takes a second.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+dir=${ZFOLD_GUEST_DIR:-$here/../../../../target/guest}
+# Where the modules that ./init loads, and those they need, lie.
+parts="drivers/block/ublk* drivers/block/virtio* drivers/virtio fs/ext4 fs/jbd2 fs/mbcache* lib crypto
+    arch/x86/crypto"
+
+mkdir -p "$dir"
+cd "$dir"
+dir=$PWD
+
+# An apt of our own, for another release than the machine's. Its sandbox user could not write here.
+fetch_kernel() {
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
+        grep '/debian/*$' | head -n 1)
+    [ -n "$mirror" ] || { echo "no Debian mirror among apt's sources" >&2; exit 1; }
+    mkdir -p apt/state/lists/partial apt/cache/archives/partial apt/empty
+    : >apt/status
+    key=/usr/share/keyrings/debian-archive-keyring.gpg
+    echo "deb [signed-by=$key] $mirror trixie main" >apt/sources.list
+    cat >apt/apt.conf <<CONF
+Dir::Etc::sourcelist "$dir/apt/sources.list";
+Dir::Etc::sourceparts "$dir/apt/empty";
+Dir::State "$dir/apt/state";
+Dir::State::status "$dir/apt/status";
+Dir::Cache "$dir/apt/cache";
+APT::Architecture "amd64";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+CONF
+    export APT_CONFIG="$dir/apt/apt.conf"
+    apt-get -q update
+    package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-.*\)/\1/p' |
+        head -n 1)
+    [ -n "$package" ] || { echo "no kernel package on the mirror" >&2; exit 1; }
+    apt-get -q download "$package"
+    rm -rf root.new root
+    dpkg-deb -x "$package"_*.deb root.new
+    rm -f "$package"_*.deb
+    mv root.new root
+}
+
+# copy PROGRAM: with the libraries it needs.
+copy() {
+    path=$(command -v "$1")
+    for file in "$path" $(ldd "$path" | grep -o '/[^ ]*' | sort -u); do
+        mkdir -p "tree$(dirname "$file")"
+        cp -L "$file" "tree$file"
+    done
+}
+
+[ -d root ] || fetch_kernel
+modules=$(echo root/usr/lib/modules/* root/lib/modules/* | tr ' ' '\n' | grep -v '[*]' | head -n 1)
+version=$(basename "$modules")
+cp "root/boot/vmlinuz-$version" vmlinuz
+
+rm -rf tree
+mkdir -p tree/bin tree/dev tree/proc tree/sys tree/mnt tree/tmp tree/etc tree/lib
+cp "$(command -v busybox)" tree/bin/busybox
+cp "$here/init" tree/init
+chmod +x tree/init
+ln -s /proc/mounts tree/etc/mtab
+copy mke2fs
+copy e2fsck
+# Decompressed, which busybox wants them, but only these: all of them would take minutes.
+target=tree/lib/modules/$version
+mkdir -p "$target"
+cp "$modules"/modules.builtin* "$modules"/modules.order "$target"
+(cd "$modules/kernel" && find $parts -name '*.ko*' 2>/dev/null) | while read -r file; do
+    mkdir -p "$target/kernel/$(dirname "$file")"
+    case $file in
+        *.xz) xz -dc "$modules/kernel/$file" >"$target/kernel/${file%.xz}" ;;
+        *) cp "$modules/kernel/$file" "$target/kernel/$file" ;;
+    esac
+done
+busybox depmod -b tree "$version"
+# A server to run inside: see tests/guest.rs.
+[ -z "${ZFOLD_GUEST_PROGRAM:-}" ] || cp "$ZFOLD_GUEST_PROGRAM" tree/bin/zfold
+(cd tree && find . | cpio --quiet -o -H newc) | gzip -1 >initrd.new
+mv initrd.new initrd
+echo "$dir: Linux $version"

@@ -1,0 +1,267 @@
+//! The shrinker: a thread that keeps a store small before stores have to wait for it.
+//!
+//! Every interval it looks at the memory limit and at the machine. Near the limit, or when the
+//! machine is short of memory, it writes the least recently used pages back; without a backing
+//! file it compacts, and recompresses pages that were idle. It also ages pages: those that were not
+//! used for the idle age are written back or recompressed whether memory is short or not.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::pressure::{Level, Pressure};
+use crate::process::{Recompress, Selection};
+use crate::store::Store;
+
+/// What a shrinker does.
+#[derive(Debug)]
+pub struct ShrinkerOptions {
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Age from which on a page is idle, if pages are to be aged.
+    pub idle_after: Option<Duration>,
+    /// How the machine's need is told, if it is to be answered.
+    pub pressure: Option<Box<dyn Pressure>>,
+}
+
+/// A shrinker at work; stops, and ends its thread, when dropped.
+#[derive(Debug)]
+pub struct Shrinker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    stop: AtomicBool,
+    /// Whether the machine's need is answered (zswap's `shrinker_enabled`).
+    enabled: AtomicBool,
+    /// Seconds; `NEVER` for no ageing.
+    idle_after: AtomicU64,
+    bell: (Mutex<()>, Condvar),
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// Share of what is held that leaves memory in one round at full pressure, in percent.
+const ROUND_PERCENT: u64 = 10;
+
+impl Shrinker {
+    /// Starts a shrinker of `store`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(store: Arc<Store>, options: ShrinkerOptions) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            enabled: AtomicBool::new(true),
+            idle_after: AtomicU64::new(seconds(options.idle_after)),
+            bell: Default::default(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let ShrinkerOptions { interval, mut pressure, .. } = options;
+        let thread = std::thread::Builder::new().name("shrinker".into()).spawn(move || {
+            while of_thread.wait(interval) {
+                of_thread.round(&store, pressure.as_deref_mut());
+            }
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Lets the machine's need be answered or not (zswap's `shrinker_enabled`).
+    pub fn enable(&self, enabled: bool) {
+        self.shared.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// Returns whether the machine's need is answered.
+    #[must_use]
+    pub fn enabled(&self) -> bool {
+        self.shared.enabled.load(Ordering::Relaxed)
+    }
+
+    /// Changes the age from which on a page is idle.
+    pub fn set_idle_after(&self, age: Option<Duration>) {
+        self.shared.idle_after.store(seconds(age), Ordering::Relaxed);
+    }
+
+    /// Returns the age from which on a page is idle.
+    #[must_use]
+    pub fn idle_after(&self) -> Option<Duration> {
+        self.shared.idle_after()
+    }
+}
+
+impl Drop for Shrinker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // The lock makes sure that the thread either has not looked yet or waits already.
+        drop(self.shared.bell.0.lock());
+        self.shared.bell.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn seconds(age: Option<Duration>) -> u64 {
+    age.map_or(NEVER, |age| age.as_secs())
+}
+
+// Relaxed throughout: switches that are seen one round later.
+impl Shared {
+    fn idle_after(&self) -> Option<Duration> {
+        let age = self.idle_after.load(Ordering::Relaxed);
+        (age != NEVER).then(|| Duration::from_secs(age))
+    }
+
+    /// Waits for the interval; returns false if it is time to stop.
+    fn wait(&self, interval: Duration) -> bool {
+        let (lock, bell) = &self.bell;
+        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = |_: &mut ()| !self.stop.load(Ordering::Relaxed);
+        drop(bell.wait_timeout_while(held, interval, waiting));
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
+        if let Some(age) = self.idle_after()
+            && store.mark_idle(Some(age)) > 0
+        {
+            self.use_idle(store);
+        }
+        if let Some(limit) = store.tunables().limit_bytes {
+            let accept = store.accept_bytes(limit);
+            if store.held_bytes() > accept {
+                store.shrink_to(accept, &self.stop);
+            }
+        }
+        let level = match pressure {
+            Some(pressure) if self.enabled.load(Ordering::Relaxed) => pressure.level(),
+            _ => Level::Calm,
+        };
+        if let Level::Tight(share) = level {
+            let held = store.held_bytes();
+            let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
+            if store.shrink_to(held - less.min(held), &self.stop) == 0 {
+                store.compact();
+            }
+        }
+    }
+
+    /// Sends idle pages away, or makes them smaller. Errors show in the counters.
+    fn use_idle(&self, store: &Store) {
+        if store.writeback(&Selection::Idle, None).is_err() {
+            let recompress = Recompress {
+                selection: Selection::Idle,
+                threshold_bytes: None,
+                max_pages: None,
+                priority: 1,
+            };
+            let _ = store.recompress(&recompress);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backing::MemoryBacking;
+    use crate::codec::CodecKind;
+    use crate::conformance::page;
+    use crate::options::{BackingOptions, StoreOptions};
+    use crate::pressure::FakePressure;
+    use zfold_pool::{Allocator, PoolOptions, create};
+
+    const ROUND: Duration = Duration::from_millis(1);
+
+    fn filled(change: impl Fn(&mut StoreOptions)) -> Arc<Store> {
+        let mut options = StoreOptions::new(10_000, CodecKind::Lz4.into());
+        let backing = Arc::new(MemoryBacking::new(8 << 20));
+        options.backing = Some(BackingOptions { backing, compressed: true });
+        change(&mut options);
+        let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let store = Store::new(pool, &options).unwrap();
+        for key in 0..1000 {
+            store.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
+        }
+        Arc::new(store)
+    }
+
+    fn options(pressure: Option<Level>) -> ShrinkerOptions {
+        let pressure = pressure.map(|level| Box::new(FakePressure::new(vec![level])) as _);
+        ShrinkerOptions { interval: ROUND, idle_after: None, pressure }
+    }
+
+    /// Waits until `reached`, for at most a minute.
+    fn wait(store: &Store, reached: impl Fn(&Store) -> bool) {
+        let begun = std::time::Instant::now();
+        while !reached(store) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.stats());
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    #[test]
+    fn pressure_sends_pages_to_the_backing_file_until_it_ends() {
+        let store = filled(|_| {});
+        let shrinker = Shrinker::start(Arc::clone(&store), options(Some(Level::Tight(1.0))));
+        wait(&store, |store| store.stats().backed_pages > 500);
+        drop(shrinker);
+        store.check();
+        let mut buffer = vec![0; 4096];
+        for key in 0..1000 {
+            assert!(store.load(key, &mut buffer).unwrap());
+            assert!(buffer == page((key as u32) << 3 | 2, 4096));
+        }
+    }
+
+    #[test]
+    fn a_store_near_its_limit_is_shrunk_before_stores_must_wait() {
+        let store = filled(|_| {});
+        let mut tunables = store.tunables();
+        let limit = store.held_bytes() + 1000;
+        tunables.limit_bytes = Some(limit);
+        store.tune(&tunables).unwrap();
+        let _shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+        wait(&store, |store| store.held_bytes() <= store.accept_bytes(limit));
+        assert!(store.stats().backed_pages > 0);
+    }
+
+    #[test]
+    fn idle_pages_are_written_back_or_recompressed() {
+        for backed in [true, false] {
+            let store = filled(|options| {
+                if !backed {
+                    options.backing = None;
+                    let strong: crate::CodecSpec = "zstd:3".parse().unwrap();
+                    options.recompression = vec![strong.into()];
+                }
+            });
+            let shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+            shrinker.set_idle_after(Some(Duration::ZERO));
+            wait(&store, |store| {
+                let stats = store.stats();
+                stats.backed_pages.max(stats.recompressed_total) > 900
+            });
+            assert_eq!(shrinker.idle_after(), Some(Duration::ZERO));
+            drop(shrinker);
+            store.check();
+        }
+    }
+
+    #[test]
+    fn a_shrinker_that_is_switched_off_leaves_pages_alone() {
+        let store = filled(|_| {});
+        let shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+        shrinker.enable(false);
+        assert!(!shrinker.enabled());
+        let mut tight = FakePressure::new(vec![Level::Tight(1.0)]);
+        shrinker.shared.round(&store, Some(&mut tight));
+        assert_eq!(store.stats().backed_pages, 0);
+        shrinker.enable(true);
+        shrinker.shared.round(&store, Some(&mut tight));
+        assert!(store.stats().backed_pages > 0);
+    }
+}

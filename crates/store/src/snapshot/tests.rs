@@ -1,0 +1,198 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::backing::MemoryBacking;
+use crate::codec::CodecKind;
+use crate::conformance::page;
+use crate::options::{BackingOptions, StoreOptions};
+use crate::process::Selection;
+use zfold_pool::{Allocator, PoolOptions, create};
+
+fn store(change: impl Fn(&mut StoreOptions)) -> Store {
+    let mut options = StoreOptions::new(10_000, CodecKind::Lz4.into());
+    change(&mut options);
+    Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
+}
+
+fn load(store: &Store, key: u64) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; 4096];
+    store.load(key, &mut buffer).unwrap().then_some(buffer)
+}
+
+/// Pages of all kinds, some of them on a backing file.
+fn filled() -> Store {
+    let store = store(|options| {
+        let backing = Arc::new(MemoryBacking::new(1 << 20));
+        options.backing = Some(BackingOptions { backing, compressed: true });
+    });
+    (0..200).for_each(|key| {
+        let _ = store.store(key * 3, &page(key as u32, 4096)).unwrap();
+    });
+    store.writeback(&Selection::from(0..100), None).unwrap();
+    store
+}
+
+fn saved(store: &Store) -> Vec<u8> {
+    let mut file = Vec::new();
+    store.save(b"a label", &mut file).unwrap();
+    file
+}
+
+#[test]
+fn what_was_saved_is_restored_whatever_the_codec() {
+    let original = filled();
+    let file = saved(&original);
+    for codec in CodecKind::ALL {
+        let store = store(|options| options.codec = codec.into());
+        let report = store.restore(&mut &file[..]).unwrap();
+        assert_eq!((report.pages, report.bytes), (200, file.len() as u64));
+        for key in 0..600 {
+            assert!(load(&store, key) == load(&original, key), "{key} with {codec:?}");
+        }
+        store.check();
+    }
+    assert_eq!(verify(&mut &file[..]).unwrap().pages, 200);
+    original.check();
+}
+
+#[test]
+fn one_wrong_byte_anywhere_is_noticed_and_leaves_the_store_empty() {
+    let file = saved(&filled());
+    for at in (0..file.len()).step_by(997).chain(0..64).chain(file.len() - 40..file.len()) {
+        let mut damaged = file.clone();
+        damaged[at] ^= 4;
+        let store = store(|_| {});
+        let error = store.restore(&mut &damaged[..]).expect_err("byte {at} is wrong");
+        assert!(store.is_empty(), "{at}: {error}");
+        store.check();
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_noticed() {
+    let file = saved(&filled());
+    for len in (0..file.len()).step_by(1009).chain(file.len() - 33..file.len()) {
+        let store = store(|_| {});
+        let error = store.restore(&mut &file[..len]).expect_err("cut off");
+        assert!(matches!(error, SnapshotError::Damaged(_) | SnapshotError::Foreign), "{error}");
+        assert!(store.is_empty());
+    }
+}
+
+#[test]
+fn snapshots_that_do_not_fit_are_refused() {
+    let file = saved(&filled());
+    let small = store(|options| options.slots = 50);
+    let refused = small.restore(&mut &file[..]).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Slots { slots: 50, .. }), "{refused}");
+    let used = filled();
+    assert!(matches!(used.restore(&mut &file[..]), Err(SnapshotError::NotEmpty)));
+    let pool = PoolOptions {
+        page_size: zfold_pool::PageSize::KIB16,
+        ..PoolOptions::new(Allocator::Zsmalloc)
+    };
+    let options = StoreOptions::new(10_000, CodecKind::Lz4.into());
+    let large = Store::new(create("store", &pool).unwrap(), &options).unwrap();
+    let refused = large.restore(&mut &file[..]).unwrap_err();
+    assert!(matches!(refused, SnapshotError::PageLength { snapshot: 4096, store: 16384 }));
+    let mut newer = file.clone();
+    newer[8] = 2;
+    let refused = store(|_| {}).restore(&mut &newer[..]).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Version(2)), "{refused}");
+    let tight = store(|options| options.limit_bytes = Some(100_000));
+    let refused = tight.restore(&mut &file[..]).unwrap_err();
+    assert!(matches!(refused, SnapshotError::Store(StoreError::Full)), "{refused}");
+    assert!(tight.is_empty());
+}
+
+#[test]
+fn a_snapshot_is_of_the_moment_it_began() {
+    /// Changes the store while it is saved: at every write of the file.
+    struct Meddler<'a> {
+        store: &'a Store,
+        file: Vec<u8>,
+        round: u64,
+    }
+    impl Write for Meddler<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.file.extend_from_slice(bytes);
+            self.round += 1;
+            let key = self.round * 7919 % 700;
+            let store = self.store;
+            match self.round % 4 {
+                0 => _ = store.invalidate(key),
+                1 => _ = store.update(key, |page| page[9] ^= 1).unwrap(),
+                2 => _ = store.writeback(&Selection::from(key..key + 9), None),
+                _ => _ = store.store(key, &page(self.round as u32, 4096)).unwrap(),
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let store = filled();
+    // Twice: the second epoch is the first one's turned over again.
+    for _ in 0..2 {
+        let before: Vec<_> = (0..700).map(|key| load(&store, key)).collect();
+        let mut meddler = Meddler { store: &store, file: Vec::new(), round: 0 };
+        let report = store.save(b"", &mut meddler).unwrap();
+        assert_eq!(report.pages, before.iter().flatten().count() as u64);
+        let restored = filled_from(&meddler.file);
+        for (key, page) in before.iter().enumerate() {
+            assert!(load(&restored, key as u64) == *page, "{key}");
+        }
+        store.check();
+    }
+}
+
+fn filled_from(file: &[u8]) -> Store {
+    let store = store(|_| {});
+    store.restore(&mut &file[..]).unwrap();
+    store
+}
+
+#[test]
+fn a_file_that_cannot_be_written_costs_the_snapshot_only() {
+    struct Full(usize);
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let store = filled();
+    let whole = saved(&store);
+    for room in [0, 100, whole.len() / 2, whole.len() - 1] {
+        let error = store.save(b"a label", &mut Full(room)).unwrap_err();
+        assert!(matches!(error, SnapshotError::Io(_)), "{error}");
+        store.check();
+    }
+    let again = saved(&store);
+    assert_eq!(verify(&mut &again[..]).unwrap(), verify(&mut &whole[..]).unwrap());
+}
+
+#[test]
+fn a_file_is_replaced_as_a_whole_or_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.snapshot");
+    let store = filled();
+    let report = store.save_to(b"first", &path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), report.bytes);
+    assert_eq!(header(&path).unwrap().label, b"first");
+    // A page that cannot be saved: the old file stays.
+    let handle = store.slots.lock(303).entry().handle();
+    store.pool.free(handle).unwrap();
+    assert!(store.save_to(b"second", &path).is_err());
+    assert_eq!(header(&path).unwrap().label, b"first");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no part is left");
+    let restored = self::store(|_| {});
+    assert_eq!(restored.restore_from(&path).unwrap(), report);
+    let missing = restored.restore_from(&folder.path().join("none"));
+    assert!(matches!(missing, Err(SnapshotError::NotEmpty | SnapshotError::Io(_))));
+}

@@ -1,0 +1,300 @@
+//! Pages on a backing file: that they come back, that memory is freed, and that a file that fails
+//! is an error on the page concerned and nothing worse.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use zfold_pool::{Allocator, PoolOptions, create};
+use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
+use zfold_store::conformance::{Model, Op, page};
+use zfold_store::{
+    BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreError, StoreOptions,
+};
+
+type Faulty = FaultyBacking<MemoryBacking>;
+
+fn faulty(len: usize) -> Arc<Faulty> {
+    Arc::new(FaultyBacking::new(MemoryBacking::new(len), Faults::default(), 1))
+}
+
+fn store_with(backing: &Arc<Faulty>, change: impl Fn(&mut StoreOptions)) -> Store {
+    let mut options = StoreOptions::new(100_000, CodecKind::Lz4.into());
+    let backing = Arc::clone(backing) as Arc<dyn zfold_store::backing::Backing>;
+    options.backing = Some(BackingOptions { backing, compressed: true });
+    change(&mut options);
+    Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
+}
+
+/// A page that compresses to about a third.
+fn good(n: u64) -> Vec<u8> {
+    page((n as u32) << 3 | 2, 4096)
+}
+
+fn load(store: &Store, key: u64) -> Result<Vec<u8>, LoadError> {
+    let mut buffer = vec![0; store.page_len()];
+    store.load(key, &mut buffer).map(|found| if found { buffer } else { Vec::new() })
+}
+
+fn fill(store: &Store, keys: u64) {
+    (0..keys).for_each(|key| {
+        let _ = store.store(key, &good(key)).unwrap();
+    });
+}
+
+#[test]
+fn pages_written_back_leave_memory_and_come_back() {
+    for compressed in [true, false] {
+        let backing = faulty(8 << 20);
+        let store = store_with(&backing, |options| {
+            options.backing.as_mut().unwrap().compressed = compressed;
+        });
+        fill(&store, 1000);
+        let before = store.held_bytes();
+        assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 1000);
+        store.compact();
+        let stats = store.stats();
+        assert!(store.held_bytes() < before / 4, "{before} to {}", store.held_bytes());
+        assert_eq!((stats.stored_pages, stats.backed_pages, stats.pool.objects), (1000, 1000, 0));
+        let per_page = stats.backing_used_bytes / 1000;
+        assert_eq!(per_page > 2048, !compressed, "{per_page} bytes of file a page");
+        for key in 0..1000 {
+            assert!(load(&store, key).unwrap() == good(key), "{key}");
+        }
+        assert_eq!(store.stats().backing_reads_total, 1000);
+        store.check();
+        // Overwritten, dropped and changed in place: the file's room comes back.
+        (0..300).for_each(|key| {
+            let _ = store.store(key, &good(key + 1)).unwrap();
+        });
+        (300..600).for_each(|key| assert!(store.invalidate(key)));
+        (600..1000).for_each(|key| {
+            let _ = store.update(key, |page| page[5] = 1).unwrap();
+        });
+        assert_eq!(store.stats().backing_used_bytes, 0);
+        for key in 600..1000 {
+            let mut expected = good(key);
+            expected[5] = 1;
+            assert!(load(&store, key).unwrap() == expected);
+        }
+        store.check();
+    }
+}
+
+#[test]
+fn a_limit_with_a_backing_file_is_kept_and_nothing_is_refused() {
+    let backing = faulty(32 << 20);
+    let limit = 2 << 20;
+    let store = store_with(&backing, |options| options.limit_bytes = Some(limit));
+    for key in 0..6000 {
+        store.store(key, &good(key)).unwrap();
+        assert!(store.held_bytes() <= limit, "{} bytes at {key}", store.held_bytes());
+    }
+    assert!(store.stats().backed_pages > 3000);
+    for key in 0..6000 {
+        assert!(load(&store, key).unwrap() == good(key), "{key}");
+    }
+    store.check();
+}
+
+#[test]
+fn what_was_used_lately_stays_in_memory() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 1000);
+    // The hand takes all second chances away, then pages 0 to 99 are used.
+    assert_eq!(store.writeback(&Selection::Lru, Some(1)).unwrap().pages, 1);
+    (0..100).for_each(|key| {
+        let _ = load(&store, key).unwrap();
+    });
+    assert_eq!(store.writeback(&Selection::Lru, Some(850)).unwrap().pages, 850);
+    let reads = store.stats().backing_reads_total;
+    (1..100).for_each(|key| {
+        let _ = load(&store, key).unwrap();
+    });
+    assert_eq!(store.stats().backing_reads_total, reads, "all of them are in memory");
+}
+
+#[test]
+fn selections_take_what_they_name() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 100);
+    for key in 100..110 {
+        store.store(key, &page((key as u32) << 3 | 7, 4096)).unwrap();
+    }
+    let pages = |selection: Selection| store.writeback(&selection, None).unwrap().pages;
+    assert_eq!(pages(Selection::Idle), 0);
+    assert_eq!(store.mark_idle(Some(Duration::from_secs(1000))), 0, "nothing is that old");
+    assert_eq!(store.mark_idle(None), 110);
+    load(&store, 105).unwrap();
+    assert_eq!(pages(Selection::HugeIdle), 9);
+    assert_eq!(pages(Selection::Huge), 1);
+    assert_eq!(pages(Selection::Keys(vec![5..7, 90..200])), 12);
+    assert_eq!(pages(Selection::Idle), 88);
+    assert_eq!(pages(Selection::All), 0);
+    store.check();
+}
+
+#[test]
+fn the_writeback_limit_counts_down_and_refuses() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 100);
+    let mut limited = store.tunables();
+    limited.writeback_limit_pages = Some(40);
+    store.tune(&limited).unwrap();
+    assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 40);
+    assert_eq!(store.tunables().writeback_limit_pages, Some(0));
+    let refused = store.writeback(&Selection::All, None).unwrap_err();
+    assert!(matches!(refused, ProcessError::WritebackLimit));
+    backing.set(Faults::default().with(Fault::WriteError, 1000));
+    limited.writeback_limit_pages = Some(5);
+    store.tune(&limited).unwrap();
+    assert!(matches!(store.writeback(&Selection::All, None), Err(ProcessError::Backing(_))));
+    assert_eq!(store.tunables().writeback_limit_pages, Some(5), "given back");
+}
+
+#[test]
+fn a_write_that_fails_leaves_pages_in_memory() {
+    for fault in [Fault::WriteError, Fault::NoSpace, Fault::ShortWrite] {
+        let backing = faulty(32 << 20);
+        let store = store_with(&backing, |_| {});
+        fill(&store, 100);
+        backing.set(Faults::default().with(fault, 1000));
+        let error = store.writeback(&Selection::All, None).unwrap_err();
+        assert!(matches!(error, ProcessError::Backing(_)), "{error}");
+        let stats = store.stats();
+        assert_eq!((stats.backed_pages, stats.backing_used_bytes), (0, 0));
+        assert!(stats.backing_failed_writes_total > 0);
+        (0..100).for_each(|key| assert!(load(&store, key).unwrap() == good(key)));
+        store.check();
+        backing.heal();
+        assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 100);
+    }
+}
+
+#[test]
+fn at_the_limit_a_failing_file_refuses_stores_and_loses_nothing() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |options| options.limit_bytes = Some(1 << 20));
+    backing.set(Faults::default().with(Fault::NoSpace, 1000));
+    let stored = (0..5000).take_while(|&key| store.overwrite(key, &good(key)).is_ok()).count();
+    assert!((100..2000).contains(&stored), "{stored} pages");
+    assert_eq!(store.overwrite(0, &good(7)), Err(StoreError::Full));
+    for key in 0..stored as u64 {
+        assert!(load(&store, key).unwrap() == good(key), "{key} is what it was");
+    }
+    assert!(store.stats().reject_reclaim_fail_total > 0);
+    backing.heal();
+    store.overwrite(0, &good(7)).unwrap();
+    assert!(load(&store, 0).unwrap() == good(7));
+    store.check();
+}
+
+#[test]
+fn a_read_that_fails_is_an_error_on_its_page_and_passes() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 10);
+    store.writeback(&Selection::from(0..5), None).unwrap();
+    backing.set(Faults::default().with(Fault::ReadError, 1000));
+    let error = load(&store, 3).unwrap_err();
+    assert!(matches!(error, LoadError::Backing { key: 3, errno } if errno == 5), "{error:?}");
+    assert!(store.update(3, |page| page[0] = 1).is_err());
+    assert!(load(&store, 7).unwrap() == good(7), "pages in memory are not concerned");
+    assert_eq!(store.stats().backing_failed_reads_total, 2);
+    backing.heal();
+    assert!(load(&store, 3).unwrap() == good(3));
+}
+
+#[test]
+fn bytes_that_come_back_wrong_are_an_error() {
+    let backing = faulty(32 << 20);
+    let store = store_with(&backing, |_| {});
+    fill(&store, 10);
+    store.writeback(&Selection::from(0..5), None).unwrap();
+    backing.set(Faults::default().with(Fault::FlippedBit, 1000));
+    // The bit may lie in the padding behind a page, where nobody reads.
+    let mut damaged = 0;
+    for _ in 0..50 {
+        match load(&store, 3) {
+            Ok(page) => assert!(page == good(3)),
+            Err(error) => {
+                assert_eq!(error, LoadError::Damaged { key: 3 });
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 20);
+    assert_eq!(store.stats().backing_damaged_total, damaged);
+}
+
+#[test]
+fn writes_that_were_lost_or_went_elsewhere_are_noticed() {
+    for fault in [Fault::LostWrite, Fault::MisdirectedWrite] {
+        let backing = faulty(32 << 20);
+        let store = store_with(&backing, |_| {});
+        fill(&store, 64);
+        backing.set(Faults::default().with(fault, 1000));
+        store.writeback(&Selection::All, None).unwrap();
+        backing.heal();
+        for key in 0..64 {
+            match load(&store, key) {
+                Ok(page) => assert!(page == good(key), "wrong bytes of {key}"),
+                Err(error) => assert_eq!(error, LoadError::Damaged { key }),
+            }
+        }
+        assert!(store.stats().backing_damaged_total > 0, "{fault:?}");
+        assert!(store.store(3, &good(9)).is_ok() && load(&store, 3).unwrap() == good(9));
+    }
+}
+
+#[test]
+fn a_full_backing_file_is_told_and_stores_are_refused_at_the_limit() {
+    let backing = faulty(256 << 10);
+    let store = store_with(&backing, |options| options.limit_bytes = Some(1 << 20));
+    let stored = (0..5000).take_while(|&key| store.store(key, &good(key)).is_ok()).count() as u64;
+    assert!(stored < 3000);
+    assert!(matches!(store.writeback(&Selection::All, None), Err(ProcessError::BackingFull)));
+    for key in 0..stored {
+        assert!(load(&store, key).unwrap() == good(key), "{key}");
+    }
+    store.check();
+}
+
+/// Threads with their own keys under a limit that makes them write each other's pages back, over
+/// a file that fails now and then, while another thread processes and takes snapshots.
+#[test]
+fn threads_and_processing_do_not_disturb_each_other() {
+    let backing = faulty(16 << 20);
+    let faults = Faults::default().with(Fault::WriteError, 50).with(Fault::NoSpace, 20);
+    backing.set(faults);
+    let strong: zfold_store::CodecSpec = "zstd:3".parse().unwrap();
+    let store = store_with(&backing, |options| {
+        options.limit_bytes = Some(1 << 20);
+        options.recompression = vec![strong.into()];
+        options.deduplicate = true;
+    });
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut model = Model::new(store, thread * 600);
+                let mut word = thread + 77;
+                for _ in 0..6000 {
+                    word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
+                    match Op::from_word(word.rotate_left(32)) {
+                        Op::WriteBack(_) => {
+                            let _ = store.writeback(&Selection::Lru, Some(20));
+                        }
+                        op => model.apply(&op),
+                    }
+                }
+                model.finish();
+            });
+        }
+    });
+    store.check();
+    assert!(store.is_empty());
+    assert!(backing.count(Fault::WriteError) > 0, "faults happened");
+}

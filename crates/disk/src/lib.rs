@@ -8,6 +8,7 @@
 
 mod disk;
 mod error;
+pub mod nbd;
 mod stats;
 
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::command::Command;
-use super::service::{Stream, Terms, read_until};
+use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes.
 const REQUEST_LEN_MAX: usize = 64 << 10;
@@ -64,8 +64,9 @@ pub(crate) fn answer(
     stream: &mut dyn Stream,
     execute: &dyn Fn(Option<&str>, Command) -> Result<Value, String>,
 ) {
+    let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX);
     loop {
-        let (reply, last) = match read_until(stream, b"\n", REQUEST_LEN_MAX) {
+        let (reply, last) = match requests.next() {
             Ok(Some(line)) => (Reply::from(respond(&line, execute)), false),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 let told = "the request is longer than 64 KiB: send less at a time".to_owned();
@@ -75,7 +76,7 @@ pub(crate) fn answer(
         };
         let mut line = serde_json::to_vec(&reply).expect("a reply is JSON");
         line.push(b'\n');
-        if stream.write_all(&line).is_err() || last {
+        if requests.answer(&line).is_err() || last {
             return;
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::report::{DiskReport, Report};
-use super::service::{Stream, Terms, read_until};
+use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes, headers included.
 const REQUEST_LEN_MAX: usize = 8 << 10;
@@ -63,7 +63,8 @@ const COUNTERS: &[Metric] = &[
 
 /// Answers a client's request.
 pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
-    let (status, body) = match read_until(stream, b"\r\n\r\n", REQUEST_LEN_MAX) {
+    let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX);
+    let (status, body) = match requests.next() {
         Ok(Some(request)) => match wants_metrics(&request) {
             Ok(()) => ("200 OK", text(&report())),
             Err(status) => (status, "GET /metrics is all there is\n".to_owned()),
@@ -79,7 +80,7 @@ pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
         body.len()
     );
     // A client that has left misses nothing that could be said elsewhere.
-    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+    let _ = requests.answer((head + &body).as_bytes());
 }
 
 /// Checks the first line of a request; the status if it is another one.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -24,8 +24,16 @@ type Environment = Vec<(&'static str, String)>;
 #[derive(Debug)]
 pub(super) struct Runner {
     start: Sender<Environment>,
+    child: Arc<Mutex<Child>>,
+}
+
+/// How far the command is.
+#[derive(Debug, Default)]
+struct Child {
     /// The process, while it runs.
-    child: Arc<Mutex<Option<Pid>>>,
+    pid: Option<Pid>,
+    /// Whether it was asked to end, which it may be before it begins.
+    stopped: bool,
 }
 
 impl Runner {
@@ -55,8 +63,9 @@ impl Runner {
 
     /// Asks the command to end.
     pub(super) fn stop(&self) {
-        let child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pid) = *child {
+        let mut child = held(&self.child);
+        child.stopped = true;
+        if let Some(pid) = child.pid {
             // One that is gone has been told of as an event.
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -64,8 +73,12 @@ impl Runner {
 }
 
 /// Waits for the start, runs the command and returns its exit status; `None` without a start.
-fn run(command: &str, started: &Receiver<Environment>, running: &Mutex<Option<Pid>>) -> Option<u8> {
+fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> Option<u8> {
     let environment = started.recv().ok()?;
+    let mut starting = held(state);
+    if starting.stopped {
+        return Some(128 + Signal::TERM.as_raw() as u8);
+    }
     let spawned = Command::new("sh").arg("-c").arg(command).envs(environment).spawn();
     let mut child = match spawned {
         Ok(child) => child,
@@ -74,11 +87,16 @@ fn run(command: &str, started: &Receiver<Environment>, running: &Mutex<Option<Pi
             return Some(NOT_STARTED);
         }
     };
-    let held = || running.lock().unwrap_or_else(PoisonError::into_inner);
-    *held() = Pid::from_raw(child.id() as i32);
+    starting.pid = Pid::from_raw(child.id() as i32);
+    drop(starting);
     let ended = child.wait();
-    *held() = None;
+    held(state).pid = None;
     Some(ended.map_or(NOT_STARTED, status_of))
+}
+
+fn held(state: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    // What a panic leaves is as true as before.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the status as a shell gives it: 128 and the signal for a command that died of one.
@@ -110,13 +128,16 @@ mod tests {
 
     #[test]
     fn the_status_is_that_of_the_command_or_of_its_signal() {
-        let status = |command: &str| {
+        let status_in = |state: &Mutex<Child>, command: &str| {
             let (start, started) = mpsc::channel();
             start.send(vec![("size", "7".to_owned())]).expect("the other end is here");
-            run(command, &started, &Mutex::default())
+            run(command, &started, state)
         };
+        let status = |command: &str| status_in(&Mutex::default(), command);
         assert_eq!(status("exit $size"), Some(7));
         assert_eq!(status("kill -9 $$"), Some(137));
         assert_eq!(status("true"), Some(0));
+        let stopped = Mutex::new(Child { pid: None, stopped: true });
+        assert_eq!(status_in(&stopped, "exit 7"), Some(143), "never begun");
     }
 }

@@ -117,33 +117,52 @@ fn split(listener: Listener) -> (Accepting, Option<SocketFile>) {
     }
 }
 
-/// Reads up to and including `end`; `None` if the client leaves before.
-///
-/// # Errors
-/// The stream's, or `InvalidData` for more than `len_max` bytes.
-pub(crate) fn read_until(
-    stream: &mut dyn Stream,
-    end: &[u8],
+/// What a client says, in messages that have an end mark.
+pub(crate) struct Messages<'a> {
+    stream: &'a mut dyn Stream,
+    end: &'static [u8],
     len_max: usize,
-) -> io::Result<Option<Vec<u8>>> {
-    let (mut text, mut chunk) = (Vec::new(), [0; 4096]);
-    loop {
-        let begin = text.len().saturating_sub(end.len());
-        let len = match stream.read(&mut chunk) {
-            Ok(0) => return Ok(None),
-            Ok(len) => len,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        text.extend_from_slice(&chunk[..len]);
-        let found = text[begin..].windows(end.len()).position(|window| window == end);
-        if let Some(at) = found {
-            text.truncate(begin + at + end.len());
-            return Ok(Some(text));
+    /// What has come and was not taken yet.
+    text: Vec<u8>,
+}
+
+impl<'a> Messages<'a> {
+    /// Returns the messages on `stream` that end in `end` and have about `len_max` bytes at most.
+    pub(crate) fn new(stream: &'a mut dyn Stream, end: &'static [u8], len_max: usize) -> Self {
+        Self { stream, end, len_max, text: Vec::new() }
+    }
+
+    /// Returns the next message with its end mark; `None` if the client leaves before.
+    ///
+    /// # Errors
+    /// The stream's, or `InvalidData` for a message that is too long.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let (mut looked, mut chunk) = (0, [0; 4096]);
+        loop {
+            let windows = self.text[looked..].windows(self.end.len());
+            if let Some(at) = windows.clone().position(|window| window == self.end) {
+                let rest = self.text.split_off(looked + at + self.end.len());
+                return Ok(Some(std::mem::replace(&mut self.text, rest)));
+            }
+            looked += windows.len();
+            if self.text.len() > self.len_max {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Ok(None),
+                Ok(len) => self.text.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
-        if text.len() > len_max {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub(crate) fn answer(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 }
 
@@ -154,11 +173,23 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn reading_ends_at_the_end_mark_the_limit_or_the_end_of_the_stream() {
-        let read = |text: &[u8], max| read_until(&mut Cursor::new(text.to_vec()), b"\n", max);
-        assert_eq!(read(b"abc\nrest", 10).expect("read"), Some(b"abc\n".to_vec()));
-        assert_eq!(read(b"abc", 10).expect("read"), None);
-        assert!(read(&[b'x'; 9000], 8000).is_err());
+    fn messages_end_at_their_mark_at_the_limit_or_with_the_stream() {
+        let all = |text: &[u8], len_max| {
+            let mut stream = Cursor::new(text.to_vec());
+            let mut messages = Messages::new(&mut stream, b"\r\n", len_max);
+            let mut all = Vec::new();
+            loop {
+                match messages.next() {
+                    Ok(Some(message)) => all.push(message),
+                    end => return (all, end.is_ok()),
+                }
+            }
+        };
+        assert_eq!(all(b"a\r\n\r\nb\r", 10), (vec![b"a\r\n".to_vec(), b"\r\n".to_vec()], true));
+        // The mark lies across two reads.
+        let long = [&[b'x'; 4095][..], b"\r\n"].concat();
+        assert_eq!(all(&long, 8000), (vec![long.clone()], true));
+        assert_eq!(all(&[b'x'; 9000], 8000), (Vec::new(), false));
     }
 
     #[test]

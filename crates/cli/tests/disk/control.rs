@@ -135,7 +135,8 @@ fn a_full_device_refuses_and_says_so() {
     assert_eq!(error, ENOSPC);
     let disk = &server.stat()["disks"][0];
     let (mm, zswap) = (&disk["mm_stat"], &disk["zswap"]);
-    assert!(number(mm, "mem_used_total") <= 4 << 20);
+    // What the refused page made the tables grow by stays.
+    assert!(number(mm, "mem_used_total") <= (4 << 20) + 4096, "{disk}");
     assert!(number(mm, "mem_used_max") >= number(mm, "mem_used_total"));
     assert!(number(zswap, "pool_limit_hit") > 0);
     assert_eq!(number(zswap, "stored_pages"), u64::from(stored));

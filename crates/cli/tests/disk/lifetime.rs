@@ -67,13 +67,16 @@ fn a_signal_ends_the_command_of_run_and_a_second_one_the_server_at_once() {
         let stdout = child.stdout.as_mut().expect("a pipe");
         BufReader::new(stdout).read_line(&mut line).expect("the command has started");
         let pid = Pid::from_raw(child.id() as i32).expect("a process");
-        (child, pid)
+        // Waiting for a child would close what its command waits for.
+        let stdin = child.stdin.take();
+        (child, pid, stdin)
     };
-    let (mut child, pid) = start("echo started; read line");
+    let (mut child, pid, _stdin) = start("echo started; read line");
     kill_process(pid, Signal::TERM).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
 
-    let (mut child, pid) = start("trap 'echo stays >&2' TERM; echo started; read line; read line");
+    let (mut child, pid, stdin) =
+        start("trap 'echo stays >&2' TERM; echo started; read line; read line");
     kill_process(pid, Signal::TERM).expect("it runs");
     // Only once the command has seen the first signal, the second one is another.
     let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
@@ -82,7 +85,7 @@ fn a_signal_ends_the_command_of_run_and_a_second_one_the_server_at_once() {
     assert_eq!(line, "stays\n");
     kill_process(pid, Signal::INT).expect("it runs");
     assert_eq!(child.wait().expect("it ends").code(), Some(1));
-    drop(child.stdin.take());
+    drop(stdin);
 }
 
 #[test]

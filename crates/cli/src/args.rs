@@ -1,6 +1,9 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod ctl;
+mod disk;
 mod lab;
+mod stat;
 
 use std::path::PathBuf;
 
@@ -11,7 +14,10 @@ use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Prese
 use zfold_lab::rng::Xorshift64;
 
 use crate::size::parse_size;
+pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
+pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use lab::LabArgs;
+pub(crate) use stat::{StatArgs, StatFormat};
 
 /// Compressed memory in user space: compare, serve and measure.
 #[derive(Debug, Parser)]
@@ -45,6 +51,18 @@ pub(crate) enum Command {
     /// and every byte is compared.
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
+    /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
+    ///
+    /// What clients write is compressed and kept in this process's memory, and freed again by
+    /// discards. It lasts as long as the process; --save and --load make it last longer.
+    #[command(after_help = disk::EXAMPLES)]
+    Disk(Box<DiskArgs>),
+    /// Turn the knobs of a running zfold disk, and have it write back, compact, save and the like.
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(CtlArgs),
+    /// Show the statistics of a running zfold disk, with zram's and zswap's names.
+    #[command(after_help = stat::EXAMPLES)]
+    Stat(StatArgs),
     /// Write a script that completes zfold's arguments in a shell.
     #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
     Completions {

@@ -26,6 +26,11 @@ impl Failure {
         Self::usage(fold(&error.render().to_string()))
     }
 
+    /// Returns the line.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
     /// Writes the line to stderr and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         // Nobody is left to be told when stderr is closed.

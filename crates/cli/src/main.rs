@@ -2,17 +2,21 @@
 //!
 //! Each subcommand goes in two steps: the typed arguments ([`args`]) become a validated plan, and
 //! the plan is run. Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed,
-//! 2 wrong usage; a reader that leaves early is no failure.
+//! 2 wrong usage, or that of a command that was run; a reader that leaves early is no failure.
 
 #![forbid(unsafe_code)]
 
 mod args;
 mod compare;
+mod ctl;
+mod disk;
+mod duration;
 mod exit;
 mod file;
 mod lab;
 mod progress;
 mod size;
+mod stat;
 
 use std::process::ExitCode;
 
@@ -23,25 +27,31 @@ use exit::Failure;
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(failure) => failure.report(),
     }
 }
 
-fn run() -> Result<(), Failure> {
+fn run() -> Result<ExitCode, Failure> {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
         // Help and version arrive as errors, but were asked for.
-        Err(text) => return exit::finish_output(text.print()),
+        Err(text) => {
+            return exit::finish_output(text.print()).map(|()| ExitCode::SUCCESS);
+        }
     };
     match args.command {
+        Command::Disk(args) => return disk::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Stat(args) => stat::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "zfold", &mut script);
             exit::write_output(&script)
         }
     }
+    .map(|()| ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@
 mod disk;
 mod error;
 pub mod fuse;
+pub mod nbd;
 mod stats;
 pub mod vhost_user;
 

@@ -1,0 +1,110 @@
+//! The arguments of `zfold ctl`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueHint};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  What can be set, and how it is:
+    zfold ctl get
+  At most 1 GiB of memory, and 4 GiB more to the backing file:
+    zfold ctl set mem_limit=1GiB writeback_limit=4GiB
+  Write back what was not used for an hour:
+    zfold ctl idle 1h
+    zfold ctl writeback type=idle
+  Compress the largest pages again with the first codec of --recompress:
+    zfold ctl recompress type=huge max_pages=10000
+  A snapshot of the contents, while clients go on:
+    zfold ctl save /var/tmp/disk.zfs
+  A device of several in a process, by the process's socket:
+    zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+/// Which server is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// Control socket of the server [default: that of this user's only server].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, global = true)]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Name of the device; needed if the server has several.
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) disk: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CtlArgs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+
+    /// Write the result as JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+/// What to ask. The words after it are read by the server, as zram's files are.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Show the knobs.
+    Get,
+    /// Turn knobs: mem_limit, accept_threshold_percent, writeback_limit, writeback_limit_enable,
+    /// writeback_batch_size, same_filled_pages_enabled, shrinker_enabled, idle_after,
+    /// mem_used_max=0.
+    Set {
+        /// A knob and its value, such as mem_limit=512MiB.
+        #[arg(value_name = "NAME=VALUE", required = true)]
+        words: Vec<String>,
+    },
+    /// Compact the pool, and give memory back to the system.
+    Compact,
+    /// Mark pages idle that were not used for AGE.
+    Idle {
+        /// An age, such as 10min, or all.
+        #[arg(value_name = "AGE|all")]
+        age: String,
+    },
+    /// Write pages to the backing file: type=idle, huge, huge_idle, incompressible or lru;
+    /// page_index=N, page_indexes=LOW-HIGH; max_pages=N.
+    Writeback {
+        /// Which pages, and how many.
+        #[arg(value_name = "NAME=VALUE", required = true)]
+        words: Vec<String>,
+    },
+    /// Compress pages again: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
+    /// priority=1 to 3 or algo=CODEC.
+    Recompress {
+        /// Which pages, how many and how.
+        #[arg(value_name = "NAME=VALUE")]
+        words: Vec<String>,
+    },
+    /// Write a snapshot of the contents to a file.
+    Save {
+        /// The file.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Train a dictionary on the contents and write it to a file, for --dictionary.
+    Train {
+        /// The file.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Longest dictionary [default: 16KiB].
+        max: Option<String>,
+    },
+    /// Make the device larger.
+    Grow {
+        /// The new size, such as 128GiB.
+        size: String,
+    },
+    /// Drop all contents of a device that no client uses.
+    Reset,
+    /// Show the statistics as JSON (zfold stat shows them as tables).
+    Stat,
+    /// End the server in order.
+    Shutdown,
+}

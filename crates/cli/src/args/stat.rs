@@ -1,0 +1,41 @@
+//! The arguments of `zfold stat`.
+
+use clap::ValueEnum;
+
+use super::ctl::Target;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Statistics of this user's only server:
+    zfold stat
+  Every two seconds:
+    zfold stat --watch 2
+  For a program:
+    zfold stat --format json | jq '.disks[0].mm_stat'
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+
+    /// Show them again every SECONDS, 1 to 86400, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) watch: Option<u32>,
+
+    /// How to write the statistics; json has bytes and pages, schema zfold.stat/1, one document a
+    /// line.
+    #[arg(long, value_enum, default_value_t = StatFormat::Table)]
+    pub(crate) format: StatFormat,
+}
+
+/// How statistics are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StatFormat {
+    /// Tables for people.
+    Table,
+    /// One document, schema zfold.stat/1.
+    Json,
+}

@@ -1,0 +1,93 @@
+//! The configuration file: TOML whose keys are the flags, with a table for each device.
+
+use std::path::Path;
+
+use crate::args::ServerSettings;
+use crate::exit::Failure;
+
+/// Longest configuration file that is read, in bytes.
+const LEN_MAX: u64 = 1 << 20;
+
+/// Reads the settings of the file at `path`.
+///
+/// # Errors
+/// When it cannot be read (status 1), or is not a configuration (status 2): the line and, for a
+/// key that does not exist, the one that is meant.
+pub(crate) fn read(path: &Path) -> Result<ServerSettings, Failure> {
+    let name = path.display();
+    let unreadable = |why: &dyn std::fmt::Display| {
+        Failure::new(format!("cannot read {name}: {why}; give --config a readable TOML file"))
+    };
+    let len = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+    if len > LEN_MAX {
+        return Err(unreadable(&"it is longer than 1 MiB"));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
+    parse(&text).map_err(|(line, what)| Failure::usage(format!("{name}:{line}: {what}")))
+}
+
+/// Returns the settings, or the number of the line that is wrong and what is wrong with it.
+fn parse(text: &str) -> Result<ServerSettings, (usize, String)> {
+    toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        (line, explain(error.message()))
+    })
+}
+
+/// Returns the parser's message as one line, with the nearest key in the place of all of them.
+fn explain(message: &str) -> String {
+    // Names stand between backquotes: the unknown one first, then those that exist.
+    let mut names = message.split('`').skip(1).step_by(2);
+    match names.next() {
+        Some(unknown) if message.starts_with("unknown field") => {
+            let near = names
+                .map(|key| (strsim::jaro_winkler(unknown, key), key))
+                .max_by(|(a, _), (b, _)| a.total_cmp(b));
+            match near {
+                Some((likeness, key)) if likeness > 0.7 => {
+                    format!("unknown key '{unknown}'; did you mean '{key}'?")
+                }
+                _ => format!("unknown key '{unknown}' (the flags of zfold disk --help are keys)"),
+            }
+        }
+        _ => message.lines().map(str::trim).collect::<Vec<_>>().join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::Size;
+
+    #[test]
+    fn keys_are_the_flags_and_each_disk_is_a_table() {
+        let text = "nbd = ['unix:/run/a', 'tcp:[::1]:10809']\nno-mlock = true\n\
+            [[disk]]\nname = 'a'\nsize = '1GiB'\ncodec = 'zstd:3'\nrecompress = ['lz4hc']\n\
+            [[disk]]\nname = 'b'\nsize = '64MiB'\nsector = 512\nidle-after = '10min'\n";
+        let settings = parse(text).expect("valid");
+        assert_eq!((settings.nbd.len(), settings.disk.len()), (2, 2));
+        assert!(settings.no_mlock && !settings.tls_required);
+        assert_eq!(settings.disk[0].size, Some(Size(1 << 30)));
+        assert_eq!(settings.disk[1].sector, Some(512));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let cases = [
+            ("\n\n[[disk]]\nlimt = '1GiB'", 4, "unknown key 'limt'; did you mean 'limit'?"),
+            ("max-conections = 3", 1, "did you mean 'max-connections'?"),
+            ("[[disk]]\nxyzzy = 1", 2, "unknown key 'xyzzy' (the flags"),
+            ("[[disk]]\nsize = 64", 2, "string"),
+            ("[[disk]]\nsize = '64GB'", 2, "a size is a whole number"),
+            ("[[disk]]\n\ncodec = 'lz5'", 3, "unknown codec 'lz5'"),
+            ("nbd = ['/run/a']", 1, "is no address: give unix:PATH"),
+            ("[[disk]\nsize = '1GiB'", 1, ""),
+        ];
+        for (text, line, what) in cases {
+            let (at, told) = parse(text).expect_err(text);
+            assert!(at == line && told.contains(what), "{text}: line {at}: {told}");
+            assert!(!told.contains('\n'), "{told}");
+        }
+    }
+}

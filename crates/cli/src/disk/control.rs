@@ -1,0 +1,162 @@
+//! The control protocol: a request is a line of JSON, and so is its reply.
+//!
+//! ```text
+//!   {"command": "set", "arguments": ["mem_limit=1GiB"], "disk": "a"}
+//!   {"ok": true, "result": {"mem_limit": 1073741824, ...}}
+//!   {"ok": false, "error": "no disk 'a' (choices: b, c)"}
+//! ```
+//!
+//! `arguments` and `disk` may be left out. A connection may ask as often as it likes, one thing
+//! after the other. Who may connect is a matter of the socket's file, which is its owner's only.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::command::Command;
+use super::service::{Messages, Stream, Terms};
+
+/// Longest request in bytes.
+const REQUEST_LEN_MAX: usize = 64 << 10;
+
+/// What the control socket grants.
+pub(crate) const TERMS: Terms = Terms { places: 32, patience: Duration::from_secs(60) };
+
+/// A request, as it is sent.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    /// The command's name.
+    pub(crate) command: String,
+    /// Its arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) arguments: Vec<String>,
+    /// The device; may be left out if there is one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) disk: Option<String>,
+}
+
+/// A reply, as it is sent.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Reply {
+    /// Whether the command was carried out.
+    pub(crate) ok: bool,
+    /// What it found.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(crate) result: Value,
+    /// Why it was not carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<String>,
+}
+
+impl From<Result<Value, String>> for Reply {
+    fn from(result: Result<Value, String>) -> Self {
+        match result {
+            Ok(result) => Self { ok: true, result, error: None },
+            Err(error) => Self { ok: false, result: Value::Null, error: Some(error) },
+        }
+    }
+}
+
+/// Answers a client until it leaves, takes too long or sends too much.
+pub(crate) fn answer(
+    stream: &mut dyn Stream,
+    execute: &dyn Fn(Option<&str>, Command) -> Result<Value, String>,
+) {
+    let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX);
+    loop {
+        let (reply, last) = match requests.next() {
+            Ok(Some(line)) => (Reply::from(respond(&line, execute)), false),
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                let told = "the request is longer than 64 KiB: send less at a time".to_owned();
+                (Reply::from(Err(told)), true)
+            }
+            _ => return,
+        };
+        let mut line = serde_json::to_vec(&reply).expect("a reply is JSON");
+        line.push(b'\n');
+        if requests.answer(&line).is_err() || last {
+            return;
+        }
+    }
+}
+
+fn respond(
+    line: &[u8],
+    execute: &dyn Fn(Option<&str>, Command) -> Result<Value, String>,
+) -> Result<Value, String> {
+    let request: Request = serde_json::from_slice(line)
+        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"))?;
+    let command = Command::parse(&request.command, &request.arguments)?;
+    execute(request.disk.as_deref(), command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, Read};
+
+    /// What a client sends, and what it got.
+    struct Client(io::Cursor<Vec<u8>>, Vec<u8>);
+
+    impl Read for Client {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            // A line at a time, as a client does that waits for its reply.
+            let rest = &self.0.get_ref()[self.0.position() as usize..];
+            let len = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+            let len = len.min(out.len());
+            self.0.read(&mut out[..len])
+        }
+    }
+
+    impl io::Write for Client {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn talk(sent: &str) -> Vec<Reply> {
+        let mut client = Client(io::Cursor::new(sent.as_bytes().to_vec()), Vec::new());
+        answer(&mut client, &|disk, command| match disk {
+            Some(name) => Err(format!("no disk '{name}'")),
+            None => Ok(Value::String(format!("{command:?}"))),
+        });
+        let lines = client.1.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| serde_json::from_slice(line).expect("a reply")).collect()
+    }
+
+    #[test]
+    fn each_line_has_its_reply() {
+        let replies = talk(
+            "{\"command\":\"get\"}\n{\"command\":\"grow\",\"arguments\":[\"1GiB\"]}\n\
+             {\"command\":\"get\",\"disk\":\"a\"}\n",
+        );
+        assert_eq!(replies[0].result, "Get");
+        assert_eq!(replies[1].result, "Grow(1073741824)");
+        assert_eq!(replies[2].error.as_deref(), Some("no disk 'a'"));
+        assert_eq!(replies.len(), 3);
+    }
+
+    #[test]
+    fn bad_requests_are_refused_and_do_not_end_the_connection() {
+        let replies = talk(
+            "\n{}\n[1]\n{\"command\":7}\n{\"command\":\"fly\"}\n{\"command\":\"get\",\"x\":1}\n\
+             \u{1}\n{\"command\":\"get\"}\n",
+        );
+        assert_eq!(replies.len(), 8);
+        assert!(replies[..7].iter().all(|reply| !reply.ok && reply.error.is_some()));
+        assert!(replies[7].ok);
+    }
+
+    #[test]
+    fn a_request_without_end_is_refused() {
+        let replies = talk(&"x".repeat(REQUEST_LEN_MAX + 8192));
+        assert_eq!(replies.len(), 1);
+        assert!(replies[0].error.as_deref().is_some_and(|told| told.contains("64 KiB")));
+    }
+}

@@ -1,0 +1,275 @@
+//! A device at work: made from its plan, filled from a snapshot, tuned and saved.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use zfold_disk::{Disk, DiskOptions};
+use zfold_pool::PoolOptions;
+use zfold_store::backing::FileBacking;
+use zfold_store::pressure::SystemPressure;
+use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
+use zfold_store::{BackingOptions, CodecChoice, Dictionary, Store, StoreOptions, snapshot};
+
+use super::knobs::Setting;
+use super::plan::{BackingPlan, DevicePlan, Knobs, Made, PAGE_LEN};
+use crate::exit::{Failure, remark};
+use crate::size::format_size;
+
+/// Longest dictionary in bytes.
+const DICTIONARY_LEN_MAX: u64 = 1 << 20;
+
+/// How often the shrinker looks at pages and memory.
+const SHRINKER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A device that is served.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) made: Made,
+    pub(crate) disk: Arc<Disk>,
+    shrinker: Shrinker,
+}
+
+/// What a snapshot says of its device.
+#[derive(Debug, Deserialize, Serialize)]
+struct Label {
+    /// Size in bytes.
+    size: u64,
+}
+
+impl Device {
+    /// Returns the device of `plan`, with the contents of its snapshot if it has one.
+    ///
+    /// # Errors
+    /// What cannot be had, and the remedy.
+    pub(crate) fn new(plan: &DevicePlan) -> Result<Self, Failure> {
+        let DevicePlan { made, knobs } = plan;
+        let name = &made.name;
+        let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
+        let pool = PoolOptions::new(made.allocator);
+        let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
+        let store = Store::new(pool, &store_options(made, knobs)?).map_err(|e| failure(&e))?;
+        let mut tunables = store.tunables();
+        tunables.writeback_limit_pages = knobs.writeback_limit_pages;
+        tunables.writeback_batch_pages = knobs.writeback_batch_pages;
+        store.tune(&tunables).map_err(|error| failure(&error))?;
+        load(made, knobs.size, &store)?;
+        let (size, sector, read_only) = (knobs.size, made.sector, made.read_only);
+        let options = DiskOptions { size, sector, read_only };
+        let store = Arc::new(store);
+        let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
+        let shrinker = ShrinkerOptions {
+            interval: SHRINKER_INTERVAL,
+            idle_after: knobs.idle_after,
+            pressure: Some(Box::new(SystemPressure::new())),
+        };
+        let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
+        shrinker.enable(knobs.shrinker);
+        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker })
+    }
+
+    /// Returns the store.
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        self.disk.store()
+    }
+
+    /// Turns knobs, all or none.
+    ///
+    /// # Errors
+    /// What this device cannot do.
+    pub(crate) fn set(&self, settings: &[Setting]) -> Result<(), String> {
+        let ages = |setting: &Setting| matches!(setting, Setting::IdleAfter(Some(_)));
+        if settings.iter().any(ages) && !self.made.can_age() {
+            return Err(format!(
+                "{} has nowhere to put idle pages: start it with --backing or --recompress",
+                self.made.name
+            ));
+        }
+        let mut tunables = self.store().tunables();
+        for setting in settings {
+            match *setting {
+                Setting::MemLimit(limit) => tunables.limit_bytes = limit,
+                Setting::AcceptThreshold(percent) => tunables.accept_percent = percent,
+                Setting::WritebackLimit(pages) => tunables.writeback_limit_pages = Some(pages),
+                Setting::WritebackLimitEnable(false) => tunables.writeback_limit_pages = None,
+                Setting::WritebackLimitEnable(true) => {
+                    tunables.writeback_limit_pages.get_or_insert(0);
+                }
+                Setting::WritebackBatch(pages) => tunables.writeback_batch_pages = pages,
+                Setting::SameFilled(on) => tunables.same_filled = on,
+                Setting::Shrinker(_) | Setting::IdleAfter(_) | Setting::ResetUsedMax => {}
+            }
+        }
+        self.store().tune(&tunables).map_err(|error| error.to_string())?;
+        for setting in settings {
+            match *setting {
+                Setting::Shrinker(on) => self.shrinker.enable(on),
+                Setting::IdleAfter(after) => self.shrinker.set_idle_after(after),
+                Setting::ResetUsedMax => self.store().reset_held_max(),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns all knobs.
+    pub(crate) fn knobs(&self) -> Value {
+        let tunables = self.store().tunables();
+        json!({
+            "disksize": self.disk.size(),
+            "comp_algorithm": self.made.codec.to_string(),
+            "recomp_algorithm": list(&self.made.recompress),
+            "mem_limit": tunables.limit_bytes.unwrap_or(0),
+            "accept_threshold_percent": tunables.accept_percent,
+            "writeback_limit": tunables.writeback_limit_pages.unwrap_or(0),
+            "writeback_limit_enable": u8::from(tunables.writeback_limit_pages.is_some()),
+            "writeback_batch_size": tunables.writeback_batch_pages,
+            "same_filled_pages_enabled": u8::from(tunables.same_filled),
+            "shrinker_enabled": u8::from(self.shrinker.enabled()),
+            "idle_after": self.shrinker.idle_after().map_or(0, |after| after.as_secs()),
+        })
+    }
+
+    /// Takes over what has changed from the knobs `old` to the knobs `new` of the file; returns
+    /// what could not be changed. The rest is.
+    pub(crate) fn retune(&self, old: &Knobs, new: &Knobs) -> Vec<String> {
+        let mut settings = Vec::new();
+        if old.limit_bytes != new.limit_bytes {
+            settings.push(Setting::MemLimit(new.limit_bytes));
+        }
+        if old.accept_percent != new.accept_percent {
+            settings.push(Setting::AcceptThreshold(new.accept_percent));
+        }
+        if old.writeback_limit_pages != new.writeback_limit_pages {
+            settings.push(match new.writeback_limit_pages {
+                Some(pages) => Setting::WritebackLimit(pages),
+                None => Setting::WritebackLimitEnable(false),
+            });
+        }
+        if old.writeback_batch_pages != new.writeback_batch_pages {
+            settings.push(Setting::WritebackBatch(new.writeback_batch_pages));
+        }
+        if old.idle_after != new.idle_after {
+            settings.push(Setting::IdleAfter(new.idle_after));
+        }
+        if old.shrinker != new.shrinker {
+            settings.push(Setting::Shrinker(new.shrinker));
+        }
+        let one_by_one = settings.iter().map(|setting| self.set(std::slice::from_ref(setting)));
+        let grown = (old.size != new.size).then(|| self.grow(new.size));
+        one_by_one.chain(grown).filter_map(Result::err).collect()
+    }
+
+    /// Makes the device larger.
+    ///
+    /// # Errors
+    /// What is wrong with `size`.
+    pub(crate) fn grow(&self, size: u64) -> Result<(), String> {
+        self.disk.grow(size).map_err(|error| match error {
+            zfold_disk::OpenError::TooLarge { max, .. } => format!(
+                "{} can grow to {} at most: restart it with a larger --max-size",
+                self.made.name,
+                format_size(max)
+            ),
+            error => format!("{}: {error}", self.made.name),
+        })
+    }
+
+    /// Writes the snapshot that the plan asks for, if it does.
+    ///
+    /// # Errors
+    /// Why it could not be written; a file of before stays as it was.
+    pub(crate) fn save(&self) -> Result<(), String> {
+        self.made.save.as_deref().map_or(Ok(()), |path| self.save_to(path).map(drop))
+    }
+
+    /// Writes a snapshot to `path`; returns what it holds.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    pub(crate) fn save_to(&self, path: &Path) -> Result<Value, String> {
+        let label = serde_json::to_vec(&Label { size: self.disk.size() }).expect("JSON");
+        let saved = self.store().save_to(&label, path);
+        let report = saved.map_err(|error| {
+            format!(
+                "cannot save {} to {}: {error}; name another file (zfold ctl save FILE)",
+                self.made.name,
+                path.display()
+            )
+        })?;
+        Ok(json!({ "pages": report.pages, "bytes": report.bytes }))
+    }
+}
+
+/// Returns the size of the device of which a snapshot is, if it says.
+pub(super) fn snapshot_size(path: &Path) -> Option<u64> {
+    let header = snapshot::header(path).ok()?;
+    serde_json::from_slice(&header.label).ok().map(|label: Label| label.size)
+}
+
+/// Returns the options of the store of a device.
+fn store_options(made: &Made, knobs: &Knobs) -> Result<StoreOptions, Failure> {
+    let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
+    let choice = |spec: &_| CodecChoice { spec: *spec, dictionary: dictionary.clone() };
+    let backing = made.backing.as_ref().map(|plan| backing(plan, knobs.size)).transpose()?;
+    let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
+    options.recompression = made.recompress.iter().map(choice).collect();
+    options.dictionary = dictionary;
+    options.deduplicate = made.dedup;
+    options.limit_bytes = knobs.limit_bytes;
+    options.accept_percent = knobs.accept_percent;
+    options.backing = backing;
+    Ok(options)
+}
+
+fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
+    let failure = |why: &dyn std::fmt::Display| {
+        let path = path.display();
+        Failure::new(format!(
+            "cannot use {path} as a dictionary: {why}; give --dictionary a file of at most 1 MiB, \
+             such as zfold ctl train writes"
+        ))
+    };
+    let len = std::fs::metadata(path).map_err(|error| failure(&error))?.len();
+    if len > DICTIONARY_LEN_MAX {
+        return Err(failure(&format!("it has {len} bytes")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| failure(&error))?;
+    Dictionary::new(bytes).map_err(|error| failure(&error))
+}
+
+fn backing(plan: &BackingPlan, device_size: u64) -> Result<BackingOptions, Failure> {
+    // A new file is as large as the device; one that is there keeps its size.
+    let len = plan.size.or((!plan.path.exists()).then_some(device_size));
+    let backing = FileBacking::open(&plan.path, len).map_err(|e| Failure::new(e.to_string()))?;
+    Ok(BackingOptions { backing: Arc::new(backing), compressed: !plan.raw })
+}
+
+/// Fills the store from the snapshot that the plan names.
+fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
+    let (name, Some(path)) = (&made.name, made.load.as_deref()) else { return Ok(()) };
+    if made.load == made.save && !path.exists() {
+        remark(&format!("{name} begins empty: {} is not there yet", path.display()));
+        return Ok(());
+    }
+    if let Some(was) = snapshot_size(path).filter(|was| *was > size) {
+        return Err(Failure::new(format!(
+            "{name}: {} is of a device of {}: give --size at least that",
+            path.display(),
+            format_size(was)
+        )));
+    }
+    match store.restore_from(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(format!(
+            "{name}: cannot load {}: {error}; give another snapshot, or no --load to begin empty",
+            path.display()
+        ))),
+    }
+}
+
+fn list(codecs: &[zfold_store::CodecSpec]) -> String {
+    codecs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,229 @@
+//! The doors of a server: opened together, told by their addresses, closed in order.
+
+use std::sync::Mutex;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use zfold_disk::fuse::{FuseDoor, FuseOptions};
+use zfold_disk::nbd::{
+    Address, Export, Listener, NbdOptions, NbdServer, NbdStats, Tls, tls_config,
+};
+use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
+
+use super::device::Device;
+use super::plan::{Made, Plan, TlsPlan};
+use super::runtime;
+use crate::exit::{Failure, remark};
+
+/// The open doors.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    nbd: Arc<NbdServer>,
+    /// Addresses of the devices, by name, in the order in which they were opened.
+    addresses: Vec<(String, String)>,
+    /// The Unix socket of NBD, for `$unixsocket`.
+    unix: Option<String>,
+    mounts: Mutex<Vec<FuseDoor>>,
+    guests: Mutex<Vec<VhostUserDoor>>,
+    #[cfg(feature = "ublk")]
+    blocks: Mutex<Vec<zfold_disk::ublk::UblkDoor>>,
+}
+
+impl Doors {
+    /// Opens the doors of `plan` to `devices`. Without any, a Unix socket for NBD is made.
+    ///
+    /// # Errors
+    /// Which one cannot be opened and why; those opened before are closed again.
+    pub(crate) fn open(plan: &Plan, devices: &[Device]) -> Result<Self, Failure> {
+        let mut doors = Self {
+            nbd: NbdServer::new(devices.iter().map(export).collect(), nbd_options(plan)?),
+            addresses: Vec::new(),
+            unix: None,
+            mounts: Mutex::default(),
+            guests: Mutex::default(),
+            #[cfg(feature = "ublk")]
+            blocks: Mutex::default(),
+        };
+        let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
+        let mut listeners = Listener::from_systemd().map_err(|error| failure(&error))?;
+        for address in &plan.nbd {
+            listeners.push(Listener::bind(address).map_err(|error| failure(&error))?);
+        }
+        let others = devices.iter().any(|device| device.made.has_door());
+        if listeners.is_empty() && !others {
+            let address = Address::Unix(runtime::nbd_path()?);
+            listeners.push(Listener::bind(&address).map_err(|error| failure(&error))?);
+        }
+        for device in devices {
+            doors.open_own(device)?;
+        }
+        for listener in listeners {
+            doors.open_nbd(listener, plan, devices)?;
+        }
+        Ok(doors)
+    }
+
+    fn open_nbd(
+        &mut self,
+        listener: Listener,
+        plan: &Plan,
+        devices: &[Device],
+    ) -> Result<(), Failure> {
+        let uri = listener.uri(plan.tls.as_ref().is_some_and(|tls| tls.required));
+        for (index, device) in devices.iter().enumerate() {
+            let name = &device.made.name;
+            self.addresses.push((name.clone(), uri_of(&uri, name, index == 0)));
+        }
+        if let Listener::Unix(socket, _) = &listener
+            && let Some(path) = socket.local_addr().ok().as_ref().and_then(|at| at.as_pathname())
+        {
+            self.unix.get_or_insert(path.display().to_string());
+        }
+        let served = self.nbd.serve(listener);
+        served.map_err(|error| Failure::new(format!("cannot serve NBD: {error}")))
+    }
+
+    /// Opens the doors that a device has for itself.
+    fn open_own(&mut self, device: &Device) -> Result<(), Failure> {
+        let (made, disk) = (&device.made, || Arc::clone(&device.disk));
+        let failure =
+            |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
+        if let Some(path) = &made.fuse {
+            let door = FuseDoor::mount(disk(), path, FuseOptions::default());
+            held(&self.mounts).push(door.map_err(|error| failure(&error))?);
+            self.addresses.push((made.name.clone(), path.display().to_string()));
+        }
+        if let Some(path) = &made.vhost_user {
+            let door = VhostUserDoor::listen(disk(), path, VhostUserOptions::default());
+            held(&self.guests).push(door.map_err(|error| failure(&error))?);
+            self.addresses.push((made.name.clone(), format!("vhost-user:{}", path.display())));
+        }
+        if made.ublk {
+            self.open_ublk(device)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "ublk")]
+    fn open_ublk(&mut self, device: &Device) -> Result<(), Failure> {
+        use zfold_disk::ublk::{UblkDoor, UblkOptions};
+        let name = &device.made.name;
+        let door = UblkDoor::add(Arc::clone(&device.disk), UblkOptions::default())
+            .map_err(|error| Failure::new(format!("{name}: {error}")))?;
+        self.addresses.push((name.clone(), door.path().display().to_string()));
+        held(&self.blocks).push(door);
+        Ok(())
+    }
+
+    #[cfg(not(feature = "ublk"))]
+    fn open_ublk(&mut self, _: &Device) -> Result<(), Failure> {
+        Err(Failure::usage("this zfold is built without ublk: build it with --features ublk"))
+    }
+
+    /// Returns the addresses of the device of that name, an NBD URI or the path of a file each.
+    pub(crate) fn addresses(&self, name: &str) -> Vec<String> {
+        let own = self.addresses.iter().filter(|(of, _)| of == name);
+        own.map(|(_, address)| address.clone()).collect()
+    }
+
+    /// Returns the path of the first Unix socket for NBD.
+    pub(crate) fn unix(&self) -> Option<&str> {
+        self.unix.as_deref()
+    }
+
+    /// Returns what the NBD door has served.
+    pub(crate) fn nbd_stats(&self) -> NbdStats {
+        self.nbd.stats()
+    }
+
+    /// Returns who may be using a device, if anybody may.
+    pub(crate) fn user(&self, made: &Made) -> Option<&'static str> {
+        if self.nbd.stats().connections > 0 {
+            Some("an NBD client is connected")
+        } else if made.fuse.is_some() {
+            Some("it is mounted as a file")
+        } else if made.vhost_user.is_some() {
+            Some("a guest may be connected")
+        } else if made.ublk {
+            Some("it is a block device of this system")
+        } else {
+            None
+        }
+    }
+
+    /// Closes all doors: nobody new comes in, and who is inside has `drain` to finish.
+    pub(crate) fn close(&self, drain: Duration) {
+        for door in &mut *held(&self.mounts) {
+            if let Err(error) = door.umount() {
+                remark(&format!("{error}"));
+            }
+        }
+        held(&self.guests).clear();
+        #[cfg(feature = "ublk")]
+        held(&self.blocks).clear();
+        if !self.nbd.shutdown(drain) {
+            let seconds = drain.as_secs();
+            remark(&format!("NBD clients were not done after {seconds} s and were hung up on"));
+        }
+    }
+}
+
+fn export(device: &Device) -> Export {
+    Export {
+        name: device.made.name.clone(),
+        description: format!("compressed in memory with {}", device.made.codec),
+        disk: Arc::clone(&device.disk),
+        read_only: device.made.read_only,
+    }
+}
+
+fn nbd_options(plan: &Plan) -> Result<NbdOptions, Failure> {
+    let mut options = NbdOptions::default();
+    if let Some(number) = plan.max_connections {
+        options.max_connections = number as usize;
+    }
+    if let Some(TlsPlan { cert, key, ca, required }) = &plan.tls {
+        let config = tls_config(cert, key, ca.as_deref());
+        let config = config.map_err(|error| Failure::new(error.to_string()))?;
+        options.tls = if *required { Tls::Required(config) } else { Tls::Allowed(config) };
+    }
+    Ok(options)
+}
+
+/// Returns the URI of an export: that of the listener for the first one, which is the default,
+/// with a name for others.
+fn uri_of(listener: &str, name: &str, first: bool) -> String {
+    if first {
+        return listener.to_owned();
+    }
+    let mut encoded = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(byte.into());
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    match listener.split_once("///") {
+        Some((scheme, rest)) => format!("{scheme}///{encoded}{rest}"),
+        None => format!("{listener}{encoded}"),
+    }
+}
+
+fn held<T>(doors: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+    // A panic elsewhere leaves a whole list.
+    doors.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exports_have_their_uris() {
+        let unix = "nbd+unix:///?socket=/run/a";
+        assert_eq!(uri_of(unix, "a", true), unix);
+        assert_eq!(uri_of(unix, "a b", false), "nbd+unix:///a%20b?socket=/run/a");
+        assert_eq!(uri_of("nbd://[::1]:10809/", "b", false), "nbd://[::1]:10809/b");
+    }
+}

@@ -1,0 +1,159 @@
+//! Metrics for Prometheus: its text format over the least of HTTP/1.1 that serves it.
+//!
+//! One request a connection, of at most 8 KiB; anything but `GET /metrics` is refused.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::report::{DiskReport, Report};
+use super::service::{Messages, Stream, Terms};
+
+/// Longest request in bytes, headers included.
+const REQUEST_LEN_MAX: usize = 8 << 10;
+
+/// What the metrics socket grants.
+pub(crate) const TERMS: Terms = Terms { places: 8, patience: Duration::from_secs(5) };
+
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A metric of a device: its name, what it is, and where it is found.
+type Metric = (&'static str, &'static str, fn(&DiskReport) -> u64);
+
+/// Metrics that go up and down.
+const GAUGES: &[Metric] = &[
+    ("size_bytes", "Size of the device", |disk| disk.size_bytes),
+    ("stored_bytes", "Bytes of the pages stored", |disk| disk.mm_stat.orig_data_size),
+    ("compressed_bytes", "Bytes they take compressed, in memory", |disk| {
+        disk.mm_stat.compr_data_size
+    }),
+    ("memory_bytes", "All memory held", |disk| disk.mm_stat.mem_used_total),
+    ("memory_limit_bytes", "Most memory allowed, 0 for any", |disk| disk.mm_stat.mem_limit),
+    ("memory_max_bytes", "Most memory held so far", |disk| disk.mm_stat.mem_used_max),
+    ("pool_bytes", "Bytes of the pool's pages", |disk| disk.zswap.pool_total_size),
+    ("same_filled_pages", "Pages of one word", |disk| disk.mm_stat.same_pages),
+    ("incompressible_pages", "Pages kept as they are", |disk| disk.mm_stat.huge_pages),
+    ("duplicate_pages", "Pages that share another one's bytes", |disk| disk.store.duplicate_pages),
+    ("backed_pages", "Pages on the backing file", |disk| disk.bd_stat.bd_count),
+    ("backing_bytes", "Size of the backing file", |disk| disk.store.backing_bytes),
+    ("backing_used_bytes", "Bytes of it in use", |disk| disk.store.backing_used_bytes),
+];
+
+/// Metrics that only grow.
+const COUNTERS: &[Metric] = &[
+    ("reads_total", "Read requests", |disk| disk.device.reads_total),
+    ("read_bytes_total", "Bytes read", |disk| disk.device.read_bytes_total),
+    ("writes_total", "Write requests", |disk| disk.device.writes_total),
+    ("written_bytes_total", "Bytes written", |disk| disk.device.written_bytes_total),
+    ("discards_total", "Discard requests", |disk| disk.device.discards_total),
+    ("write_zeroes_total", "Write-zeroes requests", |disk| disk.device.write_zeroes_total),
+    ("flushes_total", "Flush requests", |disk| disk.device.flushes_total),
+    ("failed_reads_total", "Reads that failed", |disk| disk.io_stat.failed_reads),
+    ("failed_writes_total", "Writes that failed", |disk| disk.io_stat.failed_writes),
+    ("limit_hit_total", "Pages refused at the limit", |disk| disk.zswap.pool_limit_hit),
+    ("alloc_fail_total", "Pages refused for want of memory", |disk| disk.zswap.reject_alloc_fail),
+    ("decompress_fail_total", "Pages that came back damaged", |disk| disk.zswap.decompress_fail),
+    ("compacted_pages_total", "Pages freed by compaction", |disk| disk.mm_stat.pages_compacted),
+    ("recompressed_pages_total", "Pages compressed again", |disk| disk.store.recompressed_total),
+    ("backing_reads_total", "Pages read from the backing file", |disk| disk.bd_stat.bd_reads),
+    ("backing_writes_total", "Pages written to the backing file", |disk| disk.bd_stat.bd_writes),
+    ("backing_failed_total", "Backing file reads and writes that failed", |disk| {
+        disk.store.backing_failed_reads_total + disk.store.backing_failed_writes_total
+    }),
+];
+
+/// Answers a client's request.
+pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
+    let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX);
+    let (status, body) = match requests.next() {
+        Ok(Some(request)) => match wants_metrics(&request) {
+            Ok(()) => ("200 OK", text(&report())),
+            Err(status) => (status, "GET /metrics is all there is\n".to_owned()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            ("431 Request Header Fields Too Large", "at most 8 KiB\n".to_owned())
+        }
+        _ => return,
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    // A client that has left misses nothing that could be said elsewhere.
+    let _ = requests.answer((head + &body).as_bytes());
+}
+
+/// Checks the first line of a request; the status if it is another one.
+fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    match words[..] {
+        [b"GET", b"/metrics", b"HTTP/1.1" | b"HTTP/1.0"] => Ok(()),
+        [b"GET", _, b"HTTP/1.1" | b"HTTP/1.0"] => Err("404 Not Found"),
+        [_, _, b"HTTP/1.1" | b"HTTP/1.0"] => Err("405 Method Not Allowed"),
+        _ => Err("400 Bad Request"),
+    }
+}
+
+/// Returns the metrics of all devices as text.
+fn text(report: &Report) -> String {
+    let mut text = String::new();
+    for (kind, metrics) in [("gauge", GAUGES), ("counter", COUNTERS)] {
+        for (name, help, value) in metrics {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}");
+            for disk in &report.disks {
+                let label = escape(&disk.name);
+                let _ = writeln!(text, "zfold_{name}{{disk=\"{label}\"}} {}", value(disk));
+            }
+        }
+    }
+    let nbd = &report.nbd;
+    for (name, kind, help, value) in [
+        ("connections", "gauge", "NBD connections", nbd.connections),
+        ("connections_total", "counter", "NBD connections so far", nbd.connections_total),
+        ("connections_refused_total", "counter", "NBD connections refused", nbd.refused_total),
+        ("requests_total", "counter", "NBD requests", nbd.requests_total),
+        ("errors_total", "counter", "NBD requests answered with an error", nbd.errors_total),
+    ] {
+        let _ = writeln!(
+            text,
+            "# HELP zfold_nbd_{name} {help}\n# TYPE zfold_nbd_{name} {kind}\nzfold_nbd_{name} \
+             {value}"
+        );
+    }
+    text
+}
+
+/// Returns a name as the value of a label.
+fn escape(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_get_of_the_metrics_is_served() {
+        let status = |line: &str| wants_metrics(format!("{line}\r\n\r\n").as_bytes());
+        assert_eq!(status("GET /metrics HTTP/1.1"), Ok(()));
+        assert_eq!(status("GET / HTTP/1.1"), Err("404 Not Found"));
+        assert_eq!(status("POST /metrics HTTP/1.1"), Err("405 Method Not Allowed"));
+        for wrong in ["", "GET", "GET /metrics", "GET /metrics HTTP/2", "\0 \0 \0"] {
+            assert_eq!(status(wrong), Err("400 Bad Request"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_are_distinct_and_counters_end_in_total() {
+        let mut names: Vec<_> = GAUGES.iter().chain(COUNTERS).map(|metric| metric.0).collect();
+        assert!(COUNTERS.iter().all(|metric| metric.0.ends_with("_total")));
+        assert!(GAUGES.iter().all(|metric| !metric.0.ends_with("_total")));
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all);
+        assert_eq!(escape(r#"a"\b"#), r#"a\"\\b"#);
+    }
+}

@@ -1,0 +1,187 @@
+//! `zfold disk`: from typed arguments to devices that are served, until somebody ends it.
+//!
+//! ```text
+//!   flags, file -> Plan -> Device (store, disk) -> Doors (NBD, FUSE, vhost-user, ublk)
+//!                              ^                     |
+//!      control socket, metrics -+--- Server ---------+      signals, --run -> Event -> main thread
+//! ```
+//!
+//! - R1: everything that can be refused is refused before the first address is told.
+//! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
+//! - R3: at the end the doors are closed before a snapshot is written, so it holds all that was
+//!   acknowledged.
+
+pub(crate) mod command;
+mod config;
+pub(crate) mod control;
+mod device;
+mod doors;
+mod knobs;
+mod metrics;
+mod notify;
+mod plan;
+mod protect;
+mod reload;
+pub(crate) mod report;
+mod runner;
+pub(crate) mod runtime;
+mod server;
+mod service;
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use zfold_disk::nbd::{Address, Listener};
+
+use crate::args::DiskArgs;
+use crate::exit::{self, Failure, remark};
+use device::Device;
+use doors::Doors;
+use plan::Plan;
+use runner::Runner;
+use server::{Event, Server, Shared};
+use service::Service;
+
+/// How long clients have to finish at the end.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves the devices that were asked for until a signal, a command or the end of `--run`.
+pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
+    let mut plan = Plan::new(args)?;
+    let (events, happened) = mpsc::channel();
+    watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;
+    let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
+    let runner = runner.transpose().map_err(|error| system("start a thread", &error))?;
+    if plan.mlock {
+        protect::protect();
+    }
+    runtime::sweep();
+    let side_doors = bind_side_doors(&plan)?;
+    let devices = plan.devices.iter().map(Device::new).collect::<Result<Vec<_>, _>>()?;
+    let doors = Doors::open(&plan, &devices)?;
+    let server = Arc::new(Server { devices, doors, started: Instant::now(), events });
+    let (status, services) = match open_side_doors(&server, side_doors) {
+        Ok(services) => (serve(args, &mut plan, &server, runner, &happened), services),
+        Err(failure) => (Err(failure), Vec::new()),
+    };
+    notify::tell("STOPPING=1");
+    server.doors.close(DRAIN);
+    drop(services);
+    save(&server)?;
+    status.map(ExitCode::from)
+}
+
+/// Tells that all is ready, and waits for the end; returns the exit status.
+fn serve(
+    args: &DiskArgs,
+    plan: &mut Plan,
+    server: &Shared,
+    runner: Option<Runner>,
+    happened: &Receiver<Event>,
+) -> Result<u8, Failure> {
+    match &runner {
+        Some(runner) => runner.start(server),
+        None => exit::write_output(addresses(server).as_bytes())?,
+    }
+    notify::tell("READY=1");
+    loop {
+        match happened.recv() {
+            Ok(Event::Ended(status)) => return Ok(status),
+            Ok(Event::Reload) => reload::reload(args, plan, server),
+            Ok(Event::Stop) | Err(_) => break,
+        }
+    }
+    let Some(runner) = runner else { return Ok(0) };
+    runner.stop();
+    match happened.recv_timeout(DRAIN) {
+        Ok(Event::Ended(status)) => Ok(status),
+        _ => Err(Failure::new("the command of --run did not end: it was left behind")),
+    }
+}
+
+/// Returns a line for each address; with several devices, the name of its device follows.
+fn addresses(server: &Server) -> String {
+    let several = server.devices.len() > 1;
+    let mut lines = String::new();
+    for device in &server.devices {
+        let name = &device.made.name;
+        for address in server.doors.addresses(name) {
+            let of = if several { format!("  {name}") } else { String::new() };
+            lines.push_str(&format!("{address}{of}\n"));
+        }
+    }
+    lines
+}
+
+/// Writes the snapshots that were asked for: all that can be written.
+fn save(server: &Server) -> Result<(), Failure> {
+    let failed: Vec<_> = server.devices.iter().filter_map(|device| device.save().err()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("; "))) }
+}
+
+/// The sockets of control and metrics.
+struct SideDoors {
+    control: Listener,
+    metrics: Option<Listener>,
+}
+
+fn bind_side_doors(plan: &Plan) -> Result<SideDoors, Failure> {
+    let bind = |what: &str, address: &Address| {
+        let bound = Listener::bind(address);
+        bound.map_err(|error| Failure::new(format!("{what}: {error}")))
+    };
+    let control = plan.control.clone().map_or_else(runtime::control_path, Ok)?;
+    let control = bind("control socket", &Address::Unix(control))?;
+    let metrics = plan.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
+    Ok(SideDoors { control, metrics })
+}
+
+fn open_side_doors(server: &Shared, sockets: SideDoors) -> Result<Vec<Service>, Failure> {
+    let failed = |error| system("start a thread", &error);
+    let mut services = Vec::new();
+    let shared = Arc::clone(server);
+    let control = Service::start(sockets.control, control::TERMS, move |stream| {
+        control::answer(stream, &|name, command| shared.execute(name, command));
+    });
+    services.push(control.map_err(failed)?);
+    if let Some(listener) = sockets.metrics {
+        let shared = Arc::clone(server);
+        let metrics = Service::start(listener, metrics::TERMS, move |stream| {
+            let report = || shared.report(None).expect("all devices exist");
+            metrics::answer(stream, &report);
+        });
+        services.push(metrics.map_err(failed)?);
+    }
+    Ok(services)
+}
+
+/// Turns signals into events. The second one that asks for the end does not wait for it.
+fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let watch = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            let event = match signal {
+                SIGHUP => Event::Reload,
+                _ if stopping => {
+                    remark("ended at once: nothing was saved, clients were hung up on");
+                    std::process::exit(1);
+                }
+                _ => Event::Stop,
+            };
+            stopping |= event == Event::Stop;
+            // Nobody listens only while the process ends.
+            let _ = events.send(event);
+        }
+    };
+    std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(watch).map(drop)
+}
+
+fn system(what: &str, error: &io::Error) -> Failure {
+    Failure::new(format!("cannot {what}: {error}; raise the limits of this user (ulimit -a)"))
+}

@@ -1,0 +1,341 @@
+//! What is to be served: settings checked against each other, and every default filled in.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use zfold_disk::SectorSize;
+use zfold_disk::nbd::Address;
+use zfold_pool::Allocator;
+use zfold_store::{CodecKind, CodecSpec};
+
+use super::config;
+use super::device::snapshot_size;
+use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
+use crate::exit::Failure;
+use crate::size::format_size;
+
+/// Length of a page in bytes.
+pub(crate) const PAGE_LEN: u64 = 4096;
+
+/// Most devices of one process.
+const DEVICES_MAX: usize = 256;
+
+/// Least size up to which a device can grow by default, in bytes.
+const ROOM_MIN: u64 = 1 << 40;
+
+/// A process and its devices.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) devices: Vec<DevicePlan>,
+    pub(crate) nbd: Vec<Address>,
+    pub(crate) tls: Option<TlsPlan>,
+    pub(crate) max_connections: Option<u32>,
+    pub(crate) control: Option<PathBuf>,
+    pub(crate) metrics: Option<Address>,
+    pub(crate) mlock: bool,
+    pub(crate) run: Option<String>,
+}
+
+/// How NBD connections are encrypted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct TlsPlan {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) required: bool,
+}
+
+/// A device: what it is made of, and what can change while it is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DevicePlan {
+    pub(crate) made: Made,
+    pub(crate) knobs: Knobs,
+}
+
+/// What stays as it is until the process ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Made {
+    pub(crate) name: String,
+    pub(crate) sector: SectorSize,
+    pub(crate) read_only: bool,
+    /// Size in bytes up to which the device can grow.
+    pub(crate) max_size: u64,
+    pub(crate) codec: CodecSpec,
+    pub(crate) dictionary: Option<PathBuf>,
+    pub(crate) recompress: Vec<CodecSpec>,
+    pub(crate) allocator: Allocator,
+    pub(crate) dedup: bool,
+    pub(crate) backing: Option<BackingPlan>,
+    pub(crate) load: Option<PathBuf>,
+    pub(crate) save: Option<PathBuf>,
+    pub(crate) fuse: Option<PathBuf>,
+    pub(crate) vhost_user: Option<PathBuf>,
+    pub(crate) ublk: bool,
+}
+
+/// Where cold pages go.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BackingPlan {
+    pub(crate) path: PathBuf,
+    pub(crate) size: Option<u64>,
+    pub(crate) raw: bool,
+}
+
+/// What the configuration file can change while the device is served.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Knobs {
+    /// Size of the device in bytes; it only grows.
+    pub(crate) size: u64,
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) accept_percent: u8,
+    pub(crate) writeback_limit_pages: Option<u64>,
+    pub(crate) writeback_batch_pages: u32,
+    pub(crate) idle_after: Option<Duration>,
+    pub(crate) shrinker: bool,
+}
+
+impl Plan {
+    /// Returns what the flags and the configuration file that they name ask for.
+    ///
+    /// # Errors
+    /// Settings that are missing or do not go together (status 2), or a file that cannot be read.
+    pub(crate) fn new(args: &DiskArgs) -> Result<Self, Failure> {
+        let file = args.config.as_deref().map(config::read).transpose()?.unwrap_or_default();
+        let mut server = args.server.clone().over(file);
+        let devices = devices(&args.device, std::mem::take(&mut server.disk))?;
+        let tls = tls(&server)?;
+        if server.max_connections.is_some_and(|number| !(1..=65536).contains(&number)) {
+            return usage("max-connections is not in 1 to 65536: give such a number");
+        }
+        Ok(Self {
+            devices,
+            nbd: server.nbd,
+            tls,
+            max_connections: server.max_connections,
+            control: server.control,
+            metrics: server.metrics,
+            mlock: !server.no_mlock,
+            run: args.run.clone(),
+        })
+    }
+
+    /// Returns the keys of the process, not of its devices, by which `other` differs.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        differing(&[
+            ("nbd", self.nbd == other.nbd),
+            ("tls-*", self.tls == other.tls),
+            ("max-connections", self.max_connections == other.max_connections),
+            ("control", self.control == other.control),
+            ("metrics", self.metrics == other.metrics),
+            ("no-mlock", self.mlock == other.mlock),
+        ])
+    }
+}
+
+/// Returns the devices: those of the file, or the one of the flags.
+fn devices(typed: &DeviceSettings, file: Vec<DeviceSettings>) -> Result<Vec<DevicePlan>, Failure> {
+    let settings = match file.len() {
+        0 => vec![typed.clone()],
+        1 => file.into_iter().map(|below| typed.clone().over(below)).collect(),
+        number if number > DEVICES_MAX => {
+            return usage("the file has more than 256 disks: start several processes");
+        }
+        _ if *typed == DeviceSettings::default() => file,
+        _ => {
+            return usage(
+                "the file has several disks, so flags cannot say which is meant: put the settings \
+                 of a device into its table",
+            );
+        }
+    };
+    let several = settings.len() > 1;
+    let plans: Vec<_> =
+        settings.into_iter().map(|one| device(one, several)).collect::<Result<_, _>>()?;
+    check_distinct(&plans)?;
+    Ok(plans)
+}
+
+/// Returns the plan of a device.
+fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure> {
+    let name = match settings.name.clone() {
+        Some(name) if name.is_empty() || name.len() > 255 || name.contains(char::is_control) => {
+            return usage("a name has 1 to 255 bytes and no control characters: choose another");
+        }
+        Some(name) => name,
+        None if several => return usage("of several disks each needs a name: add the key name"),
+        None => "disk".to_owned(),
+    };
+    let of_snapshot = || settings.load.as_deref().and_then(snapshot_size);
+    let Some(size) = settings.size.map(|size| size.0).or_else(of_snapshot) else {
+        return usage(format!("{name} has no size: give one, such as --size 1GiB"));
+    };
+    let sector = match settings.sector.unwrap_or(4096) {
+        512 => SectorSize::B512,
+        4096 => SectorSize::B4096,
+        _ => return usage(format!("{name}: a sector has 512 or 4096 bytes: give one of them")),
+    };
+    let knobs = knobs(&name, size, &settings)?;
+    let backing = backing(&name, &settings)?;
+    let max_size = settings.max_size.map_or(size.saturating_mul(4).max(ROOM_MIN), |max| max.0);
+    let bytes = u64::from(sector.bytes());
+    if size == 0 || !size.is_multiple_of(bytes) {
+        return usage(format!("{name}: give a size that is a positive multiple of {bytes} bytes"));
+    }
+    if max_size < size {
+        return usage(format!(
+            "{name}: --max-size is below --size {}: raise it",
+            format_size(size)
+        ));
+    }
+    if settings.recompress.len() > 3 {
+        return usage(format!("{name}: --recompress takes at most 3 codecs: name fewer"));
+    }
+    let made = Made {
+        name,
+        sector,
+        read_only: settings.read_only,
+        max_size,
+        codec: settings.codec.unwrap_or(CodecKind::Lz4.into()),
+        dictionary: settings.dictionary,
+        recompress: settings.recompress,
+        allocator: settings.allocator.unwrap_or(Allocator::Zsmalloc),
+        dedup: settings.dedup,
+        backing,
+        load: settings.load,
+        save: settings.save,
+        fuse: settings.fuse,
+        vhost_user: settings.vhost_user,
+        ublk: settings.ublk,
+    };
+    Ok(DevicePlan { made, knobs })
+}
+
+/// Returns what can change later.
+fn knobs(name: &str, size: u64, settings: &DeviceSettings) -> Result<Knobs, Failure> {
+    let accept_percent = settings.accept_threshold.unwrap_or(90);
+    if accept_percent > 100 {
+        return usage(format!("{name}: accept-threshold is above 100 percent: lower it"));
+    }
+    let writeback_batch_pages = settings.writeback_batch.unwrap_or(32);
+    if !(1..=1024).contains(&writeback_batch_pages) {
+        return usage(format!("{name}: writeback-batch is not in 1 to 1024: give such a number"));
+    }
+    let can_age = settings.backing.is_some() || !settings.recompress.is_empty();
+    if settings.idle_after.is_some() && !can_age {
+        return usage(format!(
+            "{name}: --idle-after needs somewhere for pages to go: give --backing or --recompress"
+        ));
+    }
+    Ok(Knobs {
+        size,
+        limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
+        accept_percent,
+        writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
+        writeback_batch_pages,
+        idle_after: settings.idle_after.map(|after| after.0),
+        shrinker: settings.shrinker,
+    })
+}
+
+/// Returns where cold pages go, if anywhere.
+fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>, Failure> {
+    let needs = [
+        ("--backing-size", settings.backing_size.is_some()),
+        ("--backing-raw", settings.backing_raw),
+        ("--writeback-limit", settings.writeback_limit.is_some()),
+        ("--writeback-batch", settings.writeback_batch.is_some()),
+    ];
+    match (&settings.backing, needs.iter().find(|(_, given)| *given)) {
+        (None, Some((flag, _))) => {
+            usage(format!("{name}: {flag} is about a backing file: give --backing FILE, too"))
+        }
+        (None, None) => Ok(None),
+        (Some(path), _) => Ok(Some(BackingPlan {
+            path: path.clone(),
+            size: settings.backing_size.map(|size| size.0),
+            raw: settings.backing_raw,
+        })),
+    }
+}
+
+/// Returns how connections are encrypted, if they are.
+fn tls(server: &ServerSettings) -> Result<Option<TlsPlan>, Failure> {
+    match (server.tls_cert.clone(), server.tls_key.clone()) {
+        (Some(cert), Some(key)) => {
+            let (ca, required) = (server.tls_ca.clone(), server.tls_required);
+            Ok(Some(TlsPlan { cert, key, ca, required }))
+        }
+        (None, None) if server.tls_ca.is_none() && !server.tls_required => Ok(None),
+        _ => usage("TLS needs a certificate and its key: give --tls-cert and --tls-key"),
+    }
+}
+
+/// Refuses two devices with the same name or file.
+fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
+    for (index, one) in plans.iter().enumerate() {
+        for other in &plans[..index] {
+            let (one, other) = (&one.made, &other.made);
+            if one.name == other.name {
+                let name = &one.name;
+                return usage(format!("two disks are named '{name}': give them different names"));
+            }
+            let theirs: Vec<&Path> = other.files().collect();
+            if let Some(file) = one.files().find(|file| theirs.contains(file)) {
+                let (file, one, other) = (file.display(), &one.name, &other.name);
+                return usage(format!(
+                    "'{one}' and '{other}' both name {file}: give each a file of its own"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Made {
+    /// The files that belong to this device alone.
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let backing = self.backing.as_ref().map(|backing| &backing.path);
+        let files = [self.save.as_ref(), self.fuse.as_ref(), self.vhost_user.as_ref(), backing];
+        files.into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// Returns the keys by which `other` differs.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let keys = [
+            ("sector", self.sector == other.sector),
+            ("read-only", self.read_only == other.read_only),
+            ("max-size", self.max_size == other.max_size),
+            ("codec", self.codec == other.codec),
+            ("dictionary", self.dictionary == other.dictionary),
+            ("recompress", self.recompress == other.recompress),
+            ("allocator", self.allocator == other.allocator),
+            ("dedup", self.dedup == other.dedup),
+            ("backing", self.backing == other.backing),
+            ("load", self.load == other.load),
+            ("save", self.save == other.save),
+            ("fuse", self.fuse == other.fuse),
+            ("vhost-user", self.vhost_user == other.vhost_user),
+            ("ublk", self.ublk == other.ublk),
+        ];
+        differing(&keys)
+    }
+
+    /// Returns whether idle pages can be written back or compressed again.
+    pub(crate) fn can_age(&self) -> bool {
+        self.backing.is_some() || !self.recompress.is_empty()
+    }
+
+    /// Returns whether the device has a door of its own.
+    pub(crate) fn has_door(&self) -> bool {
+        self.fuse.is_some() || self.vhost_user.is_some() || self.ublk
+    }
+}
+
+/// Returns the names of what is not equal.
+fn differing(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
+    keys.iter().filter(|(_, equal)| !equal).map(|(key, _)| *key).collect()
+}
+
+fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::usage(line))
+}

@@ -1,0 +1,143 @@
+//! `--run`: a command that lives while the devices are served.
+//!
+//! It is started from a thread of its own, made before the process marks itself as an I/O
+//! flusher, because a command would inherit that mark.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::server::{Event, Server};
+use crate::exit::remark;
+
+/// What a shell says of a command that it cannot start.
+const NOT_STARTED: u8 = 127;
+
+/// Variables of the command.
+type Environment = Vec<(&'static str, String)>;
+
+/// A command that waits to be started, or has been.
+#[derive(Debug)]
+pub(super) struct Runner {
+    start: Sender<Environment>,
+    child: Arc<Mutex<Child>>,
+}
+
+/// How far the command is.
+#[derive(Debug, Default)]
+struct Child {
+    /// The process, while it runs.
+    pid: Option<Pid>,
+    /// Whether it was asked to end, which it may be before it begins.
+    stopped: bool,
+}
+
+impl Runner {
+    /// Returns a runner for `command`, whose end will be an event.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(super) fn new(command: String, events: Sender<Event>) -> io::Result<Self> {
+        let (start, started) = mpsc::channel();
+        let child = Arc::default();
+        let shared = Arc::clone(&child);
+        let run = move || {
+            if let Some(status) = run(&command, &started, &shared) {
+                // Nobody listens only while the process ends.
+                let _ = events.send(Event::Ended(status));
+            }
+        };
+        std::thread::Builder::new().name("zfold-run".to_owned()).spawn(run)?;
+        Ok(Self { start, child })
+    }
+
+    /// Starts the command, with the addresses of the first device in its environment.
+    pub(super) fn start(&self, server: &Server) {
+        // The thread waits for exactly this.
+        let _ = self.start.send(environment(server));
+    }
+
+    /// Asks the command to end.
+    pub(super) fn stop(&self) {
+        let mut child = held(&self.child);
+        child.stopped = true;
+        if let Some(pid) = child.pid {
+            // One that is gone has been told of as an event.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+/// Waits for the start, runs the command and returns its exit status; `None` without a start.
+fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> Option<u8> {
+    let environment = started.recv().ok()?;
+    let mut starting = held(state);
+    if starting.stopped {
+        return Some(128 + Signal::TERM.as_raw() as u8);
+    }
+    let spawned = Command::new("sh").arg("-c").arg(command).envs(environment).spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => {
+            remark(&format!("cannot start a shell for --run: {error}; see that sh is in PATH"));
+            return Some(NOT_STARTED);
+        }
+    };
+    starting.pid = Pid::from_raw(child.id() as i32);
+    drop(starting);
+    let ended = child.wait();
+    held(state).pid = None;
+    Some(ended.map_or(NOT_STARTED, status_of))
+}
+
+fn held(state: &Mutex<Child>) -> MutexGuard<'_, Child> {
+    // What a panic leaves is as true as before.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the status as a shell gives it: 128 and the signal for a command that died of one.
+fn status_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(NOT_STARTED)
+}
+
+fn environment(server: &Server) -> Environment {
+    let device = &server.devices[0];
+    let addresses = server.doors.addresses(&device.made.name);
+    let mut environment = vec![("size", device.disk.size().to_string())];
+    if let Some(uri) = addresses.iter().find(|address| address.starts_with("nbd")) {
+        environment.push(("uri", uri.clone()));
+    }
+    if let Some(path) = server.doors.unix() {
+        environment.push(("unixsocket", path.to_owned()));
+        environment.push(("nbd", format!("nbd:unix:{path}")));
+    }
+    if let Some(path) = &device.made.fuse {
+        environment.push(("fuse", path.display().to_string()));
+    }
+    environment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_that_of_the_command_or_of_its_signal() {
+        let status_in = |state: &Mutex<Child>, command: &str| {
+            let (start, started) = mpsc::channel();
+            start.send(vec![("size", "7".to_owned())]).expect("the other end is here");
+            run(command, &started, state)
+        };
+        let status = |command: &str| status_in(&Mutex::default(), command);
+        assert_eq!(status("exit $size"), Some(7));
+        assert_eq!(status("kill -9 $$"), Some(137));
+        assert_eq!(status("true"), Some(0));
+        let stopped = Mutex::new(Child { pid: None, stopped: true });
+        assert_eq!(status_in(&stopped, "exit 7"), Some(143), "never begun");
+    }
+}

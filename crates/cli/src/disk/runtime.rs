@@ -1,0 +1,94 @@
+//! The runtime directory: where servers put sockets that nobody named, and where clients find
+//! them.
+//!
+//! It belongs to one user and nobody else may enter it, so a socket in it is that user's. Each
+//! server's are named after its process: `PID.sock` for control, `PID.nbd` for NBD.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+
+/// Suffix of control sockets.
+const CONTROL: &str = "sock";
+
+/// Suffix of NBD sockets.
+const NBD: &str = "nbd";
+
+/// Returns the path of this process's control socket in the runtime directory, which is made.
+pub(crate) fn control_path() -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{}.{CONTROL}", std::process::id())))
+}
+
+/// Returns the path of this process's NBD socket in the runtime directory, which is made.
+pub(crate) fn nbd_path() -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{}.{NBD}", std::process::id())))
+}
+
+/// Returns the control sockets of this user's servers that answer.
+pub(crate) fn live_controls() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory()) else { return Vec::new() };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut live: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == CONTROL) && answers(path))
+        .collect();
+    live.sort();
+    live
+}
+
+/// Removes the sockets that killed servers have left.
+pub(crate) fn sweep() {
+    let Ok(entries) = fs::read_dir(directory()) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let ours = path.extension().is_some_and(|suffix| suffix == CONTROL || suffix == NBD);
+        if ours && is_stale(&path) {
+            // Another server may sweep at the same time.
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+fn answers(path: &Path) -> bool {
+    UnixStream::connect(path).is_ok()
+}
+
+/// Returns whether nobody listens any more at a socket.
+fn is_stale(path: &Path) -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    UnixStream::connect(path).err().is_some_and(refused)
+}
+
+fn directory() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(base) if Path::new(&base).is_absolute() => Path::new(&base).join("zfold"),
+        _ => std::env::temp_dir().join(format!("zfold-{}", rustix::process::getuid().as_raw())),
+    }
+}
+
+/// Makes the directory unless it is there, and checks that it is this user's alone.
+fn make() -> Result<PathBuf, Failure> {
+    let path = directory();
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(refused(&path, &error.to_string()));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&path).map_err(|error| refused(&path, &error.to_string()))?;
+    let mine = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
+    if !mine || found.mode() & 0o077 != 0 {
+        return Err(refused(&path, "it is not a directory of yours alone"));
+    }
+    Ok(path)
+}
+
+fn refused(path: &Path, why: &str) -> Failure {
+    let path = path.display();
+    Failure::new(format!(
+        "cannot use the runtime directory {path}: {why}; set XDG_RUNTIME_DIR, or give --nbd and \
+         --control"
+    ))
+}

@@ -1,0 +1,183 @@
+//! What a server has at hand while it runs, and how it carries out commands.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use zfold_store::{Processed, Recompress};
+
+use super::command::{Command, RecompressCommand, With};
+use super::device::Device;
+use super::doors::Doors;
+use super::report::{DiskReport, Report, SCHEMA};
+
+/// What the main thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// End in order.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+    /// The command of `--run` has ended, with this status.
+    Ended(u8),
+}
+
+/// A server at work, shared by the threads that answer.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) devices: Vec<Device>,
+    pub(crate) doors: Doors,
+    pub(crate) started: Instant,
+    pub(crate) events: Sender<Event>,
+}
+
+impl Server {
+    /// Carries out a command on the device of that name, or on the only one.
+    ///
+    /// # Errors
+    /// Why it was not carried out, in a line.
+    pub(crate) fn execute(&self, name: Option<&str>, command: Command) -> Result<Value, String> {
+        match command {
+            Command::Shutdown => {
+                // The main thread may be about to end already.
+                let _ = self.events.send(Event::Stop);
+                Ok(json!({ "stopping": true }))
+            }
+            Command::Stat => {
+                let report = self.report(name)?;
+                Ok(serde_json::to_value(report).expect("numbers and text are JSON"))
+            }
+            command => self.on_device(self.device(name)?, command),
+        }
+    }
+
+    /// Returns the statistics of the device of that name, or of all.
+    ///
+    /// # Errors
+    /// If there is no such device.
+    pub(crate) fn report(&self, name: Option<&str>) -> Result<Report, String> {
+        let devices = match name {
+            Some(_) => vec![self.device(name)?],
+            None => self.devices.iter().collect(),
+        };
+        let disks = devices
+            .into_iter()
+            .map(|device| DiskReport::of(device, self.doors.addresses(&device.made.name)));
+        Ok(Report {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            nbd: self.doors.nbd_stats().into(),
+            disks: disks.collect(),
+        })
+    }
+
+    fn device(&self, name: Option<&str>) -> Result<&Device, String> {
+        let names = || {
+            let names: Vec<_> = self.devices.iter().map(|device| &*device.made.name).collect();
+            names.join(", ")
+        };
+        match (name, &self.devices[..]) {
+            (None, [device]) => Ok(device),
+            (None, _) => Err(format!("name the disk with --disk (choices: {})", names())),
+            (Some(name), devices) => {
+                let found = devices.iter().find(|device| device.made.name == name);
+                found.ok_or_else(|| format!("no disk '{name}' (choices: {})", names()))
+            }
+        }
+    }
+
+    fn on_device(&self, device: &Device, command: Command) -> Result<Value, String> {
+        let store = device.store();
+        match command {
+            Command::Get => Ok(device.knobs()),
+            Command::Set(settings) => {
+                device.set(&settings)?;
+                Ok(device.knobs())
+            }
+            Command::Compact => Ok(json!({ "pages_freed": store.compact().0 })),
+            Command::Idle(age) => Ok(json!({ "idle_pages": store.mark_idle(age) })),
+            Command::Writeback { selection, max_pages } => {
+                let done = store.writeback(&selection, max_pages);
+                done.map(processed).map_err(|error| error.to_string())
+            }
+            Command::Recompress(how) => {
+                let how = recompress(device, how)?;
+                store.recompress(&how).map(processed).map_err(|error| error.to_string())
+            }
+            Command::Save(path) => device.save_to(absolute(&path)?),
+            Command::Train { path, max_len } => train(device, absolute(&path)?, max_len),
+            Command::Grow(size) => {
+                device.grow(size)?;
+                Ok(json!({ "size_bytes": device.disk.size() }))
+            }
+            Command::Reset => self.reset(device),
+            Command::Stat | Command::Shutdown => unreachable!("not of one device"),
+        }
+    }
+
+    /// Drops all contents of a device that nobody uses.
+    fn reset(&self, device: &Device) -> Result<Value, String> {
+        if let Some(user) = self.doors.user(&device.made) {
+            let name = &device.made.name;
+            return Err(format!("{name} is in use ({user}): let its clients leave first"));
+        }
+        if device.made.read_only {
+            return Err(format!("{} is read-only", device.made.name));
+        }
+        let store = device.store();
+        let pages = store.invalidate_range(0..store.slots());
+        store.compact();
+        store.reset_held_max();
+        Ok(json!({ "pages_dropped": pages }))
+    }
+}
+
+/// Clients make paths absolute, since the server's directory is another one.
+fn absolute(path: &Path) -> Result<&Path, String> {
+    if path.is_absolute() { Ok(path) } else { Err("give the absolute path of a file".to_owned()) }
+}
+
+/// Returns what to compress again, with the codec's place in the device's list.
+fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, String> {
+    let codecs = &device.made.recompress;
+    let priority = match how.with {
+        With::Priority(priority) => priority,
+        With::Codec(name) => {
+            let is = |codec: &zfold_store::CodecSpec| {
+                codec.to_string() == name || codec.kind().name() == name
+            };
+            let place = codecs.iter().position(is).ok_or_else(|| {
+                format!("{} does not recompress with '{name}' (see get)", device.made.name)
+            })?;
+            place as u8 + 1
+        }
+    };
+    let RecompressCommand { selection, threshold_bytes, max_pages, .. } = how;
+    Ok(Recompress { selection, threshold_bytes, max_pages, priority })
+}
+
+/// Trains a dictionary on the contents of a device and writes it to a file.
+fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> {
+    let trained = device.store().train_dictionary(max_len);
+    let dictionary = trained.map_err(|error| format!("{}: {error}", device.made.name))?;
+    let bytes = dictionary.bytes();
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    std::fs::write(&beside, bytes)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    Ok(json!({ "bytes": bytes.len() }))
+}
+
+fn processed(done: Processed) -> Value {
+    let freed = done.bytes_before.saturating_sub(done.bytes_after);
+    json!({ "pages": done.pages, "bytes_freed": freed })
+}
+
+/// A server, as threads share it.
+pub(crate) type Shared = Arc<Server>;

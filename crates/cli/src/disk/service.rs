@@ -1,0 +1,214 @@
+//! Small services beside the doors: a thread accepts, and each connection has one of its own.
+//!
+//! - V1: a client takes one of a fixed number of places; without one it is hung up on.
+//! - V2: a client has so long to say something and to take an answer, and no longer.
+//! - V3: the threads are never waited for: they hold nothing that the end of the process would
+//!   leave behind but the socket's file, which [`Service`] removes.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fd::AsFd;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use zfold_disk::nbd::{Listener, SocketFile};
+
+/// Wait after a failed `accept`, which is for want of descriptors or memory.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// A connection.
+pub(crate) trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
+
+/// What a service grants its clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Connections at a time.
+    pub(crate) places: usize,
+    /// How long a client may say nothing, or not take an answer.
+    pub(crate) patience: Duration,
+}
+
+/// A service at work. Dropping it removes the file of its socket.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Removed when this is dropped; the thread that accepts ends with the process only.
+    _file: Option<SocketFile>,
+}
+
+impl Service {
+    /// Has `serve` talk to each client of `listener`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(
+        listener: Listener,
+        terms: Terms,
+        serve: impl Fn(&mut dyn Stream) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let (accepting, file) = split(listener);
+        let (taken, serve) = (Arc::new(AtomicUsize::new(0)), Arc::new(serve));
+        let accept = move || {
+            loop {
+                let Ok(mut stream) = accepting.accept(terms.patience) else {
+                    thread::sleep(BREATH);
+                    continue;
+                };
+                // Only this thread adds, so the check holds. Relaxed: a count, nothing else.
+                if taken.load(Ordering::Relaxed) >= terms.places {
+                    continue;
+                }
+                taken.fetch_add(1, Ordering::Relaxed);
+                let place = Place(Arc::clone(&taken));
+                let serve = Arc::clone(&serve);
+                let talk = move || {
+                    let _place = place;
+                    serve(&mut *stream);
+                };
+                // A thread that cannot be started hangs up, and gives its place back.
+                let _ = thread::Builder::new().name("zfold-service".to_owned()).spawn(talk);
+            }
+        };
+        thread::Builder::new().name("zfold-accept".to_owned()).spawn(accept)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// A place that a client has taken.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket that accepts.
+enum Accepting {
+    Unix(std::os::unix::net::UnixListener),
+    Tcp(std::net::TcpListener),
+}
+
+impl Accepting {
+    fn accept(&self, patience: Duration) -> io::Result<Box<dyn Stream>> {
+        fn limited<S: Stream + AsFd + 'static>(
+            stream: S,
+            patience: Duration,
+        ) -> io::Result<Box<dyn Stream>> {
+            for timeout in [Timeout::Recv, Timeout::Send] {
+                set_socket_timeout(stream.as_fd(), timeout, Some(patience))?;
+            }
+            Ok(Box::new(stream))
+        }
+        match self {
+            Self::Unix(listener) => limited(listener.accept()?.0, patience),
+            Self::Tcp(listener) => limited(listener.accept()?.0, patience),
+        }
+    }
+}
+
+fn split(listener: Listener) -> (Accepting, Option<SocketFile>) {
+    match listener {
+        Listener::Unix(listener, file) => (Accepting::Unix(listener), file),
+        Listener::Tcp(listener) => (Accepting::Tcp(listener), None),
+    }
+}
+
+/// What a client says, in messages that have an end mark.
+pub(crate) struct Messages<'a> {
+    stream: &'a mut dyn Stream,
+    end: &'static [u8],
+    len_max: usize,
+    /// What has come and was not taken yet.
+    text: Vec<u8>,
+}
+
+impl<'a> Messages<'a> {
+    /// Returns the messages on `stream` that end in `end` and have about `len_max` bytes at most.
+    pub(crate) fn new(stream: &'a mut dyn Stream, end: &'static [u8], len_max: usize) -> Self {
+        Self { stream, end, len_max, text: Vec::new() }
+    }
+
+    /// Returns the next message with its end mark; `None` if the client leaves before.
+    ///
+    /// # Errors
+    /// The stream's, or `InvalidData` for a message that is too long.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let (mut looked, mut chunk) = (0, [0; 4096]);
+        loop {
+            let windows = self.text[looked..].windows(self.end.len());
+            if let Some(at) = windows.clone().position(|window| window == self.end) {
+                let rest = self.text.split_off(looked + at + self.end.len());
+                return Ok(Some(std::mem::replace(&mut self.text, rest)));
+            }
+            looked += windows.len();
+            if self.text.len() > self.len_max {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return Ok(None),
+                Ok(len) => self.text.extend_from_slice(&chunk[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub(crate) fn answer(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Cursor;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn messages_end_at_their_mark_at_the_limit_or_with_the_stream() {
+        let all = |text: &[u8], len_max| {
+            let mut stream = Cursor::new(text.to_vec());
+            let mut messages = Messages::new(&mut stream, b"\r\n", len_max);
+            let mut all = Vec::new();
+            loop {
+                match messages.next() {
+                    Ok(Some(message)) => all.push(message),
+                    end => return (all, end.is_ok()),
+                }
+            }
+        };
+        assert_eq!(all(b"a\r\n\r\nb\r", 10), (vec![b"a\r\n".to_vec(), b"\r\n".to_vec()], true));
+        // The mark lies across two reads.
+        let long = [&[b'x'; 4095][..], b"\r\n"].concat();
+        assert_eq!(all(&long, 8000), (vec![long.clone()], true));
+        assert_eq!(all(&[b'x'; 9000], 8000), (Vec::new(), false));
+    }
+
+    #[test]
+    fn clients_beyond_the_places_are_hung_up_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let address = zfold_disk::nbd::Address::Unix(path.clone());
+        let terms = Terms { places: 1, patience: Duration::from_secs(20) };
+        let service = Service::start(Listener::bind(&address).expect("bound"), terms, |stream| {
+            let _ = stream.write_all(b"!");
+            let _ = stream.read(&mut [0]);
+        })
+        .expect("started");
+        let read = |stream: &mut UnixStream| stream.read(&mut [0]).expect("an answer");
+        let mut first = UnixStream::connect(&path).expect("connected");
+        assert_eq!(read(&mut first), 1);
+        let mut second = UnixStream::connect(&path).expect("connected");
+        assert_eq!(read(&mut second), 0, "no place");
+        drop(service);
+        assert!(!path.exists());
+    }
+}

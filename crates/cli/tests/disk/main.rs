@@ -1,0 +1,11 @@
+//! `zfold disk`, `zfold ctl` and `zfold stat` from outside: served, asked, ended and killed.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod config;
+mod control;
+mod lifetime;
+mod nbd;
+mod refused;
+mod server;

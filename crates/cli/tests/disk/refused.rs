@@ -1,0 +1,101 @@
+//! Arguments and files that are refused: one line each, before anything is served.
+
+use std::fs;
+
+use tempfile::tempdir;
+
+use crate::common::{assert_line, assert_refused, results};
+use crate::server::{text, zfold};
+
+#[test]
+fn arguments_that_do_not_go_together_are_wrong_usage() {
+    let disk = |arguments: &[&str], parts: &[&str]| {
+        assert_refused(&[&["disk"], arguments].concat(), 2, parts);
+    };
+    disk(&[], &["no size", "--size 1GiB"]);
+    disk(&["--size", "64"], &["a size is a whole number"]);
+    disk(&["--size", "0GiB"], &["positive multiple"]);
+    disk(&["--size", "1KiB"], &["multiple of 4096"]);
+    disk(&["--size", "1GiB", "--sector", "1024"], &["512, 4096"]);
+    disk(&["--size", "1GiB", "--max-size", "1MiB"], &["--max-size is below"]);
+    disk(&["--size", "1GiB", "--codec", "lz5"], &["unknown codec 'lz5'"]);
+    disk(&["--size", "1GiB", "--recompress", "lz4,lz4,lz4,lz4"], &["at most 3"]);
+    disk(&["--size", "1GiB", "--nbd", "/run/a"], &["unix:PATH"]);
+    disk(&["--size", "1GiB", "--name", ""], &["1 to 255 bytes"]);
+    disk(&["--size", "1GiB", "--backing-raw"], &["give --backing FILE"]);
+    disk(&["--size", "1GiB", "--writeback-limit", "1GiB"], &["give --backing FILE"]);
+    disk(&["--size", "1GiB", "--idle-after", "10min"], &["--backing or --recompress"]);
+    disk(&["--size", "1GiB", "--idle-after", "10"], &["a duration is"]);
+    disk(&["--size", "1GiB", "--tls-required"], &["--tls-cert and --tls-key"]);
+    disk(&["--size", "1GiB", "--tls-cert", "c"], &["--tls-cert and --tls-key"]);
+    disk(&["--size", "1GiB", "--max-connections", "0"], &["1..=65536"]);
+    assert_refused(&["ctl", "set", "limit=1"], 2, &["no knob 'limit'", "mem_limit"]);
+    assert_refused(&["ctl", "writeback", "type=cold"], 2, &["no type 'cold'"]);
+    assert_refused(&["ctl", "grow", "64"], 2, &["a size is"]);
+    assert_refused(&["stat", "--watch", "0"], 2, &["1..=86400"]);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_failures() {
+    let runtime = tempdir().expect("a directory");
+    let path = |name: &str| runtime.path().join(name);
+    fs::write(path("empty"), "").expect("written");
+    fs::create_dir(path("directory")).expect("made");
+    let (empty, directory, absent) = (path("empty"), path("directory"), path("no/such"));
+    let refused = |arguments: &[&str], parts: &[&str]| {
+        let line = [&["disk", "--no-mlock", "--size", "1MiB"], arguments].concat();
+        assert_line(&zfold(runtime.path(), &line).output().expect("it starts"), 1, parts);
+    };
+    refused(&["--config", text(&absent)], &["no/such", "readable TOML"]);
+    refused(&["--dictionary", text(&absent)], &["no/such", "zfold ctl train"]);
+    refused(&["--dictionary", text(&empty)], &["empty", "zfold ctl train"]);
+    refused(&["--load", text(&empty)], &["empty", "cannot load"]);
+    refused(&["--load", text(&directory)], &["directory", "cannot load"]);
+    refused(&["--backing", text(&directory)], &["directory"]);
+    refused(&["--backing", text(&absent)], &["no/such"]);
+    let socket = format!("unix:{}", absent.display());
+    refused(&["--nbd", &socket], &["no/such", "create the directory"]);
+    refused(&["--control", text(&empty)], &["empty", "choose another path"]);
+    refused(&["--nbd", "tcp:host.invalid:1"], &["host.invalid"]);
+    refused(&["--tls-cert", text(&empty), "--tls-key", text(&empty)], &["empty"]);
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_with_its_line() {
+    let runtime = tempdir().expect("a directory");
+    let file = runtime.path().join("zfold.toml");
+    let cases = [
+        (
+            "[[disk]]\nsize = '1MiB'\nlimt = '1MiB'\n",
+            ":3: unknown key 'limt'; did you mean 'limit'",
+        ),
+        ("[[disk]]\nsize = 1\n", ":2: "),
+        ("[[disk]]\nname = 'a'\n", "a has no size"),
+        ("[[disk]]\nsize='1MiB'\n[[disk]]\nsize='1MiB'\n", "each needs a name"),
+        (
+            "[[disk]]\nname='a'\nsize='1MiB'\n[[disk]]\nname='a'\nsize='1MiB'\n",
+            "two disks are named 'a'",
+        ),
+        (
+            "[[disk]]\nname='a'\nsize='1MiB'\nsave='x'\n\
+             [[disk]]\nname='b'\nsize='1MiB'\nsave='x'\n",
+            "both name x",
+        ),
+        ("[[disk]]\nsize='1MiB'\naccept-threshold = 101\n", "above 100 percent"),
+        ("[[disk]]\nsize='1MiB'\nsector = 1000\n", "512 or 4096"),
+        ("max-connections = 0\n[[disk]]\nsize='1MiB'\n", "1 to 65536"),
+    ];
+    for (content, told) in cases {
+        fs::write(&file, content).expect("written");
+        assert_refused(&["disk", "--config", text(&file)], 2, &[told]);
+    }
+}
+
+#[test]
+fn help_teaches_by_examples() {
+    for (command, part) in [("disk", "zfold disk --size 8GiB"), ("ctl", "idle 1h"), ("stat", "jq")]
+    {
+        let help = results(&[command, "--help"]);
+        assert!(help.contains("Examples:") && help.contains(part), "{help}");
+    }
+}

@@ -1,0 +1,372 @@
+//! The transmission: every command, every way to say no, and clients that misbehave.
+
+mod client;
+
+use std::io::Read;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use client::*;
+use zfold_disk::nbd::{Export, NbdOptions};
+
+/// States of block status.
+const DATA: u32 = 0;
+const HOLE_AND_ZERO: u32 = 3;
+
+#[test]
+fn what_is_written_is_read() {
+    let disk = disk(1024);
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    // Within a page, across pages, larger than the server's buffer.
+    for (offset, len) in [(0, 4096), (4095, 2), (100_000, 12_345), (8192, 1), (500_000, 3 << 20)] {
+        let data = bytes(len, offset);
+        assert_eq!(client.write(0, offset, &data), 0);
+        for flags in [0, DF, FUA] {
+            assert_eq!(
+                client.read(flags, offset, len as u32),
+                Ok(data.clone()),
+                "{len} at {offset}"
+            );
+        }
+    }
+    assert_eq!(client.write(FUA, 0, &[1]), 0);
+    assert_eq!(client.simple(FLUSH, 0, 0, 0), 0);
+    assert_eq!(disk.stats().flushes_total, 2, "FUA flushes");
+    assert_eq!(client.simple(CACHE, 0, 0, 4096), 0);
+    drop(client);
+    assert!(served.server.stats().requests_total >= 22);
+    served.finish();
+}
+
+#[test]
+fn simple_replies_carry_data_and_errors() {
+    let disk = disk(4);
+    let mut served = Served::one(&disk);
+    let mut client = served.client();
+    client.go("");
+    let data = bytes(5000, 1);
+    assert_eq!(client.write(0, 10, &data), 0);
+    let cookie = client.request(READ, 0, 10, 5000);
+    assert_eq!(client.reply(), Reply::Simple { cookie, error: 0 });
+    assert_eq!(client.take_vec(5000), data);
+    let size = 4 * PAGE;
+    for (command, flags, offset, len) in
+        [(READ, 0, size, 1), (READ, DF, 0, 1), (BLOCK_STATUS, 0, 0, 1), (99, 0, 0, 0)]
+    {
+        assert_eq!(client.simple(command, flags, offset, len), EINVAL, "{command}");
+    }
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn holes_travel_as_holes() {
+    let disk = disk(1024);
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    assert_eq!(client.write(0, 2 * PAGE, &bytes(4096, 9)), 0);
+    let cookie = client.request(READ, 0, 0, 5 * PAGE as u32);
+    let chunks: Vec<_> = (0..3).map(|_| client.reply()).collect();
+    let kinds = chunks.iter().map(|chunk| match chunk {
+        Reply::Chunk { cookie: theirs, done, kind, data } if *theirs == cookie => {
+            (*done, *kind, data.len())
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), [(false, 2, 12), (false, 1, 8 + 4096), (true, 2, 12)]);
+    // A whole chunk if the client wants no pieces.
+    client.request(READ, DF, 0, 5 * PAGE as u32);
+    let Reply::Chunk { done: true, kind: 1, data, .. } = client.reply() else {
+        panic!("one chunk")
+    };
+    assert_eq!(data.len() as u64, 8 + 5 * PAGE);
+    assert_eq!(client.read(0, 5, 0), Ok(vec![]));
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn a_read_of_many_small_holes_is_whole() {
+    let disk = disk(1024);
+    for page in (0..1024).step_by(2) {
+        disk.write(page * PAGE, &bytes(4096, page)).unwrap();
+    }
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    let mut expected = vec![0; 1024 * PAGE as usize];
+    disk.read(0, &mut expected).unwrap();
+    assert_eq!(client.read(0, 0, 1024 * PAGE as u32), Ok(expected));
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn trim_and_write_zeroes_leave_zeros() {
+    let disk = disk(64);
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    assert_eq!(client.write(0, 0, &bytes(64 * 4096, 3)), 0);
+    assert_eq!(client.simple(TRIM, FUA, 0, 16 * PAGE as u32), 0);
+    assert_eq!(client.simple(WRITE_ZEROES, FAST_ZERO, 16 * PAGE, 16 * PAGE as u32), 0);
+    assert_eq!(disk.store().len(), 32, "both free their pages");
+    let kept = NO_HOLE | FAST_ZERO | FUA;
+    assert_eq!(client.simple(WRITE_ZEROES, kept, 32 * PAGE, 16 * PAGE as u32), 0);
+    assert_eq!(disk.store().len(), 32, "pages of zeros stay");
+    let zeroed = 48 * PAGE as u32;
+    assert_eq!(client.read(0, 0, zeroed), Ok(vec![0; zeroed as usize]));
+    let status = client.block_status(0, 0, 64 * PAGE as u32);
+    assert_eq!(status, [(zeroed, HOLE_AND_ZERO), (16 * PAGE as u32, DATA)]);
+    assert_eq!(client.block_status(REQ_ONE, 40 * PAGE, 20 * PAGE as u32).len(), 1);
+    assert_eq!(disk.stats().flushes_total, 2);
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn block_status_is_limited_in_length() {
+    let disk = disk(20_000);
+    for page in (0..20_000).step_by(2) {
+        disk.write(page * PAGE, &[1]).unwrap();
+    }
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    let status = client.block_status(0, 0, 20_000 * PAGE as u32);
+    assert_eq!(status.len(), 4096);
+    assert_eq!(status[..2], [(PAGE as u32, DATA), (PAGE as u32, HOLE_AND_ZERO)]);
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn requests_that_cannot_be_served_name_the_error() {
+    let disk = disk(4);
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    let size = 4 * PAGE;
+    assert_eq!(client.write(0, size - 1, &[1, 2]), ENOSPC);
+    assert_eq!(client.simple(WRITE_ZEROES, 0, size, 1), ENOSPC);
+    assert_eq!(client.read(0, size - 1, 2), Err(EINVAL));
+    assert_eq!(client.read(DF, u64::MAX, 2), Err(EINVAL));
+    assert_eq!(client.read(0, size + 1, 0), Err(EINVAL));
+    assert_eq!(client.simple(READ, 0, 0, u32::MAX), EINVAL);
+    for (command, flags, offset, len) in [
+        (TRIM, 0, size, 1),
+        (TRIM, 0, u64::MAX, 100),
+        (CACHE, 0, 1, size as u32),
+        (CACHE, 0, u64::MAX, 1),
+        (BLOCK_STATUS, 0, 0, size as u32 + 1),
+        (BLOCK_STATUS, 0, 0, 0),
+        (BLOCK_STATUS, DF, 0, 1),
+        (TRIM, NO_HOLE, 0, 1),
+        (FLUSH, REQ_ONE, 0, 0),
+        (WRITE_ZEROES, 1 << 15, 0, 1),
+        (8, 0, 0, 0),
+        (u16::MAX, 0, 0, 0),
+    ] {
+        assert_eq!(client.simple(command, flags, offset, len), EINVAL, "{command} {flags}");
+    }
+    assert_eq!(client.write(DF, 0, &[1; 100]), EINVAL, "and its payload is not taken for requests");
+    assert!(disk.store().is_empty());
+    assert_eq!(client.write(0, 0, &[1]), 0);
+    drop(client);
+    assert_eq!(served.server.stats().errors_total, 19);
+    served.finish();
+}
+
+#[test]
+fn a_read_only_export_refuses_changes() {
+    let disk = disk(4);
+    disk.write(0, &[5; 100]).unwrap();
+    let read_only = Export { read_only: true, ..export("", &disk) };
+    let mut served = Served::new(vec![read_only], NbdOptions::default());
+    let mut client = served.client();
+    client.structured();
+    assert_eq!(client.go("").1, 0x58f);
+    assert_eq!(client.write(0, 0, &[1; 50]), EPERM);
+    assert_eq!(client.simple(TRIM, 0, 0, 4096), EPERM);
+    assert_eq!(client.simple(WRITE_ZEROES, 0, 0, 4096), EPERM);
+    assert_eq!(client.read(0, 0, 100), Ok(vec![5; 100]));
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn a_full_store_is_no_space() {
+    let disk = limited_disk(1024, Some(1 << 20));
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    let noise: Vec<u8> = (0..4u64 << 20)
+        .map(|n| (n * n + 7).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[1])
+        .collect();
+    assert_eq!(client.write(0, 0, &noise), ENOSPC);
+    assert_eq!(client.simple(TRIM, 0, 0, 4 << 20), 0);
+    assert_eq!(client.write(0, 0, &noise[..4096]), 0, "room was made");
+    drop(client);
+    served.finish();
+}
+
+#[test]
+fn a_write_beyond_the_limit_is_refused_with_its_payload() {
+    let disk = disk(64);
+    let options = NbdOptions { max_request_bytes: 64 << 10, ..NbdOptions::default() };
+    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut client = served.ready();
+    assert_eq!(client.write(0, 0, &bytes((64 << 10) + 1, 1)), EINVAL);
+    assert_eq!(client.read(0, 0, (64 << 10) + 1), Err(EINVAL));
+    assert_eq!(client.write(0, 0, &bytes(64 << 10, 1)), 0);
+    // One that nobody would send in earnest.
+    client.request(WRITE, 0, 0, u32::MAX);
+    client.assert_closed();
+    served.finish();
+}
+
+#[test]
+fn bad_magic_ends_this_connection_and_no_other() {
+    let disk = disk(4);
+    let mut served = Served::one(&disk);
+    let (mut bad, mut good) = (served.ready(), served.ready());
+    let cookie = bad.request(FLUSH, 0, 0, 0);
+    bad.send(&[0xAB; 28]);
+    assert_eq!(bad.outcome(cookie), 0, "what came before is answered");
+    bad.assert_closed();
+    assert_eq!(good.write(0, 0, &[1]), 0);
+    drop(good);
+    served.finish();
+}
+
+#[test]
+fn a_half_closed_client_gets_all_its_replies() {
+    let disk = disk(256);
+    let mut served = Served::one(&disk);
+    for farewell in [None, Some(request(DISCONNECT, 0, 0, 0, 0))] {
+        let mut client = served.ready();
+        let mut sent = Vec::new();
+        for n in 0..100u64 {
+            sent.extend(request(WRITE, 0, n, n * PAGE, 4096));
+            sent.extend(bytes(4096, n));
+        }
+        sent.extend(farewell.unwrap_or_default());
+        client.send(&sent);
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        let mut cookies: Vec<_> = (0..100)
+            .map(|_| match client.reply() {
+                Reply::Simple { cookie, error: 0 } => cookie,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        client.assert_closed();
+        cookies.sort_unstable();
+        assert_eq!(cookies, (0..100).collect::<Vec<_>>());
+    }
+    served.finish();
+}
+
+#[test]
+fn hanging_up_in_mid_reply_or_mid_request_harms_nobody() {
+    let disk = disk(1024);
+    disk.write(0, &bytes(4 << 20, 5)).unwrap();
+    let mut served = Served::one(&disk);
+    for n in 0..10 {
+        let mut client = served.ready();
+        for _ in 0..8 {
+            client.request(READ, 0, 0, 2 << 20);
+        }
+        client.take::<100>();
+        if n % 2 == 0 {
+            client.send(&request(WRITE, 0, 1, 0, 1 << 20));
+            client.send(&[1; 1000]);
+        }
+    }
+    assert_eq!(served.ready().read(0, 0, 4096), Ok(bytes(4096, 5)));
+    served.finish();
+}
+
+#[test]
+fn a_client_that_does_not_read_blocks_itself_only() {
+    let disk = disk(1024);
+    disk.write(0, &bytes(4 << 20, 5)).unwrap();
+    let mut served = Served::one(&disk);
+    let mut slow = served.ready();
+    // Far more than sockets and budget hold.
+    slow.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let mut sent = 0;
+    for n in 0..1_000_000u64 {
+        use std::io::Write;
+        if slow.stream.write_all(&request(READ, 0, n, 0, 1 << 20)).is_err() {
+            break;
+        }
+        sent += 1;
+    }
+    assert!(sent < 1_000_000, "the server does not take requests without end");
+    let mut other = served.ready();
+    for n in 0..50 {
+        assert_eq!(other.write(0, n * PAGE, &bytes(4096, n)), 0);
+    }
+    // It may come to its senses.
+    let mut received = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while received < 40 << 20 {
+        received += slow.stream.read(&mut buffer).unwrap();
+    }
+    drop((slow, other));
+    served.finish();
+}
+
+#[test]
+fn many_small_requests_without_reading_are_limited_as_well() {
+    let disk = disk(16);
+    let mut served = Served::one(&disk);
+    let mut slow = served.ready();
+    slow.stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let flushes = request(FLUSH, 0, 1, 0, 0).repeat(10_000);
+    let stuck = (0..1000).any(|_| std::io::Write::write_all(&mut slow.stream, &flushes).is_err());
+    assert!(stuck, "ten million replies are too many to keep");
+    drop(slow);
+    served.finish();
+}
+
+#[test]
+fn clients_of_one_device_see_each_others_writes() {
+    let disk = disk(64);
+    let mut served = Served::one(&disk);
+    let mut clients: Vec<_> = (0..4).map(|_| served.ready()).collect();
+    for round in 0..20u64 {
+        let data = bytes(4096, round);
+        assert_eq!(clients[round as usize % 4].write(0, round * PAGE, &data), 0);
+        for client in &mut clients {
+            assert_eq!(client.read(0, round * PAGE, 4096), Ok(data.clone()));
+        }
+    }
+    drop(clients);
+    served.finish();
+}
+
+#[test]
+fn shutdown_answers_what_was_received_and_closes() {
+    let disk = disk(64);
+    let mut served = Served::one(&disk);
+    let mut busy = served.ready();
+    let mut greeted = served.client();
+    assert_eq!(busy.write(0, 0, &[1; 100]), 0);
+    assert!(served.server.shutdown(Duration::from_secs(20)));
+    busy.assert_closed();
+    greeted.assert_closed();
+    Client { stream: served.connect(), next_cookie: 1 }.assert_closed();
+    served.finish();
+}
+
+#[test]
+fn shutdown_does_not_wait_for_ever() {
+    let disk = disk(1024);
+    disk.write(0, &bytes(4 << 20, 5)).unwrap();
+    let mut served = Served::one(&disk);
+    let mut deaf = served.ready();
+    for _ in 0..32 {
+        deaf.request(READ, 0, 0, 4 << 20);
+    }
+    deaf.take::<8>();
+    assert!(!served.server.shutdown(Duration::from_millis(50)));
+    drop(deaf);
+    served.finish();
+}

@@ -10,6 +10,8 @@ mod disk;
 mod error;
 pub mod fuse;
 mod stats;
+#[cfg(feature = "ublk")]
+pub mod ublk;
 pub mod vhost_user;
 
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};

@@ -153,9 +153,10 @@ impl Doors {
 
     /// Closes all doors: nobody new comes in, and who is inside has `drain` to finish.
     pub(crate) fn close(&self, drain: Duration) {
-        for door in &mut *held(&self.mounts) {
+        for mut door in held(&self.mounts).drain(..) {
             if let Err(error) = door.umount() {
-                remark(&format!("{error}"));
+                // Dropping it takes its file away from everybody but those who have it open.
+                remark(&format!("{}: {error}", door.path().display()));
             }
         }
         held(&self.guests).clear();

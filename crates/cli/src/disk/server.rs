@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -30,7 +29,6 @@ pub(crate) struct Server {
     pub(crate) devices: Vec<Device>,
     pub(crate) doors: Doors,
     pub(crate) started: Instant,
-    pub(crate) events: Sender<Event>,
 }
 
 impl Server {
@@ -40,11 +38,6 @@ impl Server {
     /// Why it was not carried out, in a line.
     pub(crate) fn execute(&self, name: Option<&str>, command: Command) -> Result<Value, String> {
         match command {
-            Command::Shutdown => {
-                // The main thread may be about to end already.
-                let _ = self.events.send(Event::Stop);
-                Ok(json!({ "stopping": true }))
-            }
             Command::Stat => {
                 let report = self.report(name)?;
                 Ok(serde_json::to_value(report).expect("numbers and text are JSON"))

@@ -48,7 +48,8 @@ impl Device {
         let DevicePlan { made, knobs } = plan;
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
-        let pool = PoolOptions::new(made.allocator);
+        // Long zspages: their classes waste less, and a device fills many of each.
+        let pool = PoolOptions { chain: 16, ..PoolOptions::new(made.allocator) };
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let store = Store::new(pool, &store_options(made, knobs)?).map_err(|e| failure(&e))?;
         let mut tunables = store.tunables();

@@ -1,4 +1,5 @@
-//! Any bytes from a client: the server answers or hangs up, and comes to an end.
+//! Any bytes from a client, as they are or in the form of options and requests: the server answers
+//! or hangs up, and comes to an end.
 
 #![no_main]
 
@@ -45,8 +46,38 @@ const TO_TRANSMISSION: &[u8] = b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0\
     IHAVEOPT\0\0\0\x0a\0\0\0\x1b\0\0\0\0\0\0\0\x01\0\0\0\x0fbase:allocation\
     IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
 
+/// Returns the bytes as options with their magic and length, eight bytes of data each.
+fn options(bytes: &[u8]) -> Vec<u8> {
+    let option = |part: &[u8]| {
+        let data = &part[1..];
+        let len = (data.len() as u32).to_be_bytes();
+        [&b"IHAVEOPT\0\0\0"[..], &part[..1], &len, data].concat()
+    };
+    bytes.chunks(9).flat_map(option).collect()
+}
+
+/// Returns the bytes as requests in and beside the device, with payloads.
+fn requests(bytes: &[u8]) -> Vec<u8> {
+    let request = |&[flags, command, high, low, long, short]: &[u8; 6]| {
+        let mut head = vec![0x25, 0x60, 0x95, 0x13, 0, flags, 0, command];
+        head.extend([0; 8 + 5]);
+        head.extend([high, low, short]);
+        let len = u16::from_be_bytes([long, short]);
+        head.extend([0, 0]);
+        head.extend(len.to_be_bytes());
+        head.resize(head.len() + if command == 1 { usize::from(len) } else { 0 }, high);
+        head
+    };
+    bytes.as_chunks().0.iter().flat_map(request).collect()
+}
+
 fuzz_target!(|data: &[u8]| {
     let Some((&how, bytes)) = data.split_first() else { return };
+    let bytes = &match how & 5 {
+        4 => [b"\0\0\0\x03", &options(bytes)[..]].concat(),
+        5 => requests(bytes),
+        _ => bytes.to_vec(),
+    };
     let (mut ours, theirs) = UnixStream::pair().expect("sockets are to be had");
     let mut answers = ours.try_clone().expect("descriptors are to be had");
     let serving = std::thread::spawn(|| SERVER.serve_connection(theirs));

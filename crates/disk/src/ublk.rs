@@ -105,7 +105,8 @@ impl Error for UblkError {
     }
 }
 
-/// A block device of this machine. Dropping it removes the device: what has it open sees errors.
+/// A block device of this machine. Dropping it removes the device: what has it open sees errors
+/// from then on. Before Linux 6.9, dropping waits for that to be closed too.
 ///
 /// The size is the one the device had when it was added.
 ///
@@ -213,7 +214,11 @@ fn serve(disk: &Arc<Disk>, options: UblkOptions, ready: SyncSender<Ready>) {
                 let _ = control.kill_dev();
             }
         };
-        control.run_target(target, queue, started)
+        let ran = control.run_target(target, queue, started);
+        // Does not wait for a file system that is still mounted, where the kernel can do that
+        // (Linux 6.9 and later); otherwise dropping `control` does the work and waits.
+        let _ = control.del_dev_async();
+        ran
     });
     if let Err(error) = ran {
         // After a start it is of no interest to anybody.

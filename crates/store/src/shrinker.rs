@@ -49,6 +49,9 @@ struct Shared {
 
 const NEVER: u64 = u64::MAX;
 
+/// Looks at the age of all pages in the time that makes a page idle.
+const AGEINGS: u32 = 8;
+
 /// Longest time between two looks at the pool's holes.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -74,8 +77,10 @@ impl Shrinker {
         let ShrinkerOptions { interval, mut pressure, .. } = options;
         let thread = std::thread::Builder::new().name("shrinker".into()).spawn(move || {
             let mut last = Instant::now();
+            let mut aged = last;
             while of_thread.wait(interval.min(TICK)) {
                 if last.elapsed() >= interval {
+                    aged = of_thread.age(&store, aged);
                     of_thread.round(&store, pressure.as_deref_mut());
                     last = Instant::now();
                 }
@@ -142,11 +147,6 @@ impl Shared {
     }
 
     fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
-        if let Some(age) = self.idle_after()
-            && store.mark_idle(Some(age)) > 0
-        {
-            self.use_idle(store);
-        }
         if let Some(limit) = store.tunables().limit_bytes {
             let accept = store.accept_bytes(limit);
             if store.held_bytes() > accept {
@@ -161,9 +161,28 @@ impl Shared {
             let held = store.held_bytes();
             let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
             if store.shrink_to(held - less.min(held), &self.stop) == 0 {
+                // Errors show in the counters.
+                let _ = store.recompress(&Recompress {
+                    selection: Selection::Lru,
+                    threshold_bytes: None,
+                    max_pages: Some(less / store.page_len() as u64),
+                    priority: 1,
+                });
                 store.compact();
             }
         }
+    }
+
+    /// Ages pages, if it is time to; returns when it was last done.
+    fn age(&self, store: &Store, last: Instant) -> Instant {
+        let Some(age) = self.idle_after() else { return last };
+        if last.elapsed() < age / AGEINGS {
+            return last;
+        }
+        if store.mark_idle(Some(age)) > 0 {
+            self.use_idle(store);
+        }
+        Instant::now()
     }
 
     fn close_holes(&self, store: &Store) {

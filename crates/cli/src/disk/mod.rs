@@ -167,21 +167,30 @@ fn open_side_doors(
     Ok(services)
 }
 
+/// Time in which the same signal again is an echo: who ends a process group asks each process,
+/// and some of them pass it on.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// Turns signals into events. The second one that asks for the end does not wait for it.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let watch = move || {
-        let mut stopping = false;
+        let mut stopping: Option<(i32, Instant)> = None;
         for signal in signals.forever() {
             let event = match signal {
                 SIGHUP => Event::Reload,
-                _ if stopping => {
+                _ if stopping.is_some_and(|(by, at)| by == signal && at.elapsed() < ECHO) => {
+                    continue;
+                }
+                _ if stopping.is_some() => {
                     remark("ended at once: nothing was saved, clients were hung up on");
                     std::process::exit(1);
                 }
                 _ => Event::Stop,
             };
-            stopping |= event == Event::Stop;
+            if event == Event::Stop {
+                stopping = Some((signal, Instant::now()));
+            }
             // Nobody listens only while the process ends.
             let _ = events.send(event);
         }

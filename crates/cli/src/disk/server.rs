@@ -1,5 +1,7 @@
 //! What a server has at hand while it runs, and how it carries out commands.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -161,7 +163,10 @@ fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> 
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    std::fs::write(&beside, bytes)
+    // What it was trained on is in it.
+    let mut private = std::fs::OpenOptions::new();
+    private.write(true).create(true).truncate(true).mode(0o600);
+    (private.open(&beside).and_then(|mut file| file.write_all(bytes)))
         .and_then(|()| std::fs::rename(&beside, path))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(json!({ "bytes": bytes.len() }))

@@ -1,7 +1,7 @@
 //! The clients that people use: libnbd's tools, QEMU's and fio. A test whose client is not
 //! installed says so and is skipped.
 
-mod common;
+mod client;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use client::*;
 use zfold_disk::Disk;
 use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer, Tls, tls_config};
 

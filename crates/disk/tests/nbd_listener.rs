@@ -1,6 +1,6 @@
 //! Listeners: addresses, socket files, and a server over both kinds of sockets.
 
-mod common;
+mod client;
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::*;
+use client::*;
 use zfold_disk::nbd::{Address, Listener, NbdOptions, NbdServer};
 
 #[test]

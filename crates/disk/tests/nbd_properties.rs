@@ -6,12 +6,12 @@
 //! - Random bytes in the place of a header, or a header with random fields: the server answers or
 //!   hangs up, and goes on serving others.
 
-mod common;
+mod client;
 
 use std::collections::HashMap;
 use std::net::Shutdown;
 
-use common::*;
+use client::*;
 use proptest::prelude::*;
 
 const CONNECTIONS: u64 = 3;

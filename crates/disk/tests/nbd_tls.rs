@@ -1,6 +1,6 @@
 //! Encryption: where it is off, allowed and required, with and without clients' certificates.
 
-mod common;
+mod client;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::*;
+use client::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};

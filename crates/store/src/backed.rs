@@ -24,6 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::backing::AlignedBuffer;
 use crate::backing::extents::{Extents, UNIT};
 use crate::entry::Place;
+use crate::error::LoadError;
 use crate::options::BackingOptions;
 
 /// See the module documentation.
@@ -51,6 +52,16 @@ pub(crate) enum ReadError {
     Io(io::Error),
     /// The bytes are not those that were written (B2).
     Checksum,
+}
+
+impl ReadError {
+    /// Returns the error of a load of the page of `key`.
+    pub(crate) fn of_page(&self, key: u64) -> LoadError {
+        match self {
+            Self::Checksum => LoadError::Damaged { key },
+            Self::Io(error) => LoadError::Backing { key, errno: error.raw_os_error().unwrap_or(0) },
+        }
+    }
 }
 
 impl Backed {

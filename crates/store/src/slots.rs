@@ -13,8 +13,8 @@
 //!   an empty, unlocked state may be read by anyone: it says that the slot was empty.
 //! - T2: an all-zero slot is an empty, unlocked one; so a group that was given back, which reads
 //!   as zeros, is a group of empty slots.
-//! - T3: `live` of a group counts its slots that are not empty; it changes under the lock of the
-//!   slot concerned. A group is given back only by a thread that holds the locks of all its slots
+//! - T3: `live` of a group counts its slots that are not empty, and those that are locked and
+//!   announced to be filled; it changes under the lock of the slot concerned. A group is given back only by a thread that holds the locks of all its slots
 //!   and finds them empty. Threads that wait for one of these locks meanwhile read either the
 //!   locked state or, once the page is gone, zero; both are right.
 //! - T4: one emptied group is left alone until another one is emptied, so that a slot that
@@ -26,7 +26,7 @@
 use zfold_pool::source::SourceError;
 
 use crate::entry::{Entry, State};
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{SPINS, yield_now};
 use memory::Memory;
 
@@ -151,15 +151,14 @@ impl SlotTable {
     #[inline]
     pub(crate) fn lock(&self, index: u64) -> SlotGuard<'_> {
         let slot = self.slot(index);
-        let state = slot.lock();
-        SlotGuard { table: self, slot, index, state }
+        SlotGuard::new(self, slot, index, slot.lock())
     }
 
     /// Locks a slot if nobody else has it locked; may fail for no reason.
     #[inline]
     pub(crate) fn try_lock(&self, index: u64) -> Option<SlotGuard<'_>> {
         let slot = self.slot(index);
-        slot.try_lock().map(|state| SlotGuard { table: self, slot, index, state })
+        slot.try_lock().map(|state| SlotGuard::new(self, slot, index, state))
     }
 
     /// Locks a slot unless it is empty, which costs no write.
@@ -177,6 +176,20 @@ impl SlotTable {
     /// # Cost
     /// A word for each group without entries, a word for each slot of the others.
     pub(crate) fn next_present(&self, from: u64, end: u64) -> Option<u64> {
+        self.next(from, end, |slot| !State::from_word(slot).is_empty())
+    }
+
+    /// Returns the first key of `from..end` whose slot holds something or is locked. None is
+    /// missed that was [announced](SlotGuard::announce) before the caller's last `SeqCst` fence,
+    /// if the one that announced it did not see what the caller wrote before the fence.
+    ///
+    /// # Cost
+    /// That of [`next_present`](Self::next_present).
+    pub(crate) fn next_in_use(&self, from: u64, end: u64) -> Option<u64> {
+        self.next(from, end, |slot| slot != 0)
+    }
+
+    fn next(&self, from: u64, end: u64, wanted: impl Fn(u64) -> bool) -> Option<u64> {
         let end = end.min(self.slots);
         let mut index = from;
         while index < end {
@@ -184,8 +197,8 @@ impl SlotTable {
             // the two calls; a slot filled meanwhile may or may not be.
             let group_end = ((index / GROUP_SLOTS + 1) * GROUP_SLOTS).min(end);
             if self.group(index / GROUP_SLOTS).load(Ordering::Relaxed) & !HELD != 0 {
-                let present = |&index: &u64| !self.state_now(index).is_empty();
-                if let Some(found) = (index..group_end).find(present) {
+                let word = |index| self.slot(index).state.load(Ordering::Relaxed);
+                if let Some(found) = (index..group_end).find(|&index| wanted(word(index))) {
                     return Some(found);
                 }
             }
@@ -388,6 +401,8 @@ pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
     index: u64,
     state: State,
+    /// Whether the slot's group counts it (T3).
+    counted: bool,
 }
 
 impl std::fmt::Debug for Slot {
@@ -397,7 +412,27 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-impl SlotGuard<'_> {
+impl<'a> SlotGuard<'a> {
+    #[inline]
+    fn new(table: &'a SlotTable, slot: &'a Slot, index: u64, state: State) -> Self {
+        SlotGuard { table, slot, index, state, counted: !state.is_empty() }
+    }
+
+    /// Says that this slot, if it is empty, will be filled, before the caller looks at what a
+    /// sweep over the slots changes when it begins: either the caller then sees the change, or
+    /// the sweep finds the slot with [`SlotTable::next_in_use`].
+    #[inline]
+    pub(crate) fn announce(&mut self) {
+        if !self.counted {
+            self.counted = true;
+            self.table.count_filled(self.index);
+            // The lock bit and the count come before the look, as the sweep's change comes before
+            // its look at both: one of two SeqCst fences is first, and the other one's thread
+            // sees what was written before it.
+            fence(Ordering::SeqCst);
+        }
+    }
+
     /// Returns what the slot holds.
     #[inline]
     pub(crate) fn entry(&self) -> Entry {
@@ -419,14 +454,15 @@ impl SlotGuard<'_> {
         self.slot.value.store(entry.value, Ordering::Relaxed);
         self.state = entry.state;
         let (table, index) = (self.table, self.index);
-        let group_emptied = match (old.state.is_empty(), entry.state.is_empty()) {
-            (true, false) => {
+        let group_emptied = match (self.counted, !entry.state.is_empty()) {
+            (false, true) => {
                 table.count_filled(index);
                 false
             }
-            (false, true) => table.count_emptied(index),
+            (true, false) => table.count_emptied(index),
             _ => false,
         };
+        self.counted = !entry.state.is_empty();
         drop(self);
         if group_emptied {
             table.park(index / GROUP_SLOTS);
@@ -438,6 +474,10 @@ impl SlotGuard<'_> {
 impl Drop for SlotGuard<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.counted && self.state.is_empty() {
+            // Announced, and left empty after all.
+            self.table.count_emptied(self.index);
+        }
         self.slot.unlock(self.state);
     }
 }

@@ -652,10 +652,14 @@ impl Store {
     fn install(
         &self,
         key: u64,
-        slot: SlotGuard<'_>,
+        mut slot: SlotGuard<'_>,
         mut entry: Entry,
         share: &Share,
     ) -> Option<State> {
+        if !entry.state.is_empty() {
+            // S2 of snapshots: from here on a sweep does not pass this slot over as empty.
+            slot.announce();
+        }
         let epoch = self.saving.epoch();
         if !entry.state.is_empty() {
             entry.state = entry.state.set(Flag::Epoch, epoch).used(self.second());
@@ -753,13 +757,13 @@ impl Store {
                 decoded.map(|()| true)
             }
             Err(_) if !is_same_form(self.slots.lock(key).entry(), entry) => Ok(false),
-            Err(ReadError::Checksum) => {
-                self.share().backing_damaged_total.add(1);
-                Err(LoadError::Damaged { key })
-            }
-            Err(ReadError::Io(error)) => {
-                self.share().backing_failed_reads_total.add(1);
-                Err(LoadError::Backing { key, errno: error.raw_os_error().unwrap_or(0) })
+            Err(error) => {
+                let share = self.share();
+                match error {
+                    ReadError::Checksum => share.backing_damaged_total.add(1),
+                    ReadError::Io(_) => share.backing_failed_reads_total.add(1),
+                }
+                Err(error.of_page(key))
             }
         }
     }

@@ -1,11 +1,14 @@
 //! Pages on a backing file: that they come back, that memory is freed, and that a file that fails
 //! is an error on the page concerned and nothing worse.
 
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zfold_pool::{Allocator, PoolOptions, create};
-use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
+use zfold_store::backing::{Backing, Fault, Faults, FaultyBacking, MemoryBacking};
 use zfold_store::conformance::{Model, Op, page};
 use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreError, StoreOptions,
@@ -19,7 +22,7 @@ fn faulty(len: usize) -> Arc<Faulty> {
 
 fn store_with(backing: &Arc<Faulty>, change: impl Fn(&mut StoreOptions)) -> Store {
     let mut options = StoreOptions::new(100_000, CodecKind::Lz4.into());
-    let backing = Arc::clone(backing) as Arc<dyn zfold_store::backing::Backing>;
+    let backing = Arc::clone(backing) as Arc<dyn Backing>;
     options.backing = Some(BackingOptions { backing, compressed: true });
     change(&mut options);
     Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
@@ -152,6 +155,86 @@ fn the_writeback_limit_counts_down_and_refuses() {
     store.tune(&limited).unwrap();
     assert!(matches!(store.writeback(&Selection::All, None), Err(ProcessError::Backing(_))));
     assert_eq!(store.tunables().writeback_limit_pages, Some(5), "given back");
+}
+
+#[test]
+fn pages_written_before_an_error_count_against_the_writeback_limit() {
+    let backing = faulty(4 * 4096);
+    let store = store_with(&backing, |options| {
+        options.backing.as_mut().unwrap().compressed = false;
+    });
+    fill(&store, 7);
+    // The file has two holes, of a page each, for three pages.
+    store.writeback(&Selection::from(0..4), None).unwrap();
+    assert!(store.invalidate(0) && store.invalidate(2));
+    let mut limited = store.tunables();
+    limited.writeback_limit_pages = Some(5);
+    store.tune(&limited).unwrap();
+    let error = store.writeback(&Selection::from(4..7), None).unwrap_err();
+    assert!(matches!(error, ProcessError::BackingFull), "{error}");
+    assert_eq!(store.stats().backed_pages, 4);
+    assert_eq!(store.tunables().writeback_limit_pages, Some(3), "two of five are used up");
+    store.check();
+}
+
+#[test]
+fn a_page_selected_twice_is_written_once() {
+    let twice = [Selection::Keys(vec![0..10, 5..15]), Selection::Lru, Selection::All];
+    for selection in twice {
+        // Room for each page once.
+        let backing = faulty(15 * 4096);
+        let store = store_with(&backing, |options| {
+            options.backing.as_mut().unwrap().compressed = false;
+        });
+        fill(&store, 15);
+        assert_eq!(store.writeback(&selection, None).unwrap().pages, 15, "{selection:?}");
+        assert_eq!(store.stats().backing_used_bytes, 15 * 4096);
+        store.check();
+    }
+}
+
+/// A backing file whose first write panics.
+#[derive(Debug)]
+struct Panicking(MemoryBacking, AtomicBool);
+
+impl Backing for Panicking {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn align(&self) -> usize {
+        self.0.align()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, out)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        assert!(self.1.swap(true, Ordering::Relaxed), "the first write panics");
+        self.0.write_at(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.0.discard(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn pages_chosen_when_a_write_panicked_can_be_chosen_again() {
+    let store = store_with(&faulty(4096), |options| {
+        let panicking = Panicking(MemoryBacking::new(1 << 20), AtomicBool::new(false));
+        options.backing.as_mut().unwrap().backing = Arc::new(panicking);
+    });
+    fill(&store, 20);
+    let write = || store.writeback(&Selection::All, None);
+    assert!(catch_unwind(AssertUnwindSafe(write)).is_err());
+    assert_eq!(write().unwrap().pages, 20);
+    (0..20).for_each(|key| assert!(load(&store, key).unwrap() == good(key)));
 }
 
 #[test]

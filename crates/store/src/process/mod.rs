@@ -6,7 +6,8 @@
 //! a page that is in use is left alone, and no use waits for the work.
 //!
 //! - P1: one thread at a time processes; marks are only set under [`Processing`]'s lock. So a mark
-//!   seen at the swap is the one set at the choice, and the slot holds what was copied.
+//!   seen at the swap is the one set at the choice, and the slot holds what was copied. A page that
+//!   bears a mark is not chosen again.
 //! - P2: work that fails leaves pages as they were, without marks.
 //! - P3: the copy is of the page at the choice, and the swap changes its form only: no reader or
 //!   writer can tell when it happened.
@@ -14,12 +15,14 @@
 //! Locking: the processing lock is the outermost; threads that hold a slot's lock never wait for
 //! it (K6 of the store).
 
+#[cfg(all(test, loom))]
+mod models;
 mod recompress;
 mod room;
 mod writeback;
 
 use std::ops::Range;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::entry::{Entry, Flag, Kind, State};
@@ -167,8 +170,16 @@ impl Store {
     }
 
     fn begin_processing(&self) -> MutexGuard<'_, Processing> {
-        // A panic while it is held leaves marks at worst, which mean nothing by themselves.
-        self.processing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.processing.lock().unwrap_or_else(|poisoned| {
+            // A panic has left marks, at worst, which would keep pages from being chosen.
+            self.processing.clear_poison();
+            for key in self.present(0..self.slots()) {
+                let mut slot = self.slots.lock(key);
+                let state = slot.entry().state;
+                slot.set_state(state.without(Flag::Marked));
+            }
+            poisoned.into_inner()
+        })
     }
 
     /// Chooses a page if it is still selected and its slot is free: appends its kept bytes to
@@ -176,7 +187,8 @@ impl Store {
     fn choose(&self, key: u64, selection: &Selection, buffer: &mut Vec<u8>) -> Option<Candidate> {
         let mut slot = self.slots.try_lock(key)?;
         let entry = slot.entry();
-        if !selection.takes(entry.state) {
+        // The clock hand comes round again, and ranges of keys may overlap.
+        if !selection.takes(entry.state) || entry.state.has(Flag::Marked) {
             return None;
         }
         let object = self.object(key, entry).ok()?;

@@ -43,17 +43,15 @@ impl Store {
                 return if done.pages > 0 { Ok(done) } else { Err(ProcessError::WritebackLimit) };
             }
             let chosen = self.choose_batch(backed, &mut scan, budget as usize, work);
-            let written = self.write_batch(backed, &chosen, &work.buffer);
-            let pages = written.as_ref().map_or(0, |written| written.pages);
-            self.tuning.return_budget(budget - pages);
+            let before = done.pages;
+            let written = self.write_batch(backed, &chosen, &work.buffer, &mut done);
+            self.tuning.return_budget(budget - (done.pages - before));
             if *selection == Selection::Lru
                 && let Some(last) = chosen.last()
             {
                 work.hand = last.candidate.key + 1;
             }
-            let written = written?;
-            done.pages += written.pages;
-            done.bytes_before += written.bytes_before;
+            written?;
             left = left.saturating_sub(chosen.len() as u64);
             if (chosen.len() as u64) < budget {
                 break;
@@ -117,14 +115,15 @@ impl Store {
         decoded.ok().map(|()| State::new(Kind::Raw, self.page_len, 0))
     }
 
-    /// Writes what was chosen, in as few writes as there are free runs, and swaps the entries.
+    /// Writes what was chosen, in as few writes as there are free runs, swaps the entries and
+    /// counts them in `done`, also those before an error.
     fn write_batch(
         &self,
         backed: &Backed,
         chosen: &[Chosen],
         buffer: &[u8],
-    ) -> Result<Processed, ProcessError> {
-        let mut done = Processed::default();
+        done: &mut Processed,
+    ) -> Result<(), ProcessError> {
         let mut rest = chosen;
         while let Some(first) = rest.first() {
             let end = |page: &Chosen| page.offset - first.offset + page.len;
@@ -160,7 +159,7 @@ impl Store {
             }
             rest = later;
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Lets a slot say where its page was written, if it still is that page.

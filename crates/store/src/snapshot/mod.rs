@@ -10,8 +10,12 @@
 //! - S2: epoch and bit are read and changed under the slot's lock. So who finds a bit that differs
 //!   from the epoch is first to come by since the snapshot began, and no entry is missed or freed
 //!   too early. A store whose page is in the snapshot comes, for every thread, before the turn.
-//! - S3: after the sweep all entries have the epoch's bit, also if the file could not be written:
-//!   then the sweep ends without writing.
+//!   The sweep locks no empty slot; so who is about to fill one announces it before the look at
+//!   the epoch, and the sweep waits for a slot that is announced.
+//! - S3: after the sweep all entries have the epoch's bit and none is preserved, also if the file
+//!   could not be written, or writing it panicked: then the sweep ends without writing. An entry
+//!   left behind would be missing from the next snapshot, or be in it as a page of its key that is
+//!   long gone.
 //! - S4: forms that processing swaps keep the bit: they are the same page.
 //!
 //! Locking: one snapshot at a time; the list's lock is taken below a slot's.
@@ -22,8 +26,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use crate::codec::Codec;
@@ -31,6 +36,7 @@ use crate::context::reader_of;
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::{LoadError, StoreError};
 use crate::store::{Store, is_same_form};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 pub use format::{Header, LABEL_MAX};
 use format::{Reader, Record, Writer};
 
@@ -72,10 +78,24 @@ impl Saving {
         self.preserved_count.load(Ordering::Relaxed) * size_of::<(u64, Entry)>() as u64
     }
 
-    fn take_preserved(&self) -> Vec<(u64, Entry)> {
-        let mut list = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
-        self.preserved_count.fetch_sub(list.len() as u64, Ordering::Relaxed);
-        std::mem::take(&mut list)
+    /// Turns the epoch over; returns the new one's bit.
+    fn turn_over(&self) -> bool {
+        // Release pairs with `epoch`.
+        let epoch = !self.epoch.fetch_xor(true, Ordering::AcqRel);
+        // Pairs with `SlotGuard::announce`: the sweep looks at the slots only now.
+        fence(Ordering::SeqCst);
+        epoch
+    }
+
+    /// Takes a preserved entry from the list, which gives its memory back with the last.
+    fn next_preserved(&self) -> Option<(u64, Entry)> {
+        let mut preserved = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = preserved.pop();
+        self.preserved_count.fetch_sub(next.is_some().into(), Ordering::Relaxed);
+        if preserved.is_empty() {
+            *preserved = Vec::new();
+        }
+        next
     }
 }
 
@@ -184,21 +204,27 @@ impl Store {
             return Err(SnapshotError::Label(label.len()));
         }
         let _turn = self.saving.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // Release pairs with `Saving::epoch`.
-        let epoch = !self.saving.epoch.fetch_not(Ordering::AcqRel);
+        let epoch = self.saving.turn_over();
         let header = Header {
             page_len: self.page_len,
             label: label.to_vec(),
             codecs: self.contexts.choices().to_vec(),
         };
-        // S3: also a snapshot that fails with its first byte is swept to its end.
-        let written = Writer::begin(out, &header);
-        let mut sweep = Sweep { store: self, epoch, written, kept: Vec::new() };
-        let mut keys = self.present(0..self.slots());
-        while keys.by_ref().take(SWEEP).inspect(|&key| sweep.slot(key)).count() > 0 {
-            sweep.preserved();
+        // What is left of it if a write panics.
+        let broken = || Err(SnapshotError::Io(io::ErrorKind::BrokenPipe.into()));
+        let mut sweep = Sweep { store: self, epoch, written: broken(), kept: Vec::new() };
+        let swept = catch_unwind(AssertUnwindSafe(|| {
+            // Moved, because the writer outlives the closure.
+            let out = out;
+            // S3: also a snapshot that fails with its first byte is swept to its end.
+            sweep.written = Writer::begin(out, &header);
+            sweep.run();
+        }));
+        if let Err(panic) = swept {
+            sweep.written = broken();
+            sweep.run();
+            resume_unwind(panic);
         }
-        sweep.preserved();
         sweep.written?.finish()
     }
 
@@ -231,7 +257,8 @@ impl Store {
     }
 
     /// Fills the empty store from a snapshot. Pages keep their compressed form where the store has
-    /// the codec that wrote them, and are stored anew where it has not.
+    /// the codec that wrote them, and are stored anew where it has not; so are whole pages, which
+    /// may have lain on a backing file as they are and compress.
     ///
     /// # Errors
     /// [`SnapshotError`]; the store is empty then.
@@ -307,6 +334,20 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    fn run(&mut self) {
+        let slots = &self.store.slots;
+        let (mut next, mut swept) = (0, 0);
+        while let Some(key) = slots.next_in_use(next, slots.len()) {
+            self.slot(key);
+            next = key + 1;
+            swept += 1;
+            if swept % SWEEP == 0 {
+                self.preserved();
+            }
+        }
+        self.preserved();
+    }
+
     /// Writes what a slot holds, if the snapshot needs it.
     fn slot(&mut self, key: u64) {
         loop {
@@ -336,10 +377,11 @@ impl Sweep<'_> {
 
     /// Writes and frees the entries that were replaced.
     fn preserved(&mut self) {
-        for (key, entry) in self.store.saving.take_preserved() {
+        while let Some((key, entry)) = self.store.saving.next_preserved() {
             let kept = self.keep(key, entry);
-            self.write(key, entry.state, kept);
+            // Before the write, which may panic.
             self.store.release(entry);
+            self.write(key, entry.state, kept);
         }
     }
 
@@ -356,7 +398,7 @@ impl Sweep<'_> {
                 self.store.backed.as_ref().expect("entries on it come from a backing file");
             let keep = |bytes: &[u8]| self.kept.extend_from_slice(bytes);
             let read = backed.read(key, entry.place(), entry.state.len(), keep);
-            read.map_err(|_| LoadError::Damaged { key })?;
+            read.map_err(|error| error.of_page(key))?;
         } else {
             let object = self.store.object(key, entry)?;
             self.kept.extend_from_slice(self.store.payload(&object, key)?);
@@ -411,9 +453,17 @@ impl<'a> Restore<'a> {
                 return Ok(());
             }
             Kind::Raw if record.kept.len() == self.page.len() => {
-                State::new(Kind::Raw, record.kept.len(), 0)
+                // A page that lay on a backing file as it is may compress all the same.
+                match self.store.store(key, record.kept) {
+                    Err(StoreError::Incompressible) => State::new(Kind::Raw, record.kept.len(), 0),
+                    stored => {
+                        stored?;
+                        return Ok(());
+                    }
+                }
             }
-            Kind::Compressed if record.kept.len() < self.page.len() => {
+            // A store that keeps no page as it is takes all that fits into one.
+            Kind::Compressed if record.kept.len() <= self.page.len() => {
                 match &mut self.readers[usize::from(record.priority)] {
                     Ok(priority) => State::new(Kind::Compressed, record.kept.len(), *priority),
                     Err(codec) => {
@@ -429,5 +479,7 @@ impl<'a> Restore<'a> {
     }
 }
 
+#[cfg(all(test, loom))]
+mod models;
 #[cfg(test)]
 mod tests;

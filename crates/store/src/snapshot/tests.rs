@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::backing::MemoryBacking;
+use crate::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
 use crate::codec::CodecKind;
 use crate::conformance::page;
-use crate::options::{BackingOptions, StoreOptions};
+use crate::options::{BackingOptions, Incompressible, StoreOptions};
 use crate::process::Selection;
+use crate::store::Stored;
 use zfold_pool::{Allocator, PoolOptions, create};
 
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
@@ -195,4 +196,94 @@ fn a_file_is_replaced_as_a_whole_or_left_alone() {
     assert_eq!(restored.restore_from(&path).unwrap(), report);
     let missing = restored.restore_from(&folder.path().join("none"));
     assert!(matches!(missing, Err(SnapshotError::NotEmpty | SnapshotError::Io(_))));
+}
+
+#[test]
+fn a_writer_that_panics_costs_the_snapshot_only() {
+    /// Changes pages that were not swept yet, and gives up in the middle.
+    struct Panicking<'a>(&'a Store, usize);
+    impl Write for Panicking<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            for key in 400..410 {
+                self.0.invalidate(key);
+            }
+            self.1 = self.1.checked_sub(bytes.len()).expect("the sink gives up");
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let store = filled();
+    let whole = saved(&store).len();
+    for room in [0, 100, whole / 2] {
+        let sink = &mut Panicking(&store, room);
+        assert!(catch_unwind(AssertUnwindSafe(|| store.save(b"", sink))).is_err());
+        store.check();
+        let restored = filled_from(&saved(&store));
+        for key in 0..600 {
+            assert!(load(&restored, key) == load(&store, key), "{key} after {room} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_page_that_cannot_be_read_costs_the_snapshot_and_is_told_apart_from_a_damaged_one() {
+    let backing = Arc::new(FaultyBacking::new(MemoryBacking::new(1 << 20), Faults::default(), 1));
+    let store = store(|options| {
+        let backing = Arc::clone(&backing) as Arc<dyn crate::backing::Backing>;
+        options.backing = Some(BackingOptions { backing, compressed: true });
+    });
+    store.store(5, &page(2, 4096)).unwrap();
+    store.writeback(&Selection::All, None).unwrap();
+    backing.inject(Fault::ReadError);
+    let error = store.save(b"", &mut Vec::new()).unwrap_err();
+    let unread = matches!(error, SnapshotError::Load(LoadError::Backing { key: 5, errno: 5 }));
+    assert!(unread, "{error}");
+    assert!(load(&filled_from(&saved(&store)), 5) == Some(page(2, 4096)));
+}
+
+/// A backing file of whole pages holds pages that compress, and a store with key headers has no
+/// room for a whole page beside its header: what it has saved it could not restore.
+#[test]
+fn whole_pages_of_a_backing_file_are_compressed_again() {
+    for key_header in [false, true] {
+        let make = || {
+            store(|options| {
+                options.key_header = key_header;
+                let backing = Arc::new(MemoryBacking::new(1 << 20));
+                options.backing = Some(BackingOptions { backing, compressed: false });
+            })
+        };
+        let original = make();
+        (0..100).for_each(|key| {
+            let _ = original.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
+        });
+        let in_memory = original.stats().pool.payload_bytes;
+        assert_eq!(original.writeback(&Selection::All, None).unwrap().pages, 100);
+        let restored = make();
+        restored.restore(&mut &saved(&original)[..]).unwrap();
+        (0..100).for_each(|key| assert!(load(&restored, key) == load(&original, key), "{key}"));
+        assert_eq!(restored.stats().pool.payload_bytes, in_memory, "as small as before");
+        restored.check();
+    }
+}
+
+/// A store that refuses incompressible pages takes one that compresses to its own length, and
+/// took what it had saved of that for damage.
+#[test]
+fn a_page_compressed_to_its_own_length_is_restored() {
+    let reject = || store(|options| options.incompressible = Incompressible::Reject);
+    let original = reject();
+    let noise = page(7, 4096);
+    let found = (3800..4096).any(|noisy| {
+        let mut page = noise.clone();
+        page[noisy..].fill(0);
+        original.store(1, &page) == Ok(Stored::Compressed { len: 4096 })
+    });
+    assert!(found, "some page has this length");
+    let restored = reject();
+    restored.restore(&mut &saved(&original)[..]).unwrap();
+    assert!(load(&restored, 1) == load(&original, 1));
 }

@@ -22,6 +22,8 @@ use crate::experiment::{Error, Progress};
 use crate::latency::Latency;
 use crate::rng::SplitMix64;
 
+/// What the metrics begin with.
+const SECTION: &str = "two threads";
 const THREADS: u32 = 2;
 
 /// The kernel comes first, as the base.
@@ -54,7 +56,7 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let captures = captures();
     let Sizes { pages, operations } = Sizes::of(bench);
-    bench.in_turns(progress, &KEEPERS, found, |keeper, repeat, samples| {
+    bench.in_turns((SECTION, progress), &KEEPERS, found, |keeper, repeat, samples| {
         let seed = bench.settings.seed.wrapping_add(repeat.into());
         let load = Load { captures: &captures, pages, operations, seed };
         let bytes = (pages * THREADS as usize * PAGE_BYTES) as u64;
@@ -107,7 +109,7 @@ impl Sizes {
 
 fn report(variant: &str, done: Done, samples: &mut Samples) {
     let mut push = |metric: &str, unit, value| {
-        samples.push(variant, THREADS, &format!("two threads: {metric}"), unit, value);
+        samples.push(variant, THREADS, &format!("{SECTION}: {metric}"), unit, value);
     };
     push("reads and writes", "1/s", done.operations_per_second);
     for (name, times) in [("write", done.writes), ("read", done.reads)] {

@@ -154,7 +154,7 @@ fn worse(fault: Fault) -> Fault {
             Error::WrongBytes { experiment: NAME, what: reason }.into()
         }
         Fault::Missing(reason) => failed(&reason),
-        failed @ Fault::Failed(_) => failed,
+        fault => fault,
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     fn a_failed_comparison_is_wrong_bytes_and_another_failure_is_not() {
         let of = |reason: &str| match worse(Fault::Missing(reason.to_owned())) {
             Fault::Failed(error) => error,
-            missing @ Fault::Missing(_) => panic!("{missing:?}"),
+            fault => panic!("{fault:?}"),
         };
         let wrong = of("fio failed: fio: verify type mismatch");
         assert!(matches!(wrong, Error::WrongBytes { experiment: NAME, .. }));

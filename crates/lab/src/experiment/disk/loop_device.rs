@@ -10,6 +10,8 @@ use super::serve::Program;
 use super::{Bench, Fault, Found, nbd};
 use crate::experiment::{Error, Progress};
 
+/// What the metrics begin with.
+const SECTION: &str = "loop device over FUSE";
 /// Requests in flight.
 const DEPTHS: [u32; 1] = [32];
 /// How long the kernel may take to let the file go.
@@ -27,12 +29,11 @@ pub(super) fn run(
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns(progress, &PROGRAMS, found, |program, repeat, samples| {
+    bench.in_turns((SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
         let server = program.serve_fuse(bench)?;
         let device = LoopDevice::over(server.path())?;
         let target = Target::Block(device.0.clone());
-        let name = program.to_string();
-        nbd::load(bench, target, repeat, &DEPTHS, (&name, "loop device over FUSE"), samples)
+        nbd::load(bench, target, repeat, &DEPTHS, (*program, SECTION), samples)
     })
 }
 

@@ -7,12 +7,14 @@ use std::fs;
 use zfold_store::{CodecKind, CodecSpec};
 
 use super::fio::{Direction, Fio, Target};
-use super::serve::{Program, Server};
+use super::serve::Program;
 use super::zram::Zram;
 use super::{Bench, Fault, Found};
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::{Error, Progress};
 
+/// What progress and notes begin with.
+const SECTION: &str = "memory";
 /// Requests in flight while a device is overwritten.
 const DEPTH: u32 = 32;
 /// Bytes from which the ideal is computed.
@@ -55,7 +57,7 @@ pub(super) fn run(
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns(progress, &HOLDERS, found, |holder, repeat, samples| {
+    bench.in_turns((SECTION, progress), &HOLDERS, found, |holder, repeat, samples| {
         let bytes = match holder {
             Holder::Ideal => [ideal_bytes(bench, repeat)?; 2],
             Holder::Zram => {
@@ -64,9 +66,9 @@ pub(super) fn run(
                 held_bytes(bench, &fio, || device.used_bytes())?
             }
             Holder::Program(program) => {
-                let server: Server = program.serve_nbd(bench)?;
+                let server = program.serve_nbd(bench)?;
                 let fio = bench.fio(Target::Nbd(server.path().to_owned()), repeat);
-                held_bytes(bench, &fio, || server.resident_bytes())?
+                program.judge(held_bytes(bench, &fio, || server.resident_bytes()))?
             }
         };
         let metrics = ["memory when filled", "memory when overwritten"];

@@ -9,7 +9,8 @@
 //!
 //! Whatever is missing (a tool, the right to use it) is left out, and a remark says so and why. In
 //! each repeat the contestants run one after the other; there is no turn for warming up, since
-//! each device is filled before it is measured. fio compares a part of what each device gave back.
+//! each device is filled before it is measured. fio compares a part of what each device gave back: a
+//! wrong byte of zfold's or the kernel's ends the experiment, one of another program is named.
 
 mod child;
 mod direct;
@@ -39,6 +40,8 @@ pub const NAME: &str = "disk";
 enum Fault {
     /// A tool or a right that it needs is missing: it is left out.
     Missing(String),
+    /// Another program gave wrong bytes back: a remark says so, beside its figures.
+    Flawed(String),
     /// The experiment ends.
     Failed(Error),
 }
@@ -73,8 +76,8 @@ struct Bench<'a> {
 #[derive(Debug, Default)]
 struct Found {
     samples: Samples,
-    /// What was left out, and why.
-    skipped: Vec<String>,
+    /// What was left out, and why; who gave wrong bytes back.
+    notes: Vec<String>,
 }
 
 impl<'a> Bench<'a> {
@@ -101,33 +104,39 @@ impl<'a> Bench<'a> {
         Fio { target, span_bytes: self.span_bytes, seed }
     }
 
-    /// Runs every contestant once in each repeat: once only if quick. One of which something is
-    /// missing is left out from then on.
+    /// Runs every contestant of a section once in each repeat: once only if quick. One of which
+    /// something is missing is left out from then on.
     ///
     /// # Errors
-    /// The first that is not for something missing.
+    /// The first [`Fault::Failed`].
     fn in_turns<V: Display>(
         &self,
-        progress: Progress<'_>,
+        (section, progress): (&str, Progress<'_>),
         variants: &[V],
         found: &mut Found,
         mut once: impl FnMut(&V, u32, &mut Samples) -> Result<(), Fault>,
     ) -> Result<(), Error> {
         let repeats = if self.settings.quick { 1 } else { self.settings.repeats.max(1) };
-        let mut present = vec![true; variants.len()];
         let total = f64::from(repeats) * variants.len() as f64;
+        let (mut missing, mut flawed) = (vec![false; variants.len()], vec![false; variants.len()]);
         for repeat in 1..=repeats {
             for (place, variant) in variants.iter().enumerate() {
-                if !present[place] {
+                if missing[place] {
                     continue;
                 }
                 let done = f64::from(repeat - 1) * variants.len() as f64 + place as f64;
-                progress(&format!("{variant}, repeat {repeat} of {repeats}"), done / total);
+                let what = format!("{section}, {variant}, repeat {repeat} of {repeats}");
+                progress(&what, done / total);
                 match once(variant, repeat, &mut found.samples) {
                     Ok(()) => {}
                     Err(Fault::Missing(reason)) => {
-                        present[place] = false;
-                        found.skipped.push(format!("{variant}: {reason}"));
+                        missing[place] = true;
+                        found.notes.push(format!("SKIPPED: {section}, {variant}: {reason}."));
+                    }
+                    Err(Fault::Flawed(what)) => {
+                        if !std::mem::replace(&mut flawed[place], true) {
+                            found.notes.push(format!("WRONG BYTES: {section}, {variant}: {what}."));
+                        }
                     }
                     Err(Fault::Failed(error)) => return Err(error),
                 }
@@ -142,36 +151,34 @@ type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 /// Runs the experiment.
 ///
 /// # Errors
-/// [`Error`] when a byte comes back wrong, or a device that is there fails; not when something is
-/// missing. No server, mount or device is left behind in any case, but if the process is killed.
+/// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there fails;
+/// not when something is missing. No server, mount or device is left behind in any case, but if the process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    const BY_FIO: [(&str, Section); 3] =
-        [("NBD", nbd::run), ("memory", memory::run), ("loop device", loop_device::run)];
+    const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;
     let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_average());
+    let run = |at: usize, section: Section, found: &mut Found| {
+        let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
+        section(&bench, &tell, found)
+    };
     match Fio::available() {
         Ok(()) => {
-            for (at, (name, section)) in BY_FIO.into_iter().enumerate() {
-                let tell = |what: &str, share: f64| {
-                    progress(&format!("{name}: {what}"), (at as f64 + share) / ALL);
-                };
-                section(&bench, &tell, &mut found)?;
+            for (at, section) in BY_FIO.into_iter().enumerate() {
+                run(at, section, &mut found)?;
             }
         }
-        Err(Fault::Missing(reason)) => {
-            found.skipped.push(format!("NBD, memory, loop device: {reason}"));
+        Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
+            found.notes.push(format!("SKIPPED: all but two threads: {reason}."));
         }
         Err(Fault::Failed(error)) => return Err(error),
     }
-    let tell =
-        |what: &str, share: f64| progress(&format!("direct: {what}"), (ALL - 1.0 + share) / ALL);
-    direct::run(&bench, &tell, &mut found)?;
+    run(BY_FIO.len(), direct::run, &mut found)?;
     Ok(Outcome {
         experiment: NAME,
         title: "block devices of compressed memory: how fast they serve, what they hold".to_owned(),
         figures: found.samples.figures(NAME, &[]),
         histograms: Vec::new(),
-        remarks: remarks(&bench, &found.skipped, load),
+        remarks: remarks(&bench, found.notes, load),
     })
 }
 
@@ -181,9 +188,9 @@ fn load_average() -> Option<f64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-fn remarks(bench: &Bench<'_>, skipped: &[String], load: Option<f64>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<String> {
     let Bench { span_bytes, time, overwriting, .. } = bench;
-    let mut remarks: Vec<String> = skipped.iter().map(|what| format!("SKIPPED: {what}.")).collect();
+    let mut remarks = notes;
     remarks.push(format!(
         "Devices have {} MiB, are filled first, and get random requests of 4 KiB for {:.1} s; each \
          page that fio writes is new and half random, half zeros. Workers are requests in flight; \
@@ -253,6 +260,7 @@ mod tests {
             order.push(format!("{variant} {repeat}"));
             match *variant {
                 "absent" => Err(Fault::Missing("nobody installed it".to_owned())),
+                "flawed" => Err(Fault::Flawed(format!("byte {repeat}"))),
                 "broken" if repeat == 2 => Err(Error::Other("it broke".to_owned()).into()),
                 variant => {
                     samples.push(variant, 1, "x", "s", 1.0);
@@ -260,10 +268,16 @@ mod tests {
                 }
             }
         };
-        let ended = bench.in_turns(&|_, _| (), &["absent", "good", "broken"], &mut found, once);
+        let tell: (&str, Progress<'_>) = ("toys", &|_, _| ());
+        let ended = bench.in_turns(tell, &["absent", "good", "flawed", "broken"], &mut found, once);
         assert_eq!(ended.unwrap_err().to_string(), "it broke");
-        assert_eq!(order, ["absent 1", "good 1", "broken 1", "good 2", "broken 2"]);
-        assert_eq!(found.skipped, ["absent: nobody installed it"]);
+        assert_eq!(
+            order,
+            ["absent 1", "good 1", "flawed 1", "broken 1", "good 2", "flawed 2", "broken 2",]
+        );
+        let notes =
+            ["SKIPPED: toys, absent: nobody installed it.", "WRONG BYTES: toys, flawed: byte 1."];
+        assert_eq!(found.notes, notes);
         assert_eq!(found.samples.repeats("good", 1, "x").len(), 2);
     }
 

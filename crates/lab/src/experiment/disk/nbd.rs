@@ -6,6 +6,8 @@ use super::{Bench, Fault, Found};
 use crate::experiment::harness::Samples;
 use crate::experiment::{Error, Progress};
 
+/// What the metrics begin with.
+const SECTION: &str = "NBD";
 /// Requests in flight.
 const DEPTHS: [u32; 2] = [1, 32];
 
@@ -27,35 +29,35 @@ pub(super) fn run(
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns(progress, &PROGRAMS, found, |program, repeat, samples| {
+    bench.in_turns((SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
         let server = program.serve_nbd(bench)?;
         let target = Target::Nbd(server.path().to_owned());
-        load(bench, target, repeat, &DEPTHS, (&program.to_string(), "NBD"), samples)
+        load(bench, target, repeat, &DEPTHS, (*program, SECTION), samples)
     })
 }
 
 /// Fills a device, measures random requests of `depths` on it and compares what comes back.
 ///
 /// # Errors
-/// [`Fault::Failed`].
+/// [`Fault::Failed`], and as [`Program::judge`].
 pub(super) fn load(
     bench: &Bench<'_>,
     target: Target,
     repeat: u32,
     depths: &[u32],
-    (variant, what): (&str, &str),
+    (program, section): (Program, &str),
     samples: &mut Samples,
 ) -> Result<(), Fault> {
-    let fio = bench.fio(target, repeat);
+    let (fio, variant) = (bench.fio(target, repeat), program.to_string());
     fio.fill()?;
     for direction in Direction::ALL {
         for &depth in depths {
             let speed = fio.random(direction, depth, bench.time)?;
-            let metric = format!("{what}: random {}s", direction.name());
-            samples.push(variant, depth, &metric, "IOPS", speed.iops);
-            samples.push(variant, depth, &format!("{metric} p50"), "us", speed.p50_us);
-            samples.push(variant, depth, &format!("{metric} p99"), "us", speed.p99_us);
+            let metric = format!("{section}: random {}s", direction.name());
+            samples.push(&variant, depth, &metric, "IOPS", speed.iops);
+            samples.push(&variant, depth, &format!("{metric} p50"), "us", speed.p50_us);
+            samples.push(&variant, depth, &format!("{metric} p99"), "us", speed.p99_us);
         }
     }
-    fio.check()
+    program.judge(fio.check())
 }

@@ -128,6 +128,16 @@ impl Program {
         Ok(Server { child, path, mounted: true, _bytes: bytes })
     }
 
+    /// Returns what a result means: wrong bytes of another program are no failure of this one.
+    pub(super) fn judge<T>(self, result: Result<T, Fault>) -> Result<T, Fault> {
+        match (self, result) {
+            (Self::Nbdkit(_) | Self::Qemu, Err(Fault::Failed(Error::WrongBytes { what, .. }))) => {
+                Err(Fault::Flawed(what))
+            }
+            (_, result) => result,
+        }
+    }
+
     /// Returns the command that makes the device, without a door, and the folder of its bytes.
     fn command(self, bench: &Bench<'_>) -> Result<(Command, Option<TempDir>), Fault> {
         let bytes = bench.span_bytes;
@@ -165,4 +175,19 @@ fn in_tmpfs() -> Result<TempDir, Fault> {
     let is_tmpfs = rustix::fs::statfs(SHM).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
     let folder = is_tmpfs.then(|| tempfile::tempdir_in(SHM).ok()).flatten();
     folder.ok_or_else(|| Fault::Missing(format!("no tmpfs to write to at {SHM}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_bytes_of_others_are_no_failure_and_those_of_zfold_are() {
+        let wrong = |program: Program| {
+            let error = Error::WrongBytes { experiment: "disk", what: "page 7".to_owned() };
+            program.judge::<()>(Err(error.into())).unwrap_err()
+        };
+        assert!(matches!(wrong(Program::Qemu), Fault::Flawed(what) if what == "page 7"));
+        assert!(matches!(wrong(Program::Zfold("lz4")), Fault::Failed(Error::WrongBytes { .. })));
+    }
 }

@@ -194,10 +194,10 @@ cores would really be.")]
     #[command(long_about = "\
 Which block device of compressed memory serves fastest and holds least?
 
-Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over NBD and through a \
-loop device on a FUSE file; looks at the memory that they and the kernel's zram hold; and runs the \
-library against zram. Settles who serves most requests, and who holds least when everything has \
-been overwritten. What is not installed, or needs root, is left out and named.")]
+Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over NBD and through \
+a loop device on a FUSE file; looks at the memory that they and the kernel's zram hold; and runs \
+the library against zram. Settles who serves most requests, and who holds least when everything \
+has been overwritten. What is not installed, or needs root, is left out and named.")]
     Disk,
 
     /// All of the above, one after the other.

@@ -100,11 +100,12 @@ fn ideal_bytes(bench: &Bench<'_>, repeat: u32) -> Result<u64, Fault> {
     let fio = bench.fio(Target::File(path.clone()), repeat);
     Fio { span_bytes: SAMPLE_BYTES, ..fio }.fill()?;
     let sample = fs::read(&path)?;
+    debug_assert_eq!(sample.len() as u64, SAMPLE_BYTES);
     fs::remove_file(&path)?;
     let codec = CodecSpec::from(CodecKind::Lz4).context(PAGE_BYTES);
     let mut codec = codec.map_err(|error| Error::Other(error.to_string()))?;
     let mut compressed = [0; PAGE_BYTES];
     let len = |page: &[u8]| codec.compress(page, &mut compressed).unwrap_or(PAGE_BYTES) as u64;
     let sum: u64 = sample.chunks_exact(PAGE_BYTES).map(len).sum();
-    Ok(sum * (bench.span_bytes / SAMPLE_BYTES.min(sample.len() as u64)))
+    Ok(sum * bench.span_bytes / SAMPLE_BYTES)
 }

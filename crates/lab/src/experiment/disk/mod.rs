@@ -2,15 +2,16 @@
 //!
 //! Four comparisons, each against what does the same job:
 //!
-//! - [`nbd`]: servers of NBD under random 4 KiB requests by fio;
-//! - [`memory`]: what the servers and the kernel's zram hold of the same data;
-//! - [`loop_device`]: a loop device over a FUSE file;
-//! - [`direct`]: a store in this process against the kernel's zram.
+//! - `nbd`: servers of NBD under random 4 KiB requests by fio;
+//! - `memory`: what the servers and the kernel's zram hold of the same data;
+//! - `loop_device`: a loop device over a FUSE file;
+//! - `direct`: a store in this process against the kernel's zram.
 //!
 //! Whatever is missing (a tool, the right to use it) is left out, and a remark says so and why. In
 //! each repeat the contestants run one after the other; there is no turn for warming up, since
-//! each device is filled before it is measured. fio compares a part of what each device gave back: a
-//! wrong byte of zfold's or the kernel's ends the experiment, one of another program is named.
+//! each device is filled before it is measured. fio compares a part of what each device gave
+//! back: a wrong byte of zfold's or the kernel's ends the experiment, one of another program is
+//! named.
 
 mod child;
 mod direct;
@@ -151,8 +152,9 @@ type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 /// Runs the experiment.
 ///
 /// # Errors
-/// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there fails;
-/// not when something is missing. No server, mount or device is left behind in any case, but if the process is killed.
+/// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there
+/// fails; not when something is missing. No server, mount or device is left behind in any case,
+/// but if the process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;

@@ -11,6 +11,8 @@ mod error;
 pub mod fuse;
 pub mod nbd;
 mod stats;
+#[cfg(feature = "ublk")]
+pub mod ublk;
 pub mod vhost_user;
 
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};

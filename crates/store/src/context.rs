@@ -39,7 +39,9 @@ impl Contexts {
         for choice in &choices {
             choice.spec.context_with(page_len, choice.dictionary.as_ref())?;
         }
-        let (threads, bytes) = (ThreadLocal::new(), AtomicU64::new(0));
+        let dictionaries = choices.iter().filter_map(|choice| choice.dictionary.as_ref());
+        let bytes = dictionaries.map(|dictionary| dictionary.bytes().len() as u64).sum();
+        let (threads, bytes) = (ThreadLocal::new(), AtomicU64::new(bytes));
         Ok(Self { page_len, choices, threads, bytes })
     }
 

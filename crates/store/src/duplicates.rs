@@ -111,6 +111,12 @@ impl Duplicates {
         pool.free(handle).map(|()| false)
     }
 
+    /// Returns how many slots refer to the object with these bytes.
+    pub(crate) fn references(&self, bytes: &[u8]) -> u32 {
+        let hash = xxh3_64(bytes);
+        self.shard(hash).get(&hash).map_or(0, |object| object.references)
+    }
+
     /// Returns the number of objects, and of references to them.
     pub(crate) fn count(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(objects, references), shard| {

@@ -4,11 +4,16 @@
 //! machine is short of memory, it writes the least recently used pages back; without a backing
 //! file it compacts, and recompresses pages that were idle. It also ages pages: those that were not
 //! used for the idle age are written back or recompressed whether memory is short or not.
+//!
+//! And it keeps the pool dense: pages that are overwritten leave holes, which it compacts away as
+//! soon as they are worth a thirty-second of the pool.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use zfold_pool::PageCount;
 
 use crate::pressure::{Level, Pressure};
 use crate::process::{Recompress, Selection};
@@ -44,6 +49,15 @@ struct Shared {
 
 const NEVER: u64 = u64::MAX;
 
+/// Looks at the age of all pages in the time that makes a page idle.
+const AGEINGS: u32 = 8;
+
+/// Longest time between two looks at the pool's holes.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Share of the pool's pages that are worth a compaction when it would free them.
+const HOLES: u64 = 32;
+
 /// Share of what is held that leaves memory in one round at full pressure, in percent.
 const ROUND_PERCENT: u64 = 10;
 
@@ -62,8 +76,15 @@ impl Shrinker {
         let of_thread = Arc::clone(&shared);
         let ShrinkerOptions { interval, mut pressure, .. } = options;
         let thread = std::thread::Builder::new().name("shrinker".into()).spawn(move || {
-            while of_thread.wait(interval) {
-                of_thread.round(&store, pressure.as_deref_mut());
+            let mut last = Instant::now();
+            let mut aged = last;
+            while of_thread.wait(interval.min(TICK)) {
+                if last.elapsed() >= interval {
+                    aged = of_thread.age(&store, aged);
+                    of_thread.round(&store, pressure.as_deref_mut());
+                    last = Instant::now();
+                }
+                of_thread.close_holes(&store);
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -126,11 +147,6 @@ impl Shared {
     }
 
     fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
-        if let Some(age) = self.idle_after()
-            && store.mark_idle(Some(age)) > 0
-        {
-            self.use_idle(store);
-        }
         if let Some(limit) = store.tunables().limit_bytes {
             let accept = store.accept_bytes(limit);
             if store.held_bytes() > accept {
@@ -145,8 +161,34 @@ impl Shared {
             let held = store.held_bytes();
             let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
             if store.shrink_to(held - less.min(held), &self.stop) == 0 {
+                // Errors show in the counters.
+                let _ = store.recompress(&Recompress {
+                    selection: Selection::Lru,
+                    threshold_bytes: None,
+                    max_pages: Some(less / store.page_len() as u64),
+                    priority: 1,
+                });
                 store.compact();
             }
+        }
+    }
+
+    /// Ages pages, if it is time to; returns when it was last done.
+    fn age(&self, store: &Store, last: Instant) -> Instant {
+        let Some(age) = self.idle_after() else { return last };
+        if last.elapsed() < age / AGEINGS {
+            return last;
+        }
+        if store.mark_idle(Some(age)) > 0 {
+            self.use_idle(store);
+        }
+        Instant::now()
+    }
+
+    fn close_holes(&self, store: &Store) {
+        let stats = store.pool.stats();
+        if stats.freeable_pages.0 * HOLES > stats.pages.0 {
+            store.pool.compact_until(PageCount::MAX, &self.stop);
         }
     }
 
@@ -249,6 +291,21 @@ mod tests {
             drop(shrinker);
             store.check();
         }
+    }
+
+    #[test]
+    fn holes_of_overwritten_pages_are_closed() {
+        let store = filled(|_| {});
+        for key in (0..1000).filter(|key| key % 4 != 0) {
+            store.invalidate(key);
+        }
+        let holes = |store: &Store| {
+            let stats = store.pool.stats();
+            stats.freeable_pages.0 * HOLES > stats.pages.0
+        };
+        assert!(holes(&store));
+        let _shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
+        wait(&store, |store| !holes(store));
     }
 
     #[test]

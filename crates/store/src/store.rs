@@ -444,6 +444,7 @@ impl Store {
     fn metadata_bytes(&self) -> u64 {
         self.slots.bytes()
             + self.contexts.bytes()
+            + self.saving.bytes()
             // Relaxed: a gauge.
             + self.processing_bytes.load(Ordering::Relaxed)
             + self.duplicates.as_ref().map_or(0, Duplicates::bytes)
@@ -541,6 +542,12 @@ impl Store {
         let inserted = self.insert(&context.object[..header + len])?;
         let state = State::new(kind, len, 0).set(Flag::Shared, inserted.shared);
         Ok((Entry { state, value: inserted.handle.to_bits().get() }, stored))
+    }
+
+    /// Returns whether a page with these kept bytes shares its object with another one.
+    pub(crate) fn is_shared(&self, state: State, kept: &[u8]) -> bool {
+        let shared = |duplicates: &Duplicates| duplicates.references(kept) > 1;
+        state.has(Flag::Shared) && self.duplicates.as_ref().is_some_and(shared)
     }
 
     fn insert(&self, object: &[u8]) -> Result<Inserted, StoreError> {

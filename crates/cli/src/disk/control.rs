@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::command::Command;
 use super::service::{Messages, Stream, Terms};
@@ -59,37 +59,49 @@ impl From<Result<Value, String>> for Reply {
     }
 }
 
-/// Answers a client until it leaves, takes too long or sends too much.
-pub(crate) fn answer(
-    stream: &mut dyn Stream,
-    execute: &dyn Fn(Option<&str>, Command) -> Result<Value, String>,
-) {
+/// Carries out a command on the device of that name.
+type Execute<'a> = &'a dyn Fn(Option<&str>, Command) -> Result<Value, String>;
+
+/// Answers a client until it leaves, takes too long or sends too much; returns whether it asked
+/// the server to end, which has been answered then.
+#[must_use]
+pub(crate) fn answer(stream: &mut dyn Stream, execute: Execute<'_>) -> bool {
     let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX);
     loop {
-        let (reply, last) = match requests.next() {
-            Ok(Some(line)) => (Reply::from(respond(&line, execute)), false),
+        let (reply, end) = match requests.next() {
+            Ok(Some(line)) => respond(&line, execute),
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                 let told = "the request is longer than 64 KiB: send less at a time".to_owned();
-                (Reply::from(Err(told)), true)
+                let _ = requests.answer(&line_of(&Reply::from(Err(told))));
+                return false;
             }
-            _ => return,
+            _ => return false,
         };
-        let mut line = serde_json::to_vec(&reply).expect("a reply is JSON");
-        line.push(b'\n');
-        if requests.answer(&line).is_err() || last {
-            return;
+        let answered = requests.answer(&line_of(&reply));
+        if end || answered.is_err() {
+            return end;
         }
     }
 }
 
-fn respond(
-    line: &[u8],
-    execute: &dyn Fn(Option<&str>, Command) -> Result<Value, String>,
-) -> Result<Value, String> {
-    let request: Request = serde_json::from_slice(line)
-        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"))?;
-    let command = Command::parse(&request.command, &request.arguments)?;
-    execute(request.disk.as_deref(), command)
+fn line_of(reply: &Reply) -> Vec<u8> {
+    let mut line = serde_json::to_vec(reply).expect("a reply is JSON");
+    line.push(b'\n');
+    line
+}
+
+/// Returns the reply to a request, and whether the server is to end.
+fn respond(line: &[u8], execute: Execute<'_>) -> (Reply, bool) {
+    let parsed = serde_json::from_slice(line)
+        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"))
+        .and_then(|request: Request| {
+            Ok((Command::parse(&request.command, &request.arguments)?, request.disk))
+        });
+    match parsed {
+        Ok((Command::Shutdown, _)) => (Reply::from(Ok(json!({ "stopping": true }))), true),
+        Ok((command, disk)) => (Reply::from(execute(disk.as_deref(), command)), false),
+        Err(told) => (Reply::from(Err(told)), false),
+    }
 }
 
 #[cfg(test)]
@@ -122,10 +134,11 @@ mod tests {
 
     fn talk(sent: &str) -> Vec<Reply> {
         let mut client = Client(io::Cursor::new(sent.as_bytes().to_vec()), Vec::new());
-        answer(&mut client, &|disk, command| match disk {
+        let end = answer(&mut client, &|disk, command| match disk {
             Some(name) => Err(format!("no disk '{name}'")),
             None => Ok(Value::String(format!("{command:?}"))),
         });
+        assert_eq!(end, sent.contains("shutdown"));
         let lines = client.1.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| serde_json::from_slice(line).expect("a reply")).collect()
     }
@@ -151,6 +164,13 @@ mod tests {
         assert_eq!(replies.len(), 8);
         assert!(replies[..7].iter().all(|reply| !reply.ok && reply.error.is_some()));
         assert!(replies[7].ok);
+    }
+
+    #[test]
+    fn the_end_is_answered_before_it_comes() {
+        let replies = talk("{\"command\":\"shutdown\"}\n{\"command\":\"get\"}\n");
+        assert_eq!(replies.len(), 1);
+        assert_eq!(replies[0].result["stopping"], true);
     }
 
     #[test]

@@ -48,13 +48,24 @@ impl Device {
         let DevicePlan { made, knobs } = plan;
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
-        let pool = PoolOptions::new(made.allocator);
+        // Long zspages: their classes waste less, and a device fills many of each.
+        let pool = PoolOptions { chain: 16, ..PoolOptions::new(made.allocator) };
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let store = Store::new(pool, &store_options(made, knobs)?).map_err(|e| failure(&e))?;
         let mut tunables = store.tunables();
         tunables.writeback_limit_pages = knobs.writeback_limit_pages;
         tunables.writeback_batch_pages = knobs.writeback_batch_pages;
         store.tune(&tunables).map_err(|error| failure(&error))?;
+        if let Some(limit) = knobs.limit_bytes
+            && store.held_bytes() >= limit
+        {
+            return Err(failure(&format_args!(
+                "tables alone take {} of the limit of {}: raise --limit, or give a smaller \
+                 --backing-size",
+                format_size(store.held_bytes().next_multiple_of(1 << 20)),
+                format_size(limit),
+            )));
+        }
         load(made, knobs.size, &store)?;
         let (size, sector, read_only) = (knobs.size, made.sector, made.read_only);
         let options = DiskOptions { size, sector, read_only };

@@ -1,8 +1,9 @@
 //! The doors of a server: opened together, told by their addresses, closed in order.
 
-use std::sync::Mutex;
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use zfold_disk::fuse::{FuseDoor, FuseOptions};
 use zfold_disk::nbd::{
@@ -153,11 +154,8 @@ impl Doors {
 
     /// Closes all doors: nobody new comes in, and who is inside has `drain` to finish.
     pub(crate) fn close(&self, drain: Duration) {
-        for door in &mut *held(&self.mounts) {
-            if let Err(error) = door.umount() {
-                remark(&format!("{error}"));
-            }
-        }
+        let deadline = Instant::now() + drain;
+        let mounts: Vec<_> = held(&self.mounts).drain(..).map(close_mount).collect();
         held(&self.guests).clear();
         #[cfg(feature = "ublk")]
         held(&self.blocks).clear();
@@ -165,7 +163,30 @@ impl Doors {
             let seconds = drain.as_secs();
             remark(&format!("NBD clients were not done after {seconds} s and were hung up on"));
         }
+        for (path, closed) in mounts {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if closed.recv_timeout(left).is_err() {
+                remark(&format!("{} is still in use and ends with the server", path.display()));
+            }
+        }
     }
+}
+
+/// Unmounts a file on a thread of its own, because that can take until the last one who has it
+/// open has closed it; returns its path, and what tells that it is done.
+fn close_mount(mut door: FuseDoor) -> (PathBuf, Receiver<()>) {
+    let (done, closed) = mpsc::channel();
+    let path = door.path().to_owned();
+    std::thread::spawn(move || {
+        if let Err(error) = door.umount() {
+            // Dropping it takes its file away from everybody but those who have it open.
+            remark(&format!("{}: {error}", door.path().display()));
+        }
+        drop(door);
+        // Nobody waits any more once the time is over.
+        let _ = done.send(());
+    });
+    (path, closed)
 }
 
 fn export(device: &Device) -> Export {

@@ -64,8 +64,8 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     let side_doors = bind_side_doors(&plan)?;
     let devices = plan.devices.iter().map(Device::new).collect::<Result<Vec<_>, _>>()?;
     let doors = Doors::open(&plan, &devices)?;
-    let server = Arc::new(Server { devices, doors, started: Instant::now(), events });
-    let (status, services) = match open_side_doors(&server, side_doors) {
+    let server = Arc::new(Server { devices, doors, started: Instant::now() });
+    let (status, services) = match open_side_doors(&server, side_doors, events) {
         Ok(services) => (serve(args, &mut plan, &server, runner, &happened), services),
         Err(failure) => (Err(failure), Vec::new()),
     };
@@ -141,12 +141,19 @@ fn bind_side_doors(plan: &Plan) -> Result<SideDoors, Failure> {
     Ok(SideDoors { control, metrics })
 }
 
-fn open_side_doors(server: &Shared, sockets: SideDoors) -> Result<Vec<Service>, Failure> {
+fn open_side_doors(
+    server: &Shared,
+    sockets: SideDoors,
+    events: Sender<Event>,
+) -> Result<Vec<Service>, Failure> {
     let failed = |error| system("start a thread", &error);
     let mut services = Vec::new();
     let shared = Arc::clone(server);
     let control = Service::start(sockets.control, control::TERMS, move |stream| {
-        control::answer(stream, &|name, command| shared.execute(name, command));
+        if control::answer(stream, &|name, command| shared.execute(name, command)) {
+            // The main thread may be about to end already.
+            let _ = events.send(Event::Stop);
+        }
     });
     services.push(control.map_err(failed)?);
     if let Some(listener) = sockets.metrics {
@@ -160,21 +167,30 @@ fn open_side_doors(server: &Shared, sockets: SideDoors) -> Result<Vec<Service>, 
     Ok(services)
 }
 
+/// Time in which the same signal again is an echo: who ends a process group asks each process,
+/// and some of them pass it on.
+const ECHO: Duration = Duration::from_secs(1);
+
 /// Turns signals into events. The second one that asks for the end does not wait for it.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let watch = move || {
-        let mut stopping = false;
+        let mut stopping: Option<(i32, Instant)> = None;
         for signal in signals.forever() {
             let event = match signal {
                 SIGHUP => Event::Reload,
-                _ if stopping => {
+                _ if stopping.is_some_and(|(by, at)| by == signal && at.elapsed() < ECHO) => {
+                    continue;
+                }
+                _ if stopping.is_some() => {
                     remark("ended at once: nothing was saved, clients were hung up on");
                     std::process::exit(1);
                 }
                 _ => Event::Stop,
             };
-            stopping |= event == Event::Stop;
+            if event == Event::Stop {
+                stopping = Some((signal, Instant::now()));
+            }
             // Nobody listens only while the process ends.
             let _ = events.send(event);
         }

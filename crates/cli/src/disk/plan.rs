@@ -339,3 +339,34 @@ fn differing(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
 fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::usage(line))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::Size;
+
+    #[test]
+    fn the_example_of_a_configuration_is_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/zfold.toml");
+        let settings = config::read(Path::new(path)).expect("a configuration");
+        let plans = devices(&DeviceSettings::default(), settings.disk).expect("valid");
+        let names: Vec<_> = plans.iter().map(|plan| &*plan.made.name).collect();
+        assert_eq!(names, ["scratch", "cold", "kept"]);
+        assert_eq!(plans[0].made.max_size, 1 << 40, "the least room to grow");
+        assert_eq!(plans[1].knobs.idle_after, Some(Duration::from_secs(600)));
+        assert!(plans[1].made.can_age() && !plans[0].made.can_age());
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let settings = DeviceSettings { size: Some(Size(1 << 30)), ..DeviceSettings::default() };
+        let plan = |settings: &DeviceSettings| device(settings.clone(), false).expect("valid");
+        let one = plan(&settings);
+        let mut other = settings.clone();
+        (other.dedup, other.sector) = (true, Some(512));
+        assert_eq!(one.made.differences(&plan(&other).made), ["sector", "dedup"]);
+        assert_eq!(one.made.differences(&one.made), Vec::<&str>::new());
+        let huge = DeviceSettings { size: Some(Size(1 << 40)), ..settings };
+        assert_eq!(plan(&huge).made.max_size, 4 << 40);
+    }
+}

@@ -1,8 +1,9 @@
 //! What a server has at hand while it runs, and how it carries out commands.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -30,7 +31,6 @@ pub(crate) struct Server {
     pub(crate) devices: Vec<Device>,
     pub(crate) doors: Doors,
     pub(crate) started: Instant,
-    pub(crate) events: Sender<Event>,
 }
 
 impl Server {
@@ -40,11 +40,6 @@ impl Server {
     /// Why it was not carried out, in a line.
     pub(crate) fn execute(&self, name: Option<&str>, command: Command) -> Result<Value, String> {
         match command {
-            Command::Shutdown => {
-                // The main thread may be about to end already.
-                let _ = self.events.send(Event::Stop);
-                Ok(json!({ "stopping": true }))
-            }
             Command::Stat => {
                 let report = self.report(name)?;
                 Ok(serde_json::to_value(report).expect("numbers and text are JSON"))
@@ -168,7 +163,10 @@ fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> 
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    std::fs::write(&beside, bytes)
+    // What it was trained on is in it.
+    let mut private = std::fs::OpenOptions::new();
+    private.write(true).create(true).truncate(true).mode(0o600);
+    (private.open(&beside).and_then(|mut file| file.write_all(bytes)))
         .and_then(|()| std::fs::rename(&beside, path))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(json!({ "bytes": bytes.len() }))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
 
@@ -205,4 +205,33 @@ fn a_reader_that_leaves_does_not_end_the_server() {
     drop(stream);
     assert_eq!(server.connect("").size, 1 << 20);
     assert_eq!(server.stop(), (Some(0), Vec::new()));
+}
+
+#[test]
+fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
+    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+        eprintln!("SKIPPED: a_device_is_a_file_and_a_disk_of_guests_as_well: no /dev/fuse");
+        return;
+    }
+    let runtime = tempdir().expect("a directory");
+    let (file, guests) = (runtime.path().join("disk.img"), runtime.path().join("guests"));
+    let doors = ["--fuse", text(&file), "--vhost-user", text(&guests)];
+    let server = Server::start(runtime.path(), &[&["--size", "4MiB"], &doors[..]].concat());
+    assert_eq!(server.addresses, [text(&file), &format!("vhost-user:{}", guests.display())]);
+    assert_eq!(fs::metadata(&file).expect("a file").len(), 4 << 20);
+    let device = fs::OpenOptions::new().read(true).write(true).open(&file).expect("opened");
+    device.write_all_at(&page(1), 8192).expect("written");
+    let mut back = [0; 4096];
+    device.read_exact_at(&mut back, 8192).expect("read");
+    assert_eq!(back[..], page(1));
+    assert_line(&server.ctl(&["reset"]), 1, &["mounted as a file"]);
+    assert!(guests.exists());
+
+    // Somebody who has the file open does not keep the server from its end.
+    server.signal(Signal::TERM);
+    server.heard("in use");
+    assert_eq!(server.ended().0, Some(0));
+    drop(device);
+    // Without the right to unmount, an empty file may stay where the mount was.
+    assert!(fs::metadata(&file).map_or(0, |file| file.len()) == 0 && !guests.exists());
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use rustls::ServerConfig;
 
@@ -64,9 +64,9 @@ impl Channel {
         }
     }
 
-    /// Limits how long a call waits for the peer.
-    pub(super) fn limit_waits(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.socket.limit_waits(limit)
+    /// Sets when calls give up waiting for the peer, however slowly it goes on; `None` is never.
+    pub(super) fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
+        self.socket.set_deadline(deadline)
     }
 
     /// Says farewell and ends both directions.

@@ -11,7 +11,9 @@
 //! batch itself. Another thread is woken, or started if there is none, only if more requests have
 //! arrived than the batch takes, or one of it may take long. So a client that sends one request
 //! at a time is served by one thread that hands nothing over; one with many in flight keeps
-//! several busy; and many small requests come with one system call and leave with one.
+//! several busy; and many small requests come with one system call and leave with one. Where
+//! requests turn out to be slow, because the device waits for a disk, a batch is a single request,
+//! so that all threads wait side by side.
 //!
 //! - C1: no lock is held while a thread receives, serves or sends. The locks (turn, budget,
 //!   output, session) guard memory only and are never taken inside one another.
@@ -27,6 +29,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, Scope};
+use std::time::{Duration, Instant};
 
 use super::budget::Budget;
 use super::channel::{Channel, Input};
@@ -38,6 +41,8 @@ use super::stats::Counters;
 
 /// Requests that one thread takes at once.
 const BATCH_REQUESTS: usize = 16;
+/// Time per request that is slow: no page takes as long that is in memory.
+const SLOW: Duration = Duration::from_micros(200);
 /// Bytes of replies after which they are sent although more of the batch is to be served.
 const SEND_BYTES: usize = 64 << 10;
 /// Requests after which their replies are sent although more of the batch is to be served.
@@ -59,6 +64,8 @@ pub(super) struct Connection<'a> {
     turn_passed: Condvar,
     budget: Budget,
     output: Output,
+    /// Whether the last batch was slow.
+    slow: AtomicBool,
 }
 
 /// The receiving side, and who waits for it.
@@ -135,6 +142,7 @@ impl<'a> Connection<'a> {
             turn_passed: Condvar::new(),
             budget,
             output: Output::default(),
+            slow: AtomicBool::new(false),
         }
     }
 
@@ -201,7 +209,9 @@ impl<'a> Connection<'a> {
     /// Of the socket, or of a client that does not speak the protocol; what the batch holds by
     /// then is to be served.
     fn take_batch(&self, input: &mut Input, batch: &mut Batch) -> io::Result<Next> {
-        while batch.requests.len() < BATCH_REQUESTS {
+        // Relaxed: a hint.
+        let most = if self.slow.load(Ordering::Relaxed) { 1 } else { BATCH_REQUESTS };
+        while batch.requests.len() < most {
             let first = batch.requests.is_empty();
             while first && input.buffered().len() < Request::LEN {
                 // Acquire is not needed: the flag guards nothing but itself.
@@ -267,10 +277,12 @@ impl<'a> Connection<'a> {
     fn serve(&self, batch: &mut Batch) {
         let Batch { requests, payloads, used, replies } = batch;
         let (mut begin, mut errors) = (0, 0);
+        let mut spent = Duration::ZERO;
         for (n, taken) in requests.iter().enumerate() {
             let payload = &payloads[begin..taken.payload_end];
             begin = taken.payload_end;
             replies.weight += taken.weight;
+            let started = Instant::now();
             let served = match taken.refused {
                 None => self.responder.answer(&taken.request, payload, &mut replies.bytes),
                 Some(why) => {
@@ -278,6 +290,7 @@ impl<'a> Connection<'a> {
                     false
                 }
             };
+            spent += started.elapsed();
             errors += u64::from(!served);
             let last = n + 1 == requests.len();
             if last || replies.bytes.len() >= SEND_BYTES || (n + 1) % SEND_REQUESTS == 0 {
@@ -285,6 +298,7 @@ impl<'a> Connection<'a> {
             }
         }
         self.counters.served(requests.len() as u64, errors);
+        self.slow.store(spent > SLOW * requests.len() as u32, Ordering::Relaxed);
         requests.clear();
         *used = 0;
         if payloads.capacity() > KEPT_BYTES {

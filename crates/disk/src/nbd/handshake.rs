@@ -11,7 +11,7 @@
 //! - H3: where TLS is required, a client without it learns no export's name and no size.
 
 use std::io::{self, IoSlice};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::channel::{Channel, Input};
 use super::protocol::{
@@ -51,7 +51,6 @@ pub(super) struct Handshake<'a> {
     /// The export for which `base:allocation` was selected.
     context: Option<usize>,
     out: Vec<u8>,
-    deadline: Instant,
 }
 
 /// What an option leads to.
@@ -77,7 +76,6 @@ impl<'a> Handshake<'a> {
             structured: false,
             context: None,
             out: Vec::new(),
-            deadline: Instant::now() + options.handshake_timeout,
         }
     }
 
@@ -87,6 +85,7 @@ impl<'a> Handshake<'a> {
     /// Any of the socket; `InvalidData` for a client that does not speak the protocol. The
     /// connection is to be closed.
     pub(super) fn run(mut self) -> io::Result<Option<(Agreed, Channel, Input)>> {
+        self.begin_message()?;
         let flags = greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES;
         self.out.extend_from_slice(&MAGIC.to_be_bytes());
         self.out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -98,17 +97,23 @@ impl<'a> Handshake<'a> {
         }
         self.no_zeroes = answer & u32::from(greeting::NO_ZEROES) != 0;
         for _ in 0..MAX_OPTIONS {
-            self.deadline = Instant::now() + self.options.handshake_timeout;
+            self.begin_message()?;
             match self.option()? {
                 Step::Next => {}
                 Step::End => return Ok(None),
                 Step::Begin(agreed) => {
-                    self.channel.limit_waits(None)?;
+                    self.channel.set_deadline(None)?;
                     return Ok(Some((agreed, self.channel, self.input)));
                 }
             }
         }
         Err(invalid("too many options"))
+    }
+
+    /// From here on the client has its time for one message.
+    fn begin_message(&self) -> io::Result<()> {
+        // A timeout without end is none.
+        self.channel.set_deadline(Instant::now().checked_add(self.options.handshake_timeout))
     }
 
     /// Takes one option and answers it.
@@ -164,8 +169,6 @@ impl<'a> Handshake<'a> {
             return self.refuse(option, reply::POLICY, "this server has no TLS");
         };
         self.answer(option, reply::ACK, &[])?;
-        // Limits each wait, which is no limit for the whole; packets of this phase are few.
-        self.channel.limit_waits(Some(self.left()?))?;
         self.channel.encrypt(&mut self.input, config)?;
         (self.structured, self.context) = (false, None);
         Ok(Step::Next)
@@ -306,7 +309,6 @@ impl<'a> Handshake<'a> {
     }
 
     fn send(&mut self) -> io::Result<()> {
-        self.channel.limit_waits(Some(self.left()?))?;
         self.channel.send_all(&mut [IoSlice::new(&self.out)])?;
         self.out.clear();
         Ok(())
@@ -338,17 +340,10 @@ impl<'a> Handshake<'a> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        self.channel.limit_waits(Some(self.left()?))?;
         match self.input.fill(&self.channel)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
         }
-    }
-
-    /// Returns the time that is left for this message of the client.
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 

@@ -289,3 +289,7 @@ impl VhostUserBackend for Device {
 fn lock(buffer: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
     buffer.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "device_tests.rs"]
+mod tests;

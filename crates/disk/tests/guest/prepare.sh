@@ -82,8 +82,6 @@ cp "$modules"/modules.builtin* "$modules"/modules.order "$target"
     esac
 done
 busybox depmod -b tree "$version"
-# A server to run inside: see tests/guest.rs.
-[ -z "${ZFOLD_GUEST_PROGRAM:-}" ] || cp "$ZFOLD_GUEST_PROGRAM" tree/bin/zfold
 (cd tree && find . | cpio --quiet -o -H newc) | gzip -1 >initrd.new
 mv initrd.new initrd
 echo "$dir: Linux $version"

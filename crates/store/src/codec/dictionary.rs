@@ -18,7 +18,8 @@ pub const MAX_DICTIONARY_LEN: usize = 1 << 20;
 
 /// Bytes shared by all contexts that compress with them; a clone is the same bytes.
 ///
-/// Any bytes serve. Those that begin like a trained Zstandard dictionary must be one.
+/// Any bytes serve. Of one in the format of Zstandard, the tables at its beginning are not used as
+/// such, but are bytes like all others.
 #[derive(Clone)]
 pub struct Dictionary(Arc<Inner>);
 

@@ -158,8 +158,6 @@ impl CodecSpec {
     ///
     /// - [`CodecError::PageLen`] if `page_len` is 0 or above [`MAX_PAGE_LEN`].
     /// - [`CodecError::NoDictionaries`] if the codec [takes none](CodecKind::takes_dictionary).
-    /// - [`CodecError::Dictionary`] if the bytes claim to be a trained dictionary of the codec's
-    ///   own format and are damaged.
     ///
     /// # Panics
     ///
@@ -181,7 +179,7 @@ impl CodecSpec {
             (CodecKind::Lz4, Some(bytes)) => Box::new(Lz4Dictionary::fast(level, bytes)),
             (CodecKind::Lz4Hc, None) => Box::new(lz4::Lz4::high(level)),
             (CodecKind::Lz4Hc, Some(bytes)) => Box::new(Lz4Dictionary::high(level, bytes)),
-            (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)?),
+            (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),
             (CodecKind::Deflate, _) => Box::new(deflate::Deflate::new(level)),
             (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
         })
@@ -229,9 +227,10 @@ impl fmt::Display for CodecSpec {
 
 /// A codec context: the working memory of one thread.
 ///
-/// What a context writes depends on the page and the dictionary alone, never on the pages before it,
-/// and every context of the same codec and dictionary reads it, whatever its level. The page is as long as the context was
-/// made for; any other length that is not 0 works as well, but may grow the working memory.
+/// What a context writes depends on the page and the dictionary alone, never on the pages before
+/// it, and every context of the same codec and dictionary reads it, whatever its level. The page is
+/// as long as the context was made for; any other length that is not 0 works as well, but may grow
+/// the working memory.
 pub trait Codec: Send + fmt::Debug {
     /// Compresses `page` into the front of `out` and returns the compressed length.
     ///
@@ -292,8 +291,6 @@ pub enum CodecError {
     DictionaryLen(usize),
     /// The codec takes no dictionary.
     NoDictionaries(CodecKind),
-    /// The codec cannot use this dictionary, which claims to be of its format.
-    Dictionary(CodecKind),
     /// No dictionary could be trained, and what the library says of it.
     Training(&'static str),
 }
@@ -321,9 +318,6 @@ impl fmt::Display for CodecError {
                 let choices: Vec<_> = able.map(CodecKind::name).collect();
                 let choices = choices.join(", ");
                 write!(f, "codec '{}' takes no dictionary (choices: {choices})", kind.name())
-            }
-            Self::Dictionary(kind) => {
-                write!(f, "damaged dictionary for codec '{}'; train it again", kind.name())
             }
             Self::Training(reason) => {
                 write!(f, "no dictionary can be trained ({reason}); give more or other samples")

@@ -7,7 +7,7 @@ use std::fmt;
 
 use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat};
 
-use super::{Codec, CodecError, CodecKind, DecodeError, Dictionary};
+use super::{Codec, DecodeError, Dictionary};
 
 /// A compression and a decompression context of the library.
 pub(super) struct Zstd {
@@ -19,30 +19,32 @@ pub(super) struct Zstd {
 impl Zstd {
     /// Returns a context that has compressed a page of `page_len` once, because the library
     /// allocates its tables, and those of a dictionary, at the first page.
-    ///
-    /// # Errors
-    ///
-    /// [`CodecError::Dictionary`] if the library refuses the dictionary.
-    pub(super) fn new(
-        level: i32,
-        page_len: usize,
-        dictionary: Option<&Dictionary>,
-    ) -> Result<Self, CodecError> {
+    pub(super) fn new(level: i32, page_len: usize, dictionary: Option<&Dictionary>) -> Self {
         let mut context =
             Self { level, compressor: compressor(level), decompressor: decompressor() };
-        // Much more than equal bytes become.
-        let mut out = vec![0; page_len / 1024 + 64];
         if let Some(dictionary) = dictionary {
-            let refused = |_| CodecError::Dictionary(CodecKind::Zstd);
-            context.compressor.load_dictionary(dictionary.bytes()).map_err(refused)?;
-            context.decompressor.load_dictionary(dictionary.bytes()).map_err(refused)?;
+            let content = content(dictionary);
+            // Without the magic number, any bytes are a dictionary.
+            context.compressor.load_dictionary(content).expect("the library copies a dictionary");
+            context.decompressor.load_dictionary(content).expect("the library copies a dictionary");
         }
-        match context.compress(&vec![0; page_len], &mut out) {
-            // The compressor looks at a dictionary no sooner than here.
-            None if dictionary.is_some() => Err(CodecError::Dictionary(CodecKind::Zstd)),
-            _ => Ok(context),
-        }
+        context.compress(&vec![0; page_len], &mut [0; 64]);
+        context
     }
+}
+
+/// Returns the bytes that pages may refer to.
+///
+/// A dictionary with the magic number begins with tables of symbol frequencies, which pages would
+/// have to be coded with. They make pages larger than the tables that each page gets of its own,
+/// and those of some processes larger than without a dictionary (docs/codecs.md). Without the
+/// number, the library takes all of it for bytes to refer to.
+fn content(dictionary: &Dictionary) -> &[u8] {
+    let mut content = dictionary.bytes();
+    while let Some(rest) = content.strip_prefix(&zstd_safe::MAGIC_DICTIONARY.to_le_bytes()) {
+        content = rest;
+    }
+    content
 }
 
 fn compressor(level: i32) -> CCtx<'static> {

@@ -3,11 +3,15 @@
 //! [`SystemPressure`] asks the kernel, [`FakePressure`] says what it is told to. What is measured
 //! and when it counts as pressure, is said here once:
 //!
-//! | source | calm | urgent | file |
-//! |:--|:--|:--|:--|
-//! | time in which at least one task waited for memory, of the last 10 s | up to 5 % | from 50 % | `/proc/pressure/memory`, `memory.pressure` of the cgroup |
-//! | memory that can be had without swapping, of all | from 10 % | up to 2 % | `/proc/meminfo` |
-//! | what is left below the limit of the cgroup or one above it, of the limit | from 10 % | up to 2 % | `memory.max`, or `memory.limit_in_bytes` |
+//! | source | calm | urgent |
+//! |:--|:--|:--|
+//! | stalls: time of the last 10 s in which a task waited for memory | up to 5 % | from 50 % |
+//! | memory that can be had without swapping, of all | from 10 % | up to 2 % |
+//! | what is left below the limit of a cgroup, of the limit | from 10 % | up to 2 % |
+//!
+//! Stalls are those of the machine (`/proc/pressure/memory`) and of the own cgroup
+//! (`memory.pressure`), memory is what `/proc/meminfo` says, and limits are those of the own cgroup
+//! and of all above it (`memory.max`, or `memory.limit_in_bytes` in version 1).
 //!
 //! Between calm and urgent, the [`Level`] goes from 0 to 1 in proportion; the tightest source
 //! counts. Stalls are the better measure, being what shrinking is to prevent, but not every kernel

@@ -46,7 +46,6 @@ impl Store {
         let wanted = |state: State| {
             state.len() >= how.threshold_bytes.unwrap_or(0)
                 && state.priority() < how.priority
-                && !state.has(Flag::Shared)
                 && !state.has(Flag::Incompressible)
         };
         let len_min = self.longest(how, work.hand, wanted);
@@ -64,6 +63,10 @@ impl Store {
             let Some(candidate) = self.choose(key, &how.selection, &mut work.buffer) else {
                 continue;
             };
+            if self.is_shared(candidate.entry.state, &work.buffer) {
+                self.unmark(&candidate, |state| state);
+                continue;
+            }
             left -= 1;
             if let Some(len) = self.recompress_one(&candidate, &work.buffer, how.priority, max)? {
                 done.pages += 1;

@@ -21,8 +21,9 @@ mod format;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::codec::Codec;
@@ -46,6 +47,8 @@ pub(crate) struct Saving {
     turn: Mutex<()>,
     epoch: AtomicBool,
     preserved: Mutex<Vec<(u64, Entry)>>,
+    /// How many there are.
+    preserved_count: AtomicU64,
 }
 
 impl Saving {
@@ -60,10 +63,19 @@ impl Saving {
     #[cold]
     pub(crate) fn preserve(&self, key: u64, entry: Entry) {
         self.preserved.lock().unwrap_or_else(PoisonError::into_inner).push((key, entry));
+        // Relaxed: a gauge.
+        self.preserved_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes of the list of preserved entries; what they refer to counts where it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.preserved_count.load(Ordering::Relaxed) * size_of::<(u64, Entry)>() as u64
     }
 
     fn take_preserved(&self) -> Vec<(u64, Entry)> {
-        std::mem::take(&mut *self.preserved.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut list = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
+        self.preserved_count.fetch_sub(list.len() as u64, Ordering::Relaxed);
+        std::mem::take(&mut list)
     }
 }
 
@@ -198,7 +210,10 @@ impl Store {
     pub fn save_to(&self, label: &[u8], path: &Path) -> Result<SnapshotReport, SnapshotError> {
         let part = part_of(path);
         let saved = (|| {
-            let mut out = BufWriter::with_capacity(BUFFER, File::create(&part)?);
+            // What memory held is for its owner's eyes only.
+            let mut options = File::options();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+            let mut out = BufWriter::with_capacity(BUFFER, file);
             let report = self.save(label, &mut out)?;
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.sync_all()?;

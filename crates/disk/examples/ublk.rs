@@ -1,0 +1,24 @@
+//! Serves a block device of 256 MiB in compressed memory, until its input ends.
+
+use std::error::Error;
+use std::io::Read;
+use std::sync::Arc;
+
+use zfold_disk::ublk::{UblkDoor, UblkOptions};
+use zfold_disk::{Disk, DiskOptions, SectorSize};
+use zfold_pool::{Allocator, PoolOptions};
+use zfold_store::{CodecKind, Store, StoreOptions};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let size = 256 << 20;
+    let pool = zfold_pool::create("ublk", &PoolOptions::new(Allocator::Zsmalloc))?;
+    let store = Store::new(pool, &StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?;
+    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
+    let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
+    let door = UblkDoor::add(disk.clone(), UblkOptions::default())?;
+    println!("serving {}", door.path().display());
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(door);
+    println!("{:?}, {} pages left", disk.stats(), disk.store().len());
+    Ok(())
+}

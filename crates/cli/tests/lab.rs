@@ -6,8 +6,17 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_refused, results};
 
-const EXPERIMENTS: [&str; 8] =
-    ["pool-lock", "per-cpu-lists", "compaction", "free", "allocators", "lockstat", "scale", "all"];
+const EXPERIMENTS: [&str; 9] = [
+    "pool-lock",
+    "per-cpu-lists",
+    "compaction",
+    "free",
+    "allocators",
+    "lockstat",
+    "scale",
+    "disk",
+    "all",
+];
 
 /// Returns a directory of its own for one test, without anything in it.
 fn directory(name: &str) -> PathBuf {
@@ -104,7 +113,9 @@ fn page_and_results_need_two_files() {
 #[test]
 fn every_experiment_gives_records_and_a_page() {
     let folder = directory("results");
-    for name in ["free", "pool-lock", "per-cpu-lists", "compaction", "allocators", "lockstat"] {
+    let names =
+        ["free", "pool-lock", "per-cpu-lists", "compaction", "allocators", "lockstat", "disk"];
+    for name in names {
         let page = folder.join(name).with_extension("html");
         let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
         let json = results(&[&["lab", name], &small[..], &["--html", text(&page)]].concat());
@@ -122,5 +133,5 @@ fn every_experiment_gives_records_and_a_page() {
         assert!(html.contains("<table") && !html.contains("<script"), "{name}");
     }
     let left: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
-    assert_eq!(left.len(), 6, "nothing but the pages: {left:?}");
+    assert_eq!(left.len(), names.len(), "nothing but the pages: {left:?}");
 }

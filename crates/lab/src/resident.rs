@@ -1,7 +1,6 @@
-//! The memory of this process that is in RAM.
+//! The memory of a process that is in RAM.
 //!
-//! Read from `/proc/self/smaps_rollup`, which walks the page tables. `/proc/self/statm` is
-//! cheaper, but recent kernels keep its counters per CPU and let them lag by megabytes.
+//! Read from `smaps_rollup` in `/proc`, which walks the page tables. `statm` is cheaper, but recent kernels keep its counters per CPU and let them lag by megabytes.
 
 use std::io;
 
@@ -15,8 +14,21 @@ use std::io;
 ///
 /// A system call that walks every page table of the process.
 pub fn resident_bytes() -> io::Result<u64> {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    parse_rss(&rollup).ok_or_else(|| io::Error::other("/proc/self/smaps_rollup has no Rss line"))
+    rss("/proc/self/smaps_rollup")
+}
+
+/// Returns the resident bytes of another process, as [`resident_bytes`] does of this one.
+///
+/// # Errors
+///
+/// As [`resident_bytes`]; also when there is no such process, or it is another user's.
+pub fn resident_bytes_of(process: u32) -> io::Result<u64> {
+    rss(&format!("/proc/{process}/smaps_rollup"))
+}
+
+fn rss(path: &str) -> io::Result<u64> {
+    let rollup = std::fs::read_to_string(path)?;
+    parse_rss(&rollup).ok_or_else(|| io::Error::other(format!("{path} has no Rss line")))
 }
 
 /// Returns the `Rss:` figure of a `smaps_rollup` text in bytes.

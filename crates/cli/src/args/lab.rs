@@ -27,7 +27,7 @@ macro_rules! columns {
         "\
 Columns:
   variant    lock design, allocator or other contestant; sim: simulated, not measured
-  workers    threads at work, or cores of the simulated machine
+  workers    threads at work, requests in flight, or cores of the simulated machine
   median     of the repeats; as are mean, stddev (the standard deviation), min and max
   vs base    the median over that of the first variant with as many workers
   published  the document's figure, of another machine"
@@ -64,7 +64,7 @@ pub(crate) struct LabArgs {
     #[arg(global = true, help_heading = "How to measure")]
     repeats: u32,
 
-    /// End in less than 20 s an experiment, whatever that does to the precision.
+    /// End in less than 20 s an experiment (disk: a minute), whatever that does to the precision.
     #[arg(long, global = true, help_heading = "How to measure")]
     quick: bool,
 
@@ -100,6 +100,7 @@ impl LabArgs {
             Choice::Allocators => vec![Experiment::Allocators],
             Choice::LockStat => vec![Experiment::LockStat],
             Choice::Scale => vec![Experiment::Scale],
+            Choice::Disk => vec![Experiment::Disk],
             Choice::All => Experiment::ALL.to_vec(),
         }
     }
@@ -107,7 +108,9 @@ impl LabArgs {
     /// Returns what the experiments are told.
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
-        Settings { scale, repeats, quick, seed }
+        // Some experiments start it as a server.
+        let program = std::env::current_exe().ok();
+        Settings { scale, repeats, quick, seed, program }
     }
 }
 
@@ -186,6 +189,17 @@ from that. Settles where each design's throughput stops to grow; not how fast a 
 cores would really be.")]
     Scale,
 
+    #[command(name = Experiment::Disk.name(), about = Experiment::Disk.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab disk --repeats 3"))]
+    #[command(long_about = "\
+Which block device of compressed memory serves fastest and holds least?
+
+Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over NBD and through \
+a loop device on a FUSE file; looks at the memory that they and the kernel's zram hold; and runs \
+the library against zram. Settles who serves most requests, and who holds least when everything \
+has been overwritten. What is not installed, or needs root, is left out and named.")]
+    Disk,
+
     /// All of the above, one after the other.
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab all --quick"))]
@@ -226,8 +240,9 @@ mod tests {
     #[test]
     fn nothing_typed_is_the_default() {
         let args = lab(&["free"]).expect("valid");
-        let Settings { scale, repeats, quick, seed } = args.settings();
+        let Settings { scale, repeats, quick, seed, program } = args.settings();
         assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
+        assert_eq!(program, std::env::current_exe().ok());
         assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
     }
 

@@ -212,7 +212,7 @@ pub(super) mod tests {
 
     /// Settings of the smallest experiment.
     pub(in super::super) fn tiny() -> Settings {
-        Settings { scale: 0.01, repeats: 1, quick: true, seed: 1 }
+        Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program: None }
     }
 
     /// Asserts what holds of every outcome: figures of `experiment` only, finite, not negative,

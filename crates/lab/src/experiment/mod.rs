@@ -1,5 +1,6 @@
 //! Experiments on lock designs and compaction: each repeats, in one run on one machine, what one
-//! of the documents did that zfold comes from, and puts its published figures beside.
+//! of the documents did that zfold comes from, and puts its published figures beside. One more,
+//! [`disk`], compares block devices of compressed memory.
 //!
 //! An [`Experiment`] returns an [`Outcome`]: figures, histograms and remarks; a [`report`] is made
 //! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run
@@ -7,6 +8,7 @@
 
 pub mod allocators;
 pub mod compaction;
+pub mod disk;
 pub mod free;
 pub mod lock_stat;
 pub mod machine;
@@ -20,6 +22,7 @@ mod error;
 mod harness;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -52,11 +55,13 @@ pub enum Experiment {
     LockStat,
     /// See [`scale`].
     Scale,
+    /// See [`disk`].
+    Disk,
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::PoolLock,
         Self::PerCpuLists,
         Self::Compaction,
@@ -64,6 +69,7 @@ impl Experiment {
         Self::Allocators,
         Self::LockStat,
         Self::Scale,
+        Self::Disk,
     ];
 
     /// Returns the name by which the experiment is written.
@@ -76,6 +82,7 @@ impl Experiment {
             Self::Allocators => allocators::NAME,
             Self::LockStat => lock_stat::NAME,
             Self::Scale => scale::NAME,
+            Self::Disk => disk::NAME,
         }
     }
 
@@ -91,6 +98,7 @@ impl Experiment {
             Self::Allocators => "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
             Self::LockStat => "Which locks are fought over, and how long are they waited for?",
             Self::Scale => "How far does each lock design scale with the cores?",
+            Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
         }
     }
 
@@ -108,6 +116,7 @@ impl Experiment {
             Self::Allocators => allocators::run(settings, progress),
             Self::LockStat => lock_stat::run(settings, progress),
             Self::Scale => scale::run(settings, progress),
+            Self::Disk => disk::run(settings, progress),
         }
     }
 }
@@ -147,10 +156,12 @@ pub struct Settings {
     pub scale: f64,
     /// Repeats of every variant.
     pub repeats: u32,
-    /// Finish in under 20 s, whatever that does to the figures' precision.
+    /// Finish in under 20 s ([`disk`]: a minute), whatever that does to the figures' precision.
     pub quick: bool,
     /// Seed of all random choices.
     pub seed: u64,
+    /// The zfold program, for experiments that start it as a server; `None`: these are left out.
+    pub program: Option<PathBuf>,
 }
 
 /// One figure: the median of what was measured, or simulated, in the repeats.
@@ -265,7 +276,7 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, lockstat, scale)"
+             free, allocators, lockstat, scale, disk)"
         );
     }
 

@@ -513,7 +513,7 @@ mod tests {
 
     #[test]
     fn all_figures_are_there() {
-        let settings = Settings { scale: 1.0, repeats: 1, quick: true, seed: 1 };
+        let settings = Settings { scale: 1.0, repeats: 1, quick: true, seed: 1, program: None };
         let outcome = run(&settings, &|_, done| assert!((0.0..=1.0).contains(&done)));
         let outcome = outcome.expect("an outcome");
         let found = |metric: &str, variant: &str, workers: u32, simulated: bool| {

@@ -1,0 +1,297 @@
+//! Block devices of compressed memory: how fast they serve, and how much memory they hold.
+//!
+//! Four comparisons, each against what does the same job:
+//!
+//! - `nbd`: servers of NBD under random 4 KiB requests by fio;
+//! - `memory`: what the servers and the kernel's zram hold of the same data;
+//! - `loop_device`: a loop device over a FUSE file;
+//! - `direct`: a store in this process against the kernel's zram.
+//!
+//! Whatever is missing (a tool, the right to use it) is left out, and a remark says so and why. In
+//! each repeat the contestants run one after the other; there is no turn for warming up, since
+//! each device is filled before it is measured. fio compares a part of what each device gave
+//! back: a wrong byte of zfold's or the kernel's ends the experiment, one of another program is
+//! named.
+
+mod child;
+mod direct;
+mod fio;
+mod loop_device;
+mod memory;
+mod nbd;
+mod serve;
+mod zram;
+
+use std::fmt::Display;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::harness::{Samples, sized};
+use super::{Error, Outcome, Progress, Settings};
+use fio::{Fio, Target};
+
+/// Name of the experiment.
+pub const NAME: &str = "disk";
+
+/// Why something has no figures.
+#[derive(Debug)]
+enum Fault {
+    /// A tool or a right that it needs is missing: it is left out.
+    Missing(String),
+    /// Another program gave wrong bytes back: a remark says so, beside its figures.
+    Flawed(String),
+    /// The experiment ends.
+    Failed(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(source: Error) -> Self {
+        Self::Failed(source)
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(source: io::Error) -> Self {
+        Self::Failed(source.into())
+    }
+}
+
+/// What all comparisons share.
+#[derive(Debug)]
+struct Bench<'a> {
+    settings: &'a Settings,
+    /// Sockets, mounts and logs; of its owner only.
+    scratch: TempDir,
+    /// Size of each device, a multiple of 1 MiB.
+    span_bytes: u64,
+    /// How long a random load is measured.
+    time: Duration,
+    /// How long a device is overwritten before its memory is looked at.
+    overwriting: Duration,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Found {
+    samples: Samples,
+    /// What was left out, and why; who gave wrong bytes back.
+    notes: Vec<String>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(settings: &'a Settings) -> Result<Self, Error> {
+        let milliseconds =
+            |full, quick| Duration::from_millis(sized(settings, full, quick).max(100) as u64);
+        Ok(Self {
+            settings,
+            scratch: tempfile::Builder::new().prefix("zfold-lab-").tempdir()?,
+            span_bytes: (sized(settings, 1024, 64).max(4) as u64) << 20,
+            time: milliseconds(3000, 400),
+            overwriting: milliseconds(60_000, 3000),
+        })
+    }
+
+    /// Returns a path in the folder of this run.
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Returns fio on a target, with random choices of its own for each repeat.
+    fn fio(&self, target: Target, repeat: u32) -> Fio {
+        let seed = self.settings.seed.wrapping_add(repeat.into());
+        Fio { target, span_bytes: self.span_bytes, seed }
+    }
+
+    /// Runs every contestant of a section once in each repeat: once only if quick. One of which
+    /// something is missing is left out from then on.
+    ///
+    /// # Errors
+    /// The first [`Fault::Failed`].
+    fn in_turns<V: Display>(
+        &self,
+        (section, progress): (&str, Progress<'_>),
+        variants: &[V],
+        found: &mut Found,
+        mut once: impl FnMut(&V, u32, &mut Samples) -> Result<(), Fault>,
+    ) -> Result<(), Error> {
+        let repeats = if self.settings.quick { 1 } else { self.settings.repeats.max(1) };
+        let total = f64::from(repeats) * variants.len() as f64;
+        let (mut missing, mut flawed) = (vec![false; variants.len()], vec![false; variants.len()]);
+        for repeat in 1..=repeats {
+            for (place, variant) in variants.iter().enumerate() {
+                if missing[place] {
+                    continue;
+                }
+                let done = f64::from(repeat - 1) * variants.len() as f64 + place as f64;
+                let what = format!("{section}, {variant}, repeat {repeat} of {repeats}");
+                progress(&what, done / total);
+                match once(variant, repeat, &mut found.samples) {
+                    Ok(()) => {}
+                    Err(Fault::Missing(reason)) => {
+                        missing[place] = true;
+                        found.notes.push(format!("SKIPPED: {section}, {variant}: {reason}."));
+                    }
+                    Err(Fault::Flawed(what)) => {
+                        if !std::mem::replace(&mut flawed[place], true) {
+                            found.notes.push(format!("WRONG BYTES: {section}, {variant}: {what}."));
+                        }
+                    }
+                    Err(Fault::Failed(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
+
+/// Runs the experiment.
+///
+/// # Errors
+/// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there
+/// fails; not when something is missing. No server, mount or device is left behind in any case,
+/// but if the process is killed.
+pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+    const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
+    const ALL: f64 = BY_FIO.len() as f64 + 1.0;
+    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_average());
+    let run = |at: usize, section: Section, found: &mut Found| {
+        let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
+        section(&bench, &tell, found)
+    };
+    match Fio::available() {
+        Ok(()) => {
+            for (at, section) in BY_FIO.into_iter().enumerate() {
+                run(at, section, &mut found)?;
+            }
+        }
+        Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
+            found.notes.push(format!("SKIPPED: all but two threads: {reason}."));
+        }
+        Err(Fault::Failed(error)) => return Err(error),
+    }
+    run(BY_FIO.len(), direct::run, &mut found)?;
+    Ok(Outcome {
+        experiment: NAME,
+        title: "block devices of compressed memory: how fast they serve, what they hold".to_owned(),
+        figures: found.samples.figures(NAME, &[]),
+        histograms: Vec::new(),
+        remarks: remarks(&bench, found.notes, load),
+    })
+}
+
+/// Returns the load of the machine: how many threads ran or wanted to in the last minute.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<String> {
+    let Bench { span_bytes, time, overwriting, .. } = bench;
+    let mut remarks = notes;
+    remarks.push(format!(
+        "Devices have {} MiB, are filled first, and get random requests of 4 KiB for {:.1} s; each \
+         page that fio writes is new and half random, half zeros. Workers are requests in flight; \
+         in the figures of two threads, threads. fio takes a part of the same processors.",
+        span_bytes >> 20,
+        time.as_secs_f64(),
+    ));
+    remarks.push(format!(
+        "Memory is that of the whole server process, or zram's mem_used_total: after the device \
+         was filled once, and after {:.1} s of random overwriting with 32 requests in flight, of \
+         which a faster server gets more. The ideal is the sum of the pages' LZ4 sizes, from a \
+         sample.",
+        overwriting.as_secs_f64(),
+    ));
+    remarks.push(
+        "The loop device is the same for both, past the page cache; qemu-storage-daemon serves a \
+         file in a tmpfs, uncompressed."
+            .to_owned(),
+    );
+    remarks.push(direct::remark(bench));
+    if let Some(load) = load {
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let unit = if cpus == 1 { "CPU" } else { "CPUs" };
+        remarks.push(format!(
+            "The machine had a load of {load:.2} on {cpus} {unit} when the experiment began: other \
+             work slows everything that is measured."
+        ));
+    }
+    remarks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::harness::tests::{check_outcome, tiny, value};
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_measured_and_what_is_not_is_named() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &[]);
+        assert!(value(&outcome, "store lz4", "two threads: reads and writes") > 0.0);
+        let contestants = [
+            "zfold disk lz4",
+            "zfold disk zstd",
+            "nbdkit memory zstd",
+            "nbdkit memory sparse",
+            "qemu-storage-daemon tmpfs",
+            "zram lz4",
+        ];
+        let skipped: Vec<&String> =
+            outcome.remarks.iter().filter(|remark| remark.starts_with("SKIPPED: ")).collect();
+        for contestant in contestants {
+            let measured = outcome.figures.iter().any(|figure| figure.variant == contestant);
+            let named = skipped.iter().any(|r| r.contains(contestant) || r.contains("fio"));
+            assert!(measured || named, "{contestant}: {skipped:?}");
+        }
+        skipped.iter().for_each(|remark| eprintln!("{remark}"));
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out_and_what_fails_ends_all() {
+        let (settings, mut found) =
+            (Settings { quick: false, repeats: 3, ..tiny() }, Found::default());
+        let bench = Bench::new(&settings).unwrap();
+        let mut order = Vec::new();
+        let once = |variant: &&str, repeat, samples: &mut Samples| {
+            order.push(format!("{variant} {repeat}"));
+            match *variant {
+                "absent" => Err(Fault::Missing("nobody installed it".to_owned())),
+                "flawed" => Err(Fault::Flawed(format!("byte {repeat}"))),
+                "broken" if repeat == 2 => Err(Error::Other("it broke".to_owned()).into()),
+                variant => {
+                    samples.push(variant, 1, "x", "s", 1.0);
+                    Ok(())
+                }
+            }
+        };
+        let tell: (&str, Progress<'_>) = ("toys", &|_, _| ());
+        let ended = bench.in_turns(tell, &["absent", "good", "flawed", "broken"], &mut found, once);
+        assert_eq!(ended.unwrap_err().to_string(), "it broke");
+        assert_eq!(
+            order,
+            ["absent 1", "good 1", "flawed 1", "broken 1", "good 2", "flawed 2", "broken 2",]
+        );
+        let notes =
+            ["SKIPPED: toys, absent: nobody installed it.", "WRONG BYTES: toys, flawed: byte 1."];
+        assert_eq!(found.notes, notes);
+        assert_eq!(found.samples.repeats("good", 1, "x").len(), 2);
+    }
+
+    #[test]
+    fn sizes_and_times_shrink_with_the_experiment() {
+        let of = |settings: &Settings| {
+            let bench = Bench::new(settings).unwrap();
+            (bench.span_bytes >> 20, bench.time.as_millis(), bench.overwriting.as_millis())
+        };
+        let full = Settings { scale: 1.0, quick: false, ..tiny() };
+        assert_eq!(of(&full), (1024, 3000, 60_000));
+        assert_eq!(of(&Settings { quick: true, ..full }), (64, 400, 3000));
+        assert_eq!(of(&tiny()), (10, 100, 600));
+    }
+}

@@ -1,0 +1,113 @@
+//! A zram device of the experiment's own, which is removed whatever happens.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Fault;
+use super::child::wait;
+
+const CONTROL: &str = "/sys/class/zram-control";
+/// How long a device may take to appear, or to be let go by others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A zram device with LZ4. Dropping it removes it.
+#[derive(Debug)]
+pub(super) struct Zram {
+    number: u32,
+}
+
+impl Zram {
+    /// Adds a device of `bytes` bytes, which leaves all that are there alone.
+    ///
+    /// # Errors
+    /// [`Fault::Missing`] without zram, its codec or the right to add a device; none is left then.
+    pub(super) fn add(bytes: u64) -> Result<Self, Fault> {
+        let added = fs::read_to_string(Path::new(CONTROL).join("hot_add"));
+        let added = added.map_err(|error| missing(&error))?;
+        let number = added.trim().parse();
+        let number = number.map_err(|_| Fault::Missing("zram gave no number".to_owned()))?;
+        let device = Self { number };
+        device.set("comp_algorithm", "lz4").map_err(|error| missing(&error))?;
+        device.set("disksize", &bytes.to_string()).map_err(|error| missing(&error))?;
+        if wait(PATIENCE, || device.path().exists()) {
+            return Ok(device);
+        }
+        Err(Fault::Missing(format!("{} does not appear", device.path().display())))
+    }
+
+    /// Returns the block device.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/dev/zram{}", self.number))
+    }
+
+    /// Returns the bytes of memory that the device takes (`mem_used_total`).
+    ///
+    /// # Errors
+    /// [`Fault::Failed`] if the system does not tell.
+    pub(super) fn used_bytes(&self) -> Result<u64, Fault> {
+        let stat = fs::read_to_string(self.attribute("mm_stat"))?;
+        let used = used_bytes(&stat);
+        used.ok_or_else(|| io::Error::other("zram's mm_stat has no third field").into())
+    }
+
+    fn attribute(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/sys/block/zram{}/{name}", self.number))
+    }
+
+    fn set(&self, attribute: &str, value: &str) -> io::Result<()> {
+        fs::write(self.attribute(attribute), value)
+    }
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        let remove = || {
+            self.set("reset", "1")?;
+            fs::write(Path::new(CONTROL).join("hot_remove"), self.number.to_string())
+        };
+        // It is busy while another program looks what the new device is.
+        wait(PATIENCE, || remove().is_ok());
+    }
+}
+
+fn missing(error: &io::Error) -> Fault {
+    Fault::Missing(match error.kind() {
+        ErrorKind::NotFound => "the kernel has no zram (modprobe zram)".to_owned(),
+        ErrorKind::PermissionDenied => "only root may add a zram device".to_owned(),
+        _ => format!("no zram device with lz4: {error}"),
+    })
+}
+
+/// Returns the third field of an `mm_stat` text.
+fn used_bytes(stat: &str) -> Option<u64> {
+    stat.split_whitespace().nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn used_memory_is_the_third_field() {
+        assert_eq!(used_bytes("  4096   74  12288  0  12288  0 0 0 0\n"), Some(12288));
+        assert_eq!(used_bytes("4096 74"), None);
+    }
+
+    #[test]
+    fn a_device_is_removed_with_its_guard() {
+        let device = match Zram::add(1 << 20) {
+            Ok(device) => device,
+            Err(Fault::Missing(reason)) => {
+                eprintln!("SKIPPED: a_device_is_removed_with_its_guard: {reason}");
+                return;
+            }
+            Err(fault) => panic!("{fault:?}"),
+        };
+        let entry = device.attribute("mm_stat");
+        assert!(entry.exists() && device.used_bytes().unwrap() < 1 << 20);
+        drop(device);
+        assert!(!entry.exists());
+    }
+}

@@ -81,8 +81,8 @@ pub(crate) struct DeviceSettings {
     pub(crate) size: Option<Size>,
 
     /// Sector size told to clients, in bytes [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = choice([("512".into(), 512), ("4096".into(), 4096)]))]
-    #[arg(help_heading = DEVICE)]
+    #[arg(long, value_name = "BYTES", help_heading = DEVICE)]
+    #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
     pub(crate) sector: Option<u32>,
 
     /// Name of the device: of its NBD export, and for --disk of other commands [default: disk].

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 
-use crate::common::assert_line;
+use crate::common::{assert_line, skip};
 use crate::nbd::Client;
 use crate::server::{Server, noise, page, text, zfold};
 
@@ -209,7 +209,7 @@ fn memory_that_may_not_be_locked_is_told_with_the_remedy() {
     command.env("XDG_RUNTIME_DIR", runtime.path());
     let server = Server::spawn(runtime.path(), command);
     if rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: memory_that_may_not_be_locked: root may lock any amount");
+        skip("memory_that_may_not_be_locked_is_told_with_the_remedy", "root may lock any amount");
     } else {
         server.heard("ulimit -l");
     }
@@ -234,8 +234,7 @@ fn a_reader_that_leaves_does_not_end_the_server() {
 #[test]
 fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
     if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-        eprintln!("SKIPPED: a_device_is_a_file_and_a_disk_of_guests_as_well: no /dev/fuse");
-        return;
+        return skip("a_device_is_a_file_and_a_disk_of_guests_as_well", "no /dev/fuse");
     }
     let runtime = tempdir().expect("a directory");
     let (file, guests) = (runtime.path().join("disk.img"), runtime.path().join("guests"));

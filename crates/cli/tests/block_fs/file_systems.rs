@@ -162,7 +162,7 @@ impl Project {
                  return x;\n}}\n"
             );
             fs::write(at.join(format!("unit{n}.c")), source).expect("written");
-            write!(uses, "{{ unsigned unit{n}(unsigned); sum ^= unit{n}({n} + 7); }}\n")
+            writeln!(uses, "{{ unsigned unit{n}(unsigned); sum ^= unit{n}({n} + 7); }}")
                 .expect("text");
             write!(objects, " unit{n}.o").expect("text");
             sum ^= (0..n).fold(n + 7, |x, i| x.wrapping_mul(2_654_435_761).wrapping_add(i));

@@ -55,7 +55,7 @@ fn run(test: &str, program: &str, args: &[&str]) -> Option<String> {
     // nbdsh is a module of the system's Python, not of one that shadows it.
     let output = Command::new(program).args(args).env("PATH", format!("/usr/bin:{path}")).output();
     let Ok(output) = output else {
-        eprintln!("SKIPPED: {test}: {program} is not installed");
+        skip(test, &format!("{program} is not installed"));
         return None;
     };
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -241,7 +241,7 @@ fn fio_verifies_what_it_wrote() {
     let uri = format!("--uri={}", on.uri);
     let test = "fio_verifies_what_it_wrote";
     if run(test, "fio", &["--enghelp=nbd"]).is_none_or(|help| !help.contains("uri")) {
-        return eprintln!("SKIPPED: {test}: fio has no NBD engine");
+        return skip(test, "fio has no NBD engine");
     }
     let job = ["--name=verify", "--ioengine=nbd", &uri, "--rw=randrw", "--bsrange=512-64k"];
     let rest = ["--size=16m", "--iodepth=32", "--verify=crc32c", "--buffer_compress_percentage=50"];

@@ -35,7 +35,10 @@ fn a_golden_transcript_of_go() {
         .unwrap();
     says(b"\x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x07");
     (&stream).write_all(&request(READ, 0, 8, 4096, 4)).unwrap();
-    says(b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x08\0\0\0\x0c\0\0\0\0\0\0\x10\0\x01\x02\x03\x04");
+    says(
+        b"\x66\x8e\x33\xef\0\x01\0\x01\0\0\0\0\0\0\0\x08\
+        \0\0\0\x0c\0\0\0\0\0\0\x10\0\x01\x02\x03\x04",
+    );
     (&stream).write_all(&request(DISCONNECT, 0, 9, 0, 0)).unwrap();
     assert_eq!(std::io::Read::read(&mut stream, &mut [0]).unwrap(), 0);
     served.finish();

@@ -14,9 +14,10 @@
 //! - T2: an all-zero slot is an empty, unlocked one; so a group that was given back, which reads
 //!   as zeros, is a group of empty slots.
 //! - T3: `live` of a group counts its slots that are not empty, and those that are locked and
-//!   announced to be filled; it changes under the lock of the slot concerned. A group is given back only by a thread that holds the locks of all its slots
-//!   and finds them empty. Threads that wait for one of these locks meanwhile read either the
-//!   locked state or, once the page is gone, zero; both are right.
+//!   announced to be filled; it changes under the lock of the slot concerned. A group is given
+//!   back only by a thread that holds the locks of all its slots and finds them empty. Threads
+//!   that wait for one of these locks meanwhile read either the locked state or, once the page is
+//!   gone, zero; both are right.
 //! - T4: one emptied group is left alone until another one is emptied, so that a slot that
 //!   comes and goes does not call the system every time.
 //!

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ValueHint;
-use clap::builder::TypedValueParser;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use zfold_pool::Allocator;
@@ -82,7 +81,8 @@ pub(crate) struct DeviceSettings {
     pub(crate) size: Option<Size>,
 
     /// Sector size told to clients, in bytes [default: 4096].
-    #[arg(long, value_name = "BYTES", value_parser = sectors(), help_heading = DEVICE)]
+    #[arg(long, value_name = "BYTES", help_heading = DEVICE)]
+    #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
     pub(crate) sector: Option<u32>,
 
     /// Name of the device: of its NBD export, and for --disk of other commands [default: disk].
@@ -311,9 +311,4 @@ where
 {
     let typed = Vec::<String>::deserialize(deserializer)?;
     typed.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
-}
-
-/// Returns a parser of sector sizes.
-fn sectors() -> impl TypedValueParser<Value = u32> {
-    choice([("512".into(), 512_u32), ("4096".into(), 4096_u32)])
 }

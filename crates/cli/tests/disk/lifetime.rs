@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
 
-use crate::common::assert_line;
+use crate::common::{assert_line, skip};
 use crate::nbd::Client;
 use crate::server::{Server, noise, page, text, zfold};
 
@@ -35,6 +35,30 @@ fn what_is_written_is_read_and_the_sockets_go_with_the_server() {
     assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 2);
     assert_eq!(server.stop(), (Some(0), Vec::new()));
     assert_eq!(fs::read_dir(&directory).expect("a directory").count(), 0);
+}
+
+#[test]
+fn settings_of_any_type_are_taken_as_flags() {
+    let runtime = tempdir().expect("a directory");
+    let backing = runtime.path().join("cold");
+    let device = ["--size", "4MiB", "--max-size", "8MiB", "--sector", "512", "--name", "first"];
+    let memory = ["--codec", "zstd:3", "--recompress", "zstd:9,deflate", "--allocator", "z3fold"];
+    let limits = ["--limit", "2MiB", "--accept-threshold", "80", "--max-connections", "3"];
+    let cold = ["--backing", text(&backing), "--writeback-limit", "1MiB", "--writeback-batch", "8"];
+    let more = ["--idle-after", "10min", "--backing-size", "2MiB", "--backing-raw", "--dedup"];
+    let all = [&device[..], &memory, &limits, &cold, &more, &["--shrinker", "--read-only"]];
+    let server = Server::start(runtime.path(), &all.concat());
+    let stat = server.stat();
+    let disk = &stat["disks"][0];
+    assert_eq!((&disk["sector_bytes"], &disk["name"]), (&512.into(), &"first".into()));
+    assert_eq!((&disk["codec"], &disk["allocator"]), (&"zstd:3".into(), &"z3fold".into()));
+    assert_eq!((&disk["max_size_bytes"], &disk["read_only"]), (&(8 << 20).into(), &true.into()));
+    let knobs = server.ask(&["get"]);
+    assert_eq!(knobs["mem_limit"], 2 << 20);
+    assert_eq!(knobs["accept_threshold_percent"], 80);
+    assert_eq!(knobs["writeback_batch_size"], 8);
+    assert_eq!(knobs["idle_after"], 600);
+    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]
@@ -185,7 +209,7 @@ fn memory_that_may_not_be_locked_is_told_with_the_remedy() {
     command.env("XDG_RUNTIME_DIR", runtime.path());
     let server = Server::spawn(runtime.path(), command);
     if rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: memory_that_may_not_be_locked: root may lock any amount");
+        skip("memory_that_may_not_be_locked_is_told_with_the_remedy", "root may lock any amount");
     } else {
         server.heard("ulimit -l");
     }
@@ -210,8 +234,7 @@ fn a_reader_that_leaves_does_not_end_the_server() {
 #[test]
 fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
     if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-        eprintln!("SKIPPED: a_device_is_a_file_and_a_disk_of_guests_as_well: no /dev/fuse");
-        return;
+        return skip("a_device_is_a_file_and_a_disk_of_guests_as_well", "no /dev/fuse");
     }
     let runtime = tempdir().expect("a directory");
     let (file, guests) = (runtime.path().join("disk.img"), runtime.path().join("guests"));

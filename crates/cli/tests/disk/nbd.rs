@@ -1,6 +1,6 @@
 //! The least of an NBD client: one request at a time, simple replies.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -58,7 +58,14 @@ impl Client {
         Self { stream, size: size.expect("a size") }
     }
 
-    fn request(&mut self, command: u16, offset: u64, len: u32, data: &[u8]) -> Result<(), u32> {
+    /// Sends a request and takes the reply's head; the inner error is an error number.
+    fn request(
+        &mut self,
+        command: u16,
+        offset: u64,
+        len: u32,
+        data: &[u8],
+    ) -> io::Result<Result<(), u32>> {
         let mut request = REQUEST_MAGIC.to_be_bytes().to_vec();
         request.extend(0_u16.to_be_bytes());
         request.extend(command.to_be_bytes());
@@ -66,21 +73,27 @@ impl Client {
         request.extend(offset.to_be_bytes());
         request.extend(len.to_be_bytes());
         request.extend(data);
-        self.stream.write_all(&request).expect("sent");
-        assert_eq!(u32::from_be_bytes(take(&mut self.stream)), REPLY_MAGIC);
-        let error = u32::from_be_bytes(take(&mut self.stream));
-        assert_eq!(u64::from_be_bytes(take(&mut self.stream)), 7);
-        if error == 0 { Ok(()) } else { Err(error) }
+        self.stream.write_all(&request)?;
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply)?;
+        let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("4 bytes"));
+        assert_eq!((word(0), word(8), word(12)), (REPLY_MAGIC, 0, 7));
+        Ok(if word(4) == 0 { Ok(()) } else { Err(word(4)) })
     }
 
     /// Writes `data`; the error is an error number.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), u32> {
+        self.try_write(offset, data).expect("answered")
+    }
+
+    /// Writes `data` to a server that may go away; the inner error is an error number.
+    pub(crate) fn try_write(&mut self, offset: u64, data: &[u8]) -> io::Result<Result<(), u32>> {
         self.request(WRITE, offset, data.len() as u32, data)
     }
 
     /// Reads `len` bytes.
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Vec<u8> {
-        self.request(READ, offset, len as u32, &[]).expect("read");
+        self.request(READ, offset, len as u32, &[]).expect("answered").expect("read");
         let mut data = vec![0; len];
         self.stream.read_exact(&mut data).expect("received");
         data
@@ -88,7 +101,7 @@ impl Client {
 
     /// Discards a range.
     pub(crate) fn trim(&mut self, offset: u64, len: u32) {
-        self.request(TRIM, offset, len, &[]).expect("discarded");
+        self.request(TRIM, offset, len, &[]).expect("answered").expect("discarded");
     }
 }
 

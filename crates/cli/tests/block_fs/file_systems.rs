@@ -1,0 +1,248 @@
+//! File systems on the device: they keep what is written, give memory back, and are whole at the
+//! end.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::looped::{Door, Looped};
+use crate::server::text;
+use crate::tools::{fio, run, seconds};
+
+/// A kind of file system, and how it is made and checked.
+struct Kind {
+    name: &'static str,
+    make: &'static [&'static str],
+    check: &'static [&'static str],
+}
+
+const EXT4: Kind =
+    Kind { name: "ext4", make: &["mkfs.ext4", "-q", "-F"], check: &["e2fsck", "-fn"] };
+const BTRFS: Kind = Kind {
+    name: "btrfs",
+    make: &["mkfs.btrfs", "-q", "-f"],
+    check: &["btrfs", "check", "--readonly"],
+};
+const XFS: Kind =
+    Kind { name: "xfs", make: &["mkfs.xfs", "-q", "-f"], check: &["xfs_repair", "-n"] };
+
+impl Kind {
+    fn make(&self, on: &Looped) {
+        run(self.make[0], &[&self.make[1..], &[on.device.as_str()]].concat());
+    }
+
+    fn check(&self, on: &Looped) {
+        run(self.check[0], &[&self.check[1..], &[on.device.as_str()]].concat());
+    }
+}
+
+#[test]
+fn ext4_through_fuse() {
+    live("ext4_through_fuse", &EXT4, Door::Fuse);
+}
+
+#[test]
+fn btrfs_through_fuse() {
+    live("btrfs_through_fuse", &BTRFS, Door::Fuse);
+}
+
+#[test]
+fn xfs_through_fuse() {
+    live("xfs_through_fuse", &XFS, Door::Fuse);
+}
+
+#[test]
+fn ext4_through_nbd() {
+    live("ext4_through_nbd", &EXT4, Door::Nbdfuse);
+}
+
+#[test]
+fn btrfs_through_nbd() {
+    live("btrfs_through_nbd", &BTRFS, Door::Nbdfuse);
+}
+
+#[test]
+fn xfs_through_nbd() {
+    live("xfs_through_nbd", &XFS, Door::Nbdfuse);
+}
+
+/// The whole life of a file system.
+fn live(test: &str, kind: &Kind, door: Door) {
+    let programs = ["fio", "fs_mark", "stress-ng", "fstrim", "make", "cc", "tar"];
+    let programs = [&programs[..], &[kind.make[0], kind.check[0]]].concat();
+    let Some(on) = Looped::new(test, door, "1GiB", &programs) else { return };
+    kind.make(&on);
+    on.mount(kind.name);
+    write_and_verify(&on);
+    run_many(&on);
+    let project = Project::new(&on.at.join("project"));
+    project.build();
+    let tree = Tree::new(&on);
+    let (pages, bytes) = on.held();
+
+    // Not what the kernel remembers, but what the device holds.
+    on.umount();
+    on.mount(kind.name);
+    project.check();
+    tree.check();
+    for entry in fs::read_dir(&on.at).expect("a directory") {
+        run("rm", &["-rf", text(&entry.expect("an entry").path())]);
+    }
+    run("sync", &["-f", text(&on.at)]);
+    run("fstrim", &[text(&on.at)]);
+    let (pages_left, bytes_left) = on.held();
+    println!("{pages} pages in {bytes} bytes; after fstrim {pages_left} in {bytes_left}");
+    assert!(pages_left < pages / 2 && bytes_left < bytes / 2, "fstrim gives memory back");
+    on.umount();
+    kind.check(&on);
+    on.finish();
+}
+
+/// What fio writes comes back, block by block, and under 32 jobs at a time.
+fn write_and_verify(on: &Looped) {
+    let (dir, seconds) = (on.dir.path(), seconds());
+    let target = |name: &str| format!("--filename={}", on.at.join(name).display());
+    fio(
+        dir,
+        &target("one at a time"),
+        "--ioengine=psync --direct=1 --rw=randwrite --bs=4k --size=16m --verify=crc32c \
+         --verify_fatal=1 --do_verify=1",
+    );
+    let loops = 1 + seconds / 3;
+    fio(
+        dir,
+        &target("many sizes"),
+        &format!(
+            "--ioengine=libaio --iodepth=16 --direct=1 --rw=randwrite --bsrange=4k-64k --size=32m \
+             --loops={loops} --verify=crc32c --verify_fatal=1 --do_verify=1"
+        ),
+    );
+    fio(
+        dir,
+        &target("many jobs"),
+        &format!(
+            "--ioengine=psync --direct=1 --rw=randrw --bs=4k --size=128m --numjobs=32 --time_based \
+             --runtime={seconds}"
+        ),
+    );
+}
+
+/// Programs that were written to find faults in file systems and what is below them.
+fn run_many(on: &Looped) {
+    let at = |name: &str| {
+        let path = on.at.join(name);
+        fs::create_dir(&path).expect("a directory");
+        text(&path).to_owned()
+    };
+    let log = on.dir.path().join("fs_mark.log");
+    let marks = ["-d", &at("fs_mark"), "-l", text(&log)];
+    run("fs_mark", &[&marks[..], &["-s", "100000", "-n", "20", "-t", "32", "-k"]].concat());
+    let stress = ["--hdd", "2", "--hdd-bytes", "32M", "--hdd-opts", "direct,wr-rnd,rd-rnd"];
+    let place = ["--temp-path", &at("stress"), "--verify", "-t", &seconds().to_string()];
+    run("stress-ng", &[&stress[..], &place].concat());
+}
+
+/// A small program in C, built where the test wants it.
+struct Project {
+    at: PathBuf,
+    /// What the program prints.
+    sum: u32,
+}
+
+const UNITS: u32 = 24;
+
+impl Project {
+    fn new(at: &Path) -> Self {
+        fs::create_dir(at).expect("a directory");
+        let (mut uses, mut objects, mut sum) = (String::new(), String::from("main.o"), 0_u32);
+        for n in 0..UNITS {
+            let source = format!(
+                "unsigned unit{n}(unsigned x) {{\n\
+                 for (unsigned i = 0; i < {n}; i++) x = x * 2654435761u + i;\n\
+                 return x;\n}}\n"
+            );
+            fs::write(at.join(format!("unit{n}.c")), source).expect("written");
+            writeln!(uses, "{{ unsigned unit{n}(unsigned); sum ^= unit{n}({n} + 7); }}")
+                .expect("text");
+            write!(objects, " unit{n}.o").expect("text");
+            sum ^= (0..n).fold(n + 7, |x, i| x.wrapping_mul(2_654_435_761).wrapping_add(i));
+        }
+        let main = format!(
+            "#include <stdio.h>\n\
+             int main(void) {{ unsigned sum = 0;\n{uses}printf(\"%u\\n\", sum); return 0; }}\n"
+        );
+        let rules = format!("CFLAGS = -O2\nprogram: {objects}\n\t$(CC) -o $@ $^\n");
+        fs::write(at.join("main.c"), main).expect("written");
+        fs::write(at.join("Makefile"), rules).expect("written");
+        Self { at: at.to_owned(), sum }
+    }
+
+    fn build(&self) {
+        run("make", &["-s", "-j4", "-C", text(&self.at)]);
+        self.check();
+    }
+
+    fn check(&self) {
+        let printed = run(text(&self.at.join("program")), &[] as &[&str]);
+        assert_eq!(printed.trim(), self.sum.to_string());
+    }
+}
+
+/// The sources that this program is built from, beside the device and on it.
+struct Tree {
+    beside: PathBuf,
+    on: PathBuf,
+}
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+impl Tree {
+    fn new(on: &Looped) -> Self {
+        let tree = Self { beside: on.dir.path().join("sources"), on: on.at.join("sources") };
+        for (from, to) in [(SOURCES, &tree.beside), (text(&tree.beside), &tree.on)] {
+            fs::create_dir(to).expect("a directory");
+            let copy = format!("tar -C '{from}' -cf - . | tar -C '{}' -xf -", to.display());
+            run("sh", &["-c", &copy]);
+        }
+        tree
+    }
+
+    fn check(&self) {
+        run("diff", &["-r", text(&self.beside), text(&self.on)]);
+    }
+}
+
+#[test]
+fn fsx_finds_no_fault() {
+    let test = "fsx_finds_no_fault";
+    let Some(on) = Looped::new(test, Door::Fuse, "512MiB", &["fsx", "mkfs.ext4"]) else { return };
+    EXT4.make(&on);
+    on.mount("ext4");
+    let operations = (1000 * seconds()).to_string();
+    let file = on.at.join("file");
+    run("fsx", &["-N", &operations, "-S", "7", text(&file)]);
+    on.umount();
+    EXT4.check(&on);
+    on.finish();
+}
+
+#[test]
+fn a_loop_device_keeps_what_is_written_to_it() {
+    let test = "a_loop_device_keeps_what_is_written_to_it";
+    for door in [Door::Fuse, Door::Nbdfuse] {
+        let Some(on) = Looped::new(test, door, "256MiB", &["fio", "blkdiscard"]) else { return };
+        let target = format!("--filename={}", on.device);
+        let verify = "--direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1";
+        for line in [
+            "--ioengine=psync --rw=randwrite --bs=4k --size=32m",
+            "--ioengine=libaio --iodepth=16 --rw=randwrite --bsrange=4k-64k --size=64m",
+            "--ioengine=psync --rw=randwrite --bs=4k --size=1m --numjobs=32 --offset_increment=1m",
+        ] {
+            fio(on.dir.path(), &target, &format!("{line} {verify}"));
+        }
+        assert!(on.held().0 >= 16384);
+        run("blkdiscard", &[on.device.as_str()]);
+        assert_eq!(on.held().0, 0, "a discard gives all pages back");
+        on.finish();
+    }
+}

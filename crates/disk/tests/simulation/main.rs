@@ -12,11 +12,13 @@
 mod history;
 mod model;
 mod rng;
+mod setup;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use world::{Bug, World};
+use setup::{Bug, Seen};
+use world::World;
 
 const SEEDS: u64 = 24;
 const STEPS: usize = 700;
@@ -32,7 +34,7 @@ fn any_seed_reads_what_was_written_and_nothing_else() {
         Some(seed) => seed..seed + 1,
         None => 0..number("ZFOLD_SIM_SEEDS").unwrap_or(SEEDS),
     };
-    let mut seen = world::Seen::default();
+    let mut seen = Seen::default();
     for seed in seeds {
         let mut world = World::new(seed, Bug::None, only.is_some());
         let ran = catch_unwind(AssertUnwindSafe(|| world.run(STEPS)));

@@ -5,158 +5,14 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use zfold_disk::{Disk, DiskOptions, DiskStats, ExtentKind, Holes, IoError, SectorSize};
-use zfold_pool::{Allocator, Contexts, Locking, PoolOptions};
-use zfold_store::backing::{Backing, Fault, Faults, FaultyBacking, MemoryBacking};
+use zfold_disk::{Disk, DiskStats, ExtentKind, Holes, IoError};
+use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
 use zfold_store::snapshot::SnapshotError;
-use zfold_store::{
-    BackingOptions, CodecKind, CodecSpec, Incompressible, LoadError, ProcessError, Recompress,
-    Selection, Store, StoreError, StoreOptions,
-};
+use zfold_store::{CodecKind, LoadError, ProcessError, Recompress, Selection, Store, StoreError};
 
 use crate::model::{Model, PAGE, parts};
 use crate::rng::Rng;
-
-/// What a deliberately wrong device does wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bug {
-    None,
-    /// A write goes sector by sector, so that one that fails leaves a part of a page.
-    TornPages,
-    /// Some discards are not done.
-    ForgottenDiscard,
-    /// A read that fails says that it did not.
-    HiddenError,
-    /// A snapshot is compared with the moment at which it ended.
-    LateSnapshot,
-}
-
-/// What came up in a run, so that a set of runs can show that it covered everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
-    refused: u64,
-    failed_reads: u64,
-    failed_changes: u64,
-    lost_pages: u64,
-    snapshots: u64,
-    failed_snapshots: u64,
-    changes_while_saving: u64,
-    crashes: u64,
-    written_back: u64,
-    recompressed: u64,
-    limited_checks: u64,
-    over_limit_max: u64,
-    faults: u64,
-}
-
-impl Seen {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.refused += other.refused;
-        self.failed_reads += other.failed_reads;
-        self.failed_changes += other.failed_changes;
-        self.lost_pages += other.lost_pages;
-        self.snapshots += other.snapshots;
-        self.failed_snapshots += other.failed_snapshots;
-        self.changes_while_saving += other.changes_while_saving;
-        self.crashes += other.crashes;
-        self.written_back += other.written_back;
-        self.recompressed += other.recompressed;
-        self.limited_checks += other.limited_checks;
-        self.over_limit_max = self.over_limit_max.max(other.over_limit_max);
-        self.faults += other.faults;
-    }
-
-    /// Asserts that nothing was left out.
-    pub(crate) fn assert_all(&self) {
-        let all = [
-            self.refused,
-            self.failed_reads,
-            self.failed_changes,
-            self.lost_pages,
-            self.snapshots,
-            self.failed_snapshots,
-            self.changes_while_saving,
-            self.crashes,
-            self.written_back,
-            self.recompressed,
-            self.limited_checks,
-            self.faults,
-        ];
-        assert!(all.iter().all(|&count| count > 0), "something never came up: {self:?}");
-    }
-}
-
-/// What a run can be, drawn once.
-#[derive(Clone, Debug)]
-struct Setup {
-    codec: CodecKind,
-    recompress: bool,
-    deduplicate: bool,
-    key_header: bool,
-    reject: bool,
-    compressed: bool,
-    backing_bytes: usize,
-    /// Per mille of calls with an error that is told.
-    honest: u16,
-    /// Per mille of calls with one that is not.
-    lying: u16,
-    /// Whether there is a limit most of the time.
-    limited: bool,
-}
-
-impl Setup {
-    fn draw(rng: &mut Rng) -> Self {
-        let deduplicate = rng.once_in(2);
-        Self {
-            codec: rng.pick(&[CodecKind::Lz4, CodecKind::Lz4, CodecKind::Zstd]),
-            recompress: !rng.once_in(3),
-            deduplicate,
-            key_header: !deduplicate && rng.once_in(4),
-            reject: rng.once_in(6),
-            compressed: rng.once_in(2),
-            backing_bytes: rng.pick(&[32 << 10, 128 << 10, 1 << 20]),
-            honest: rng.pick(&[0, 30, 150]),
-            lying: rng.pick(&[0, 0, 20]),
-            limited: !rng.once_in(3),
-        }
-    }
-
-    fn store(&self, slots: u64, backing: Arc<dyn Backing>) -> Store {
-        let pool = PoolOptions {
-            // Neither depends on which CPU a thread is on, or on how many there are.
-            locking: Some(Locking::ClassIndex),
-            contexts: Contexts::Single,
-            ..PoolOptions::new(Allocator::Zsmalloc)
-        };
-        let mut options = StoreOptions::new(slots, self.codec.into());
-        options.deduplicate = self.deduplicate;
-        options.key_header = self.key_header;
-        if self.reject {
-            options.incompressible = Incompressible::Reject;
-        }
-        if self.recompress {
-            let strong: CodecSpec = "zstd:3".parse().unwrap();
-            options.recompression = vec![strong.into()];
-        }
-        options.backing = Some(BackingOptions { backing, compressed: self.compressed });
-        Store::new(zfold_pool::create("simulated", &pool).unwrap(), &options).unwrap()
-    }
-
-    fn faults(&self) -> Faults {
-        let mut faults = Faults::default();
-        for fault in [Fault::ReadError, Fault::WriteError, Fault::NoSpace, Fault::ShortWrite] {
-            faults = faults.with(fault, self.honest);
-        }
-        faults = faults.with(Fault::SyncError, self.honest * 5);
-        for fault in [Fault::FlippedBit, Fault::LostWrite, Fault::MisdirectedWrite] {
-            faults = faults.with(fault, self.lying);
-        }
-        faults
-    }
-}
-
-/// Most pages of one write of the backing file.
-const BATCH_MAX: u64 = 16;
+use crate::setup::{BATCH_MAX, Bug, Seen, Setup, device};
 
 /// By how much a call may leave more held than the limit: a zspage of its longest run for the one
 /// page, and a page of the slot table.
@@ -720,56 +576,6 @@ impl World {
             assert!(self.read(offset, PAGE), "page {page} can be read again");
         }
     }
-}
-
-fn device(
-    setup: &Setup,
-    slots: u64,
-    pages: usize,
-    backing: &Arc<FaultyBacking<MemoryBacking>>,
-) -> (Arc<Store>, Disk) {
-    let store = Arc::new(setup.store(slots, Arc::clone(backing) as Arc<dyn Backing>));
-    warm_up(&store);
-    let size = (pages * PAGE) as u64;
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
-    let disk = Disk::new(Arc::clone(&store), &options).unwrap();
-    (store, disk)
-}
-
-/// Has all buffers and contexts made that a thread needs, so that memory grows by pages alone
-/// afterwards.
-fn warm_up(store: &Store) {
-    let mut rng = Rng(1);
-    let mut tunables = store.tunables();
-    let batch = tunables.writeback_batch_pages;
-    tunables.writeback_batch_pages = BATCH_MAX as u32;
-    store.tune(&tunables).unwrap();
-    let keys = store.slots().min(BATCH_MAX);
-    let mut page = vec![0; PAGE];
-    for round in 0..2 {
-        for key in 0..keys {
-            // Half noise, which every store takes, and compressible.
-            page.iter_mut().take(PAGE / 2).for_each(|byte| *byte = rng.next() as u8);
-            page[PAGE / 2..].fill(key as u8);
-            store.store(key, &page).unwrap();
-        }
-        store.update(0, |page| page[0] ^= 1).unwrap();
-        let how = Recompress {
-            selection: Selection::All,
-            threshold_bytes: None,
-            max_pages: None,
-            priority: 1,
-        };
-        let _ = store.recompress(&how);
-        if round == 1 {
-            let _ = store.writeback(&Selection::All, None);
-        }
-        (0..keys).for_each(|key| assert!(store.load(key, &mut page).unwrap()));
-        store.invalidate_range(0..keys);
-    }
-    tunables.writeback_batch_pages = batch;
-    store.tune(&tunables).unwrap();
-    store.compact();
 }
 
 /// Where a snapshot goes, and where time passes while it is written.

@@ -15,7 +15,7 @@
 
 use std::cell::{RefCell, RefMut};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use thread_local::ThreadLocal;
@@ -38,6 +38,18 @@ pub(crate) struct Backed {
     map_bytes: u64,
     buffers: ThreadLocal<RefCell<Option<AlignedBuffer>>>,
     buffer_bytes: AtomicU64,
+    /// Something was written.
+    written: AtomicBool,
+}
+
+impl Drop for Backed {
+    /// Gives the room on the file back: nobody knows any more what lies where.
+    fn drop(&mut self) {
+        if *self.written.get_mut() {
+            // Advisory: a file system without holes keeps the room.
+            let _ = self.options.backing.discard(0, self.options.backing.len());
+        }
+    }
 }
 
 /// Returns what a page's kept bytes hash to.
@@ -76,6 +88,7 @@ impl Backed {
             extents: Mutex::new(extents),
             buffers: ThreadLocal::new(),
             buffer_bytes: AtomicU64::new(0),
+            written: AtomicBool::new(false),
         }
     }
 
@@ -152,6 +165,8 @@ impl Backed {
         let mut buffer = self.buffer(len.next_multiple_of(self.unit));
         let bytes = &mut buffer[..len.next_multiple_of(self.unit)];
         fill(&mut bytes[..len]);
+        // Relaxed: read by who owns all of this.
+        self.written.store(true, Ordering::Relaxed);
         self.options.backing.write_at(u64::from(unit) * self.unit as u64, bytes)
     }
 

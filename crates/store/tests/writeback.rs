@@ -375,3 +375,24 @@ fn threads_and_processing_do_not_disturb_each_other() {
     assert!(store.is_empty());
     assert!(backing.count(Fault::WriteError) > 0, "faults happened");
 }
+
+#[test]
+fn the_room_on_a_file_comes_back_when_the_store_goes() {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cold");
+    let backing = zfold_store::backing::FileBacking::open(&path, Some(8 << 20)).unwrap();
+    let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
+    options.backing = Some(BackingOptions { backing: Arc::new(backing), compressed: false });
+    let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let store = Store::new(pool, &options).unwrap();
+    drop(options);
+    fill(&store, 500);
+    assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 500);
+    store.sync().unwrap();
+    let held = std::fs::metadata(&path).unwrap().blocks();
+    assert!(held * 512 >= 500 * 4096, "{held} blocks");
+    drop(store);
+    let left = std::fs::metadata(&path).unwrap().blocks();
+    assert!(left < held / 4, "{left} of {held} blocks (does this file system have holes?)");
+}

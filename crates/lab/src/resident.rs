@@ -1,6 +1,7 @@
 //! The memory of a process that is in RAM.
 //!
-//! Read from `smaps_rollup` in `/proc`, which walks the page tables. `statm` is cheaper, but recent kernels keep its counters per CPU and let them lag by megabytes.
+//! Read from `smaps_rollup` in `/proc`, which walks the page tables. `statm` is cheaper, but recent
+//! kernels keep its counters per CPU and let them lag by megabytes.
 
 use std::io;
 

@@ -58,7 +58,7 @@ pub(crate) struct DiskArgs {
     #[command(flatten)]
     pub(crate) server: ServerSettings,
 
-    /// Read settings from FILE (TOML): these flags as keys, and a table [[disk]] for each device.
+    /// Read settings from FILE (TOML): these flags as keys, and a table `[[disk]]` for each device.
     /// Flags override it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
     pub(crate) config: Option<PathBuf>,

@@ -346,6 +346,8 @@ fn threads_and_processing_do_not_disturb_each_other() {
     let backing = faulty(16 << 20);
     let faults = Faults::default().with(Fault::WriteError, 50).with(Fault::NoSpace, 20);
     backing.set(faults);
+    // The first write fails whatever the rates draw.
+    backing.inject(Fault::WriteError);
     let strong: zfold_store::CodecSpec = "zstd:3".parse().unwrap();
     let store = store_with(&backing, |options| {
         options.limit_bytes = Some(1 << 20);

@@ -12,7 +12,7 @@ use common::{Child, has, skip};
 use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Without KVM and on a busy machine a run takes half a minute.
+/// Without KVM a run takes half a minute, on a busy machine minutes.
 const SECONDS_MAX: &str = "300";
 
 /// Returns where the guest lies, or says why the test does not run.

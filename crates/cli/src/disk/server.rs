@@ -1,13 +1,11 @@
 //! What a server has at hand while it runs, and how it carries out commands.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use zfold_store::{Processed, Recompress};
+use zfold_store::{Processed, Recompress, snapshot};
 
 use super::command::{Command, RecompressCommand, With};
 use super::device::Device;
@@ -160,14 +158,8 @@ fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> 
     let trained = device.store().train_dictionary(max_len);
     let dictionary = trained.map_err(|error| format!("{}: {error}", device.made.name))?;
     let bytes = dictionary.bytes();
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = PathBuf::from(beside);
     // What it was trained on is in it.
-    let mut private = std::fs::OpenOptions::new();
-    private.write(true).create(true).truncate(true).mode(0o600);
-    (private.open(&beside).and_then(|mut file| file.write_all(bytes)))
-        .and_then(|()| std::fs::rename(&beside, path))
+    snapshot::replace_file(path, |out| out.write_all(bytes))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(json!({ "bytes": bytes.len() }))
 }

@@ -234,26 +234,7 @@ impl Store {
     /// # Errors
     /// [`SnapshotError`].
     pub fn save_to(&self, label: &[u8], path: &Path) -> Result<SnapshotReport, SnapshotError> {
-        let part = part_of(path);
-        let saved = (|| {
-            // What memory held is for its owner's eyes only.
-            let mut options = File::options();
-            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-            let mut out = BufWriter::with_capacity(BUFFER, file);
-            let report = self.save(label, &mut out)?;
-            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.sync_all()?;
-            fs::rename(&part, path)?;
-            // The name, too, must survive.
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
-            Ok(report)
-        })();
-        if saved.is_err() {
-            // It may not be there; the error that counts is the first one.
-            let _ = fs::remove_file(&part);
-        }
-        saved
+        replace_file(path, |out| self.save(label, out))
     }
 
     /// Fills the empty store from a snapshot. Pages keep their compressed form where the store has
@@ -314,6 +295,36 @@ pub fn verify(input: &mut dyn Read) -> Result<SnapshotReport, SnapshotError> {
     let (mut reader, _) = Reader::begin(input)?;
     while reader.next()?.is_some() {}
     Ok(reader.report())
+}
+
+/// Lets `write` write a file of what memory held, which only its owner may read. The file at `path`
+/// is replaced as a whole once the new one is complete and on stable storage.
+///
+/// # Errors
+/// What `write` or the system says; the file at `path` is then as it was.
+pub fn replace_file<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    let part = part_of(path);
+    let written = (|| {
+        let mut options = File::options();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        let mut out = BufWriter::with_capacity(BUFFER, file);
+        let result = write(&mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&part, path)?;
+        // The name, too, must survive.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(result)
+    })();
+    if written.is_err() {
+        // It may not be there; the error that counts is the first one.
+        let _ = fs::remove_file(&part);
+    }
+    written
 }
 
 /// Returns the name under which a snapshot is written until it is complete.

@@ -1,0 +1,15 @@
+//! Process memory over a page store: at most so many bytes of it are resident, the rest lies
+//! compressed.
+//!
+//! - [`region`]: memory for programs that ask for it.
+//! - [`run`]: whole programs that do not know.
+//!
+//! Both let the kernel tell them of missing pages (userfaultfd), take pages away with
+//! `UFFDIO_MOVE`, which is atomic and refuses pages that a device writes to, and give them back
+//! with `UFFDIO_COPY`. The design is in `docs/memory.md`.
+
+#![cfg(target_os = "linux")]
+
+pub mod region;
+pub mod run;
+mod sys;

@@ -1,0 +1,1 @@
+//! `Region`: memory for programs that ask for it.

@@ -1,0 +1,4 @@
+//! The system calls of this crate, each with its contract; nothing else here is unsafe but the
+//! memory that regions lend out.
+
+pub(crate) mod uffd;

@@ -1,0 +1,324 @@
+//! userfaultfd: a descriptor by which the kernel tells of missing pages of one address space, and
+//! takes pages to put there.
+//!
+//! Addresses are of that address space, which may be another process's: every operation but
+//! [`Uffd::take`] works from outside, too. All ranges are whole pages.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use linux_raw_sys::general as raw;
+
+/// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Features(u64);
+
+impl Features {
+    /// A missing page raises `SIGBUS` in the thread that touched it; no message is sent.
+    pub(crate) const SIGBUS: Self = Self(raw::UFFD_FEATURE_SIGBUS as u64);
+    /// A message names the thread that waits for the page.
+    pub(crate) const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
+    /// Pages can be moved within the address space.
+    pub(crate) const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
+    /// A child of fork inherits what is registered; needs the right to trace.
+    pub(crate) const EVENT_FORK: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
+    /// Messages when a range is moved.
+    pub(crate) const EVENT_REMAP: Self = Self(raw::UFFD_FEATURE_EVENT_REMAP as u64);
+    /// Messages when pages of a range are given up.
+    pub(crate) const EVENT_REMOVE: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
+    /// Messages when a range is unmapped.
+    pub(crate) const EVENT_UNMAP: Self = Self(raw::UFFD_FEATURE_EVENT_UNMAP as u64);
+
+    /// Both.
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Which missing pages the descriptor is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Faults {
+    /// Those that user code touches; the kernel's own accesses fail with `EFAULT`. Every process
+    /// may have it.
+    UserOnly,
+    /// All; needs the right to trace, the sysctl, or access to the device.
+    All,
+}
+
+/// A message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A thread waits for the page at this address (of the byte, not the page). `thread` is 0
+    /// without [`Features::THREAD_ID`].
+    Missing { address: usize, thread: i32, write: bool },
+    /// Anything that was not asked for.
+    Other(u8),
+}
+
+/// Why an operation did less than all of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Partial {
+    /// Bytes at the beginning of the range that are done.
+    pub done: usize,
+    /// What stopped it at the page behind them. Of copying: `EXIST`, a page is there; `NOENT`,
+    /// nothing that is registered; `AGAIN`, the address space is being changed; `SRCH`, it is
+    /// gone; `NOSPC`/`NOMEM`. Of moving also `BUSY`: the page is shared or pinned; `INVAL`: the
+    /// mappings do not match in access.
+    pub error: rustix::io::Errno,
+}
+
+/// An open descriptor.
+#[derive(Debug)]
+pub(crate) struct Uffd {
+    fd: OwnedFd,
+}
+
+/// Number of an ioctl of userfaultfd that takes and returns a `T`.
+const fn code<T>(number: u32) -> libc::c_ulong {
+    (3 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+}
+
+/// Number of one that only reads a `T`; the kernel's header says "_IOR" for these two.
+const fn code_read<T>(number: u32) -> libc::c_ulong {
+    (2 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+}
+
+/// Moving passes over pages that are missing in the source.
+const MOVE_ALLOW_HOLES: u64 = 1 << 1;
+
+const NEW: libc::c_ulong = 0xAA << 8;
+const API: libc::c_ulong = code::<raw::uffdio_api>(raw::_UFFDIO_API);
+const REGISTER: libc::c_ulong = code::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
+const UNREGISTER: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_UNREGISTER);
+const WAKE: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_WAKE);
+const COPY: libc::c_ulong = code::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
+const ZEROPAGE: libc::c_ulong = code::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
+const MOVE: libc::c_ulong = code::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+
+fn range(of: &Range<usize>) -> raw::uffdio_range {
+    raw::uffdio_range { start: of.start as u64, len: (of.end - of.start) as u64 }
+}
+
+fn last_errno() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}
+
+/// The result of an operation that reports how many bytes it did in its own field: negative is an
+/// error code, and the call itself says `EAGAIN` when it stopped in the middle.
+fn finish(result: libc::c_int, reported: i64, len: usize) -> Result<(), Partial> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = last_errno();
+    let done = usize::try_from(reported).unwrap_or(0).min(len);
+    Err(Partial { done, error })
+}
+
+impl Uffd {
+    /// Opens a descriptor for the calling process, not blocking and closed by exec. The handshake
+    /// is still to be made.
+    ///
+    /// # Errors
+    /// `EPERM` if [`Faults::All`] is not permitted by the system call; the device may permit it.
+    pub(crate) fn open(faults: Faults) -> io::Result<Self> {
+        let mut flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        if faults == Faults::UserOnly {
+            flags |= raw::UFFD_USER_MODE_ONLY as libc::c_int;
+        }
+        // SAFETY: the call makes a descriptor and touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned it just now, nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
+        Ok(Self { fd })
+    }
+
+    /// Opens a descriptor for the calling process with all faults through `/dev/userfaultfd`,
+    /// which asks for no right but that of opening the device.
+    pub(crate) fn open_by(device: &File) -> io::Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the call makes a descriptor and touches no memory.
+        let fd = unsafe { libc::ioctl(device.as_raw_fd(), NEW, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned it just now, nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// Takes a descriptor that another process opened.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Agrees with the kernel on features; once, before anything else.
+    ///
+    /// # Errors
+    /// `EINVAL` if the kernel lacks one, `EPERM` if one is not permitted.
+    pub(crate) fn handshake(&self, features: Features) -> io::Result<()> {
+        let mut api =
+            raw::uffdio_api { api: u64::from(raw::UFFD_API), features: features.0, ioctls: 0 };
+        // SAFETY: the structure is the one that this number names and lives across the call.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), API, &raw mut api) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Asks to be told of missing pages in a range. What is there stays there.
+    ///
+    /// # Errors
+    /// `EINVAL` for memory that is not anonymous, `ENOMEM` if nothing is mapped there, `EBUSY` if
+    /// another descriptor has it.
+    ///
+    /// # Safety
+    /// From now on nobody but the owner of this descriptor fills missing pages of the range: the
+    /// caller answers all of them, for whoever owns that memory.
+    pub(crate) unsafe fn register(&self, of: Range<usize>) -> io::Result<()> {
+        let mut register = raw::uffdio_register {
+            range: range(&of),
+            mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING),
+            ioctls: 0,
+        };
+        // SAFETY: the structure is the one that this number names and lives across the call; the
+        // caller answers for the range.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut register) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// No longer asks; who waits in the range is woken. Missing pages are zeros from now on.
+    ///
+    /// # Safety
+    /// No page of the range is held elsewhere for its owner.
+    pub(crate) unsafe fn unregister(&self, of: Range<usize>) -> io::Result<()> {
+        let mut range = range(&of);
+        // SAFETY: as in `register`.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), UNREGISTER, &raw mut range) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Fills missing pages from `from` on with `pages` and, if `wake`, wakes who waits for them.
+    ///
+    /// # Safety
+    /// The range is registered with this descriptor, and these are the contents that its owner
+    /// expects there.
+    pub(crate) unsafe fn copy(&self, to: usize, pages: &[u8], wake: bool) -> Result<(), Partial> {
+        let mut copy = raw::uffdio_copy {
+            dst: to as u64,
+            src: pages.as_ptr() as u64,
+            len: pages.len() as u64,
+            mode: if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) },
+            copy: 0,
+        };
+        // SAFETY: the structure is the one that this number names, the pages are borrowed across
+        // the call; the caller answers for the destination.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), COPY, &raw mut copy) };
+        finish(result, copy.copy, pages.len())
+    }
+
+    /// Fills missing pages with zeros, which cost no memory until they are written, and, if
+    /// `wake`, wakes who waits for them.
+    ///
+    /// # Safety
+    /// The range is registered with this descriptor, and its owner expects zeros there.
+    pub(crate) unsafe fn zero(&self, of: Range<usize>, wake: bool) -> Result<(), Partial> {
+        let len = of.end - of.start;
+        let mut zero = raw::uffdio_zeropage {
+            range: range(&of),
+            mode: if wake { 0 } else { u64::from(raw::UFFDIO_ZEROPAGE_MODE_DONTWAKE) },
+            zeropage: 0,
+        };
+        // SAFETY: the structure is the one that this number names; the caller answers for the
+        // range.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), ZEROPAGE, &raw mut zero) };
+        finish(result, zero.zeropage, len)
+    }
+
+    /// Moves pages from one range to another of the calling process: the pages of `from` are
+    /// missing then. `to` is registered and empty; pages of `from` that are missing stay so in
+    /// both. Atomic for each page: a store by another thread is in the page or waits for it.
+    ///
+    /// # Safety
+    /// Both ranges belong to the caller, who answers for the missing pages that are left.
+    pub(crate) unsafe fn take(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
+        let len = from.end - from.start;
+        let mut take = Self::move_request(to, &from);
+        // SAFETY: the structure is the one that this number names; the caller answers for both
+        // ranges.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
+        finish(result, take.move_, len)
+    }
+
+    /// The number and the argument of the call by which a process moves its pages, for those that
+    /// make it elsewhere.
+    pub(crate) fn move_request(to: usize, from: &Range<usize>) -> raw::uffdio_move {
+        raw::uffdio_move {
+            dst: to as u64,
+            src: from.start as u64,
+            len: (from.end - from.start) as u64,
+            mode: MOVE_ALLOW_HOLES,
+            move_: 0,
+        }
+    }
+
+    /// Number of the ioctl that takes [`Uffd::move_request`].
+    pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
+
+    /// Wakes who waits in a range; they look again.
+    pub(crate) fn wake(&self, of: Range<usize>) -> io::Result<()> {
+        let mut range = range(&of);
+        // SAFETY: waking changes no memory; at worst a thread faults once more.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), WAKE, &raw mut range) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Reads up to `events.len()` messages; returns how many. Waits for the first if the
+    /// descriptor is blocking.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none and the descriptor does not block.
+    pub(crate) fn read(&self, events: &mut [Event]) -> io::Result<usize> {
+        const AT_ONCE: usize = 16;
+        const LEN: usize = size_of::<raw::uffd_msg>();
+        let mut bytes = [0_u8; AT_ONCE * LEN];
+        let wanted = events.len().min(AT_ONCE) * LEN;
+        let got = rustix::io::read(&self.fd, &mut bytes[..wanted])?;
+        let messages = bytes[..got].chunks_exact(LEN);
+        let count = messages.len();
+        for (event, message) in events.iter_mut().zip(messages) {
+            *event = parse(message);
+        }
+        Ok(count)
+    }
+}
+
+/// A message as its bytes lie: u8 event, 7 bytes of nothing, then for a missing page u64 flags,
+/// u64 address, u32 thread.
+fn parse(message: &[u8]) -> Event {
+    let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
+    if u32::from(message[0]) != raw::UFFD_EVENT_PAGEFAULT {
+        return Event::Other(message[0]);
+    }
+    Event::Missing {
+        write: word(8) & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0,
+        address: word(16) as usize,
+        thread: word(24) as u32 as i32,
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -5,4 +5,9 @@
 //! by userfaultfd, and has a helper in each large address space: a process that shares its memory
 //! and makes system calls there on demand. Nothing of zfold runs inside the program's threads.
 
+mod calls;
+mod helper;
+mod inject;
 mod memory;
+mod task;
+mod tracer;

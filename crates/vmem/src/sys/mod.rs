@@ -1,4 +1,8 @@
 //! The system calls of this crate, each with its contract; nothing else here is unsafe but the
 //! memory that regions lend out.
 
+pub(crate) mod process;
+pub(crate) mod ptrace;
+pub(crate) mod registers;
+pub(crate) mod seccomp;
 pub(crate) mod uffd;

@@ -129,6 +129,9 @@ pub(crate) fn trace(
     on_exit: &mut dyn FnMut(Exit),
 ) -> io::Result<Exit> {
     let children = ChildrenKept::new();
+    // Orphans come here instead of to an init that may not care for them: helpers of processes that
+    // have ended are such, too.
+    process::adopt_orphans()?;
     let waiting = process::start(&program.image(children.ignored_before())?)?;
     let main = waiting.pid;
     ptrace::seize(main, ptrace::FOLLOW)?;

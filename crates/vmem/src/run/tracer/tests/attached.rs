@@ -24,6 +24,19 @@ fn programs_do_not_notice_their_helpers() {
 }
 
 #[test]
+fn a_helper_is_no_child_after_exec() {
+    const TEST: &str = "a_helper_is_no_child_after_exec";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::default());
+    // The shell and the program, but not what that becomes.
+    witness.appetite.store(2, Ordering::Relaxed);
+    let expected = alone(path, &["exec-waits"]);
+    assert_eq!(traced(path, &["exec-waits"], &witness, access), expected);
+    assert_eq!(witness.attachments(), 2);
+}
+
+#[test]
 fn a_static_program_is_attached() {
     const TEST: &str = "a_static_program_is_attached";
     if tracee(TEST).is_none() {

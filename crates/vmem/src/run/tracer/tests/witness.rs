@@ -1,7 +1,7 @@
 //! A memory side that writes down what it is told.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use crate::run::memory::{Attached, Change, Follow, Memory, SpaceId};
@@ -20,8 +20,8 @@ pub(super) enum Note {
 
 #[derive(Default)]
 pub(super) struct Witness {
-    /// Every space is wanted as soon as there is an opportunity.
-    pub greedy: AtomicBool,
+    /// So many spaces are wanted as soon as there is an opportunity.
+    pub appetite: AtomicUsize,
     /// This one is.
     pub wanted: Mutex<Option<SpaceId>>,
     /// Changes are not followed to their end.
@@ -33,7 +33,7 @@ pub(super) struct Witness {
 
 impl Witness {
     pub(super) fn greedy() -> Self {
-        Self { greedy: AtomicBool::new(true), ..Self::default() }
+        Self { appetite: AtomicUsize::new(usize::MAX), ..Self::default() }
     }
 
     fn note(&self, note: Note) {
@@ -122,7 +122,8 @@ impl Memory for Witness {
     }
 
     fn wants(&self, space: SpaceId) -> bool {
-        self.greedy.load(Ordering::Relaxed) || *self.wanted.lock().unwrap() == Some(space)
+        self.attachments() < self.appetite.load(Ordering::Relaxed)
+            || *self.wanted.lock().unwrap() == Some(space)
     }
 
     fn attach(&self, space: SpaceId, attached: Attached) {

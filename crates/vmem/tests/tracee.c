@@ -323,7 +323,7 @@ static void count(int signal) {
 static void alarm_in(long microseconds, int flags) {
     struct sigaction action = {.sa_handler = count, .sa_flags = flags};
     sigaction(SIGALRM, &action, NULL);
-    struct itimerval timer = {.it_value = {0, microseconds}};
+    struct itimerval timer = {.it_value = {microseconds / 1000000, microseconds % 1000000}};
     setitimer(ITIMER_REAL, &timer, NULL);
 }
 
@@ -348,11 +348,9 @@ static int return_it(int value) {
     return value;
 }
 
-#define WINDOW 400000
-
-// Blocks in one call for WINDOW microseconds.
-static int blocked(const char *how) {
-    struct timespec window = {0, WINDOW * 1000};
+// Blocks in one call for so many microseconds.
+static int blocked(const char *how, long window_us) {
+    struct timespec window = {window_us / 1000000, window_us % 1000000 * 1000};
     int ends[2];
     pipe(ends);
     char byte;
@@ -362,14 +360,14 @@ static int blocked(const char *how) {
         struct timespec left = {9, 9};
         say(how, nanosleep(&window, &left));
     } else if (!strcmp(how, "read")) {
-        child_after(WINDOW, write_one, ends[1]);
+        child_after(window_us, write_one, ends[1]);
         say(how, read(ends[0], &byte, 1));
     } else if (!strcmp(how, "read-eintr")) {
-        alarm_in(WINDOW, 0);
+        alarm_in(window_us, 0);
         say(how, read(ends[0], &byte, 1));
     } else if (!strcmp(how, "read-restart")) {
-        child_after(WINDOW * 5 / 4, write_one, ends[1]);
-        alarm_in(WINDOW, SA_RESTART);
+        child_after(window_us * 5 / 4, write_one, ends[1]);
+        alarm_in(window_us, SA_RESTART);
         say(how, read(ends[0], &byte, 1));
         say("alarms", alarms);
     } else if (!strcmp(how, "futex")) {
@@ -377,13 +375,13 @@ static int blocked(const char *how) {
         say(how, syscall(SYS_futex, &word, FUTEX_WAIT, 1, &window, NULL, 0));
     } else if (!strcmp(how, "poll")) {
         struct pollfd one = {ends[0], POLLIN, 0};
-        say(how, poll(&one, 1, WINDOW / 1000));
+        say(how, poll(&one, 1, window_us / 1000));
     } else if (!strcmp(how, "ppoll")) {
         sigset_t none;
         sigemptyset(&none);
         sigaddset(&set, SIGALRM);
         sigprocmask(SIG_BLOCK, &set, NULL);
-        alarm_in(WINDOW, 0);
+        alarm_in(window_us, 0);
         struct pollfd one = {ends[0], POLLIN, 0};
         say(how, ppoll(&one, 1, NULL, &none));
         say("alarms", alarms);
@@ -391,34 +389,34 @@ static int blocked(const char *how) {
         int epoll = epoll_create1(0);
         struct epoll_event event = {EPOLLIN, {0}};
         epoll_ctl(epoll, EPOLL_CTL_ADD, ends[0], &event);
-        child_after(WINDOW, write_one, ends[1]);
+        child_after(window_us, write_one, ends[1]);
         say(how, epoll_wait(epoll, &event, 1, -1));
     } else if (!strcmp(how, "epoll-eintr")) {
         int epoll = epoll_create1(0);
         struct epoll_event event;
-        alarm_in(WINDOW, SA_RESTART);
+        alarm_in(window_us, SA_RESTART);
         say(how, epoll_wait(epoll, &event, 1, -1));
     } else if (!strcmp(how, "select")) {
         fd_set files;
         FD_ZERO(&files);
         FD_SET(ends[0], &files);
-        child_after(WINDOW, write_one, ends[1]);
+        child_after(window_us, write_one, ends[1]);
         say(how, select(ends[0] + 1, &files, NULL, NULL, NULL));
     } else if (!strcmp(how, "pause")) {
-        alarm_in(WINDOW, SA_RESTART);
+        alarm_in(window_us, SA_RESTART);
         say(how, pause());
         say("alarms", alarms);
     } else if (!strcmp(how, "sigsuspend")) {
         sigaddset(&set, SIGALRM);
         sigprocmask(SIG_BLOCK, &set, NULL);
-        alarm_in(WINDOW, SA_RESTART);
+        alarm_in(window_us, SA_RESTART);
         sigemptyset(&set);
         say(how, sigsuspend(&set));
         say("alarms", alarms);
     } else if (!strcmp(how, "sigtimedwait")) {
         sigaddset(&set, SIGUSR1);
         sigprocmask(SIG_BLOCK, &set, NULL);
-        child_after(WINDOW, signal_parent, SIGUSR1);
+        child_after(window_us, signal_parent, SIGUSR1);
         siginfo_t info;
         say(how, sigwaitinfo(&set, &info));
     } else if (!strcmp(how, "semop")) {
@@ -428,7 +426,7 @@ static int blocked(const char *how) {
         semctl(id, 0, IPC_RMID);
     } else if (!strcmp(how, "msgrcv")) {
         int id = msgget(IPC_PRIVATE, 0600);
-        alarm_in(WINDOW, SA_RESTART);
+        alarm_in(window_us, SA_RESTART);
         say(how, msgrcv(id, &window, 8, 0, 0));
         msgctl(id, IPC_RMID, NULL);
     } else if (!strcmp(how, "recv")) {
@@ -436,11 +434,11 @@ static int blocked(const char *how) {
         socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
         struct timeval limit = {5, 0};
         setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-        child_after(WINDOW, write_one, sockets[1]);
+        child_after(window_us, write_one, sockets[1]);
         say(how, recv(sockets[0], &byte, 1, 0));
     } else if (!strcmp(how, "wait")) {
         int status;
-        pid_t child = child_after(WINDOW, return_it, 12);
+        pid_t child = child_after(window_us, return_it, 12);
         say(how, wait(&status) == child);
         say("status", status);
     } else if (!strcmp(how, "vfork")) {
@@ -462,12 +460,12 @@ static int blocked(const char *how) {
                 sum += 1.0 / i;
             }
             clock_gettime(CLOCK_MONOTONIC, &now);
-        } while ((now.tv_sec - start.tv_sec) * 1000000 + (now.tv_nsec - start.tv_nsec) / 1000 < WINDOW);
+        } while ((now.tv_sec - start.tv_sec) * 1000000 + (now.tv_nsec - start.tv_nsec) / 1000 < window_us);
         printf("%.15f\n", sum);
     } else if (!strcmp(how, "stopped")) {
         pid_t child = fork();
         if (child == 0) {
-            usleep(WINDOW);
+            usleep(window_us);
             kill(getppid(), SIGCONT);
             _exit(0);
         }
@@ -572,5 +570,5 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "pages")) {
         return pages(more);
     }
-    return !strcmp(what, "blocked") ? blocked(more) : 2;
+    return !strcmp(what, "blocked") ? blocked(more, atol(argv[3]) * 1000) : 2;
 }

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::helper::{self, Access};
-use crate::run::inject::{At, Injection, Queue};
+use crate::run::inject::{self, At, Injection, Queue};
 use crate::run::memory::{Memory, SpaceId, Tracing};
 use crate::run::task::{Spaces, Task, Waits};
 use crate::sys::process::{self, ChildrenKept, Outcome};
@@ -228,21 +228,18 @@ impl Tracer<'_> {
         }
     }
 
-    /// Stops a thread of a space, one that runs if there is one: it is not in a call that could
-    /// notice.
+    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
+    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
     fn ask_for(&self, space: SpaceId) {
         if !self.spaces.attachable(space) {
             return;
         }
-        let mut chosen = None;
-        for (&tid, task) in &self.tasks {
-            if task.space == Some(space) {
-                chosen = Some(tid);
-                if runs(tid) {
-                    break;
-                }
-            }
-        }
+        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
+        let chosen = here.map(|(&tid, _)| tid).min_by_key(|&tid| match state(tid) {
+            Some('R') => 0,
+            Some('D') | None => 2,
+            Some(_) => 1,
+        });
         if let Some(tid) = chosen {
             let_go(ptrace::interrupt(tid));
         }
@@ -311,7 +308,9 @@ impl Tracer<'_> {
             Event::Child => self.child(tid),
             Event::Exec => self.exec(tid),
             Event::Stop { .. } => self.stopped(tid, event),
-            Event::Signal(signal) => let_go(ptrace::cont(tid, signal)),
+            Event::Signal(signal) => {
+                let_go(inject::soften(tid).and_then(|()| ptrace::cont(tid, signal)));
+            }
         }
     }
 
@@ -436,10 +435,10 @@ impl Tracer<'_> {
     }
 }
 
-/// Whether a thread runs or could.
-fn runs(tid: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { return false };
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+/// What a thread does, by the kernel's letter.
+fn state(tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.

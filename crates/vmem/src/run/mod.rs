@@ -11,3 +11,5 @@ mod inject;
 mod memory;
 mod task;
 mod tracer;
+
+pub use tracer::Exit;

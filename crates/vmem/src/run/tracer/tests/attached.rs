@@ -63,6 +63,32 @@ fn signals_and_helpers_do_not_disturb_each_other() {
     assert!(witness.attachments() > 20);
 }
 
+#[test]
+fn a_32_bit_program_runs_unmanaged() {
+    const TEST: &str = "a_32_bit_program_runs_unmanaged";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let path = programs().folder.path().join("tracee32");
+    let compiled = Command::new("cc")
+        .args(["-m32", "-nostdlib", "-static", "-o"])
+        .arg(&path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee32.s"))
+        .stderr(Stdio::null())
+        .status();
+    let runs = || Command::new(&path).status().is_ok_and(|status| status.code() == Some(23));
+    if !compiled.is_ok_and(|status| status.success()) || !runs() {
+        return skipped(TEST, "32-bit programs cannot be made or run here");
+    }
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new(&path, [""; 0]), &witness, Access::Call);
+    assert_eq!(exit, Exit::Code(23));
+    let notes = witness.notes();
+    let told = |note: &&Note| matches!(note, Note::Refused(_, reason) if reason.contains("32-bit"));
+    assert_eq!(notes.iter().filter(told).count(), 1, "{notes:?}");
+    assert_eq!(witness.attachments(), 0);
+}
+
 /// Calls in which a program is attached, and their numbers; none: it computes or is stopped.
 const BLOCKING: [(&str, &[libc::c_long]); 20] = [
     ("nanosleep", &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),
@@ -220,8 +246,7 @@ fn move_pages(attached: &mut Attached, to: usize, from: std::ops::Range<usize>) 
     // SAFETY: this memory is lent for it.
     unsafe { process::write_memory(attached.pid, attached.arguments, &bytes).expect("written") };
     let argument = attached.arguments as u64;
-    let call =
-        plain(libc::SYS_ioctl, [Call::UFFD, Uffd::MOVE_CODE, argument, 0, 0, 0]);
+    let call = plain(libc::SYS_ioctl, [Call::UFFD, Uffd::MOVE_CODE, argument, 0, 0, 0]);
     let mut result = [1];
     attached.inside.call(&[call], &mut result).expect("the helper lives");
     result[0]

@@ -5,4 +5,51 @@
 //! by userfaultfd, and has a helper in each large address space: a process that shares its memory
 //! and makes system calls there on demand. Nothing of zfold runs inside the program's threads.
 
+mod access;
 mod memory;
+mod options;
+
+pub use access::{Access, Denied, access};
+pub use options::{Exit, Report, RunOptions};
+
+/// Runs a program under a limit, from the process that calls: its descendants are traced and end
+/// if it ends. Calls `on_exit` when the program itself has ended, and returns when its last
+/// descendant has.
+///
+/// # Errors
+/// The program could not be started, or had to be ended; the error names the remedy.
+pub fn manage(
+    options: RunOptions,
+    access: &Access,
+    on_exit: impl FnOnce(Exit) + Send,
+) -> Result<Report, RunError> {
+    let _ = (options, access, on_exit);
+    Err(RunError::Ended(String::from("not joined yet")))
+}
+
+/// Why a run did not go to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such program.
+    NotFound(std::io::Error),
+    /// The program cannot be executed.
+    NotExecutable(std::io::Error),
+    /// The system refuses what a run needs, such as tracing.
+    System(std::io::Error),
+    /// The program was ended, because something that it needs could not be served.
+    Ended(String),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound(error) | Self::NotExecutable(error) | Self::System(error) => {
+                error.fmt(f)
+            }
+            Self::Ended(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}

@@ -9,21 +9,22 @@ mod access;
 mod memory;
 mod options;
 
+pub use crate::sys::inherited::{Files, Inherited, die_of, tell};
 pub use access::{Access, Denied, access};
-pub use options::{Exit, Report, RunOptions};
+pub use options::{Event, Exit, Report, RunOptions};
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
-/// if it ends. Calls `on_exit` when the program itself has ended, and returns when its last
-/// descendant has.
+/// if it ends. Tells of the program's start and end (`tell` may be called from any thread), and
+/// returns when its last descendant has ended.
 ///
 /// # Errors
 /// The program could not be started, or had to be ended; the error names the remedy.
 pub fn manage(
     options: RunOptions,
     access: &Access,
-    on_exit: impl FnOnce(Exit) + Send,
+    tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
-    let _ = (options, access, on_exit);
+    let _ = (options, access, tell);
     Err(RunError::Ended(String::from("not joined yet")))
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use zfold_pool::Pool;
 use zfold_store::StoreOptions;
 
+use crate::sys::inherited::Inherited;
+
 /// A program to run under a limit.
 #[derive(Debug)]
 pub struct RunOptions {
@@ -16,11 +18,22 @@ pub struct RunOptions {
     /// Most bytes of anonymous memory of the program and its descendants that are resident, what
     /// waits uncompressed to leave included. What is compressed comes on top.
     pub limit_bytes: u64,
+    /// The signals and standard streams that the program is started with.
+    pub inherited: Inherited,
     /// The pool that holds what is compressed.
     pub pool: Box<dyn Pool>,
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.
     pub store: StoreOptions,
+}
+
+/// What happens in a run before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The program begins, as this process.
+    Started(i32),
+    /// The program itself has ended; its descendants may go on.
+    Ended(Exit),
 }
 
 /// How a program ended.

@@ -13,3 +13,5 @@
 pub mod region;
 pub mod run;
 mod sys;
+
+pub use sys::advice::page_out;

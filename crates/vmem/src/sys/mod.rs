@@ -1,5 +1,6 @@
 //! The system calls of this crate, each with its contract; nothing else here is unsafe but the
 //! memory that regions lend out.
 
+pub(crate) mod advice;
 pub(crate) mod inherited;
 pub(crate) mod uffd;

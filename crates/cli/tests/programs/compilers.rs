@@ -30,7 +30,7 @@ fn make_builds_a_project() {
         return;
     }
     check(test, |dir| {
-        sources::c_project(dir, sized(8, 40), sized(40, 200));
+        sources::c_project(dir, sized(6, 40), sized(30, 200));
         let line = ["sh", "-c", "make --silent -j2 && ./project"];
         Job { files: vec!["project"], ..Job::new(&line) }
     });

@@ -52,7 +52,7 @@ fn node_runs_the_typescript_compiler() {
         return;
     }
     check(test, |dir| {
-        sources::typescript(dir, sized(60, 600));
+        sources::typescript(dir, sized(20, 600));
         let line = ["tsc", "--target", "es2019", "--strict", "--declaration", "all.ts"];
         Job { files: vec!["all.js", "all.d.ts"], ..Job::new(&line) }
     });

@@ -69,11 +69,12 @@ pub(crate) struct Outcome {
 /// a quarter of the memory that it had then.
 pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
     let _alone = needs::alone();
-    let expected = run(test, None, &prepare);
+    let scratch = Scratch::new();
+    let expected = scratch.run(test, None, &prepare);
     assert!(expected.status.success(), "{test} fails alone: {expected:?}");
     for part in [2, 4] {
         let limit = (expected.seen.total_bytes / part).max(LIMIT_BYTES_MIN);
-        let outcome = run(test, Some(limit), &prepare);
+        let outcome = scratch.run(test, Some(limit), &prepare);
         outcome.assert_same(&expected, test);
         outcome.assert_kept(limit, test);
     }
@@ -82,33 +83,9 @@ pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
 /// Runs what `prepare` says under `limit` only; it must succeed.
 pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) {
     let _alone = needs::alone();
-    let outcome = run(test, Some(limit), prepare);
+    let outcome = Scratch::new().run(test, Some(limit), &prepare);
     assert!(outcome.status.success(), "{test} at {limit} bytes: {outcome:?}");
     outcome.assert_kept(limit, test);
-}
-
-fn run(test: &str, limit: Option<u64>, prepare: impl Fn(&Path) -> Job) -> Outcome {
-    let scratch = Scratch::new();
-    let job = prepare(&scratch.work);
-    let mut command = scratch.command(limit, &job);
-    let began = Instant::now();
-    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let mut tree = Tree(Observer::new(child.id(), Path::new(env!("CARGO_BIN_EXE_zfold"))));
-    let status = loop {
-        tree.0.sample();
-        if let Some(status) = child.try_wait().expect("a child") {
-            break status;
-        }
-        if began.elapsed() > PATIENCE {
-            tree.0.kill();
-            let _ = child.wait();
-            panic!("{test}: {limit:?}: not within {PATIENCE:?}: {command:?}");
-        }
-        std::thread::sleep(INTERVAL);
-    };
-    let outcome = scratch.outcome(&job, status, began.elapsed(), tree.0.seen());
-    outcome.tell(test, limit);
-    outcome
 }
 
 /// Ends what still runs, also when a test ends by a panic.
@@ -120,7 +97,7 @@ impl Drop for Tree {
     }
 }
 
-/// A directory for one run.
+/// A directory for the runs of a test.
 struct Scratch {
     dir: TempDir,
     /// Where the program runs.
@@ -131,8 +108,36 @@ impl Scratch {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let work = dir.path().join("work");
-        fs::create_dir(&work).expect("a directory");
         Self { dir, work }
+    }
+
+    /// Empties the directory, which has the same name in each run because some programs write it
+    /// to their files, and runs what `prepare` says there.
+    fn run(&self, test: &str, limit: Option<u64>, prepare: impl Fn(&Path) -> Job) -> Outcome {
+        if self.work.exists() {
+            fs::remove_dir_all(&self.work).expect("a directory of ours");
+        }
+        fs::create_dir(&self.work).expect("a directory");
+        let job = prepare(&self.work);
+        let mut command = self.command(limit, &job);
+        let began = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut tree = Tree(Observer::new(child.id(), Path::new(env!("CARGO_BIN_EXE_zfold"))));
+        let status = loop {
+            tree.0.sample();
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                tree.0.kill();
+                let _ = child.wait();
+                panic!("{test}: {limit:?}: not within {PATIENCE:?}: {command:?}");
+            }
+            std::thread::sleep(INTERVAL);
+        };
+        let outcome = self.outcome(&job, status, began.elapsed(), tree.0.seen());
+        outcome.tell(test, limit);
+        outcome
     }
 
     fn command(&self, limit: Option<u64>, job: &Job) -> Command {

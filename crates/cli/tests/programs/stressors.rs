@@ -20,7 +20,7 @@ fn stress_ng_verifies_by_all_methods() {
 }
 
 fn stress_ng(dir: &str, line: &str) -> Job {
-    let common = ["stress-ng", "--temp-path", dir, "--verify", "--timeout", "60"];
+    let common = ["stress-ng", "--temp-path", dir, "--verify", "--timeout", sized("2", "20")];
     let line: Vec<_> = common.into_iter().chain(line.split_whitespace()).collect();
     Job { talks: true, ..Job::new(&line) }
 }
@@ -37,7 +37,7 @@ fn stress_ng_verifies_by_single_methods() {
     for method in ["flip", "galpat-0", "inc-nybble", "rand-set", "rowhammer", "walk-1d", "zero-one"]
     {
         let test = format!("stress_ng_vm_{method}");
-        let operations = sized(5, 200);
+        let operations = sized(50, 1000);
         stress(&test, &format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
     }
 }
@@ -88,8 +88,11 @@ fn stress_ng_handles_its_own_faults() {
 fn memtester_tests_memory() {
     let test = "memtester_tests_memory";
     if ready(test, &["memtester"]) {
-        let size = sized("8M", "32M");
-        check_at(test, LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&["memtester", size, "1"]) });
+        let size = sized("6M", "32M");
+        check_at(test, sized(5 << 20, LIMIT_BYTES), |_| Job {
+            talks: true,
+            ..Job::new(&["memtester", size, "1"])
+        });
     }
 }
 
@@ -97,9 +100,9 @@ fn memtester_tests_memory() {
 fn redis_tests_memory() {
     let test = "redis_tests_memory";
     if ready(test, &["redis-server"]) {
-        let size = sized("24", "96");
+        let size = sized("6", "96");
         let line = ["redis-server", "--test-memory", size];
-        check_at(test, LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&line) });
+        check_at(test, sized(5 << 20, LIMIT_BYTES), |_| Job { talks: true, ..Job::new(&line) });
     }
 }
 

@@ -55,8 +55,11 @@ pub(crate) struct Call {
 
 impl Call {
     /// Not a system call: writes back, atomically and unchanged, the byte at `args[0]`, so that a
-    /// page that is shared after a fork becomes the space's own. The page must be writable.
+    /// page that is shared after a fork becomes the space's own. The page must be there and
+    /// writable, else the result is -EFAULT.
     pub(crate) const TOUCH: u64 = u64::MAX;
+    /// Number that the descriptor for missing pages has in the helper, for `ioctl` calls there.
+    pub(crate) const UFFD: u64 = 1;
     /// Calls that go to the helper at once, at most.
     pub(crate) const AT_ONCE: usize = 256;
 }

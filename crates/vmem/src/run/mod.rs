@@ -6,8 +6,13 @@
 //! and makes system calls there on demand. Nothing of zfold runs inside the program's threads.
 
 mod access;
+mod calls;
+mod helper;
+mod inject;
 mod memory;
 mod options;
+mod task;
+mod tracer;
 
 pub use crate::sys::inherited::{Files, Inherited, die_of, tell};
 pub use access::{Access, Denied, access};

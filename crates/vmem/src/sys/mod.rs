@@ -3,4 +3,8 @@
 
 pub(crate) mod advice;
 pub(crate) mod inherited;
+pub(crate) mod process;
+pub(crate) mod ptrace;
+pub(crate) mod registers;
+pub(crate) mod seccomp;
 pub(crate) mod uffd;

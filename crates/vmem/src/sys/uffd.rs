@@ -273,6 +273,10 @@ impl Uffd {
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
 
+    /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process; its
+    /// argument is the flags.
+    pub(crate) const NEW_CODE: libc::c_ulong = NEW;
+
     /// Wakes who waits in a range; they look again.
     pub(crate) fn wake(&self, of: Range<usize>) -> io::Result<()> {
         let mut range = range(&of);

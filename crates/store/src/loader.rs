@@ -72,7 +72,9 @@ impl Store {
                 let object = self.object(key, entry)?;
                 let bytes = self.payload(&object, key)?;
                 let read = match loader.codecs.get_mut(usize::from(entry.state.priority())) {
-                    Some(codec) if kind == Kind::Compressed => codec.decompress(bytes, page).is_ok(),
+                    Some(codec) if kind == Kind::Compressed => {
+                        codec.decompress(bytes, page).is_ok()
+                    }
                     _ if kind == Kind::Raw && bytes.len() == page.len() => {
                         page.copy_from_slice(bytes);
                         true

@@ -12,4 +12,5 @@
 
 pub mod region;
 pub mod run;
+mod sync;
 mod sys;

@@ -1,4 +1,7 @@
 //! The system calls of this crate, each with its contract; nothing else here is unsafe but the
 //! memory that regions lend out.
 
+pub(crate) mod claims;
+pub(crate) mod map;
+pub(crate) mod signal;
 pub(crate) mod uffd;

@@ -2,9 +2,12 @@
 //! memory that regions lend out.
 
 pub(crate) mod advice;
+pub(crate) mod claims;
 pub(crate) mod inherited;
+pub(crate) mod map;
 pub(crate) mod process;
 pub(crate) mod ptrace;
 pub(crate) mod registers;
 pub(crate) mod seccomp;
+pub(crate) mod signal;
 pub(crate) mod uffd;

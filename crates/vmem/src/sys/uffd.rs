@@ -258,6 +258,18 @@ impl Uffd {
         finish(result, take.move_, len)
     }
 
+    /// As [`Uffd::take`], but stops at a missing page with `NOENT`.
+    ///
+    /// # Safety
+    /// As [`Uffd::take`].
+    pub(crate) unsafe fn take_whole(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
+        let len = from.end - from.start;
+        let mut take = raw::uffdio_move { mode: 0, ..Self::move_request(to, &from) };
+        // SAFETY: as in `take`.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
+        finish(result, take.move_, len)
+    }
+
     /// The number and the argument of the call by which a process moves its pages, for those that
     /// make it elsewhere.
     pub(crate) fn move_request(to: usize, from: &Range<usize>) -> raw::uffdio_move {

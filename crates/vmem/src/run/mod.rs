@@ -5,7 +5,7 @@
 //! by userfaultfd, and has a helper in each large address space: a process that shares its memory
 //! and makes system calls there on demand. Nothing of zfold runs inside the program's threads.
 
-mod access;
+mod permission;
 mod calls;
 mod helper;
 mod inject;
@@ -15,7 +15,7 @@ mod task;
 mod tracer;
 
 pub use crate::sys::inherited::{Files, Inherited, die_of, tell};
-pub use access::{Access, Denied, access};
+pub use permission::{Access, Denied, access};
 pub use options::{Event, Exit, Report, RunOptions};
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end

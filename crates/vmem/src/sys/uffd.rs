@@ -285,6 +285,9 @@ impl Uffd {
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
 
+    /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
+    pub(crate) const REGISTER_CODE: libc::c_ulong = REGISTER;
+
     /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process; its
     /// argument is the flags.
     pub(crate) const NEW_CODE: libc::c_ulong = NEW;

@@ -5,4 +5,24 @@
 //! by userfaultfd, and has a helper in each large address space: a process that shares its memory
 //! and makes system calls there on demand. Nothing of zfold runs inside the program's threads.
 
+#![cfg_attr(not(test), expect(dead_code, reason = "the tracer that calls this is a branch"))]
+
+mod access;
+mod budget;
+mod chance;
+mod engine;
+mod faults;
+mod keys;
+mod managed;
+mod maps;
 mod memory;
+mod mover;
+mod pages;
+mod ranges;
+mod reclaim;
+mod shared;
+mod space;
+mod stats;
+mod streams;
+
+pub use stats::{Latency, Stats};

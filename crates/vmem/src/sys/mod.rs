@@ -1,4 +1,7 @@
 //! The system calls of this crate, each with its contract; nothing else here is unsafe but the
 //! memory that regions lend out.
 
+pub(crate) mod interrupt;
+pub(crate) mod pagemap;
+pub(crate) mod remote;
 pub(crate) mod uffd;

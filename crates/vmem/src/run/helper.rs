@@ -215,9 +215,10 @@ fn start(
     let helper = Helper { pid, pid_inside, parent: parent_of(pid)? };
     let attached = Attached {
         uffd,
+        number: Call::UFFD as i32,
         inside: Box::new(channel),
         helper: pid,
-        staging: STAGING..CALLS,
+        staging: STAGING..DATA_END,
         arguments: ARGUMENTS,
         pid,
     };

@@ -83,6 +83,8 @@ pub(crate) trait Inside: Send {
 pub(crate) struct Attached {
     /// Descriptor for its missing pages, after the handshake with THREAD_ID and MOVE; blocking.
     pub uffd: Uffd,
+    /// Number of that descriptor in the helper, for the calls it makes with it.
+    pub number: i32,
     /// Makes calls there.
     pub inside: Box<dyn Inside>,
     /// Thread of the helper, whose own faults are answered first and without a limit.

@@ -192,6 +192,15 @@ pub(crate) fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
+/// Makes this process the parent of descendants whose own has ended.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// While it lives, children of this process that end are kept for who waits for them, as they must
 /// be to be traced.
 #[derive(Debug)]

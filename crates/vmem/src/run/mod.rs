@@ -15,7 +15,7 @@ mod faults;
 mod keys;
 mod managed;
 mod maps;
-mod memory;
+pub(crate) mod memory;
 mod mover;
 mod pages;
 mod ranges;
@@ -26,3 +26,6 @@ mod stats;
 mod streams;
 
 pub use stats::{Latency, Stats};
+
+#[cfg(test)]
+mod tests;

@@ -4,4 +4,6 @@
 pub(crate) mod interrupt;
 pub(crate) mod pagemap;
 pub(crate) mod remote;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod uffd;

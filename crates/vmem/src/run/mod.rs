@@ -16,6 +16,8 @@ mod keys;
 mod managed;
 mod maps;
 pub(crate) mod memory;
+#[cfg(test)]
+mod model;
 mod mover;
 mod pages;
 mod ranges;

@@ -127,9 +127,9 @@ pub struct Latency {
     pub max: Duration,
 }
 
-/// Times in nanoseconds, to two digits.
+/// Times in nanoseconds up to a minute, to two digits.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new(2).expect("two digits are in range")
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are in order")
 }
 
 impl Latency {

@@ -127,8 +127,7 @@ impl Frames {
             let some = step.min(count - done);
             let at = from + done * PAGE;
             // SAFETY: the caller is in charge of the pages on both sides.
-            let result =
-                unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
+            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
             let Err(partial) = result else {
                 done += some;
                 continue;

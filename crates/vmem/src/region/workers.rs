@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::core::Core;
+use super::evict::Progress;
 use super::fault::resolve;
 use crate::sys::map::{Mapping, PAGE};
 use crate::sys::signal::block_signals;
@@ -97,11 +98,11 @@ impl Workers {
 }
 
 fn evict(core: &Core) {
-    let mut rounds = 0;
+    let mut seen = Progress::new();
     while !core.stop.load(Ordering::SeqCst) {
         core.drop_stale();
         let wanted = core.room.is_below_high() || core.room.is_waited_for();
-        if wanted && core.evict(&mut rounds) {
+        if wanted && core.evict(&mut seen) {
             continue;
         }
         // If there was nothing to do although it is wanted, others are at it, or nothing can leave.

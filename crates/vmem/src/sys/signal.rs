@@ -68,9 +68,10 @@ extern "C" fn on_sigbus(
     context: *mut libc::c_void,
 ) {
     // SAFETY: the kernel passes a valid structure.
-    let code = unsafe { (*info).si_code };
-    // SAFETY: as above; what is not an address is not looked at below.
-    let address = unsafe { (*info).si_addr() }.expose_provenance();
+    let of = unsafe { &*info };
+    let code = of.si_code;
+    // SAFETY: any structure has these bytes; what is not an address is not looked at below.
+    let address = unsafe { of.si_addr() }.expose_provenance();
     let Some(installed) = INSTALLED.get() else { return };
     // SAFETY: every thread has an errno.
     let errno = unsafe { libc::__errno_location() };

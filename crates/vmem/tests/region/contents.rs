@@ -164,7 +164,7 @@ fn a_page_that_is_touched_soon_comes_back_without_the_store() {
     for _ in 0..20_000 {
         // Half of the touches go to a quarter of the pages.
         let page = random(&mut state) as usize % 1024;
-        let page = if random(&mut state) % 2 == 0 { page / 4 } else { page };
+        let page = if random(&mut state).is_multiple_of(2) { page / 4 } else { page };
         region.as_mut_slice()[page * PAGE] = 1;
     }
     let stats = region.stats();
@@ -180,9 +180,10 @@ fn no_update_is_lost_while_pages_leave() {
     // Every page begins with a counter.
     let counters: Vec<&AtomicU64> = (0..256)
         .map(|page| {
-            let word = region.as_ptr().wrapping_add(page * PAGE).cast::<u64>();
+            let base = region.as_ptr().expose_provenance();
+            let word = std::ptr::with_exposed_provenance::<AtomicU64>(base + page * PAGE);
             // SAFETY: inside the region, aligned, and only reached as an atomic.
-            unsafe { AtomicU64::from_ptr(word) }
+            unsafe { &*word }
         })
         .collect();
     let done = AtomicBool::new(false);

@@ -78,7 +78,9 @@ static CALLED: AtomicU32 = AtomicU32::new(0);
 /// Ends the process with 42 if it is called for the address that is expected.
 extern "C" fn exits(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's structure.
-    let address = unsafe { (*info).si_addr() }.addr();
+    let info = unsafe { &*info };
+    // SAFETY: it is that of a fault, or the address is not the expected one.
+    let address = unsafe { info.si_addr() }.addr();
     let right = signal == libc::SIGBUS && address == EXPECTED.load(Ordering::Relaxed);
     // SAFETY: ends the process.
     unsafe { libc::_exit(if right { 42 } else { 43 }) };
@@ -126,12 +128,12 @@ fn sent_signal() {
     // SAFETY: sends a signal to this thread.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(CALLED.load(Ordering::Relaxed), 1);
+    // SAFETY: zeros are a valid set.
+    let mut mask: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: asks the system what is blocked now.
-    let blocked = unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
-        libc::sigismember(&raw const mask, libc::SIGBUS)
-    };
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) };
+    // SAFETY: a valid set.
+    let blocked = unsafe { libc::sigismember(&raw const mask, libc::SIGBUS) };
     assert_eq!(blocked, 0, "the thread's mask is its own again");
 }
 
@@ -298,10 +300,9 @@ fn handler_touches() {
     let every = libc::timeval { tv_sec: 0, tv_usec: 200 };
     let timer = libc::itimerval { it_interval: every, it_value: every };
     // SAFETY: starts a timer.
-    assert_eq!(
-        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) },
-        0
-    );
+    let started =
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+    assert_eq!(started, 0);
     let mut state = 1;
     while CALLED.load(Ordering::Relaxed) < 200 {
         let n = random(&mut state) % 1024;

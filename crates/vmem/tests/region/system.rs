@@ -56,7 +56,7 @@ fn a_read_stops_at_a_missing_page_and_not_at_pinned_ones() {
 #[test]
 fn a_futex_works_in_a_pinned_page_only() {
     let region = paged_out(MIB);
-    let word = region.as_ptr().cast::<u32>();
+    let word = region.as_ptr();
     let wait = || {
         // A value that it does not have: waiting ends at once.
         // SAFETY: the address of a word of the region; the kernel checks it.

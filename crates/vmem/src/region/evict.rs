@@ -92,9 +92,12 @@ impl Core {
         {
             moved = self.move_some(&mut hand, batch * 2);
         }
+        let failures = || self.counters.store_failures_total.load(Ordering::Relaxed);
+        let failures_before = failures();
         let stores = self.room.is_low() || self.ring.waiting() >= target;
         let stored = stores && self.store_some(batch.into());
-        if waited && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
+        let refused = stored && failures() > failures_before;
+        if waited && refused && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
             die("no room for a page", "the store takes no more (raise the limits or its own)");
         }
         // Relaxed: counters.

@@ -10,6 +10,9 @@ use crate::sys::map::{Mapping, PAGE};
 use crate::sys::signal::die;
 use crate::sys::uffd::{Partial, Uffd};
 
+/// How often a move is tried again that the kernel asks to try again.
+const TRIES: u32 = 1000;
+
 /// The descriptor and the staging area.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -122,7 +125,7 @@ impl Frames {
     }
 
     fn take(&self, to: usize, from: usize, count: usize) -> Moved {
-        let (mut done, mut step) = (0, count);
+        let (mut done, mut step, mut tries) = (0, count, 0);
         while done < count {
             let some = step.min(count - done);
             let at = from + done * PAGE;
@@ -134,7 +137,9 @@ impl Frames {
             };
             done += partial.done / PAGE;
             let why = match partial.error {
-                Errno::AGAIN => {
+                // Somebody else holds the page, or the address space is being changed.
+                Errno::AGAIN if tries < TRIES => {
+                    tries += 1;
                     rustix::thread::sched_yield();
                     continue;
                 }
@@ -143,7 +148,7 @@ impl Frames {
                     step = 1;
                     continue;
                 }
-                Errno::BUSY | Errno::NOMEM => Stays::Busy,
+                Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
                 Errno::NOENT | Errno::FAULT => Stays::Gone,
                 _ => Stays::Changed,
             };

@@ -21,8 +21,8 @@
 //!   One word says where, and one thread at a time changes that (W1 to W5 of `word`, modelled).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
 //!   it or waits until it is back. Pages that a device uses are refused by the kernel, and stay.
-//! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and needs
-//!   less than 1 KiB of stack (H1 to H3 of `sys::signal`). It waits only for threads that never
+//! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits
+//!   on a small stack (H1 to H3 of `sys::signal`). It waits only for threads that never
 //!   touch a region: those that evict, and threads on this same path.
 //! - M5: what cannot be right is not hidden: bytes that do not decode, a store that takes no more
 //!   while room is needed, a mapping changed by others end the process with a line on the error

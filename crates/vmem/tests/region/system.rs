@@ -107,6 +107,21 @@ fn more_than_the_limit_cannot_be_pinned() {
 }
 
 #[test]
+#[expect(clippy::mem_forget, reason = "the case that is tested")]
+fn a_forgotten_pin_ends_with_its_region() {
+    let memory = zfold_vmem::region::Memory::new(&small(MIB)).unwrap();
+    let region = memory.region(MIB / 2).unwrap();
+    std::mem::forget(region.pin(..PAGE).unwrap());
+    drop(region);
+    assert_eq!(memory.stats().pinned_pages, 0);
+    let mut region = memory.region(MIB / 2).unwrap();
+    assert!(region.as_slice().iter().all(|&byte| byte == 0));
+    region.as_mut_slice().fill(1);
+    region.pageout(..).unwrap();
+    assert_eq!(region.stats().resident_pages, 0);
+}
+
+#[test]
 fn a_full_store_leaves_pages_where_they_are() {
     let options = zfold_vmem::region::MemoryOptions { store_limit: Some(1), ..small(2 * MIB) };
     let mut region = Region::new(MIB, &options).unwrap();

@@ -85,6 +85,8 @@ fn the_keys_of_a_terminal_work_as_without_it() {
     shell.wait_for("Stopped");
     shell.wait_for("listed=1");
     shell.keys("fg; echo \"status\"=$?\n");
+    // The shell shows what it continues; typed before, the rest would be a command for it.
+    shell.wait_for("run --limit");
     shell.keys("later\n");
     shell.wait_for("<later>");
     shell.wait_for("status=0");
@@ -100,7 +102,9 @@ fn a_job_in_the_background_stops_when_it_reads() {
     let Some(mut shell) = Shell::start(test) else { return };
     shell.keys("set -b; \"$zfold\" run --limit 64MiB -- sh -c 'read line; echo \"<$line>\"' &\n");
     shell.wait_for("Stopped");
+    shell.wait_for("\n");
     shell.keys("fg\n");
+    shell.wait_for("run --limit");
     shell.keys("typed\n");
     shell.wait_for("<typed>");
     shell.end();

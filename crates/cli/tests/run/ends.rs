@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::command;
-use crate::runs::{Run, can_manage, is_running, output, text};
+use crate::runs::{Run, can_manage, is_running, output, text, wait_for_end};
 
 #[test]
 fn a_killed_manager_is_told_and_the_program_ends() {
@@ -23,9 +23,7 @@ fn a_killed_manager_is_told_and_the_program_ends() {
     let line = "zfold: the manager of this run was killed (signal 9); it held the program's \
                 memory, so the program was ended with it\n";
     assert_eq!(said, line);
-    for process in processes.split(' ') {
-        assert!(!is_running(process), "{process} of {processes}");
-    }
+    processes.split(' ').for_each(wait_for_end);
 }
 
 #[test]
@@ -38,9 +36,7 @@ fn a_killed_front_ends_the_program() {
     run.tell(Signal::KILL);
     assert_eq!(run.line(), "", "the end of the program's output comes with its last process");
     assert_eq!(run.end().0.signal(), Some(9));
-    for process in processes.split(' ') {
-        assert!(!is_running(process), "{process} of {processes}");
-    }
+    processes.split(' ').for_each(wait_for_end);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -107,6 +108,15 @@ impl Run {
         let _input = self.input.take();
         let output = self.front.wait_with_output().expect("it ends");
         (output.status, text(&output.stderr))
+    }
+}
+
+/// Waits for the end of a process that was killed: it closes its files some moments before.
+pub(crate) fn wait_for_end(process: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while is_running(process) {
+        assert!(Instant::now() < deadline, "{process} runs");
+        std::thread::yield_now();
     }
 }
 

@@ -28,7 +28,17 @@ impl Shell {
         };
         let keys = child.stdin.take().expect("a pipe");
         let screen = child.stdout.take().expect("a pipe");
-        Some(Self { child, keys, screen, seen: String::new() })
+        let mut shell = Self { child, keys, screen, seen: String::new() };
+        // Quoted in two pieces, since the screen also shows what is typed.
+        shell.keys("PS1='pro''mpt> '\n");
+        Some(shell)
+    }
+
+    /// Types a command when the shell waits for one: what is typed before may be thrown away.
+    fn command(&mut self, line: &str) {
+        self.wait_for("prompt> ");
+        self.keys(line);
+        self.keys("\n");
     }
 
     fn keys(&mut self, keys: &str) {
@@ -50,7 +60,7 @@ impl Shell {
     }
 
     fn end(mut self) {
-        self.keys("exit\n");
+        self.command("exit");
         self.child.wait().expect("it ends");
     }
 }
@@ -62,29 +72,28 @@ fn the_keys_of_a_terminal_work_as_without_it() {
         return;
     }
     let Some(mut shell) = Shell::start(test) else { return };
-    // Quoted in two pieces, since the screen also shows what is typed.
     let program = "sh -c 'test -t 0 && test -t 1 && echo re\"\"ady; read line; echo \"<$line>\"'";
-    shell.keys(&format!("\"$zfold\" run --limit 64MiB -- {program}; echo \"status\"=$?\n"));
+    let run = format!("\"$zfold\" run --limit 64MiB -- {program}");
+    shell.command(&format!("{run}; echo \"status\"=$?"));
     shell.wait_for("ready");
     shell.keys("typed\n");
     shell.wait_for("<typed>");
     shell.wait_for("status=0");
 
-    shell.keys(&format!("\"$zfold\" run --limit 64MiB -- {program}; echo \"status\"=$?\n"));
+    shell.command(&run);
     shell.wait_for("ready");
     shell.keys("\x03");
-    // The shell leaves out the rest of a line whose program died of it.
-    shell.keys("echo \"interrupted\"=$?\n");
+    shell.command("echo \"interrupted\"=$?");
     shell.wait_for("interrupted=130");
 
-    shell.keys(&format!("\"$zfold\" run --limit 64MiB -- {program}\n"));
+    shell.command(&run);
     shell.wait_for("ready");
     shell.keys("\x1a");
     shell.wait_for("Stopped");
-    shell.keys("jobs; echo \"listed\"=1\n");
+    shell.command("jobs; echo \"listed\"=1");
     shell.wait_for("Stopped");
     shell.wait_for("listed=1");
-    shell.keys("fg; echo \"status\"=$?\n");
+    shell.command("fg; echo \"status\"=$?");
     // The shell shows what it continues; typed before, the rest would be a command for it.
     shell.wait_for("run --limit");
     shell.keys("later\n");
@@ -100,10 +109,12 @@ fn a_job_in_the_background_stops_when_it_reads() {
         return;
     }
     let Some(mut shell) = Shell::start(test) else { return };
-    shell.keys("set -b; \"$zfold\" run --limit 64MiB -- sh -c 'read line; echo \"<$line>\"' &\n");
+    shell.command("set -b; \"$zfold\" run --limit 64MiB -- sh -c 'read line; echo \"<$line>\"' &");
+    shell.wait_for("prompt> ");
     shell.wait_for("Stopped");
-    shell.wait_for("\n");
-    shell.keys("fg\n");
+    // A prompt may or may not follow; an empty command brings one.
+    shell.keys("\n");
+    shell.command("fg");
     shell.wait_for("run --limit");
     shell.keys("typed\n");
     shell.wait_for("<typed>");

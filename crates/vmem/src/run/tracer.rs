@@ -32,6 +32,7 @@ use crate::run::helper;
 use crate::run::inject::{self, At, Injection, Queue};
 use crate::run::permission::Access;
 use crate::run::memory::{Memory, SpaceId, Tracing};
+use crate::run::permission::Access;
 use crate::run::task::{Spaces, Task, Waits};
 use crate::sys::process::{self, ChildrenKept, Outcome};
 use crate::sys::ptrace::{self, Event};
@@ -339,7 +340,8 @@ impl Tracer<'_> {
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
             self.exit = Some(exit);
-            if !matches!(exit, Exit::NotRun(_)) {
+            // Of a program that is being ended, the result says why.
+            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
                 (self.tell)(News::Ended(exit));
             }
         }

@@ -117,14 +117,21 @@ fn become_program(
     io::Error::last_os_error()
 }
 
-/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread.
+/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When
+/// this returns it holds no file any more, so that nobody waits for it to close one.
 pub(crate) fn start_bell() -> io::Result<i32> {
+    let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: as in `start`.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => listen_for_bell(),
-        pid => Ok(pid),
+        pid => {
+            drop(open);
+            // Ends when the child has closed its copy, with all else.
+            rustix::io::retry_on_intr(|| rustix::io::read(&closed, &mut [0]))?;
+            Ok(pid)
+        }
     }
 }
 
@@ -214,7 +221,6 @@ impl ChildrenKept {
         // SAFETY: the default action runs no code.
         Self { before: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } }
     }
-
 }
 
 impl Drop for ChildrenKept {

@@ -28,9 +28,9 @@ use std::os::fd::OwnedFd;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::run::permission::Access;
 use crate::run::inject::{At, Injection};
 use crate::run::memory::{Attached, Call, Inside};
+use crate::run::permission::Access;
 use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
 use crate::sys::uffd::{Features, Uffd};

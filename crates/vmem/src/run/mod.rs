@@ -66,20 +66,17 @@ pub fn manage(
     let memory = Arc::new(memory);
     let program = Program { inherited, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
-    let exit = tracer::trace(
-        &program,
-        Arc::clone(&memory) as _,
-        &handle,
-        access.clone(),
-        &mut |news| match news {
-            News::Started(pid) => tell(Event::Started(pid)),
-            News::Ended(exit) => {
-                wall = began.elapsed();
-                tell(Event::Ended(exit.into()));
+    let exit =
+        tracer::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+            match news {
+                News::Started(pid) => tell(Event::Started(pid)),
+                News::Ended(exit) => {
+                    wall = began.elapsed();
+                    tell(Event::Ended(exit.into()));
+                }
             }
-        },
-    )
-    .map_err(|error| RunError::Ended(error.to_string()))?;
+        })
+        .map_err(|error| RunError::Ended(error.to_string()))?;
     match exit {
         tracer::Exit::NotRun(libc::ENOENT) => {
             Err(RunError::NotFound(io::Error::from_raw_os_error(libc::ENOENT)))

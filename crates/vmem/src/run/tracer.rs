@@ -28,10 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::run::permission::Access;
 use crate::run::helper;
 use crate::run::inject::{At, Injection, Queue};
 use crate::run::memory::{Memory, SpaceId, Tracing};
+use crate::run::permission::Access;
 use crate::run::task::{Spaces, Task, Waits};
 use crate::sys::process::{self, ChildrenKept, Outcome};
 use crate::sys::ptrace::{self, Event};

@@ -205,7 +205,6 @@ impl ChildrenKept {
         // SAFETY: the default action runs no code.
         Self { before: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } }
     }
-
 }
 
 impl Drop for ChildrenKept {

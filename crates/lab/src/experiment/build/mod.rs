@@ -116,7 +116,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
             in_turns(
                 settings,
                 ("build", &tell),
-                &variants(),
+                &bench.variants(),
                 &mut found,
                 |variant, _, samples| {
                     let built = side::run(&bench, *variant, &reference)?;

@@ -180,8 +180,9 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<S
     let mut remarks = notes;
     remarks.push(format!(
         "Workers are processes with {} MiB each, of distinct pages of real memory; times are \
-         means of the processes, which take every step together. A random quarter of the pages is \
-         read before the unmapping, and compared in full.",
+         means of the processes, which take every step together. Paging out lasts until 99 % of \
+         the pages have left, or no more do. A random quarter of them is read before the \
+         unmapping, and compared in full.",
         mebibytes(bench.pages),
     ));
     remarks.push(

@@ -66,7 +66,14 @@ pub(super) fn supervise(
     // Without /dev/null they stay; then a reader waits a little longer than it must.
     let _ = release_streams();
     match follow(plan, file, baseline, socket, &targets)? {
-        Some(end) => Ok(leave(end)),
+        Some(end) => {
+            if plan.report.is_some() {
+                // It has told all and ends now; waited for, its processor time counts as this
+                // process's, as people who compare costs expect.
+                let _ = manager.wait();
+            }
+            Ok(leave(end))
+        }
         None => Err(lost(manager.wait())),
     }
 }

@@ -127,9 +127,9 @@ pub struct Latency {
     pub max: Duration,
 }
 
-/// Times in nanoseconds up to a minute, to two digits.
+/// Times in nanoseconds up to a minute, to two digits; longer ones count as a minute.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are in order")
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are constant and valid")
 }
 
 impl Latency {
@@ -145,5 +145,22 @@ impl Latency {
             p999: at(0.999),
             max: Duration::from_nanos(histogram.max()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_all_lengths_are_told_apart() {
+        let mut times = histogram();
+        for nanoseconds in [300, 9_000, 2_000_000, 3_000_000_000, u64::MAX] {
+            times.saturating_record(nanoseconds);
+        }
+        let latency = Latency::of(&times);
+        assert!(latency.p50 >= Duration::from_millis(2), "{latency:?}");
+        assert!(latency.p50 < Duration::from_millis(3), "{latency:?}");
+        assert!(latency.max >= Duration::from_secs(60), "{latency:?}");
     }
 }

@@ -18,6 +18,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::harness::{Published, Samples, sized};
+use super::machine::load_remark;
 use super::turns::{Fault, Found, in_turns};
 use super::{Error, Outcome, Progress, Settings};
 use crate::latency::Latency;
@@ -71,12 +72,21 @@ impl<'a> Bench<'a> {
     fn new(settings: &'a Settings) -> Result<Self, Error> {
         let scratch = tempfile::Builder::new().prefix("zfold-lab-").tempdir()?;
         // One folder for all builds, since objects may name it.
-        let (folder, files) = (scratch.path().join("project"), sized(settings, 60, 6));
+        let (folder, files) = (scratch.path().join("project"), sized(settings, 60, 4));
         let project = match &settings.project {
             Some(given) => Project::given(given, folder),
             None => Project::generated(files, settings.seed, folder),
         };
         Ok(Self { settings, scratch, project, files })
+    }
+
+    /// Returns the limits, in percent: only the tightest if the experiment should be quick.
+    fn limits(&self) -> &'static [u32] {
+        if self.settings.quick { &LIMITS[LIMITS.len() - 1..] } else { &LIMITS }
+    }
+
+    fn variants(&self) -> Vec<Variant> {
+        variants(self.limits())
     }
 
     /// Returns a command that builds the project; `command` runs a program.
@@ -98,7 +108,7 @@ impl<'a> Bench<'a> {
 /// missing. Swap, devices and cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (bench, mut found) = (Bench::new(settings)?, Found::default());
-    let mut histograms = Vec::new();
+    let (load, mut histograms) = (load_remark(), Vec::new());
     progress("the memory that it takes", 0.0);
     let peak_bytes = match side::reference(&bench) {
         Ok(reference) => {
@@ -106,7 +116,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
             in_turns(
                 settings,
                 ("build", &tell),
-                &variants(),
+                &bench.variants(),
                 &mut found,
                 |variant, _, samples| {
                     let built = side::run(&bench, *variant, &reference)?;
@@ -128,7 +138,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         title: "a build whose memory is limited: zfold run beside the kernel's swap".to_owned(),
         figures: found.samples.figures(NAME, published),
         histograms,
-        remarks: remarks(&bench, found.notes, peak_bytes),
+        remarks: remarks(&bench, found.notes, peak_bytes, load),
     })
 }
 
@@ -162,7 +172,12 @@ fn note(
     }
 }
 
-fn remarks(bench: &Bench<'_>, notes: Vec<String>, peak_bytes: Option<u64>) -> Vec<String> {
+fn remarks(
+    bench: &Bench<'_>,
+    notes: Vec<String>,
+    peak_bytes: Option<u64>,
+    load: Option<String>,
+) -> Vec<String> {
     let mut remarks = notes;
     let what = match &bench.settings.project {
         Some(_) => "a copy of the given project".to_owned(),
@@ -173,17 +188,15 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, peak_bytes: Option<u64>) -> Ve
          every build were the same."
     ));
     if let Some(bytes) = peak_bytes {
-        let limits: Vec<String> = LIMITS
-            .iter()
-            .map(|&percent| format!("{} MiB", side::share(bytes, percent) >> 20))
-            .collect();
+        let limits = bench.limits().iter().map(|&percent| {
+            format!("{percent} % of it, {} MiB", side::share(bytes, percent) >> 20)
+        });
         remarks.push(format!(
-            "Without a limit the build had up to {} MiB of anonymous memory; the limits are {} of \
-             it: {}. zfold run limits anonymous memory, a cgroup also the page cache, which it \
-             drops first, and tables of the kernel.",
+            "Without a limit the build had up to {} MiB of anonymous memory; the limits are {}. \
+             zfold run limits anonymous memory, a cgroup also the page cache, which it drops \
+             first, and tables of the kernel.",
             bytes >> 20,
-            LIMITS.map(|percent| format!("{percent} %")).join(" and "),
-            limits.join(" and "),
+            limits.collect::<Vec<_>>().join(", and "),
         ));
     }
     remarks.push(
@@ -198,6 +211,7 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, peak_bytes: Option<u64>) -> Ve
          build on another machine, whose loads from zswap mostly took 8 to 32 us."
             .to_owned(),
     );
+    remarks.extend(load);
     remarks
 }
 
@@ -217,7 +231,7 @@ mod tests {
         let real = outcome.figures.iter().find(|figure| figure.metric == "real").unwrap();
         assert_eq!((&*real.variant, real.workers), ("unlimited", JOBS));
         assert!(real.value > 0.0);
-        for variant in variants().iter().filter(|variant| variant.needs_zfold()) {
+        for variant in variants(&LIMITS[1..]).iter().filter(|variant| variant.needs_zfold()) {
             assert!(skipped(&format!("SKIPPED: build, {variant}: ")), "{variant}");
         }
     }
@@ -225,7 +239,7 @@ mod tests {
     #[test]
     fn every_published_figure_has_its_variant() {
         for (name, ..) in PUBLISHED {
-            assert!(variants().iter().any(|variant| variant.to_string() == name), "{name}");
+            assert!(variants(&LIMITS).iter().any(|variant| variant.to_string() == name), "{name}");
         }
     }
 

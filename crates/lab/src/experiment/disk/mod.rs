@@ -26,6 +26,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::harness::sized;
+use super::machine::load_remark;
 use super::turns::{Fault, Found};
 use super::{Error, Outcome, Progress, Settings};
 use fio::{Fio, Target};
@@ -83,7 +84,7 @@ type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;
-    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_average());
+    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_remark());
     let run = |at: usize, section: Section, found: &mut Found| {
         let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
         section(&bench, &tell, found)
@@ -109,13 +110,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     })
 }
 
-/// Returns the load of the machine: how many threads ran or wanted to in the last minute.
-fn load_average() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
     let Bench { span_bytes, time, overwriting, .. } = bench;
     let mut remarks = notes;
     remarks.push(format!(
@@ -138,14 +133,7 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<Stri
             .to_owned(),
     );
     remarks.push(direct::remark(bench));
-    if let Some(load) = load {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let unit = if cpus == 1 { "CPU" } else { "CPUs" };
-        remarks.push(format!(
-            "The machine had a load of {load:.2} on {cpus} {unit} when the experiment began: other \
-             work slows everything that is measured."
-        ));
-    }
+    remarks.extend(load);
     remarks
 }
 

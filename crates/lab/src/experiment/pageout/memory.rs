@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use memmap2::{Advice, MmapMut};
+use zfold_vmem::region::{MemoryOptions, Region};
 
 use crate::experiment::content::PAGE_BYTES;
 
@@ -23,7 +24,7 @@ pub(super) trait Memory {
     /// Returns where the pages lie.
     fn address(&self) -> usize;
 
-    /// Asks that all pages leave, and returns when they have.
+    /// Asks that all pages leave; some may still do so when it returns.
     ///
     /// # Errors
     /// Whoever is asked refuses.
@@ -82,6 +83,38 @@ impl Memory for Mapping {
     fn page_out(&mut self) -> io::Result<()> {
         zfold_vmem::page_out(&self.0)
     }
+}
+
+impl Memory for Region {
+    fn write(&mut self, page: usize, bytes: &[u8; PAGE_BYTES]) {
+        self.as_mut_slice()[page * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(bytes);
+    }
+
+    fn read(&self, page: usize) -> [u8; PAGE_BYTES] {
+        let bytes = &self.as_slice()[page * PAGE_BYTES..][..PAGE_BYTES];
+        bytes.try_into().expect("a page has so many bytes")
+    }
+
+    fn touch(&self, page: usize) {
+        black_box(self.as_slice()[page * PAGE_BYTES]);
+    }
+
+    fn address(&self) -> usize {
+        self.as_ptr().addr()
+    }
+
+    fn page_out(&mut self) -> io::Result<()> {
+        self.pageout(..).map_err(io::Error::other)
+    }
+}
+
+/// Returns a region of `pages` pages of which `resident_bytes` may be resident.
+///
+/// # Errors
+/// It cannot be made here.
+pub(super) fn region(pages: usize, resident_bytes: u64) -> io::Result<Region> {
+    let options = MemoryOptions::new(resident_bytes as usize);
+    Region::new(pages * PAGE_BYTES, &options).map_err(io::Error::other)
 }
 
 #[cfg(test)]

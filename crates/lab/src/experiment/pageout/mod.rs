@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 use super::content::PAGE_BYTES;
 use super::harness::{Published, Samples, sized};
+use super::machine::load_remark;
 use super::turns::{Fault, Found, in_turns};
 use super::{Error, Outcome, Progress, Settings};
 use crate::latency::Latency;
@@ -84,6 +85,7 @@ impl<'a> Bench<'a> {
 /// cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (bench, mut found) = (Bench::new(settings)?, Found::default());
+    let load = load_remark();
     let tell = |what: &str, share: f64| progress(what, share * 0.7);
     in_turns(settings, ("unmapping", &tell), &UNMAP_SIDES, &mut found, |side, repeat, samples| {
         PROCESSES
@@ -106,7 +108,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         title: "paging out, faulting in and unmapping: zfold beside the kernel's swap".to_owned(),
         figures: found.samples.figures(NAME, &PUBLISHED),
         histograms,
-        remarks: remarks(&bench, found.notes),
+        remarks: remarks(&bench, found.notes, load),
     })
 }
 
@@ -173,14 +175,14 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-fn remarks(bench: &Bench<'_>, notes: Vec<String>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
     let mebibytes = |pages: usize| (pages * PAGE_BYTES) >> 20;
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut remarks = notes;
     remarks.push(format!(
         "Workers are processes with {} MiB each, of distinct pages of real memory; times are \
-         means of the processes, which take every step together. A random quarter of the pages is \
-         read before the unmapping, and compared in full.",
+         means of the processes, which take every step together. Paging out lasts until 99 % of \
+         the pages have left, or no more do. A random quarter of them is read before the \
+         unmapping, and compared in full.",
         mebibytes(bench.pages),
     ));
     remarks.push(
@@ -204,9 +206,7 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>) -> Vec<String> {
         mebibytes(bench.random_pages / 2),
         Side::PROGRAM_BYTES >> 20,
     ));
-    remarks.push(format!(
-        "This machine has {cpus} CPUs; more processes than that share them in turns."
-    ));
+    remarks.extend(load);
     remarks
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::NAME;
 use super::job::{Answer, Done, Job, Kind, Role, Work, line};
-use super::memory::{Mapping, Memory, resident_pages};
+use super::memory::{Mapping, Memory, region, resident_pages};
 use crate::experiment::Error;
 use crate::experiment::content::{PAGE_BYTES, verify};
 use crate::input::PageSet;
@@ -22,6 +22,10 @@ use crate::rng::{SplitMix64, Xorshift64};
 const READY: &str = "ready";
 /// An access that takes longer than this was a fault.
 const FAULT_MIN: Duration = Duration::from_micros(1);
+/// Pages that have not left for so long stay.
+const REST: Duration = Duration::from_millis(200);
+/// How often is looked whether they have.
+const LOOK: Duration = Duration::from_millis(1);
 /// Every so many pages of the captures are used: the workload should be small beside its memory.
 const THINNING: usize = 4;
 /// Where the stamp lies in a page.
@@ -129,7 +133,7 @@ impl Worker<'_> {
         let pages = Pages::new(self.number);
         let mut memory: Box<dyn Memory> = match self.job.memory {
             Kind::Mapping => Box::new(Mapping::new(self.job.pages)?),
-            Kind::Region { .. } => return Err(Error::Other("regions: not merged".to_owned())),
+            Kind::Region { resident_bytes } => Box::new(region(self.job.pages, resident_bytes)?),
         };
         for page in 0..self.job.pages {
             memory.write(page, &pages.page(page, 0));
@@ -159,10 +163,9 @@ impl Worker<'_> {
     ) -> Result<Done, Error> {
         let mut done = Done::default();
         if out {
-            let start = Instant::now();
-            memory.page_out()?;
-            done.page_out.push(start.elapsed().as_secs_f64());
-            done.left_pages = self.job.pages - resident_pages(memory.address(), self.job.pages)?;
+            let (time, left_pages) = page_out(&mut *memory, self.job.pages)?;
+            done.page_out.push(time.as_secs_f64());
+            done.left_pages = left_pages;
         }
         self.wait()?;
         let seed = self.job.seed.wrapping_add(self.number.into());
@@ -206,6 +209,24 @@ impl Worker<'_> {
         }
         Ok(done)
     }
+}
+
+/// Pages all out. Returns how long that takes, and how many of the pages have left then.
+///
+/// Who is asked need not wait until they have, so that their number is looked at until it rests.
+fn page_out(memory: &mut dyn Memory, pages: usize) -> Result<(Duration, usize), Error> {
+    let start = Instant::now();
+    memory.page_out()?;
+    let mut time = start.elapsed();
+    let mut resident = resident_pages(memory.address(), pages)?;
+    while resident > pages / 100 && start.elapsed() < time + REST {
+        std::thread::sleep(LOOK);
+        let now = resident_pages(memory.address(), pages)?;
+        if now < resident {
+            (time, resident) = (start.elapsed(), now);
+        }
+    }
+    Ok((time, pages - resident))
 }
 
 /// Returns how long it takes until a byte of a page has been read.

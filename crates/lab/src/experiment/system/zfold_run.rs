@@ -69,14 +69,51 @@ fn parse(text: &str) -> Option<Report> {
     let report: Value = serde_json::from_str(text).ok()?;
     let number = |name: &str| report.get(name)?.as_u64();
     let mut fault_latency = Latency::new();
-    for bucket in report.get("fault_latency")?.as_array()? {
+    for bucket in report.get("fault_histogram_ns")?.as_array()? {
         let below = bucket.get(0)?.as_u64()?;
         // A bound is not in its bucket.
-        fault_latency.record_many(Duration::from_nanos(below - 1), bucket.get(1)?.as_u64()?);
+        fault_latency
+            .record_many(Duration::from_nanos(below.checked_sub(1)?), bucket.get(1)?.as_u64()?);
     }
     Some(Report {
         peak_stored_bytes: number("peak_stored_bytes")?,
         peak_resident_bytes: number("peak_resident_bytes")?,
         fault_latency,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_run_is_read() {
+        let text = r#"{
+            "schema": "zfold.run/1", "exit": {"code": 0}, "wall_ns": 5, "faults": 7,
+            "peak_resident_bytes": 4096, "peak_stored_bytes": 700,
+            "fault_histogram_ns": [[16384, 4], [32768, 3]]
+        }"#;
+        let report = parse(text).unwrap();
+        assert_eq!((report.peak_resident_bytes, report.peak_stored_bytes), (4096, 700));
+        assert_eq!(report.fault_latency.buckets(), [(13, 4), (14, 3)]);
+        assert!(parse("{}").is_none() && parse("").is_none());
+        assert!(parse(&text.replace("16384", "0")).is_none());
+    }
+
+    #[test]
+    fn the_limit_is_in_kibibytes() {
+        let report = report_path(Path::new("/x"));
+        let run = ZfoldRun {
+            zfold: Path::new("zfold"),
+            limit_bytes: 5 << 20,
+            allocator: "zbud",
+            codec: "lz4",
+            report: &report,
+        };
+        let command = run.command("make");
+        let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+        let line = "run --limit 5120KiB --allocator zbud --codec lz4 --report=json \
+                    --report-file /x/report.json -- make";
+        assert_eq!(args.join(" "), line);
+    }
 }

@@ -2,5 +2,15 @@
 //! memory that regions lend out.
 
 pub(crate) mod advice;
+pub(crate) mod claims;
 pub(crate) mod inherited;
+pub(crate) mod interrupt;
+pub(crate) mod map;
+pub(crate) mod pagemap;
+pub(crate) mod process;
+pub(crate) mod ptrace;
+pub(crate) mod registers;
+pub(crate) mod remote;
+pub(crate) mod seccomp;
+pub(crate) mod signal;
 pub(crate) mod uffd;

@@ -258,6 +258,18 @@ impl Uffd {
         finish(result, take.move_, len)
     }
 
+    /// As [`Uffd::take`], but stops at a missing page with `NOENT`.
+    ///
+    /// # Safety
+    /// As [`Uffd::take`].
+    pub(crate) unsafe fn take_whole(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
+        let len = from.end - from.start;
+        let mut take = raw::uffdio_move { mode: 0, ..Self::move_request(to, &from) };
+        // SAFETY: as in `take`.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
+        finish(result, take.move_, len)
+    }
+
     /// The number and the argument of the call by which a process moves its pages, for those that
     /// make it elsewhere.
     pub(crate) fn move_request(to: usize, from: &Range<usize>) -> raw::uffdio_move {
@@ -272,6 +284,13 @@ impl Uffd {
 
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
+
+    /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
+    pub(crate) const REGISTER_CODE: libc::c_ulong = REGISTER;
+
+    /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process; its
+    /// argument is the flags.
+    pub(crate) const NEW_CODE: libc::c_ulong = NEW;
 
     /// Wakes who waits in a range; they look again.
     pub(crate) fn wake(&self, of: Range<usize>) -> io::Result<()> {

@@ -1,0 +1,237 @@
+//! Processes: starting one that waits to be traced, reading and writing another's memory, and what
+//! rustix has no call for.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::inherited::Inherited;
+use super::seccomp;
+
+/// A program as exec wants it.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Name or path; a name without a slash is searched for as a shell does.
+    pub program: CString,
+    /// Its arguments, the name first.
+    pub arguments: Vec<CString>,
+    /// `NAME=value`.
+    pub environment: Vec<CString>,
+    /// Where it starts; here if `None`.
+    pub directory: Option<CString>,
+    /// Signals and standard streams that it begins with.
+    pub inherited: Inherited,
+    /// The filter that it and its children run under.
+    pub filter: Vec<seccomp::Instruction>,
+}
+
+/// A child that waits for [`Waiting::go`].
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    /// Its process number.
+    pub pid: i32,
+    gate: OwnedFd,
+    failure: OwnedFd,
+}
+
+impl Waiting {
+    /// Lets it become the program. What is returned tells whether it could.
+    pub(crate) fn go(self) -> io::Result<Outcome> {
+        rustix::io::write(&self.gate, &[1])?;
+        Ok(Outcome { failure: self.failure })
+    }
+}
+
+/// Whether exec succeeded; to be asked when the child has ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    failure: OwnedFd,
+}
+
+impl Outcome {
+    /// Why the child could not become the program; `None` if it did.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        let mut number = [0; 4];
+        match rustix::io::read(&self.failure, &mut number) {
+            Ok(4) => Some(io::Error::from_raw_os_error(i32::from_ne_bytes(number))),
+            _ => None,
+        }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// Makes a child that waits to become a program, with the signal mask of the calling thread.
+pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
+    let (wait, gate) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (failure, report) = pipe_with(PipeFlags::CLOEXEC)?;
+    let arguments = pointers(&image.arguments);
+    let environment = pointers(&image.environment);
+    // SAFETY: the child only makes calls that are safe after a fork in a process with threads,
+    // with memory that was prepared here, until it execs or exits.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // Its own copy would keep it waiting for a tracer that has died.
+            drop(gate);
+            let error = become_program(image, &wait, &arguments, &environment);
+            let number = error.raw_os_error().unwrap_or(libc::EINVAL);
+            let _ = rustix::io::write(&report, &number.to_ne_bytes());
+            // SAFETY: ends the process without running what belongs to its parent.
+            unsafe { libc::_exit(127) }
+        }
+        pid => Ok(Waiting { pid, gate, failure }),
+    }
+}
+
+/// In the child: returns only with the reason why not.
+fn become_program(
+    image: &Image,
+    wait: &OwnedFd,
+    arguments: &[*const libc::c_char],
+    environment: &[*const libc::c_char],
+) -> io::Error {
+    if !matches!(rustix::io::read(wait, &mut [0]), Ok(1)) {
+        return io::Error::from_raw_os_error(libc::ECHILD);
+    }
+    if let Some(directory) = &image.directory {
+        // SAFETY: the string lives across the call.
+        if unsafe { libc::chdir(directory.as_ptr()) } != 0 {
+            return io::Error::last_os_error();
+        }
+    }
+    if let Err(error) = seccomp::install(&image.filter) {
+        return error;
+    }
+    image.inherited.apply();
+    // SAFETY: strings and arrays live across the call, and the arrays end with null.
+    unsafe {
+        libc::execvpe(image.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+    }
+    io::Error::last_os_error()
+}
+
+/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread.
+pub(crate) fn start_bell() -> io::Result<i32> {
+    // SAFETY: as in `start`.
+    let pid = unsafe { libc::fork() };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => listen_for_bell(),
+        pid => Ok(pid),
+    }
+}
+
+/// In the child: holds nothing of its parent's, and no terminal signals it.
+fn listen_for_bell() -> ! {
+    // SAFETY: takes numbers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    // SAFETY: takes a string that lives for ever.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"zfold-bell".as_ptr(), 0, 0, 0) };
+    // SAFETY: takes nothing.
+    unsafe { libc::setsid() };
+    // SAFETY: nothing in this process uses a descriptor any more.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    // SAFETY: the set is an array of integers.
+    let mut others = unsafe { std::mem::zeroed() };
+    // SAFETY: the set lives across the call.
+    unsafe { libc::sigfillset(&raw mut others) };
+    // SAFETY: as before.
+    unsafe { libc::sigdelset(&raw mut others, libc::SIGUSR1) };
+    loop {
+        // SAFETY: as before.
+        unsafe { libc::sigsuspend(&raw const others) };
+    }
+}
+
+/// Copies bytes of a process's memory; returns how many could be read from the beginning.
+pub(crate) fn read_memory(pid: i32, from: usize, to: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
+    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(from), iov_len: to.len() };
+    // SAFETY: the kernel writes into the slice, which is borrowed across the call.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+}
+
+/// Copies bytes into a process's memory, all of them or an error.
+///
+/// # Safety
+/// The bytes there belong to the caller.
+pub(crate) unsafe fn write_memory(pid: i32, to: usize, from: &[u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
+    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(to), iov_len: from.len() };
+    // SAFETY: the kernel reads the slice, which is borrowed across the call; the caller answers
+    // for the other process.
+    let done =
+        unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    match usize::try_from(done) {
+        Ok(done) if done == from.len() => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Length of a System V shared memory segment in bytes; `None` if it may not be asked.
+pub(crate) fn segment_len(id: i32) -> Option<usize> {
+    // SAFETY: the structure is plain integers.
+    let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes the structure, which lives across the call.
+    let done = unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut status) };
+    (done == 0).then_some(status.shm_segsz)
+}
+
+/// Ends the process to which a thread belongs.
+pub(crate) fn kill(pid: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// While it lives, children of this process that end are kept for who waits for them, as they must
+/// be to be traced.
+#[derive(Debug)]
+pub(crate) struct ChildrenKept {
+    before: libc::sighandler_t,
+}
+
+impl ChildrenKept {
+    /// From now on.
+    pub(crate) fn new() -> Self {
+        // SAFETY: the default action runs no code.
+        Self { before: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } }
+    }
+
+}
+
+impl Drop for ChildrenKept {
+    fn drop(&mut self) {
+        // SAFETY: what was there before.
+        unsafe { libc::signal(libc::SIGCHLD, self.before) };
+    }
+}
+
+/// A string for the kernel.
+///
+/// # Errors
+/// If there is a zero byte in it.
+pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidInput, "a zero byte in a program's name or argument")
+    })
+}
+
+/// Sends a descriptor through a socket, with one byte.
+pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: impl AsFd) -> io::Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let fds = [descriptor.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    buffer.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(socket, &[io::IoSlice::new(&[0])], &mut buffer, SendFlags::NOSIGNAL)?;
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The filter that stops a thread at system calls that change its address space.
+//!
+//! A program of the kernel's classic BPF. It looks at the architecture and the number first and at
+//! nothing else, so that the kernel knows for each other number, once and for all, that it is
+//! allowed, and does not run the filter for it.
+
+use std::io;
+
+use super::registers::ARCH;
+
+/// `AUDIT_ARCH_I386`: calls of 32-bit programs.
+const ARCH_32: u32 = 0x4000_0003;
+/// Calls of the x32 interface have this bit in their number.
+const X32: u32 = 0x4000_0000;
+
+/// What the filter says with a stop: one of our calls.
+pub(crate) const STOP_CHANGE: u32 = 0x7a01;
+/// A call of 32-bit programs that changes the address space.
+pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
+
+/// Advice that gives up what is in memory: DONTNEED, FREE, REMOVE, DONTNEED_LOCKED and
+/// GUARD_INSTALL.
+pub(crate) const DISCARDING: [libc::c_int; 5] =
+    [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE, 24, 102];
+
+/// Number of the ioctl by which a program watches a range of its memory by itself.
+pub(crate) const WATCH: u32 = super::uffd::Uffd::REGISTER_CODE as u32;
+
+/// One instruction.
+pub(crate) type Instruction = libc::sock_filter;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const ANY_OF: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// Offsets in what the filter sees (`struct seccomp_data`).
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+const INSTRUCTION_LOW: u32 = 8;
+const INSTRUCTION_HIGH: u32 = 12;
+
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+const fn step(code: u16, k: u32) -> Instruction {
+    Instruction { code, jt: 0, jf: 0, k }
+}
+
+/// Jumps over `yes` instructions if the test holds, else over `no`.
+const fn test(code: u16, k: u32, yes: u8, no: u8) -> Instruction {
+    Instruction { code, jt: yes, jf: no, k }
+}
+
+const ALLOW: Instruction = step(RETURN, libc::SECCOMP_RET_ALLOW);
+
+const fn stop(data: u32) -> Instruction {
+    step(RETURN, libc::SECCOMP_RET_TRACE | data)
+}
+
+/// Allows a call from the page at `page`, stops any other.
+fn stop_unless_from(page: usize) -> [Instruction; 7] {
+    let low = page as u32;
+    [
+        step(LOAD, INSTRUCTION_HIGH),
+        test(EQUAL, (page >> 32) as u32, 0, 4),
+        step(LOAD, INSTRUCTION_LOW),
+        test(AT_LEAST, low, 0, 2),
+        test(AT_LEAST, low + 0x1000, 1, 0),
+        ALLOW,
+        stop(STOP_CHANGE),
+    ]
+}
+
+/// Which calls of one number concern us: falls through for those, returns for others.
+fn condition(number: libc::c_long) -> Vec<Instruction> {
+    let flags = |f: libc::c_int| f as u32;
+    match number {
+        // Private anonymous memory of the plain kind, or anything at a fixed address.
+        libc::SYS_mmap => vec![
+            step(LOAD, argument(3)),
+            test(ANY_OF, flags(libc::MAP_FIXED), 6, 0),
+            test(ANY_OF, flags(libc::MAP_GROWSDOWN | libc::MAP_HUGETLB), 4, 0),
+            test(ANY_OF, flags(libc::MAP_ANONYMOUS), 0, 3),
+            step(AND, flags(libc::MAP_TYPE)),
+            test(EQUAL, flags(libc::MAP_PRIVATE), 2, 0),
+            ALLOW,
+            ALLOW,
+        ],
+        libc::SYS_madvise => {
+            let mut advised = DISCARDING.to_vec();
+            advised.push(libc::MADV_PAGEOUT);
+            any_of(argument(2), &advised)
+        }
+        libc::SYS_process_madvise => any_of(argument(3), &DISCARDING),
+        libc::SYS_ioctl => any_of(argument(1), &[WATCH.cast_signed()]),
+        // Threads pass; the kernel tells of them without a stop of ours.
+        libc::SYS_clone => vec![
+            step(LOAD, argument(0)),
+            test(ANY_OF, flags(libc::CLONE_UNTRACED), 2, 0),
+            test(ANY_OF, flags(libc::CLONE_VM), 0, 1),
+            ALLOW,
+        ],
+        libc::SYS_shmat => {
+            vec![step(LOAD, argument(2)), test(ANY_OF, flags(libc::SHM_REMAP), 1, 0), ALLOW]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Falls through if an argument has one of these values.
+fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
+    let mut code = vec![step(LOAD, argument)];
+    let left = values.len() as u8;
+    for (index, &value) in (0_u8..).zip(values) {
+        code.push(test(EQUAL, value.cast_unsigned(), left - index, 0));
+    }
+    code.push(ALLOW);
+    code
+}
+
+/// Numbers at which the filter looks closer.
+const WATCHED: [libc::c_long; 11] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_mremap,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_process_madvise,
+    libc::SYS_shmat,
+    libc::SYS_ioctl,
+];
+
+/// brk, old mmap, munmap, mremap, mmap, madvise, process_madvise in the 32-bit numbering.
+const WATCHED_32: [u32; 7] = [45, 90, 91, 163, 192, 219, 440];
+
+/// The filter; calls from the page at `helper` are allowed.
+pub(crate) fn program(helper: usize) -> Vec<Instruction> {
+    let mut foreign = vec![step(LOAD, NUMBER)];
+    let len = WATCHED_32.len() as u8;
+    for (index, number) in (0_u8..).zip(WATCHED_32) {
+        foreign.push(test(EQUAL, number, len - index, 0));
+    }
+    foreign.extend([ALLOW, stop(STOP_FOREIGN)]);
+
+    let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, foreign.len() as u8 + 2, 0)];
+    code.push(test(EQUAL, ARCH_32, 1, 0));
+    code.push(step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
+    code.extend(foreign);
+    code.extend([
+        step(LOAD, NUMBER),
+        test(AT_LEAST, X32, 0, 1),
+        step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ]);
+    for number in WATCHED {
+        let mut body = condition(number);
+        body.extend(stop_unless_from(helper));
+        code.push(test(EQUAL, number as u32, 0, body.len() as u8));
+        code.extend(body);
+    }
+    code.push(ALLOW);
+    code
+}
+
+/// Puts the calling thread under a filter, without giving up the right to gain privileges by exec
+/// if that is permitted. Allocates nothing.
+///
+/// # Errors
+/// `EINVAL` if the kernel knows no filters.
+pub(crate) fn install(code: &[Instruction]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() };
+    let attempt = || {
+        // SAFETY: the kernel reads the program, which is borrowed across the call; a filter takes
+        // rights away from the calling thread only.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+                &raw const program,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    match attempt() {
+        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+            // SAFETY: takes numbers only.
+            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+            attempt()
+        }
+        result => result,
+    }
+}

@@ -98,6 +98,15 @@ impl Access {
         unsafe { self.uffd.register(bytes_of(range)) }
     }
 
+    /// No longer asks, and lets those that wait there look again.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::unregister`].
+    pub(crate) fn unregister(&self, range: &Pages) -> io::Result<()> {
+        // SAFETY: the caller has put back all that left, and forgets the range.
+        unsafe { self.uffd.unregister(bytes_of(range)) }
+    }
+
     /// Returns the parts of a range that are there.
     ///
     /// # Errors

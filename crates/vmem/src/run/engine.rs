@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,9 +24,9 @@ use super::managed::{Held, Managed, Sharing, lock, pages_at};
 use super::memory::{Attached, Change, Follow, Memory, SpaceId, Tracing};
 use super::options::Report;
 use super::pages::{PAYLOADS, Page};
-use super::ranges::{PAGE, PageNo, Pages, Ranges, pages_of};
+use super::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
 use super::reclaim::{Evictor, close, is_stale, survey};
-use super::shared::{Shared, Signal};
+use super::shared::{PageOut, Shared, Signal};
 use super::space::{Space, Taken};
 use super::stats::{Counters, Latency, Stats, histogram};
 
@@ -82,6 +83,7 @@ impl Engine {
             keys: Mutex::new(Keys::new(keys)),
             chances: Mutex::new(Chances::default()),
             pending: Mutex::default(),
+            page_outs: Mutex::default(),
             grave: Mutex::default(),
             lost: Mutex::default(),
             refusals: Mutex::default(),
@@ -213,8 +215,63 @@ impl Engine {
         }
     }
 
+    /// Has pages leave, and waits until they are compressed.
+    fn page_out(&self, managed: &Arc<Managed>, pages: Pages) {
+        if managed.access().is_none() {
+            return self.want(managed);
+        }
+        let (done, compressed) = mpsc::channel();
+        let managed = Arc::clone(managed);
+        lock(&self.shared.page_outs).push_back(PageOut { managed, pages, done });
+        self.shared.call_evictor();
+        // An error says that nothing can leave.
+        let _ = compressed.recv();
+    }
+
+    /// Puts back all that left a range, and leaves it open from now on: the program answers for
+    /// its missing pages itself.
+    fn give_back(&self, managed: &Managed, pages: &Pages) {
+        lock(&managed.own).insert(pages.clone());
+        let Some(access) = managed.access() else {
+            return;
+        };
+        let mut space = managed.lock();
+        self.settle(managed, &mut space, std::slice::from_ref(pages));
+        let mut closed = Ranges::default();
+        space.closed().iter().for_each(|part| closed.insert(common(&part, pages)));
+        let known = space.forget(pages);
+        let mut buffer = vec![0; PAGE];
+        for &(page, state) in &known {
+            let found = match state {
+                Page::Stored(key) => match self.shared.store.load(key.into(), &mut buffer) {
+                    Ok(found) => found,
+                    Err(error) => return self.shared.end_load(&error),
+                },
+                Page::Chance(slot) => {
+                    let found = lock(&self.shared.chances).find(slot);
+                    let found = found.map(|(batch, at)| buffer.copy_from_slice(batch.page(at)));
+                    found.is_some()
+                }
+                _ => false,
+            };
+            if found {
+                access.copy(page, &buffer);
+            }
+        }
+        for part in closed.iter() {
+            // It fails where nothing is mapped any more.
+            let _ = access.unregister(&part);
+            managed.add_open(part.len());
+        }
+        drop(space);
+        self.shared.release(&known);
+    }
+
     /// Takes ranges in flux.
     fn begin(&self, managed: &Managed, change: &Change, ranges: &[Pages]) -> Follow {
+        if !matches!(change, Change::Discard { .. }) {
+            ranges.iter().for_each(|range| drop(lock(&managed.own).remove(range)));
+        }
         let mut space = managed.lock();
         self.settle(managed, &mut space, ranges);
         if !managed.is_dead() {
@@ -486,7 +543,14 @@ impl Memory for Engine {
                 self.begin(&managed, change, &ranges)
             }
             Change::Brk { to } => self.before_brk(&managed, change, *to),
-            Change::PageOut { .. } | Change::Yield { .. } => Follow::Go,
+            Change::PageOut { range } => {
+                self.page_out(&managed, pages_of(range));
+                Follow::Go
+            }
+            Change::Yield { range } => {
+                self.give_back(&managed, &pages_of(range));
+                Follow::Go
+            }
         }
     }
 

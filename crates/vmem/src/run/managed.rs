@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::access::Access;
 use super::budget::Budget;
 use super::memory::SpaceId;
-use super::ranges::{PAGE, Pages};
+use super::ranges::{PAGE, Pages, Ranges};
 use super::space::Space;
 use crate::sys::interrupt::Interruptible;
 
@@ -53,6 +53,8 @@ pub(crate) struct Managed {
     /// Present if it was forked, or forked from, and shares pages.
     pub sharing: Mutex<Option<Sharing>>,
     pub readers: Mutex<Vec<Reader>>,
+    /// What the program watches itself: it stays open.
+    pub own: Mutex<Ranges>,
 }
 
 /// Takes a lock; a thread that panicked under it left what it guards usable or ended the tree.
@@ -79,6 +81,7 @@ impl Managed {
             credit: AtomicUsize::new(0),
             sharing: Mutex::new(None),
             readers: Mutex::default(),
+            own: Mutex::default(),
         };
         *managed.lock() = space;
         managed

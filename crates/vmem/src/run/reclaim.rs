@@ -17,7 +17,7 @@ use super::memory::SpaceId;
 use super::mover::{Moved, Stays};
 use super::pages::Page;
 use super::ranges::{PAGE, PageNo, Pages, Ranges, common};
-use super::shared::Shared;
+use super::shared::{PageOut, Shared};
 use super::space::Space;
 
 /// Pages that are closed under one hold of the lock.
@@ -56,6 +56,7 @@ impl Evictor {
     pub(crate) fn run(mut self) {
         let mut pause = IDLE;
         while !self.shared.wait_for_call(pause) {
+            self.page_out();
             let exhausted = self.reclaim();
             self.clean();
             let busy = self.bury() | self.measure_sharing();
@@ -87,6 +88,39 @@ impl Evictor {
         }
         self.serve_pending(false);
         false
+    }
+
+    /// Pages out what was asked for, and compresses it.
+    fn page_out(&mut self) {
+        loop {
+            let Some(asked) = lock(&self.shared.page_outs).pop_front() else {
+                return;
+            };
+            let PageOut { managed, pages, done } = &asked;
+            let Some(access) = managed.access() else {
+                continue;
+            };
+            for mapping in survey(&self.shared, managed) {
+                for part in lock(&managed.own).without(&common(&mapping.pages, pages)) {
+                    self.close_mapping(managed, &part);
+                }
+            }
+            let max = lock(&access.mover).batch_max();
+            let mut next = Some(pages.start);
+            while let Some(from) = next.filter(|_| !managed.is_dead()) {
+                self.victims.clear();
+                let range = from..pages.end;
+                next = managed.lock().pick_in(&range, max, &mut self.victims);
+                if !self.victims.is_empty() {
+                    self.move_out(managed);
+                }
+                while lock(&self.shared.chances).pages() > self.shared.chance_max && self.retire() {
+                }
+            }
+            while self.retire() {}
+            // It waits, unless its thread is being ended.
+            let _ = done.send(());
+        }
     }
 
     fn has_pending(&self) -> bool {
@@ -254,8 +288,8 @@ impl Evictor {
             open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
             let large = open.iter().filter(|mapping| mapping.pages.len() >= CLOSE_MIN);
             let mut closed = false;
-            for mapping in large {
-                closed |= self.close_mapping(managed, &mapping.pages);
+            for part in large.flat_map(|mapping| lock(&managed.own).without(&mapping.pages)) {
+                closed |= self.close_mapping(managed, &part);
                 if closed && self.shared.budget.excess() == 0 {
                     break;
                 }

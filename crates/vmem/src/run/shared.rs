@@ -27,6 +27,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,13 @@ const LOST: Duration = Duration::from_secs(2);
 pub(crate) struct Pending {
     pub managed: Arc<Managed>,
     pub page: PageNo,
+}
+
+/// Pages that should leave now. Who asked waits for `done`, or until it is dropped.
+pub(crate) struct PageOut {
+    pub managed: Arc<Managed>,
+    pub pages: Pages,
+    pub done: Sender<()>,
 }
 
 /// What calls the evictor.
@@ -77,6 +85,7 @@ pub(crate) struct Shared {
     pub keys: Mutex<Keys>,
     pub chances: Mutex<Chances>,
     pub pending: Mutex<VecDeque<Pending>>,
+    pub page_outs: Mutex<VecDeque<PageOut>>,
     /// Spaces that are gone and whose readers are still to end.
     pub grave: Mutex<Vec<Arc<Managed>>>,
     /// Spaces whose helper is gone, and since when; they should be gone soon, too.

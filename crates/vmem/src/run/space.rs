@@ -246,6 +246,31 @@ impl Space {
         })
     }
 
+    /// Picks up to `max` pages of a range, whatever their age; else as [`pick`](Self::pick).
+    pub(crate) fn pick_in(
+        &mut self,
+        range: &Pages,
+        max: usize,
+        victims: &mut Vec<PageNo>,
+    ) -> Option<PageNo> {
+        if !self.forks.is_empty() || self.shut || max == 0 {
+            return None;
+        }
+        let limit = victims.len() + max;
+        let next = self.table.visit_present(range.start, CHUNKS_PER_LOOK, |page, state| {
+            if page >= range.end {
+                return Visit::SetAndStop(state);
+            }
+            if !matches!(state, Page::Resident { .. }) {
+                return Visit::Set(state);
+            }
+            victims.push(page);
+            let to = Page::Leaving { wanted: false };
+            if victims.len() == limit { Visit::SetAndStop(to) } else { Visit::Set(to) }
+        });
+        next.filter(|next| *next < range.end)
+    }
+
     /// Ends the leaving of a page, which is in this state now; returns whether a thread waits
     /// for it and must be woken.
     pub(crate) fn left(&mut self, page: PageNo, state: Page) -> bool {

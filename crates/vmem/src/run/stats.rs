@@ -44,8 +44,7 @@ impl Counter {
 
 /// What the memory side holds and has done. `_total` counters only grow, the others are of now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
+pub(crate) struct Stats {
     /// Most bytes of anonymous memory that the tree should have.
     pub limit_bytes: u64,
     /// Bytes charged: open memory in full, pages of closed memory that are there, and the
@@ -109,8 +108,7 @@ pub struct Stats {
 
 /// Times of faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Latency {
+pub(crate) struct Latency {
     /// How many.
     pub count: u64,
     /// Their mean.

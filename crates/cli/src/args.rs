@@ -3,6 +3,7 @@
 mod ctl;
 mod disk;
 mod lab;
+mod run;
 mod stat;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::size::parse_size;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use lab::LabArgs;
+pub(crate) use run::{ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
 
 /// Compressed memory in user space: compare, serve and measure.
@@ -57,6 +59,17 @@ pub(crate) enum Command {
     /// discards. It lasts as long as the process; --save and --load make it last longer.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
+    /// Run a program in less memory than it wants: what does not fit lies compressed.
+    ///
+    /// At most so many bytes of the anonymous memory of the program and its descendants are
+    /// resident. Pages beyond that are compressed in the memory of a manager, a process of its own,
+    /// and come back when they are touched. The program need not know: any language, any libc,
+    /// static programs, too.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// The manager of a run, which zfold run starts.
+    #[command(hide = true)]
+    Manage(Box<RunArgs>),
     /// Turn the knobs of a running zfold disk, and have it write back, compact, save and the like.
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(CtlArgs),

@@ -26,6 +26,16 @@ impl Failure {
         Self::usage(fold(&error.render().to_string()))
     }
 
+    /// Returns the same failure with another status.
+    pub(crate) fn with_status(self, status: u8) -> Self {
+        Self { status, ..self }
+    }
+
+    /// Returns the exit status.
+    pub(crate) fn status(&self) -> u8 {
+        self.status
+    }
+
     /// Returns the line.
     pub(crate) fn line(&self) -> &str {
         &self.line

@@ -2,7 +2,8 @@
 //!
 //! Each subcommand goes in two steps: the typed arguments ([`args`]) become a validated plan, and
 //! the plan is run. Results go to stdout, everything else to stderr. Exit status: 0 done, 1 failed,
-//! 2 wrong usage, or that of a command that was run; a reader that leaves early is no failure.
+//! 2 wrong usage, or that of a command that was run, and then 125 to 127 for zfold's own failures;
+//! a reader that leaves early is no failure.
 
 #![forbid(unsafe_code)]
 
@@ -15,8 +16,10 @@ mod exit;
 mod file;
 mod lab;
 mod progress;
+mod run;
 mod size;
 mod stat;
+mod table;
 
 use std::process::ExitCode;
 
@@ -26,13 +29,13 @@ use args::{Args, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    match run() {
+    match typed() {
         Ok(status) => status,
         Err(failure) => failure.report(),
     }
 }
 
-fn run() -> Result<ExitCode, Failure> {
+fn typed() -> Result<ExitCode, Failure> {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
@@ -43,6 +46,8 @@ fn run() -> Result<ExitCode, Failure> {
     };
     match args.command {
         Command::Disk(args) => return disk::run(&args),
+        Command::Run(args) => return run::run(&args),
+        Command::Manage(args) => return run::manage(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Lab(args) => lab::run(&args),

@@ -55,8 +55,13 @@ impl Latency {
 
     /// Adds one operation; times beyond ten minutes count as ten minutes.
     pub fn record(&mut self, time: Duration) {
+        self.record_many(time, 1);
+    }
+
+    /// Adds `count` operations that took equally long.
+    pub fn record_many(&mut self, time: Duration, count: u64) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.times.saturating_record(nanoseconds.max(1));
+        self.times.saturating_record_n(nanoseconds.max(1), count);
     }
 
     /// Forgets all operations; keeps the memory.

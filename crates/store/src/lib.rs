@@ -17,6 +17,7 @@ mod context;
 mod duplicates;
 mod entry;
 mod error;
+mod loader;
 mod options;
 mod process;
 mod same;
@@ -27,6 +28,7 @@ mod sync;
 
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
 pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
+pub use loader::Loader;
 pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};
 pub use process::{Processed, Recompress, Selection};
 pub use stats::StoreStats;

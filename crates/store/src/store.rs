@@ -113,6 +113,8 @@ pub struct Store {
     full: AtomicBool,
     /// The most that was held, as far as was looked.
     held_max: AtomicU64,
+    /// Loads by [`Store::load_with`], which no thread's share counts.
+    pub(crate) direct_loads_total: AtomicU64,
     /// When the store was made, in seconds of the monotonic clock.
     made: i64,
 }
@@ -155,6 +157,7 @@ impl Store {
             shares: ThreadLocal::new(),
             full: AtomicBool::new(false),
             held_max: AtomicU64::new(0),
+            direct_loads_total: AtomicU64::new(0),
             made: clock_gettime(ClockId::MonotonicCoarse).tv_sec,
         })
     }
@@ -262,10 +265,7 @@ impl Store {
     /// The codec's decompression, and some 100 ns; a read of the backing file if the page is
     /// there.
     pub fn load(&self, key: u64, page: &mut [u8]) -> Result<bool, LoadError> {
-        self.check_key(key).map_err(LoadError::Key)?;
-        if page.len() != self.page_len {
-            return Err(LoadError::PageLength { len: page.len(), expected: self.page_len });
-        }
+        self.check_load(key, page)?;
         let share = self.share();
         loop {
             let Some(mut slot) = self.slots.lock_present(key) else {
@@ -399,6 +399,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let held = self.look_at_held();
         let mut stats = StoreStats::sum(&self.shares);
+        stats.loads_total += self.direct_loads_total.load(Ordering::Relaxed);
         stats.pool = self.pool.stats();
         stats.metadata_bytes = self.metadata_bytes();
         stats.held_max_bytes = self.held_max.load(Ordering::Relaxed).max(held);
@@ -465,6 +466,12 @@ impl Store {
         // It is needed after the compression, which leaves time to fetch it.
         self.slots.prefetch(key);
         Ok(())
+    }
+
+    pub(crate) fn check_load(&self, key: u64, page: &[u8]) -> Result<(), LoadError> {
+        self.check_key(key).map_err(LoadError::Key)?;
+        let (len, expected) = (page.len(), self.page_len);
+        if len == expected { Ok(()) } else { Err(LoadError::PageLength { len, expected }) }
     }
 
     #[inline]
@@ -804,7 +811,7 @@ impl Store {
     }
 
     #[cold]
-    fn damaged(&self, key: u64) -> LoadError {
+    pub(crate) fn damaged(&self, key: u64) -> LoadError {
         self.share().decompress_fail_total.add(1);
         LoadError::Damaged { key }
     }

@@ -12,4 +12,7 @@
 
 pub mod region;
 pub mod run;
+mod sync;
 mod sys;
+
+pub use sys::advice::page_out;

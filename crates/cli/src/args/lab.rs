@@ -64,7 +64,8 @@ pub(crate) struct LabArgs {
     #[arg(global = true, help_heading = "How to measure")]
     repeats: u32,
 
-    /// End in less than 20 s an experiment (disk: a minute), whatever that does to the precision.
+    /// End in less than 20 s an experiment (disk, build: a minute), whatever that does to the
+    /// precision.
     #[arg(long, global = true, help_heading = "How to measure")]
     quick: bool,
 
@@ -92,7 +93,7 @@ pub(crate) struct LabArgs {
 impl LabArgs {
     /// Returns the experiments to run.
     pub(crate) fn experiments(&self) -> Vec<Experiment> {
-        match self.choice {
+        match &self.choice {
             Choice::PoolLock => vec![Experiment::PoolLock],
             Choice::PerCpuLists => vec![Experiment::PerCpuLists],
             Choice::Compaction => vec![Experiment::Compaction],
@@ -101,6 +102,9 @@ impl LabArgs {
             Choice::LockStat => vec![Experiment::LockStat],
             Choice::Scale => vec![Experiment::Scale],
             Choice::Disk => vec![Experiment::Disk],
+            Choice::Pageout => vec![Experiment::Pageout],
+            Choice::Build { .. } => vec![Experiment::Build],
+            Choice::PageoutProcess { .. } => Vec::new(),
             Choice::All => Experiment::ALL.to_vec(),
         }
     }
@@ -108,9 +112,21 @@ impl LabArgs {
     /// Returns what the experiments are told.
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
-        // Some experiments start it as a server.
+        // Some experiments start it as a server or a workload.
         let program = std::env::current_exe().ok();
-        Settings { scale, repeats, quick, seed, program }
+        let project = match &self.choice {
+            Choice::Build { project } => project.clone(),
+            _ => None,
+        };
+        Settings { scale, repeats, quick, seed, program, project }
+    }
+
+    /// Returns what this process is to do as a part of an experiment, if it is one.
+    pub(crate) fn job(&self) -> Option<&str> {
+        match &self.choice {
+            Choice::PageoutProcess { job } => Some(job),
+            _ => None,
+        }
     }
 }
 
@@ -200,6 +216,44 @@ the library against zram. Settles who serves most requests, and who holds least 
 has been overwritten. What is not installed, or needs root, is left out and named.")]
     Disk,
 
+    #[command(name = Experiment::Pageout.name(), about = Experiment::Pageout.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab pageout --quick"))]
+    #[command(long_about = "\
+What does it cost to page memory out, fault it in and unmap it?
+
+Processes map 256 MiB each, write real pages, have them paged out, read a random quarter of them \
+and unmap all at the same time: by the kernel's swap to zram, with zfold's regions, and under \
+zfold run. Another process accesses random pages of memory of which half may be resident. Settles \
+what a page costs each of them on its way out, on its way back and in the end. Swap needs root; \
+what cannot be set up is left out and named. Swap and devices are gone afterwards, also after \
+Ctrl-C.")]
+    Pageout,
+
+    #[command(name = Experiment::Build.name(), about = Experiment::Build.summary())]
+    #[command(after_help =
+        concat!(columns!(), "\n\nExample: zfold lab build --project src/linux --repeats 3"))]
+    #[command(long_about = "\
+How long does a build take whose memory is limited?
+
+Builds a C project by make under zfold run with each allocator, under the kernel's zram and zswap \
+in a memory cgroup, and without a limit; limits are shares of the memory that it takes without \
+one. Settles what the limit costs in time, and what the compressed pages take. Object files must \
+be the same each time. Needs make and a C compiler, and the kernel's swap root; what is missing \
+is left out and named.")]
+    Build {
+        /// Build a copy of DIR, by make without a target, instead of a generated project of C
+        /// files. It must build without network, and without asking.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        project: Option<PathBuf>,
+    },
+
+    /// A process of pageout, which starts it.
+    #[command(name = "pageout-process", hide = true)]
+    PageoutProcess {
+        /// What it does.
+        job: String,
+    },
+
     /// All of the above, one after the other.
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab all --quick"))]
@@ -240,9 +294,9 @@ mod tests {
     #[test]
     fn nothing_typed_is_the_default() {
         let args = lab(&["free"]).expect("valid");
-        let Settings { scale, repeats, quick, seed, program } = args.settings();
+        let Settings { scale, repeats, quick, seed, program, project } = args.settings();
         assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
-        assert_eq!(program, std::env::current_exe().ok());
+        assert_eq!((program, project), (std::env::current_exe().ok(), None));
         assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
     }
 
@@ -252,6 +306,20 @@ mod tests {
             let settings = lab(&line).expect("valid").settings();
             assert_eq!((settings.quick, settings.seed), (true, 7));
         }
+    }
+
+    #[test]
+    fn a_project_is_given_to_build_only() {
+        let args = lab(&["build", "--project", "src"]).expect("valid");
+        assert_eq!(args.settings().project, Some(PathBuf::from("src")));
+        assert!(lab(&["free", "--project", "src"]).is_err());
+    }
+
+    #[test]
+    fn processes_of_an_experiment_run_none() {
+        let args = lab(&["pageout-process", "{}"]).expect("valid");
+        assert_eq!((args.job(), args.experiments()), (Some("{}"), vec![]));
+        assert_eq!(lab(&["pageout"]).expect("valid").job(), None);
     }
 
     #[test]

@@ -251,9 +251,13 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
     Dictionary::new(bytes).map_err(|error| failure(&error))
 }
 
-fn backing(plan: &BackingPlan, device_size: u64) -> Result<BackingOptions, Failure> {
-    // A new file is as large as the device; one that is there keeps its size.
-    let len = plan.size.or((!plan.path.exists()).then_some(device_size));
+/// Opens the file or device of `plan`. A file that is not there yet gets `size` bytes unless the
+/// plan says how many; one that is there keeps its size.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn backing(plan: &BackingPlan, size: u64) -> Result<BackingOptions, Failure> {
+    let len = plan.size.or((!plan.path.exists()).then_some(size));
     let backing = FileBacking::open(&plan.path, len).map_err(|e| Failure::new(e.to_string()))?;
     Ok(BackingOptions { backing: Arc::new(backing), compressed: !plan.raw })
 }

@@ -14,12 +14,12 @@
 pub(crate) mod command;
 mod config;
 pub(crate) mod control;
-mod device;
+pub(crate) mod device;
 mod doors;
 mod knobs;
 mod metrics;
 mod notify;
-mod plan;
+pub(crate) mod plan;
 mod protect;
 mod reload;
 pub(crate) mod report;

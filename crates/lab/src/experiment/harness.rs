@@ -187,17 +187,29 @@ pub(super) fn cost_of<R>(work: impl FnOnce() -> Result<R, Error>) -> Result<(R, 
 /// seconds.
 fn processor_time() -> Result<(f64, f64), Error> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let times = parse_processor_time(&stat);
+    let times = parse_processor_time(&stat, 14);
     times.ok_or_else(|| Error::Other("/proc/self/stat has no processor times".to_owned()))
 }
 
-/// Returns the times in a `/proc/PID/stat` text: fields 14 and 15, in clock ticks.
-fn parse_processor_time(stat: &str) -> Option<(f64, f64)> {
+/// Returns the processor time of all descendants that have ended and been waited for, as
+/// [`processor_time`] does that of this process.
+///
+/// # Errors
+/// [`Error::Io`] if `/proc` cannot be read.
+pub(super) fn children_time() -> Result<(f64, f64), Error> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let times = parse_processor_time(&stat, 16);
+    times.ok_or_else(|| Error::Other("/proc/self/stat has no times of children".to_owned()))
+}
+
+/// Returns the times in a `/proc/PID/stat` text, in clock ticks: two fields from `first`, counted
+/// from 1. Fields 14 and 15 are those of the process, 16 and 17 those of its children.
+fn parse_processor_time(stat: &str, first: usize) -> Option<(f64, f64)> {
     /// Of what the kernel tells user space, on every architecture that Rust's library runs on.
     const TICKS_PER_SECOND: f64 = 100.0;
     // The second field is the program's name in brackets, which may hold anything.
     let (_, fields) = stat.rsplit_once(')')?;
-    let mut ticks = fields.split_whitespace().skip(11).map(str::parse::<u32>);
+    let mut ticks = fields.split_whitespace().skip(first - 3).map(str::parse::<u32>);
     let mut next = || Some(f64::from(ticks.next()?.ok()?) / TICKS_PER_SECOND);
     Some((next()?, next()?))
 }
@@ -212,7 +224,7 @@ pub(super) mod tests {
 
     /// Settings of the smallest experiment.
     pub(in super::super) fn tiny() -> Settings {
-        Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program: None }
+        Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program: None, project: None }
     }
 
     /// Asserts what holds of every outcome: figures of `experiment` only, finite, not negative,
@@ -331,9 +343,10 @@ pub(super) mod tests {
 
     #[test]
     fn processor_times_follow_the_name_whatever_it_is() {
-        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 100 0 0 0 250 31 0 0 20 0 1 0 5 6 7";
-        assert_eq!(parse_processor_time(stat), Some((2.5, 0.31)));
-        assert_eq!(parse_processor_time("7 (a) R 1 7"), None);
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 100 0 0 0 250 31 8 9 20 0 1 0 5 6 7";
+        assert_eq!(parse_processor_time(stat, 14), Some((2.5, 0.31)));
+        assert_eq!(parse_processor_time(stat, 16), Some((0.08, 0.09)));
+        assert_eq!(parse_processor_time("7 (a) R 1 7", 14), None);
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! Experiments on lock designs and compaction: each repeats, in one run on one machine, what one
-//! of the documents did that zfold comes from, and puts its published figures beside. One more,
-//! [`disk`], compares block devices of compressed memory.
+//! of the documents did that zfold comes from, and puts its published figures beside. Three more
+//! drive other programs: [`disk`] compares block devices of compressed memory, [`pageout`] and
+//! [`build`] programs whose memory lies compressed.
 //!
 //! An [`Experiment`] returns an [`Outcome`]: figures, histograms and remarks; a [`report`] is made
 //! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run
 //! verifies what it stored: a wrong byte ends the experiment with an error.
 
 pub mod allocators;
+pub mod build;
 pub mod compaction;
 pub mod disk;
 pub mod free;
 pub mod lock_stat;
 pub mod machine;
+pub mod pageout;
 pub mod per_cpu_lists;
 pub mod pool_lock;
 pub mod report;
@@ -20,6 +23,8 @@ pub mod scale;
 mod content;
 mod error;
 mod harness;
+mod system;
+mod turns;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -57,11 +62,15 @@ pub enum Experiment {
     Scale,
     /// See [`disk`].
     Disk,
+    /// See [`pageout`].
+    Pageout,
+    /// See [`build`].
+    Build,
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::PoolLock,
         Self::PerCpuLists,
         Self::Compaction,
@@ -70,6 +79,8 @@ impl Experiment {
         Self::LockStat,
         Self::Scale,
         Self::Disk,
+        Self::Pageout,
+        Self::Build,
     ];
 
     /// Returns the name by which the experiment is written.
@@ -83,6 +94,8 @@ impl Experiment {
             Self::LockStat => lock_stat::NAME,
             Self::Scale => scale::NAME,
             Self::Disk => disk::NAME,
+            Self::Pageout => pageout::NAME,
+            Self::Build => build::NAME,
         }
     }
 
@@ -99,6 +112,8 @@ impl Experiment {
             Self::LockStat => "Which locks are fought over, and how long are they waited for?",
             Self::Scale => "How far does each lock design scale with the cores?",
             Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
+            Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
+            Self::Build => "How long does a build take whose memory is limited?",
         }
     }
 
@@ -117,6 +132,8 @@ impl Experiment {
             Self::LockStat => lock_stat::run(settings, progress),
             Self::Scale => scale::run(settings, progress),
             Self::Disk => disk::run(settings, progress),
+            Self::Pageout => pageout::run(settings, progress),
+            Self::Build => build::run(settings, progress),
         }
     }
 }
@@ -156,12 +173,14 @@ pub struct Settings {
     pub scale: f64,
     /// Repeats of every variant.
     pub repeats: u32,
-    /// Finish in under 20 s ([`disk`]: a minute), whatever that does to the figures' precision.
+    /// Finish in under 20 s ([`disk`], [`build`]: a minute), whatever that does to the figures' precision.
     pub quick: bool,
     /// Seed of all random choices.
     pub seed: u64,
-    /// The zfold program, for experiments that start it as a server; `None`: these are left out.
+    /// The zfold program, for experiments that start it; `None`: these are left out.
     pub program: Option<PathBuf>,
+    /// A project that [`build`] builds in the place of its own.
+    pub project: Option<PathBuf>,
 }
 
 /// One figure: the median of what was measured, or simulated, in the repeats.
@@ -276,7 +295,7 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, lockstat, scale, disk)"
+             free, allocators, lockstat, scale, disk, pageout, build)"
         );
     }
 

@@ -509,11 +509,12 @@ fn fit(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::harness::tests::tiny;
     use super::*;
 
     #[test]
     fn all_figures_are_there() {
-        let settings = Settings { scale: 1.0, repeats: 1, quick: true, seed: 1, program: None };
+        let settings = Settings { scale: 1.0, ..tiny() };
         let outcome = run(&settings, &|_, done| assert!((0.0..=1.0).contains(&done)));
         let outcome = outcome.expect("an outcome");
         let found = |metric: &str, variant: &str, workers: u32, simulated: bool| {

@@ -31,7 +31,7 @@ mod system;
 
 use std::fmt;
 
-pub use system::SystemPressure;
+pub use system::{SystemPressure, memory_left};
 
 /// How much memory is wanted back.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,12 +23,18 @@ pub(super) fn stalls(text: &str) -> Option<Stalls> {
 
 /// Returns the share of all memory that can be had without swapping.
 pub(super) fn available(meminfo: &str) -> Option<f64> {
-    let kib = |name| -> Option<f64> {
-        let value = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        Some(value.trim().strip_suffix(" kB")?.parse::<u64>().ok()? as f64)
-    };
-    let total = kib("MemTotal").filter(|&total| total > 0.0)?;
-    Some(kib("MemAvailable")? / total)
+    let total = kib(meminfo, "MemTotal").filter(|&total| total > 0)?;
+    Some(kib(meminfo, "MemAvailable")? as f64 / total as f64)
+}
+
+/// Returns the bytes that can be had without swapping.
+pub(super) fn available_bytes(meminfo: &str) -> Option<u64> {
+    kib(meminfo, "MemAvailable")?.checked_mul(1024)
+}
+
+fn kib(meminfo: &str, name: &str) -> Option<u64> {
+    let value = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().strip_suffix(" kB")?.parse().ok()
 }
 
 /// Returns the limit of a cgroup in bytes, or `None` also if it has none.

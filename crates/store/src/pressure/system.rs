@@ -81,6 +81,33 @@ impl SystemPressure {
     }
 }
 
+/// Returns the bytes that this process can still have: what the machine has available, or what is
+/// left below the limit of a cgroup, whichever is less. `None` if the kernel tells nothing.
+///
+/// # Cost
+/// As that of a [`SystemPressure`].
+pub fn memory_left() -> Option<u64> {
+    left_below(Path::new("/"))
+}
+
+fn left_below(root: &Path) -> Option<u64> {
+    let machine = read(&root.join("proc/meminfo")).and_then(|text| parse::available_bytes(&text));
+    let cgroups = [Version::One, Version::Two].into_iter().flat_map(|version| {
+        let folders = cgroup_folders(root, version);
+        folders.into_iter().filter_map(move |folder| left_of(&limit(&folder, version)))
+    });
+    machine.into_iter().chain(cgroups).min()
+}
+
+/// Returns what is left below a limit, if this is one, in bytes.
+fn left_of(gauge: &Gauge) -> Option<u64> {
+    let Gauge::Limit { limit, usage, stat, inactive } = gauge else { return None };
+    let limit = parse::bytes(&read(limit)?)?;
+    let usage = parse::bytes(&read(usage)?)?;
+    let cache = read(stat).and_then(|stat| parse::counter(&stat, inactive));
+    Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
+}
+
 impl Default for SystemPressure {
     fn default() -> Self {
         Self::new()
@@ -213,6 +240,24 @@ mod tests {
         let mut pressure = Machine::new("none").pressure();
         assert_eq!(pressure.level(), Level::Calm);
         assert_eq!(pressure.source(), "nothing, as the kernel tells nothing");
+    }
+
+    #[test]
+    fn what_is_left_is_that_of_the_tightest() {
+        let machine = Machine::new("left");
+        assert_eq!(left_below(&machine.0), None);
+        machine.available(500);
+        assert_eq!(left_below(&machine.0), Some(500 << 10));
+        machine.write("proc/self/cgroup", "0::/a/b\n");
+        machine.write("proc/self/mountinfo", "1 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n");
+        machine.write("cg/a/memory.max", "300000\n");
+        machine.write("cg/a/memory.current", "200000\n");
+        machine.write("cg/a/memory.stat", "anon 1\ninactive_file 50000\n");
+        machine.write("cg/a/b/memory.max", "max\n");
+        machine.write("cg/a/b/memory.current", "100000\n");
+        assert_eq!(left_below(&machine.0), Some(150_000));
+        machine.write("cg/a/b/memory.max", "90000\n");
+        assert_eq!(left_below(&machine.0), Some(0), "used up");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::run::memory::Change;
-use crate::sys::seccomp::DISCARDING;
+use crate::sys::seccomp::{DISCARDING, WATCH};
 use crate::sys::{process, ptrace::Syscall};
 
 const PAGE: usize = 4096;
@@ -44,7 +44,8 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
     let change = match call.number as libc::c_long {
         libc::SYS_mmap => map(arg(0), arg(1), args[2] as i32, args[3] as i32),
         libc::SYS_munmap => covered(arg(0), arg(1)).map(|range| Change::Unmap { range }),
-        libc::SYS_madvise => discard(arg(0), arg(1), args[2] as i32),
+        libc::SYS_madvise => advise(arg(0), arg(1), args[2] as i32),
+        libc::SYS_ioctl => watch(args[1] as u32, arg(2), read),
         libc::SYS_brk => Some(Change::Brk { to: arg(0) }),
         libc::SYS_mremap => remap(arg(0), arg(1), arg(2), args[3] as i32, arg(4)),
         libc::SYS_shmat => attach_segment(args[0] as i32, arg(1), args[2] as i32),
@@ -111,6 +112,23 @@ fn map(at: usize, len: usize, protection: i32, flags: i32) -> Option<Change> {
         (true, log) => 1_usize.checked_shl(log.cast_unsigned())?,
     };
     Some(Change::Replace { range: covered_by(at, len, page)? })
+}
+
+fn advise(at: usize, len: usize, advice: i32) -> Option<Change> {
+    if advice == libc::MADV_PAGEOUT {
+        return Some(Change::PageOut { range: covered(at, len)? });
+    }
+    discard(at, len, advice)
+}
+
+/// An ioctl by which the program watches memory by userfaultfd itself.
+fn watch(code: u32, at: usize, read: Read<'_>) -> Option<Change> {
+    let mut range = [0; 16];
+    if code != WATCH || read(at, &mut range).is_err() {
+        return None;
+    }
+    let word = |at: usize| usize::from_ne_bytes(range[at..at + 8].try_into().expect("8 bytes"));
+    Some(Change::Yield { range: covered(word(0), word(8))? })
 }
 
 fn discard(at: usize, len: usize, advice: i32) -> Option<Change> {

@@ -21,7 +21,7 @@
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -30,9 +30,10 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 use crate::run::inject::{At, Injection};
 use crate::run::memory::{Attached, Call, Inside};
+use crate::run::permission::Access;
 use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
-use crate::sys::uffd::{Faults, Features, Uffd};
+use crate::sys::uffd::{Features, Uffd};
 
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.
@@ -88,35 +89,6 @@ const LOOP: [u8; 120] = [
 ];
 /// Address of a system call instruction there.
 const GADGET: usize = AT + 116;
-
-/// How userfaultfd is opened for a program.
-#[derive(Debug)]
-pub(crate) enum Access {
-    /// By the system call, with the rights of the program.
-    Call,
-    /// Through `/dev/userfaultfd`, opened by the manager.
-    Device(OwnedFd),
-}
-
-impl Access {
-    /// The way that works here.
-    ///
-    /// # Errors
-    /// If neither does; the message names the remedy.
-    pub(crate) fn find() -> io::Result<Self> {
-        const DEVICE: &str = "/dev/userfaultfd";
-        if let Ok(device) = fs::File::options().read(true).write(true).open(DEVICE) {
-            return Ok(Self::Device(device.into()));
-        }
-        Uffd::open(Faults::All).map(|_| Self::Call).map_err(|error| {
-            let message = format!(
-                "programs' memory cannot be managed without userfaultfd ({error}); \
-                 grant it: sudo setfacl -m u:$USER:rw {DEVICE}"
-            );
-            io::Error::new(io::ErrorKind::PermissionDenied, message)
-        })
-    }
-}
 
 /// A helper as the tracer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,9 +216,10 @@ fn start(
     let helper = Helper { pid, pid_inside, parent: parent_of(pid)? };
     let attached = Attached {
         uffd,
+        number: Call::UFFD as i32,
         inside: Box::new(channel),
         helper: pid,
-        staging: STAGING..CALLS,
+        staging: STAGING..DATA_END,
         arguments: ARGUMENTS,
         pid,
     };
@@ -419,7 +392,7 @@ impl Channel {
 
     /// Passes a descriptor to the helper, which gets it as the lowest number that is free there:
     /// [`Call::UFFD`].
-    fn receive_descriptor(&mut self, descriptor: &OwnedFd) -> io::Result<()> {
+    fn receive_descriptor(&mut self, descriptor: &File) -> io::Result<()> {
         // A header for recvmsg: no name, one vector, room for one descriptor.
         const VECTOR: u64 = ARGUMENTS as u64 + 56;
         const BYTE: u64 = VECTOR + 16;

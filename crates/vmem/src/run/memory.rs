@@ -27,6 +27,11 @@ pub(crate) enum Change {
     Unmap { range: Range<usize> },
     /// madvise that gives up contents: DONTNEED, DONTNEED_LOCKED, FREE, REMOVE.
     Discard { range: Range<usize> },
+    /// madvise(PAGEOUT): the pages should leave now. Wants no return.
+    PageOut { range: Range<usize> },
+    /// The program is about to have its own descriptor told of missing pages in the range: from
+    /// now on it is not managed.
+    Yield { range: Range<usize> },
     /// mremap; the result says where it is now. `keep`: MREMAP_DONTUNMAP, the old range stays,
     /// empty. `fixed`: where to, if the caller says so.
     Remap { from: Range<usize>, len: usize, fixed: Option<usize>, keep: bool },
@@ -78,6 +83,8 @@ pub(crate) trait Inside: Send {
 pub(crate) struct Attached {
     /// Descriptor for its missing pages, after the handshake with THREAD_ID and MOVE; blocking.
     pub uffd: Uffd,
+    /// Number of that descriptor in the helper, for the calls it makes with it.
+    pub number: i32,
     /// Makes calls there.
     pub inside: Box<dyn Inside>,
     /// Thread of the helper, whose own faults are answered first and without a limit.

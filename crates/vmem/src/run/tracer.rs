@@ -28,9 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::run::helper::{self, Access};
+use crate::run::helper;
 use crate::run::inject::{self, At, Injection, Queue};
 use crate::run::memory::{Memory, SpaceId, Tracing};
+use crate::run::permission::Access;
 use crate::run::task::{Spaces, Task, Waits};
 use crate::sys::process::{self, ChildrenKept, Outcome};
 use crate::sys::ptrace::{self, Event};
@@ -115,8 +116,18 @@ impl Tracing for Handle {
     }
 }
 
-/// Runs a program and all its children to their end under the eyes of `memory`. `on_exit` is told
-/// the end of the main process at once; the call returns when the last child has ended, too.
+/// What the tracer tells while the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The main process has become the program; this is its number.
+    Started(i32),
+    /// It has ended.
+    Ended(Exit),
+}
+
+/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
+/// the beginning and the end of the main process at once, unless it never began; the call returns when the last child has
+/// ended, too.
 ///
 /// # Errors
 /// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
@@ -126,20 +137,20 @@ pub(crate) fn trace(
     memory: Arc<dyn Memory>,
     handle: &Handle,
     access: Access,
-    on_exit: &mut dyn FnMut(Exit),
+    tell: &mut dyn FnMut(News),
 ) -> io::Result<Exit> {
-    let children = ChildrenKept::new();
+    let _children = ChildrenKept::new();
     // Orphans come here instead of to an init that may not care for them: helpers of processes that
     // have ended are such, too.
     process::adopt_orphans()?;
-    let waiting = process::start(&program.image(children.ignored_before())?)?;
+    let waiting = process::start(&program.image()?)?;
     let main = waiting.pid;
     ptrace::seize(main, ptrace::FOLLOW)?;
     let mut tracer = Tracer {
         memory,
         handle,
         access,
-        on_exit,
+        tell,
         main,
         exit: None,
         ended: None,
@@ -163,7 +174,7 @@ struct Tracer<'a> {
     memory: Arc<dyn Memory>,
     handle: &'a Handle,
     access: Access,
-    on_exit: &'a mut dyn FnMut(Exit),
+    tell: &'a mut dyn FnMut(News),
     /// The process that was started, and how it ended.
     main: i32,
     exit: Option<Exit>,
@@ -329,7 +340,10 @@ impl Tracer<'_> {
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
             self.exit = Some(exit);
-            (self.on_exit)(exit);
+            // Of a program that is being ended, the result says why.
+            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
+                (self.tell)(News::Ended(exit));
+            }
         }
         if !self.unclaimed.is_empty() {
             self.end_lost_children();
@@ -387,8 +401,8 @@ impl Tracer<'_> {
         }
         let space = self.spaces.add();
         self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
-        if tid == self.main {
-            self.outcome = None;
+        if tid == self.main && self.outcome.take().is_some() {
+            (self.tell)(News::Started(tid));
         }
         self.memory.exec(space, tid);
         self.refuse_foreign(tid, space);

@@ -8,6 +8,7 @@ use std::ptr;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::inherited::Inherited;
 use super::seccomp;
 
 /// A program as exec wants it.
@@ -21,10 +22,8 @@ pub(crate) struct Image {
     pub environment: Vec<CString>,
     /// Where it starts; here if `None`.
     pub directory: Option<CString>,
-    /// Signals that are set to their default action.
-    pub default_signals: Vec<i32>,
-    /// Signals that it ignores.
-    pub ignored_signals: Vec<i32>,
+    /// Signals and standard streams that it begins with.
+    pub inherited: Inherited,
     /// The filter that it and its children run under.
     pub filter: Vec<seccomp::Instruction>,
 }
@@ -101,14 +100,6 @@ fn become_program(
     if !matches!(rustix::io::read(wait, &mut [0]), Ok(1)) {
         return io::Error::from_raw_os_error(libc::ECHILD);
     }
-    for signal in &image.default_signals {
-        // SAFETY: the default action runs no code.
-        unsafe { libc::signal(*signal, libc::SIG_DFL) };
-    }
-    for signal in &image.ignored_signals {
-        // SAFETY: ignoring runs no code.
-        unsafe { libc::signal(*signal, libc::SIG_IGN) };
-    }
     if let Some(directory) = &image.directory {
         // SAFETY: the string lives across the call.
         if unsafe { libc::chdir(directory.as_ptr()) } != 0 {
@@ -118,6 +109,7 @@ fn become_program(
     if let Err(error) = seccomp::install(&image.filter) {
         return error;
     }
+    image.inherited.apply();
     // SAFETY: strings and arrays live across the call, and the arrays end with null.
     unsafe {
         libc::execvpe(image.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
@@ -125,14 +117,21 @@ fn become_program(
     io::Error::last_os_error()
 }
 
-/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread.
+/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When
+/// this returns it holds no file any more, so that nobody waits for it to close one.
 pub(crate) fn start_bell() -> io::Result<i32> {
+    let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: as in `start`.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => listen_for_bell(),
-        pid => Ok(pid),
+        pid => {
+            drop(open);
+            // Ends when the child has closed its copy, with all else.
+            rustix::io::retry_on_intr(|| rustix::io::read(&closed, &mut [0]))?;
+            Ok(pid)
+        }
     }
 }
 
@@ -224,11 +223,6 @@ impl ChildrenKept {
         // SAFETY: the default action runs no code.
         Self { before: unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } }
     }
-
-    /// Whether they were not, because this process was started to ignore them.
-    pub(crate) fn ignored_before(&self) -> bool {
-        self.before == libc::SIG_IGN
-    }
 }
 
 impl Drop for ChildrenKept {
@@ -249,7 +243,7 @@ pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
 }
 
 /// Sends a descriptor through a socket, with one byte.
-pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: &OwnedFd) -> io::Result<()> {
+pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: impl AsFd) -> io::Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     let fds = [descriptor.as_fd()];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -23,6 +23,9 @@ pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
 pub(crate) const DISCARDING: [libc::c_int; 5] =
     [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE, 24, 102];
 
+/// Number of the ioctl by which a program watches a range of its memory by itself.
+pub(crate) const WATCH: u32 = super::uffd::Uffd::REGISTER_CODE as u32;
+
 /// One instruction.
 pub(crate) type Instruction = libc::sock_filter;
 
@@ -87,8 +90,13 @@ fn condition(number: libc::c_long) -> Vec<Instruction> {
             ALLOW,
             ALLOW,
         ],
-        libc::SYS_madvise => advice(argument(2)),
-        libc::SYS_process_madvise => advice(argument(3)),
+        libc::SYS_madvise => {
+            let mut advised = DISCARDING.to_vec();
+            advised.push(libc::MADV_PAGEOUT);
+            any_of(argument(2), &advised)
+        }
+        libc::SYS_process_madvise => any_of(argument(3), &DISCARDING),
+        libc::SYS_ioctl => any_of(argument(1), &[WATCH.cast_signed()]),
         // Threads pass; the kernel tells of them without a stop of ours.
         libc::SYS_clone => vec![
             step(LOAD, argument(0)),
@@ -103,18 +111,19 @@ fn condition(number: libc::c_long) -> Vec<Instruction> {
     }
 }
 
-fn advice(argument: u32) -> Vec<Instruction> {
+/// Falls through if an argument has one of these values.
+fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
     let mut code = vec![step(LOAD, argument)];
-    let left = DISCARDING.len() as u8;
-    for (index, advice) in (0_u8..).zip(DISCARDING) {
-        code.push(test(EQUAL, advice as u32, left - index, 0));
+    let left = values.len() as u8;
+    for (index, &value) in (0_u8..).zip(values) {
+        code.push(test(EQUAL, value.cast_unsigned(), left - index, 0));
     }
     code.push(ALLOW);
     code
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 10] = [
+const WATCHED: [libc::c_long; 11] = [
     libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_madvise,
@@ -125,6 +134,7 @@ const WATCHED: [libc::c_long; 10] = [
     libc::SYS_fork,
     libc::SYS_process_madvise,
     libc::SYS_shmat,
+    libc::SYS_ioctl,
 ];
 
 /// brk, old mmap, munmap, mremap, mmap, madvise, process_madvise in the 32-bit numbering.

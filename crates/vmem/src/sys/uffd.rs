@@ -2,7 +2,7 @@
 //! takes pages to put there.
 //!
 //! Addresses are of that address space, which may be another process's: every operation but
-//! [`Uffd::take`] works from outside, too. All ranges are whole pages.
+//! [`Uffd::take_whole`] works from outside, too. All ranges are whole pages.
 
 use std::fs::File;
 use std::io;
@@ -22,14 +22,6 @@ impl Features {
     pub(crate) const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
     /// Pages can be moved within the address space.
     pub(crate) const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
-    /// A child of fork inherits what is registered; needs the right to trace.
-    pub(crate) const EVENT_FORK: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
-    /// Messages when a range is moved.
-    pub(crate) const EVENT_REMAP: Self = Self(raw::UFFD_FEATURE_EVENT_REMAP as u64);
-    /// Messages when pages of a range are given up.
-    pub(crate) const EVENT_REMOVE: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
-    /// Messages when a range is unmapped.
-    pub(crate) const EVENT_UNMAP: Self = Self(raw::UFFD_FEATURE_EVENT_UNMAP as u64);
 
     /// Both.
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -244,14 +236,14 @@ impl Uffd {
     }
 
     /// Moves pages from one range to another of the calling process: the pages of `from` are
-    /// missing then. `to` is registered and empty; pages of `from` that are missing stay so in
-    /// both. Atomic for each page: a store by another thread is in the page or waits for it.
+    /// missing then. `to` is registered and empty. Stops at a missing page of `from` with `NOENT`.
+    /// Atomic for each page: a store by another thread is in the page or waits for it.
     ///
     /// # Safety
     /// Both ranges belong to the caller, who answers for the missing pages that are left.
-    pub(crate) unsafe fn take(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
+    pub(crate) unsafe fn take_whole(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
         let len = from.end - from.start;
-        let mut take = Self::move_request(to, &from);
+        let mut take = raw::uffdio_move { mode: 0, ..Self::move_request(to, &from) };
         // SAFETY: the structure is the one that this number names; the caller answers for both
         // ranges.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
@@ -272,6 +264,9 @@ impl Uffd {
 
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
+
+    /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
+    pub(crate) const REGISTER_CODE: libc::c_ulong = REGISTER;
 
     /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process; its
     /// argument is the flags.

@@ -14,10 +14,11 @@ use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::backing::AlignedBuffer;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
-use super::zram::Zram;
-use super::{Bench, Fault, Found, NAME};
+use super::{Bench, NAME};
 use crate::experiment::content::{Content, PAGE_BYTES, verify};
 use crate::experiment::harness::{Samples, sized, together};
+use crate::experiment::system::zram::Zram;
+use crate::experiment::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 use crate::latency::Latency;
 use crate::rng::SplitMix64;
@@ -48,7 +49,7 @@ impl fmt::Display for Keeper {
 /// Runs the comparison.
 ///
 /// # Errors
-/// As [`Bench::in_turns`].
+/// As [`in_turns`].
 pub(super) fn run(
     bench: &Bench<'_>,
     progress: Progress<'_>,
@@ -56,13 +57,13 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let captures = captures();
     let Sizes { pages, operations } = Sizes::of(bench);
-    bench.in_turns((SECTION, progress), &KEEPERS, found, |keeper, repeat, samples| {
+    in_turns(bench.settings, (SECTION, progress), &KEEPERS, found, |keeper, repeat, samples| {
         let seed = bench.settings.seed.wrapping_add(repeat.into());
         let load = Load { captures: &captures, pages, operations, seed };
         let bytes = (pages * THREADS as usize * PAGE_BYTES) as u64;
         let result = match keeper {
             Keeper::Zram => {
-                let device = Zram::add(bytes)?;
+                let device = Zram::add(bytes, "lz4")?;
                 let direct = OFlags::DIRECT.bits().cast_signed();
                 let mut options = OpenOptions::new();
                 let options = options.read(true).write(true).custom_flags(direct);

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::child::run;
-use super::{Fault, NAME};
+use super::NAME;
 use crate::experiment::Error;
+use crate::experiment::system::child::run;
+use crate::experiment::turns::Fault;
 
 /// Most bytes of a check.
 const CHECK_BYTES: u64 = 16 << 20;
@@ -178,8 +179,8 @@ fn speed(report: &Value, direction: &str) -> Option<Speed> {
 mod tests {
     use serde_json::json;
 
-    use super::super::child::Child;
     use super::*;
+    use crate::experiment::system::child::Child;
 
     #[test]
     fn figures_are_those_of_the_direction() {

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::child::{run as run_tool, wait};
 use super::fio::Target;
 use super::serve::Program;
-use super::{Bench, Fault, Found, nbd};
+use super::{Bench, nbd};
+use crate::experiment::system::child::{run as run_tool, wait};
+use crate::experiment::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 
 /// What the metrics begin with.
@@ -23,13 +24,13 @@ const PROGRAMS: [Program; 2] = [Program::Qemu, Program::Zfold("lz4")];
 /// Runs the comparison.
 ///
 /// # Errors
-/// As [`Bench::in_turns`].
+/// As [`in_turns`].
 pub(super) fn run(
     bench: &Bench<'_>,
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns((SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
+    in_turns(bench.settings, (SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
         let server = program.serve_fuse(bench)?;
         let device = LoopDevice::over(server.path())?;
         let target = Target::Block(device.0.clone());

@@ -6,11 +6,12 @@ use std::fs;
 
 use zfold_store::{CodecKind, CodecSpec};
 
+use super::Bench;
 use super::fio::{Direction, Fio, Target};
 use super::serve::Program;
-use super::zram::Zram;
-use super::{Bench, Fault, Found};
 use crate::experiment::content::PAGE_BYTES;
+use crate::experiment::system::zram::Zram;
+use crate::experiment::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 
 /// What progress and notes begin with.
@@ -51,17 +52,17 @@ const HOLDERS: [Holder; 5] = [
 /// Runs the comparison.
 ///
 /// # Errors
-/// As [`Bench::in_turns`].
+/// As [`in_turns`].
 pub(super) fn run(
     bench: &Bench<'_>,
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns((SECTION, progress), &HOLDERS, found, |holder, repeat, samples| {
+    in_turns(bench.settings, (SECTION, progress), &HOLDERS, found, |holder, repeat, samples| {
         let bytes = match holder {
             Holder::Ideal => [ideal_bytes(bench, repeat)?; 2],
             Holder::Zram => {
-                let device = Zram::add(bench.span_bytes)?;
+                let device = Zram::add(bench.span_bytes, "lz4")?;
                 let fio = bench.fio(Target::Block(device.path()), repeat);
                 held_bytes(bench, &fio, || device.used_bytes())?
             }

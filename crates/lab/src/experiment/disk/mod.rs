@@ -13,51 +13,26 @@
 //! back: a wrong byte of zfold's or the kernel's ends the experiment, one of another program is
 //! named.
 
-mod child;
 mod direct;
 mod fio;
 mod loop_device;
 mod memory;
 mod nbd;
 mod serve;
-mod zram;
 
-use std::fmt::Display;
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::harness::{Samples, sized};
+use super::harness::sized;
+use super::machine::load_remark;
+use super::turns::{Fault, Found};
 use super::{Error, Outcome, Progress, Settings};
 use fio::{Fio, Target};
 
 /// Name of the experiment.
 pub const NAME: &str = "disk";
-
-/// Why something has no figures.
-#[derive(Debug)]
-enum Fault {
-    /// A tool or a right that it needs is missing: it is left out.
-    Missing(String),
-    /// Another program gave wrong bytes back: a remark says so, beside its figures.
-    Flawed(String),
-    /// The experiment ends.
-    Failed(Error),
-}
-
-impl From<Error> for Fault {
-    fn from(source: Error) -> Self {
-        Self::Failed(source)
-    }
-}
-
-impl From<io::Error> for Fault {
-    fn from(source: io::Error) -> Self {
-        Self::Failed(source.into())
-    }
-}
 
 /// What all comparisons share.
 #[derive(Debug)]
@@ -71,14 +46,6 @@ struct Bench<'a> {
     time: Duration,
     /// How long a device is overwritten before its memory is looked at.
     overwriting: Duration,
-}
-
-/// What was found.
-#[derive(Debug, Default)]
-struct Found {
-    samples: Samples,
-    /// What was left out, and why; who gave wrong bytes back.
-    notes: Vec<String>,
 }
 
 impl<'a> Bench<'a> {
@@ -104,47 +71,6 @@ impl<'a> Bench<'a> {
         let seed = self.settings.seed.wrapping_add(repeat.into());
         Fio { target, span_bytes: self.span_bytes, seed }
     }
-
-    /// Runs every contestant of a section once in each repeat: once only if quick. One of which
-    /// something is missing is left out from then on.
-    ///
-    /// # Errors
-    /// The first [`Fault::Failed`].
-    fn in_turns<V: Display>(
-        &self,
-        (section, progress): (&str, Progress<'_>),
-        variants: &[V],
-        found: &mut Found,
-        mut once: impl FnMut(&V, u32, &mut Samples) -> Result<(), Fault>,
-    ) -> Result<(), Error> {
-        let repeats = if self.settings.quick { 1 } else { self.settings.repeats.max(1) };
-        let total = f64::from(repeats) * variants.len() as f64;
-        let (mut missing, mut flawed) = (vec![false; variants.len()], vec![false; variants.len()]);
-        for repeat in 1..=repeats {
-            for (place, variant) in variants.iter().enumerate() {
-                if missing[place] {
-                    continue;
-                }
-                let done = f64::from(repeat - 1) * variants.len() as f64 + place as f64;
-                let what = format!("{section}, {variant}, repeat {repeat} of {repeats}");
-                progress(&what, done / total);
-                match once(variant, repeat, &mut found.samples) {
-                    Ok(()) => {}
-                    Err(Fault::Missing(reason)) => {
-                        missing[place] = true;
-                        found.notes.push(format!("SKIPPED: {section}, {variant}: {reason}."));
-                    }
-                    Err(Fault::Flawed(what)) => {
-                        if !std::mem::replace(&mut flawed[place], true) {
-                            found.notes.push(format!("WRONG BYTES: {section}, {variant}: {what}."));
-                        }
-                    }
-                    Err(Fault::Failed(error)) => return Err(error),
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
@@ -153,12 +79,12 @@ type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 ///
 /// # Errors
 /// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there
-/// fails; not when something is missing. No server, mount or device is left behind in any case,
-/// but if the process is killed.
+/// fails; not when something is missing. No server or mount is left behind but if
+/// this process is killed, and no device even then.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;
-    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_average());
+    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_remark());
     let run = |at: usize, section: Section, found: &mut Found| {
         let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
         section(&bench, &tell, found)
@@ -184,13 +110,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     })
 }
 
-/// Returns the load of the machine: how many threads ran or wanted to in the last minute.
-fn load_average() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
     let Bench { span_bytes, time, overwriting, .. } = bench;
     let mut remarks = notes;
     remarks.push(format!(
@@ -213,14 +133,7 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<f64>) -> Vec<Stri
             .to_owned(),
     );
     remarks.push(direct::remark(bench));
-    if let Some(load) = load {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let unit = if cpus == 1 { "CPU" } else { "CPUs" };
-        remarks.push(format!(
-            "The machine had a load of {load:.2} on {cpus} {unit} when the experiment began: other \
-             work slows everything that is measured."
-        ));
-    }
+    remarks.extend(load);
     remarks
 }
 
@@ -250,37 +163,6 @@ mod tests {
             assert!(measured || named, "{contestant}: {skipped:?}");
         }
         skipped.iter().for_each(|remark| eprintln!("{remark}"));
-    }
-
-    #[test]
-    fn what_is_missing_is_left_out_and_what_fails_ends_all() {
-        let (settings, mut found) =
-            (Settings { quick: false, repeats: 3, ..tiny() }, Found::default());
-        let bench = Bench::new(&settings).unwrap();
-        let mut order = Vec::new();
-        let once = |variant: &&str, repeat, samples: &mut Samples| {
-            order.push(format!("{variant} {repeat}"));
-            match *variant {
-                "absent" => Err(Fault::Missing("nobody installed it".to_owned())),
-                "flawed" => Err(Fault::Flawed(format!("byte {repeat}"))),
-                "broken" if repeat == 2 => Err(Error::Other("it broke".to_owned()).into()),
-                variant => {
-                    samples.push(variant, 1, "x", "s", 1.0);
-                    Ok(())
-                }
-            }
-        };
-        let tell: (&str, Progress<'_>) = ("toys", &|_, _| ());
-        let ended = bench.in_turns(tell, &["absent", "good", "flawed", "broken"], &mut found, once);
-        assert_eq!(ended.unwrap_err().to_string(), "it broke");
-        assert_eq!(
-            order,
-            ["absent 1", "good 1", "flawed 1", "broken 1", "good 2", "flawed 2", "broken 2",]
-        );
-        let notes =
-            ["SKIPPED: toys, absent: nobody installed it.", "WRONG BYTES: toys, flawed: byte 1."];
-        assert_eq!(found.notes, notes);
-        assert_eq!(found.samples.repeats("good", 1, "x").len(), 2);
     }
 
     #[test]

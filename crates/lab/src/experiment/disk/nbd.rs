@@ -1,9 +1,10 @@
 //! Servers of NBD over one Unix connection: requests a second, and how long one takes.
 
+use super::Bench;
 use super::fio::{Direction, Target};
 use super::serve::Program;
-use super::{Bench, Fault, Found};
 use crate::experiment::harness::Samples;
+use crate::experiment::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 
 /// What the metrics begin with.
@@ -23,13 +24,13 @@ const PROGRAMS: [Program; 5] = [
 /// Runs the comparison.
 ///
 /// # Errors
-/// As [`Bench::in_turns`].
+/// As [`in_turns`].
 pub(super) fn run(
     bench: &Bench<'_>,
     progress: Progress<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    bench.in_turns((SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
+    in_turns(bench.settings, (SECTION, progress), &PROGRAMS, found, |program, repeat, samples| {
         let server = program.serve_nbd(bench)?;
         let target = Target::Nbd(server.path().to_owned());
         load(bench, target, repeat, &DEPTHS, (*program, SECTION), samples)

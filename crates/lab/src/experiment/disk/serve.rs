@@ -8,9 +8,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::child::Child;
-use super::{Bench, Fault};
+use super::Bench;
 use crate::experiment::Error;
+use crate::experiment::system::child::Child;
+use crate::experiment::turns::Fault;
 
 /// A program that serves a block device out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

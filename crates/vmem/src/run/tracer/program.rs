@@ -6,10 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use crate::run::helper;
+use crate::sys::inherited::Inherited;
 use crate::sys::process::{Image, c_string};
 use crate::sys::seccomp;
 
-/// What to run. Descriptors, signal mask and what else exec keeps are those of the calling thread.
+/// What to run. Descriptors and what else exec keeps are those of the calling thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     /// Name or path; a name without a slash is searched for in PATH.
@@ -20,9 +21,8 @@ pub(crate) struct Program {
     pub environment: Vec<(OsString, OsString)>,
     /// Where it starts; here if `None`.
     pub directory: Option<PathBuf>,
-    /// Signals that get their default action back: those that this process ignores of itself, as
-    /// SIGPIPE in every Rust program.
-    pub default_signals: Vec<i32>,
+    /// Signals and standard streams that it begins with.
+    pub inherited: Inherited,
 }
 
 impl Program {
@@ -36,12 +36,12 @@ impl Program {
             arguments: arguments.into_iter().map(Into::into).collect(),
             environment: std::env::vars_os().collect(),
             directory: None,
-            default_signals: vec![libc::SIGPIPE],
+            inherited: Inherited::of_this_process(),
         }
     }
 
     /// The same as exec wants it.
-    pub(super) fn image(&self, ignores_children: bool) -> io::Result<Image> {
+    pub(super) fn image(&self) -> io::Result<Image> {
         let arguments = std::iter::once(&self.program).chain(&self.arguments);
         let environment = self.environment.iter().map(|(name, value)| {
             let mut pair = name.clone();
@@ -57,8 +57,7 @@ impl Program {
                 Some(directory) => Some(c_string(directory.as_os_str().as_bytes())?),
                 None => None,
             },
-            default_signals: self.default_signals.clone(),
-            ignored_signals: if ignores_children { vec![libc::SIGCHLD] } else { Vec::new() },
+            inherited: self.inherited,
             filter: seccomp::program(helper::AT),
         })
     }

@@ -38,6 +38,10 @@ impl Tracer<'_> {
         let waits = match calls::decode(call, &read) {
             Meaning::Nothing => Waits::Nothing,
             Meaning::Change(change) => match self.memory.before(space, &change) {
+                // Pages leave a space that is attached; then the call is seen again.
+                Follow::Go if matches!(change, Change::PageOut { .. }) && self.wanted(space) => {
+                    return self.attach(tid, space, At::Seccomp);
+                }
                 Follow::Go => Waits::Nothing,
                 Follow::Return => Waits::Return(change),
             },

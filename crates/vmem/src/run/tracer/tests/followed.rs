@@ -98,7 +98,9 @@ fn every_change_is_told_in_order() {
             let at = match change {
                 Change::Map { at, .. } => *at,
                 Change::Replace { range } | Change::Unmap { range } => range.start,
-                Change::Discard { range } => range.start,
+                Change::Discard { range } | Change::PageOut { range } | Change::Yield { range } => {
+                    range.start
+                }
                 Change::Remap { from, .. } => from.start,
                 Change::Brk { to } => *to,
             };

@@ -5,40 +5,53 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Fault;
 use super::child::wait;
+use super::cleanup::{Cleanup, patiently};
+use crate::experiment::turns::Fault;
 
 const CONTROL: &str = "/sys/class/zram-control";
-/// How long a device may take to appear, or to be let go by others.
+/// How long a device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A zram device with LZ4. Dropping it removes it.
+/// A zram device. Dropping it removes it.
 #[derive(Debug)]
-pub(super) struct Zram {
+pub(in super::super) struct Zram {
     number: u32,
+    cleanup: Cleanup,
 }
 
 impl Zram {
-    /// Adds a device of `bytes` bytes, which leaves all that are there alone.
+    /// Adds a device of `bytes` bytes that compresses by `codec`, as the kernel names it; leaves
+    /// all that are there alone.
     ///
     /// # Errors
-    /// [`Fault::Missing`] without zram, its codec or the right to add a device; none is left then.
-    pub(super) fn add(bytes: u64) -> Result<Self, Fault> {
+    /// [`Fault::Missing`] without zram, this codec or the right to add a device; none is left then.
+    pub(in super::super) fn add(bytes: u64, codec: &str) -> Result<Self, Fault> {
+        let mut cleanup = Cleanup::new()?;
         let added = fs::read_to_string(Path::new(CONTROL).join("hot_add"));
-        let added = added.map_err(|error| missing(&error))?;
+        let added = added.map_err(|error| missing(codec, &error))?;
         let number = added.trim().parse();
-        let number = number.map_err(|_| Fault::Missing("zram gave no number".to_owned()))?;
-        let device = Self { number };
-        device.set("comp_algorithm", "lz4").map_err(|error| missing(&error))?;
-        device.set("disksize", &bytes.to_string()).map_err(|error| missing(&error))?;
+        let number: u32 = number.map_err(|_| Fault::Missing("zram gave no number".to_owned()))?;
+        // It is busy while another program looks what the new device is.
+        cleanup.promise(&patiently(&format!(
+            "echo 1 >/sys/block/zram{number}/reset && echo {number} >{CONTROL}/hot_remove"
+        )))?;
+        let device = Self { number, cleanup };
+        device.set("comp_algorithm", codec).map_err(|error| missing(codec, &error))?;
+        device.set("disksize", &bytes.to_string()).map_err(|error| missing(codec, &error))?;
         if wait(PATIENCE, || device.path().exists()) {
             return Ok(device);
         }
         Err(Fault::Missing(format!("{} does not appear", device.path().display())))
     }
 
+    /// Gives up the device for what removes it, by which more can be undone before that.
+    pub(super) fn into_cleanup(self) -> Cleanup {
+        self.cleanup
+    }
+
     /// Returns the block device.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(in super::super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/zram{}", self.number))
     }
 
@@ -46,10 +59,15 @@ impl Zram {
     ///
     /// # Errors
     /// [`Fault::Failed`] if the system does not tell.
-    pub(super) fn used_bytes(&self) -> Result<u64, Fault> {
-        let stat = fs::read_to_string(self.attribute("mm_stat"))?;
+    pub(in super::super) fn used_bytes(&self) -> Result<u64, Fault> {
+        let stat = fs::read_to_string(self.used_bytes_path())?;
         let used = used_bytes(&stat);
         used.ok_or_else(|| io::Error::other("zram's mm_stat has no third field").into())
+    }
+
+    /// Returns the file that tells the same ([`used_bytes`]).
+    pub(super) fn used_bytes_path(&self) -> PathBuf {
+        self.attribute("mm_stat")
     }
 
     fn attribute(&self, name: &str) -> PathBuf {
@@ -61,27 +79,16 @@ impl Zram {
     }
 }
 
-impl Drop for Zram {
-    fn drop(&mut self) {
-        let remove = || {
-            self.set("reset", "1")?;
-            fs::write(Path::new(CONTROL).join("hot_remove"), self.number.to_string())
-        };
-        // It is busy while another program looks what the new device is.
-        wait(PATIENCE, || remove().is_ok());
-    }
-}
-
-fn missing(error: &io::Error) -> Fault {
+fn missing(codec: &str, error: &io::Error) -> Fault {
     Fault::Missing(match error.kind() {
         ErrorKind::NotFound => "the kernel has no zram (modprobe zram)".to_owned(),
         ErrorKind::PermissionDenied => "only root may add a zram device".to_owned(),
-        _ => format!("no zram device with lz4: {error}"),
+        _ => format!("no zram device with {codec}: {error}"),
     })
 }
 
 /// Returns the third field of an `mm_stat` text.
-fn used_bytes(stat: &str) -> Option<u64> {
+pub(super) fn used_bytes(stat: &str) -> Option<u64> {
     stat.split_whitespace().nth(2)?.parse().ok()
 }
 
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_device_is_removed_with_its_guard() {
-        let device = match Zram::add(1 << 20) {
+        let device = match Zram::add(1 << 20, "lz4") {
             Ok(device) => device,
             Err(Fault::Missing(reason)) => {
                 eprintln!("SKIPPED: a_device_is_removed_with_its_guard: {reason}");

@@ -1,0 +1,157 @@
+//! The arguments of `zfold run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ValueEnum, ValueHint};
+use zfold_pool::Allocator;
+use zfold_store::CodecSpec;
+
+use crate::size::Size;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  A compiler in half a GiB; what does not fit lies compressed in memory:
+    zfold run --limit 512MiB -- make -j4
+  What did it need, what was kept away from it, how long did it wait for that?
+    zfold run --limit 512MiB --report -- ./simulation
+  The same beside a run without a limit (the program runs twice):
+    zfold run --limit 512MiB --baseline -- ./simulation
+  Stronger compression, and a file for what does not fit in 256 MiB even so:
+    zfold run --limit 1GiB --codec zstd --store-limit 256MiB --backing /var/tmp/cold -- ./train
+  In a script that must also run where it is not permitted:
+    zfold run --limit 512MiB --best-effort -- ./batch
+  For a program:
+    zfold run --report=json --report-file run.json -- ./batch; jq .fault_ns.p99 run.json
+
+What it needs: Linux 6.8, and the right to handle page faults of the kernel's own. Root has it; to
+others it is granted by one of
+    sudo setfacl -m u:$USER:rw /dev/userfaultfd      for this user, until the next boot
+    sudo sysctl vm.unprivileged_userfaultfd=1        for everybody, until the next boot
+
+The program, its children and theirs share the limit. Nothing of zfold runs in them, and they see
+the same files, environment, terminal and signals as without it; they are traced, so they cannot be
+debugged at the same time. A signal sent to zfold is passed on to the program.
+
+Exit status: that of the program; if a signal ended it, zfold ends by the same signal. 125: zfold
+itself failed, and the program was ended with it; 126: the program cannot be executed; 127: there is
+no such program; 2: wrong usage.";
+
+const MEMORY: &str = "Memory";
+const REPORT: &str = "Report";
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Most memory of the program and its descendants that is resident, 4MiB or more: anonymous
+    /// memory, without stacks. What is compressed comes on top [default: half of what this process
+    /// can have].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) limit: Option<Size>,
+
+    /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3.
+    #[arg(long, default_value = "lz4", help_heading = MEMORY)]
+    pub(crate) codec: CodecSpec,
+
+    /// How compressed pages are packed: zsmalloc, z3fold or zbud.
+    #[arg(long, value_parser = super::allocators(), default_value = "zsmalloc")]
+    #[arg(help_heading = MEMORY)]
+    pub(crate) allocator: Allocator,
+
+    /// Most memory for compressed pages and their tables; beyond it pages go to the backing file,
+    /// and without one the program is ended [default: none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) store_limit: Option<Size>,
+
+    /// File or block device to which compressed pages go that have no room below --store-limit.
+    /// What it holds is lost with the run.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+    #[arg(requires = "store_limit")]
+    pub(crate) backing: Option<PathBuf>,
+
+    /// Size of the backing file [default: that of the file, or four times --limit if there is
+    /// none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) backing_size: Option<Size>,
+
+    /// Run the program without a limit, with a warning, where managing memory is not permitted.
+    #[arg(long)]
+    pub(crate) best_effort: bool,
+
+    /// Tell at the end what the run did, on the standard error; waits for the last descendant of
+    /// the program. json has bytes and nanoseconds, schema zfold.run/1.
+    #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text", help_heading = REPORT)]
+    pub(crate) report: Option<ReportFormat>,
+
+    /// Write the report to FILE instead.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = REPORT)]
+    pub(crate) report_file: Option<PathBuf>,
+
+    /// Before, run the program without a limit, with nothing to read and its output thrown away,
+    /// and tell how the two runs differ. It must be one that can be run twice.
+    #[arg(long, help_heading = REPORT)]
+    pub(crate) baseline: bool,
+
+    /// The program and its arguments.
+    #[arg(value_name = "PROGRAM", required = true, num_args = 1..)]
+    #[arg(trailing_var_arg = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// A table for people.
+    Text,
+    /// One document, schema zfold.run/1.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::{Args, Command};
+    use super::*;
+
+    fn run(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
+        let line = ["zfold", "run"].iter().chain(arguments);
+        match Args::try_parse_from(line)?.command {
+            Command::Run(args) => Ok(*args),
+            other => panic!("not a run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_end_where_the_program_begins() {
+        for line in [&["--report", "--", "ls", "--report=x"][..], &["--report", "ls", "--report=x"]]
+        {
+            let args = run(line).expect("valid");
+            assert_eq!(args.report, Some(ReportFormat::Text));
+            assert_eq!(args.command, ["ls", "--report=x"]);
+        }
+        let args = run(&["--", "--strange", "--", "-x"]).expect("valid");
+        assert_eq!(args.command, ["--strange", "--", "-x"]);
+        assert!(run(&[]).is_err() && run(&["--"]).is_err());
+    }
+
+    #[test]
+    fn nothing_typed_is_the_default() {
+        let args = run(&["ls"]).expect("valid");
+        assert_eq!((args.limit, args.store_limit, args.report), (None, None, None));
+        assert_eq!(
+            (args.codec.to_string(), args.allocator),
+            ("lz4".to_owned(), Allocator::Zsmalloc)
+        );
+        assert!(!args.baseline && !args.best_effort);
+    }
+
+    #[test]
+    fn what_needs_another_option_says_so() {
+        assert!(run(&["--backing", "f", "ls"]).is_err());
+        assert!(run(&["--store-limit", "1GiB", "--backing-size", "1GiB", "ls"]).is_err());
+        assert!(run(&["--store-limit", "1GiB", "--backing", "f", "ls"]).is_ok());
+        assert!(run(&["--report", "json", "--", "ls"]).is_ok(), "a program of that name");
+    }
+}

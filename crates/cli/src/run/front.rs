@@ -1,0 +1,191 @@
+//! The front of a run: what the shell started and waits for.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::stdio::stdin;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use zfold_vmem::run::{Inherited, die_of, tell};
+
+use super::channel::{self, ToFront, ToManager, messages, send_file};
+use super::plan::Plan;
+use super::record::{Baseline, End};
+use super::{FAILED, Given, baseline, failed, release_streams, report};
+use crate::exit::{Failure, remark};
+use crate::file::NewFile;
+
+/// Signals that are passed on.
+const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// Who gets a signal.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// Nobody yet; this one came.
+    Nobody(Option<i32>),
+    /// The run without a limit; after it this process ends by the signal, if one came.
+    Baseline(i32, Option<i32>),
+    /// The manager, which passes it on.
+    Manager(UnixStream),
+    /// The program has ended, only the report is waited for.
+    Waiting(End),
+}
+
+/// Who gets a signal now; shared with the thread that waits for signals.
+pub(super) type Targets = Mutex<Target>;
+
+/// Returns the command that starts a manager with the arguments of this process.
+pub(super) fn manager_command() -> Command {
+    // Not by its name, which may be another program's by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("zfold").arg("manage").args(std::env::args_os().skip(2));
+    command
+}
+
+/// Runs the program under the manager that `command` starts, and ends as the program does.
+pub(super) fn supervise(
+    plan: &Plan,
+    given: Given,
+    file: Option<&NewFile>,
+    command: Command,
+) -> Result<ExitCode, Failure> {
+    let targets = Arc::new(Mutex::new(Target::Nobody(None)));
+    pass_signals_on(Arc::clone(&targets)).map_err(|error| failed("handle signals", &error))?;
+    let baseline = match plan.baseline {
+        true => Some(baseline::run(plan, given.inherited, &targets)?),
+        false => None,
+    };
+    let Given { inherited, files } = given;
+    let (mut manager, socket) =
+        start(command, inherited, &targets).map_err(|error| failed("start a manager", &error))?;
+    files.close();
+    // Without /dev/null they stay; then a reader waits a little longer than it must.
+    let _ = release_streams();
+    match follow(plan, file, baseline, socket, &targets)? {
+        Some(end) => {
+            if plan.report.is_some() {
+                // It has told all and ends now; waited for, its processor time counts as this
+                // process's, as people who compare costs expect.
+                let _ = manager.wait();
+            }
+            Ok(leave(end))
+        }
+        None => Err(lost(manager.wait())),
+    }
+}
+
+/// Starts the manager, and returns it with the socket to it.
+fn start(
+    mut command: Command,
+    inherited: Inherited,
+    targets: &Targets,
+) -> io::Result<(Child, UnixStream)> {
+    let (front, manager) = UnixStream::pair()?;
+    let manager = command.stdin(OwnedFd::from(manager)).spawn()?;
+    // It holds the manager's end, which must be nobody's but the manager's.
+    drop(command);
+    // A manager that is gone already is noticed by the end of its messages.
+    let _ = send_file(&front, stdin());
+    let _ = channel::send(&front, &ToManager::Start(inherited.words()));
+    let early = std::mem::replace(&mut *held(targets), Target::Manager(front.try_clone()?));
+    if let Target::Nobody(Some(signal)) = early {
+        let _ = channel::send(&front, &ToManager::Signal(signal));
+    }
+    Ok((manager, front))
+}
+
+/// Does what the manager says; returns how the program ended, or `None` if the manager did first.
+fn follow(
+    plan: &Plan,
+    file: Option<&NewFile>,
+    baseline: Option<Baseline>,
+    socket: UnixStream,
+    targets: &Targets,
+) -> Result<Option<End>, Failure> {
+    let mut ended = None;
+    for message in messages(socket) {
+        match message {
+            ToFront::Started => {}
+            ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
+            ToFront::Ended(end) => {
+                ended = Some(end);
+                *held(targets) = Target::Waiting(end);
+            }
+            ToFront::Done(record) => {
+                if let (Some(asked), Some(end)) = (&plan.report, ended) {
+                    let document = report::Told { plan, end, record: &record, baseline };
+                    // The program did not fail, and its status is what counts.
+                    report::write(&document, asked.format, file)
+                        .unwrap_or_else(|failure| remark(failure.line()));
+                }
+                return Ok(ended);
+            }
+            ToFront::Failed { status, line } => return Err(Failure::new(line).with_status(status)),
+        }
+    }
+    if ended.is_some() {
+        remark("no report: the manager of this run was killed");
+    }
+    Ok(ended)
+}
+
+/// Ends this process as the program ended, or returns the status for that.
+fn leave(end: End) -> ExitCode {
+    match end {
+        // A status has eight bits.
+        End::Code(code) => ExitCode::from(code as u8),
+        End::Signal(signal) => die_of(signal),
+    }
+}
+
+/// Returns what to say of a manager that ended before the program.
+fn lost(ended: io::Result<ExitStatus>) -> Failure {
+    let how = match ended.map(|status| (status.signal(), status.code())) {
+        Ok((Some(signal), _)) => format!("was killed (signal {signal})"),
+        Ok((_, Some(code))) => format!("ended too soon (status {code})"),
+        _ => "is gone".to_owned(),
+    };
+    let line = format!(
+        "the manager of this run {how}; it held the program's memory, so the program was ended \
+         with it"
+    );
+    Failure::new(line).with_status(FAILED)
+}
+
+/// Passes signals on to whoever is their target, by a thread.
+fn pass_signals_on(targets: Arc<Targets>) -> io::Result<()> {
+    let mut signals = Signals::new(PASSED_ON)?;
+    let pass = move || {
+        for signal in signals.forever() {
+            match &mut *held(&targets) {
+                Target::Nobody(early) => *early = Some(signal),
+                Target::Baseline(process, by) => {
+                    tell(*process, signal);
+                    *by = Some(signal);
+                }
+                // One that is gone is noticed by the end of its messages.
+                Target::Manager(socket) => {
+                    let _ = channel::send(socket, &ToManager::Signal(signal));
+                }
+                Target::Waiting(end) => {
+                    remark("no report: descendants of the program go on, and it was interrupted");
+                    match *end {
+                        End::Code(code) => std::process::exit(code),
+                        End::Signal(signal) => die_of(signal),
+                    }
+                }
+            }
+        }
+    };
+    std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(pass).map(drop)
+}
+
+/// Locks the targets.
+pub(super) fn held(targets: &Targets) -> MutexGuard<'_, Target> {
+    // What a panic leaves is as true as before.
+    targets.lock().unwrap_or_else(PoisonError::into_inner)
+}

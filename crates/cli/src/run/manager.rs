@@ -1,0 +1,181 @@
+//! The manager of a run: a process of its own, which `zfold run` starts.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::stdio::{dup2_stderr, dup2_stdin, stdin, stdout};
+use signal_hook::consts::{
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+};
+use signal_hook::iterator::Signals;
+use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tell};
+
+use super::channel::{self, ToFront, ToManager, messages, receive_file};
+use super::plan::Plan;
+use super::relay::{GRACE, Own};
+use super::{FAILED, cannot_start, denied, failed, release_streams};
+use crate::args::RunArgs;
+use crate::exit::Failure;
+
+/// Signals to the group, which are the program's and not the manager's.
+const GROUP: [i32; 9] =
+    [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU];
+
+/// How far the program is.
+#[derive(Debug)]
+enum Program {
+    /// Not started; it is to get these signals.
+    Coming(Vec<i32>),
+    Running(i32),
+    Ended,
+}
+
+/// Runs the program, as the front that started this process says.
+pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
+    // First, while all that is open was there at the start.
+    let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
+    let Ok(socket) = take_socket() else {
+        return Err(Failure::usage("zfold manage belongs to zfold run: use that"));
+    };
+    let message = match run(args, files, &socket) {
+        Ok(message) => message,
+        Err(failure) => {
+            ToFront::Failed { status: failure.status(), line: failure.line().to_owned() }
+        }
+    };
+    // A front that is gone needs no message.
+    let _ = channel::send(&socket, &message);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the socket to the front, and puts the program's standard input in its place.
+fn take_socket() -> io::Result<UnixStream> {
+    let socket = UnixStream::from(fcntl_dupfd_cloexec(stdin(), 3)?);
+    // Something else, such as a terminal, is refused as no socket.
+    let input = receive_file(&socket)?;
+    dup2_stdin(input)?;
+    Ok(socket)
+}
+
+/// Runs the program; returns the last message.
+fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Failure> {
+    let cannot = |what: &'static str| move |error: io::Error| failed(what, &error);
+    fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
+    let own = Arc::new(Own::default());
+    note_signals(Arc::clone(&own)).map_err(cannot("handle signals"))?;
+
+    let mut heard = messages(socket.try_clone().map_err(cannot("copy a descriptor"))?);
+    let Some(ToManager::Start(words)) = heard.next() else {
+        // The front was killed.
+        std::process::exit(FAILED.into());
+    };
+    let plan = Plan::new(args)?;
+    let (pool, store) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
+    let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
+    listen(heard, own, Arc::clone(&program)).map_err(cannot("start a thread"))?;
+
+    let access =
+        access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
+    let options = RunOptions {
+        program: plan.program.clone(),
+        args: plan.args.clone(),
+        limit_bytes: plan.limit_bytes,
+        inherited: Inherited::from_words(words),
+        pool,
+        store,
+    };
+    let mut files = Some(files);
+    let told = zfold_vmem::run::manage(options, &access, |event| {
+        let message = match event {
+            Event::Started(process) => {
+                started(&program, process);
+                files.take().into_iter().for_each(release);
+                ToFront::Started
+            }
+            Event::Ended(exit) => {
+                *held(&program) = Program::Ended;
+                ToFront::Ended(exit.into())
+            }
+        };
+        // A front that is gone ends this process soon.
+        let _ = channel::send(socket, &message);
+    });
+    match told {
+        Ok(report) => Ok(ToFront::Done(Box::new(report.into()))),
+        Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
+            Err(cannot_start(&plan, &error))
+        }
+        Err(error) => Err(Failure::new(error.to_string()).with_status(FAILED)),
+    }
+}
+
+/// Lets go of all files that the program was started with (F4).
+fn release(files: Files) {
+    files.close();
+    // Without /dev/null they stay; then a reader waits a little longer than it must.
+    if release_streams().is_ok() {
+        let _ = dup2_stderr(stdout());
+    }
+}
+
+fn started(program: &Mutex<Program>, process: i32) {
+    let before = std::mem::replace(&mut *held(program), Program::Running(process));
+    if let Program::Coming(signals) = before {
+        signals.into_iter().for_each(|signal| tell(process, signal));
+    }
+}
+
+/// Has a panic of any thread tell the front and end this process: a program whose memory is not
+/// served would hang.
+fn fail_loudly(socket: UnixStream) {
+    std::panic::set_hook(Box::new(move |panic| {
+        let line = format!("a mistake in zfold, please report it: {panic}").replace('\n', " ");
+        let _ = channel::send(&socket, &ToFront::Failed { status: FAILED, line });
+        std::process::exit(FAILED.into());
+    }));
+}
+
+/// Takes note of signals to the group from now on; none of them ends or stops this process.
+fn note_signals(own: Arc<Own>) -> io::Result<()> {
+    let mut signals = Signals::new(GROUP)?;
+    let note = move || {
+        for signal in signals.forever() {
+            own.note(signal, Instant::now());
+        }
+    };
+    std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(note).map(drop)
+}
+
+/// Passes signals on to the program (F1), and ends this process with the front (F3).
+fn listen(
+    heard: impl Iterator<Item = ToManager> + Send + 'static,
+    own: Arc<Own>,
+    program: Arc<Mutex<Program>>,
+) -> io::Result<()> {
+    let listen = move || {
+        for message in heard {
+            let ToManager::Signal(signal) = message else { continue };
+            if own.matches(signal, Instant::now(), GRACE) {
+                continue;
+            }
+            match &mut *held(&program) {
+                Program::Coming(signals) => signals.push(signal),
+                Program::Running(process) => tell(*process, signal),
+                Program::Ended => {}
+            }
+        }
+        if !matches!(*held(&program), Program::Ended) {
+            std::process::exit(FAILED.into());
+        }
+    };
+    std::thread::Builder::new().name("zfold-front".to_owned()).spawn(listen).map(drop)
+}
+
+fn held(program: &Mutex<Program>) -> MutexGuard<'_, Program> {
+    // What a panic leaves is as true as before.
+    program.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,116 @@
+//! What a run is to be: what was typed, checked, with every default filled in.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use zfold_pool::{Allocator, Pool, PoolOptions};
+use zfold_store::pressure::memory_left;
+use zfold_store::{CodecSpec, StoreOptions};
+
+use crate::args::{ReportFormat, RunArgs};
+use crate::disk::device;
+use crate::disk::plan::BackingPlan;
+use crate::exit::Failure;
+use crate::size::{Size, format_size};
+
+/// Least limit in bytes: below, a program has no room to make progress with a few threads.
+const LIMIT_MIN: u64 = 4 << 20;
+
+/// Least limit of the store in bytes: below, its tables leave no room for pages.
+const STORE_LIMIT_MIN: u64 = 1 << 20;
+
+/// The limit if the kernel does not tell how much memory there is.
+const LIMIT_UNKNOWN: u64 = 512 << 20;
+
+/// Size of a new backing file, in limits.
+const BACKING_LIMITS: u64 = 4;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub(super) limit_bytes: u64,
+    codec: CodecSpec,
+    allocator: Allocator,
+    store_limit_bytes: Option<u64>,
+    backing: Option<BackingPlan>,
+    pub(super) best_effort: bool,
+    pub(super) baseline: bool,
+    pub(super) report: Option<ReportPlan>,
+    pub(super) program: OsString,
+    pub(super) args: Vec<OsString>,
+}
+
+/// How to tell what a run did.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ReportPlan {
+    pub(super) format: ReportFormat,
+    /// Where to; the standard error without.
+    pub(super) file: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Returns the run that `args` ask for.
+    ///
+    /// # Errors
+    /// Settings that make no sense, status 2.
+    pub(super) fn new(args: &RunArgs) -> Result<Self, Failure> {
+        let (program, rest) = args.command.split_first().expect("clap requires a program");
+        let size = |size: Option<Size>| size.map(|size| size.0);
+        let limit_bytes = size(args.limit).unwrap_or_else(limit_by_default);
+        at_least("--limit", limit_bytes, LIMIT_MIN)?;
+        if let Some(limit) = size(args.store_limit) {
+            at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
+        }
+        let backing = args.backing.clone();
+        let backing_size = size(args.backing_size);
+        let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
+        let report = asked.then(|| ReportPlan {
+            format: args.report.unwrap_or(ReportFormat::Text),
+            file: args.report_file.clone(),
+        });
+        Ok(Self {
+            limit_bytes,
+            codec: args.codec,
+            allocator: args.allocator,
+            store_limit_bytes: size(args.store_limit),
+            backing: backing.map(|path| BackingPlan { path, size: backing_size, raw: false }),
+            best_effort: args.best_effort,
+            baseline: args.baseline,
+            report,
+            program: program.clone(),
+            args: rest.to_vec(),
+        })
+    }
+
+    /// Returns an empty pool, and the options of the store over it. Creates the backing file.
+    ///
+    /// # Errors
+    /// The pool or the backing file cannot be had.
+    pub(super) fn store(&self) -> Result<(Box<dyn Pool>, StoreOptions), Failure> {
+        let pool = zfold_pool::create("run", &PoolOptions::new(self.allocator));
+        let pool = pool.map_err(|error| Failure::new(error.to_string()))?;
+        // The run itself decides on the number of slots.
+        let mut options = StoreOptions::new(1, self.codec);
+        options.limit_bytes = self.store_limit_bytes;
+        if let Some(plan) = &self.backing {
+            let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
+            options.backing = Some(device::backing(plan, size)?);
+        }
+        Ok((pool, options))
+    }
+}
+
+/// Returns half of the memory that this process can have, in whole MiB.
+fn limit_by_default() -> u64 {
+    let half = memory_left().map_or(LIMIT_UNKNOWN, |bytes| bytes / 2);
+    // What little there is, is said to be too little by the kernel, not by zfold.
+    (half >> 20 << 20).max(LIMIT_MIN)
+}
+
+fn at_least(option: &str, bytes: u64, least: u64) -> Result<(), Failure> {
+    if bytes >= least {
+        return Ok(());
+    }
+    let (bytes, least) = (format_size(bytes), format_size(least));
+    Err(Failure::usage(format!("{option} {bytes} is too small to work with: give {least} or more")))
+}

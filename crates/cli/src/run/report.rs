@@ -1,0 +1,280 @@
+//! What a run did, as a table or a document.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use super::plan::Plan;
+use super::record::{Baseline, Document, End, Quantiles, Record, SCHEMA};
+use crate::args::ReportFormat;
+use crate::exit::Failure;
+use crate::file::NewFile;
+use crate::table::{Row, count, size, table};
+
+/// Length of the longest bar.
+const BAR: u64 = 40;
+
+/// What is told.
+#[derive(Debug)]
+pub(super) struct Told<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) end: End,
+    pub(super) record: &'a Record,
+    pub(super) baseline: Option<Baseline>,
+}
+
+/// Writes the report to `file`, or to the standard error.
+///
+/// # Errors
+/// It cannot be written to the file.
+pub(super) fn write(
+    told: &Told<'_>,
+    format: ReportFormat,
+    file: Option<&NewFile>,
+) -> Result<(), Failure> {
+    let text = match format {
+        ReportFormat::Text => text(told),
+        ReportFormat::Json => json(told),
+    };
+    match file {
+        Some(file) => file.write(&text),
+        None => {
+            // Nobody is left to be told when it is closed.
+            let _ = io::stderr().write_all(text.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+fn json(told: &Told<'_>) -> String {
+    let document = Document {
+        schema: SCHEMA,
+        program: told.plan.program.to_string_lossy().into_owned(),
+        exit: told.end,
+        record: told.record,
+        baseline: told.baseline,
+    };
+    let json = serde_json::to_string(&document).expect("names are text, numbers are finite");
+    format!("{json}\n")
+}
+
+fn text(told: &Told<'_>) -> String {
+    let Told { plan, end, record, baseline } = told;
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "zfold: {} ended with {end}\n", plan.program.display());
+    table(&mut text, "memory", &memory(record));
+    table(&mut text, "page faults that zfold answered", &faults(record));
+    latency(&mut text, record);
+    table(&mut text, "work", &work(record));
+    if let Some(baseline) = baseline {
+        table(&mut text, "without a limit", &beside(record, baseline));
+        if baseline.exit != *end {
+            let _ = writeln!(text, "the two runs ended differently: {} without", baseline.exit);
+        }
+    }
+    text
+}
+
+fn memory(record: &Record) -> Vec<Row> {
+    let pages_bytes = record.peak_stored_pages * 4096;
+    let ratio = match record.peak_stored_bytes {
+        0 => "-".to_owned(),
+        bytes => format!("{:.2}", pages_bytes as f64 / bytes as f64),
+    };
+    vec![
+        ("limit", size(record.limit_bytes), ""),
+        ("peak_charge", size(record.peak_charge_bytes), "the most that counted against it"),
+        ("peak_resident", size(record.peak_resident_bytes), "the most seen resident"),
+        ("peak_stored_pages", count(record.peak_stored_pages), "the most that lay compressed"),
+        ("  as pages", size(pages_bytes), ""),
+        ("peak_stored", size(record.peak_stored_bytes), "the most that they took, with tables"),
+        ("ratio", ratio, "of these two"),
+    ]
+}
+
+fn faults(record: &Record) -> Vec<Row> {
+    vec![
+        ("faults", count(record.faults), ""),
+        ("  first_touches", count(record.first_touches), "pages that were not there before"),
+        ("  refaults", count(record.refaults), "taken back before they were compressed"),
+        ("  loads", count(record.loads), "decompressed"),
+        ("prefetched", count(record.prefetched), "decompressed with their neighbours"),
+    ]
+}
+
+fn work(record: &Record) -> Vec<Row> {
+    vec![
+        ("evictions", count(record.evictions), "pages that left a process"),
+        ("stores", count(record.stores), "pages that were compressed"),
+        ("over_limit", count(record.over_limit), "times that nothing could leave"),
+        ("processes", count(record.processes), "by fork or exec"),
+        ("managed", count(record.managed), "address spaces that pages left"),
+        ("wall", seconds(record.wall_ns), ""),
+    ]
+}
+
+fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
+    let ratio = |with: u64, without: u64| match without {
+        0 => "-".to_owned(),
+        _ => format!("{:.2}", with as f64 / without as f64),
+    };
+    let resident = baseline.peak_resident_bytes;
+    vec![
+        ("wall", seconds(baseline.wall_ns), ""),
+        ("wall ratio", ratio(record.wall_ns, baseline.wall_ns), "with / without"),
+        ("peak_resident", size(resident), "the most seen resident"),
+        (
+            "resident ratio",
+            ratio(record.peak_resident_bytes, resident),
+            "with / without, compressed pages not counted",
+        ),
+        (
+            "memory ratio",
+            ratio(record.peak_resident_bytes + record.peak_stored_bytes, resident),
+            "with / without, compressed pages counted",
+        ),
+    ]
+}
+
+/// Appends the latency of faults, by powers of two, and its quantiles.
+fn latency(text: &mut String, record: &Record) {
+    if record.fault_histogram_ns.is_empty() {
+        return;
+    }
+    let bars = powers(&record.fault_histogram_ns);
+    let most = bars.iter().map(|bar| bar.1).max().unwrap_or(1).max(1);
+    let _ = writeln!(text, "latency of faults");
+    for (from, faults) in bars {
+        let length = (faults * BAR).div_ceil(most) as usize;
+        let line = format!(
+            "  {:>9} to {:>9} {:>11}  {}",
+            time(from),
+            time(from * 2),
+            count(faults),
+            "#".repeat(length)
+        );
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let Quantiles { p50, p90, p99, p999, max } = record.fault_ns;
+    let _ = writeln!(
+        text,
+        "  p50 {}, p90 {}, p99 {}, p99.9 {}, max {}\n",
+        time(p50).trim(),
+        time(p90).trim(),
+        time(p99).trim(),
+        time(p999).trim(),
+        time(max).trim()
+    );
+}
+
+/// Returns the faults from each power of two, in nanoseconds, up to the next, without gaps.
+fn powers(histogram: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let power = |nanoseconds: u64| nanoseconds.max(1).ilog2();
+    let filled = || histogram.iter().filter(|(_, faults)| *faults > 0);
+    let first = filled().map(|(bound, _)| power(*bound)).min().unwrap_or(0);
+    let last = filled().map(|(bound, _)| power(*bound)).max().unwrap_or(0);
+    let mut bars: Vec<_> = (first..=last.min(62)).map(|power| (1 << power, 0)).collect();
+    for (bound, faults) in filled() {
+        let index = (power(*bound).min(62) - first) as usize;
+        bars[index].1 += faults;
+    }
+    bars
+}
+
+/// Returns a time with three digits in the unit that suits it.
+fn time(nanoseconds: u64) -> String {
+    let ns = nanoseconds as f64;
+    let (value, unit) = match ns {
+        _ if ns < 1e3 => (ns, "ns"),
+        _ if ns < 1e6 => (ns / 1e3, "us"),
+        _ if ns < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s "),
+    };
+    let digits = match value {
+        _ if unit == "ns" => 0,
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+fn seconds(nanoseconds: u64) -> String {
+    format!("{:.3} s  ", nanoseconds as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn plan() -> Plan {
+        let args = Args::parse_from(["zfold", "run", "--limit", "64MiB", "--", "sim", "x"]);
+        let Command::Run(args) = args.command else { panic!("a run") };
+        Plan::new(&args).expect("valid")
+    }
+
+    fn record() -> Record {
+        Record {
+            limit_bytes: 64 << 20,
+            wall_ns: 1_500_000_000,
+            peak_resident_bytes: 60 << 20,
+            peak_stored_bytes: 10 << 20,
+            peak_stored_pages: 10_240,
+            faults: 1_234,
+            fault_histogram_ns: vec![(3_000, 2), (9_000, 20), (10_000, 20)],
+            fault_ns: Quantiles { p50: 9_000, p90: 10_000, p99: 10_000, p999: 10_000, max: 10_100 },
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn table_has_units_bars_and_quantiles() {
+        let (plan, record) = (plan(), record());
+        let baseline =
+            Baseline { exit: End::Code(0), wall_ns: 1_000_000_000, peak_resident_bytes: 100 << 20 };
+        let told =
+            Told { plan: &plan, end: End::Signal(15), record: &record, baseline: Some(baseline) };
+        let text = text(&told);
+        for part in [
+            "zfold: sim ended with SIGTERM\n",
+            "64.00 MiB",
+            "ratio                         4.00",
+            "    2.05 us to   4.10 us           2  ##\n",
+            "    4.10 us to   8.19 us           0\n",
+            &format!("    8.19 us to   16.4 us          40  {}\n", "#".repeat(40)),
+            "p50 9.00 us, p90 10.0 us",
+            "1.500 s",
+            "wall ratio ",
+            "1.50",
+            "0.70",
+            "the two runs ended differently: status 0 without\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in:\n{text}");
+        }
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn document_has_its_schema_and_plain_figures() {
+        let (plan, record) = (plan(), record());
+        let told = Told { plan: &plan, end: End::Code(3), record: &record, baseline: None };
+        let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
+        assert_eq!(document["schema"], "zfold.run/1");
+        assert_eq!(document["program"], "sim");
+        assert_eq!(document["exit"]["code"], 3);
+        assert_eq!(document["peak_stored_bytes"], 10 << 20);
+        assert_eq!(document["fault_ns"]["p99"], 10_000);
+        assert_eq!(document["fault_histogram_ns"][0][1], 2);
+        assert!(document["baseline"].is_null());
+    }
+
+    #[test]
+    fn a_run_without_faults_has_no_histogram() {
+        let (plan, record) = (plan(), Record::default());
+        let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
+        assert!(!text(&told).contains("latency"));
+    }
+}

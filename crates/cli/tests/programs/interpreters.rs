@@ -1,0 +1,71 @@
+//! Interpreters and virtual machines: their own allocators and collectors, many threads, and
+//! memory that is shared after a fork.
+
+use crate::common::skip;
+use crate::job::{Job, check};
+use crate::needs::{python, ready, sized, text, workload};
+use crate::sources;
+
+/// Large arrays by way of the kernel, and small objects by way of the allocator.
+#[test]
+fn numpy_multiplies_and_sorts() {
+    let test = "numpy_multiplies_and_sorts";
+    if !ready(test, &["python3"]) {
+        return;
+    }
+    let Some(python) = python("numpy") else {
+        return skip(test, "no python3 has numpy");
+    };
+    let (program, size) = (workload("arrays.py"), sized("600", "1500"));
+    check(test, |_| Job::new(&[text(&python), &program, size]));
+}
+
+/// Forked children use, and so copy, what their parent has built.
+#[test]
+fn python_workers_inherit_memory() {
+    let test = "python_workers_inherit_memory";
+    if !ready(test, &["python3"]) {
+        return;
+    }
+    let Some(python) = python("multiprocessing") else {
+        return skip(test, "no python3 has multiprocessing");
+    };
+    let (program, items) = (workload("workers.py"), sized("60000", "400000"));
+    check(test, |_| Job::new(&[text(&python), &program, items]));
+}
+
+/// A collector that moves objects, and compiler threads.
+#[test]
+fn node_builds_objects() {
+    let test = "node_builds_objects";
+    if !ready(test, &["node"]) {
+        return;
+    }
+    let (program, items) = (workload("objects.js"), sized("60000", "400000"));
+    check(test, |_| Job::new(&["node", &program, items]));
+}
+
+#[test]
+fn node_runs_the_typescript_compiler() {
+    let test = "node_runs_the_typescript_compiler";
+    if !ready(test, &["node", "tsc"]) {
+        return;
+    }
+    check(test, |dir| {
+        sources::typescript(dir, sized(20, 600));
+        let line = ["tsc", "--target", "es2019", "--strict", "--declaration", "all.ts"];
+        Job { files: vec!["all.js", "all.d.ts"], ..Job::new(&line) }
+    });
+}
+
+/// A large reservation of which parts are committed, given back and committed again.
+#[test]
+fn java_collects_with_g1() {
+    let test = "java_collects_with_g1";
+    if !ready(test, &["java"]) {
+        return;
+    }
+    let (program, items) = (workload("Collections.java"), sized("60000", "500000"));
+    let heap = sized("-Xmx96m", "-Xmx400m");
+    check(test, |_| Job::new(&["java", "-XX:+UseG1GC", heap, &program, items]));
+}

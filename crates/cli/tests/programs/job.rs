@@ -1,0 +1,230 @@
+//! A program's run alone and under limits, and what must be the same.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common;
+use crate::needs;
+use crate::observer::{Observer, Seen};
+
+/// How long a run may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How often the observer looks.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// What may be resident above a limit: this share of it, while pages are on their way.
+const ABOVE_PER_CENT: u64 = 5;
+
+/// What is never managed in each process: its stack, and the pages of files that it has changed.
+/// Most is Java's, which changes the classes that it maps.
+const UNMANAGED_BYTES_PER_PROCESS_MAX: u64 = 13 << 20;
+
+/// What zfold's own processes hold beside the pages and the store.
+const MANAGER_BYTES: u64 = 8 << 20;
+
+/// No limit is below this: less than what is not managed.
+const LIMIT_BYTES_MIN: u64 = 4 << 20;
+
+/// A program to run, in a directory that was prepared for it.
+#[derive(Debug, Default)]
+pub(crate) struct Job {
+    /// The program and its arguments.
+    pub(crate) line: Vec<String>,
+    /// What is added to its environment.
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// The files that it makes there.
+    pub(crate) files: Vec<&'static str>,
+    /// Whether what it prints is other in each run, such as times; then only the exit status and
+    /// the files count.
+    pub(crate) talks: bool,
+}
+
+impl Job {
+    /// A program whose output counts, and the files that it makes.
+    pub(crate) fn new(line: &[&str]) -> Self {
+        Self { line: line.iter().copied().map(str::to_owned).collect(), ..Self::default() }
+    }
+}
+
+/// What a run left.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    status: ExitStatus,
+    printed: Vec<u8>,
+    complaint: String,
+    files: Vec<Vec<u8>>,
+    wall: Duration,
+    pub(crate) seen: Seen,
+    report: Option<Value>,
+}
+
+/// Runs what `prepare` says, in a directory that it has filled: alone, then under half and under
+/// a quarter of the memory that it had then.
+pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
+    let _alone = needs::alone();
+    let scratch = Scratch::new();
+    let expected = scratch.run(test, None, &prepare);
+    assert!(expected.status.success(), "{test} fails alone: {expected:?}");
+    for part in [2, 4] {
+        let limit = (expected.seen.managed_bytes / part).max(LIMIT_BYTES_MIN);
+        let outcome = scratch.run(test, Some(limit), &prepare);
+        outcome.assert_same(&expected, test);
+        outcome.assert_kept(limit, test);
+    }
+}
+
+/// Runs what `prepare` says under `limit` only; it must succeed.
+pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) {
+    let _alone = needs::alone();
+    let outcome = Scratch::new().run(test, Some(limit), &prepare);
+    assert!(outcome.status.success(), "{test} at {limit} bytes: {outcome:?}");
+    outcome.assert_kept(limit, test);
+}
+
+/// Ends what still runs, also when a test ends by a panic.
+struct Tree(Observer);
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+/// A directory for the runs of a test.
+struct Scratch {
+    dir: TempDir,
+    /// Where the program runs.
+    work: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let work = dir.path().join("work");
+        Self { dir, work }
+    }
+
+    /// Empties the directory, which has the same name in each run because some programs write it
+    /// to their files, and runs what `prepare` says there.
+    fn run(&self, test: &str, limit: Option<u64>, prepare: impl Fn(&Path) -> Job) -> Outcome {
+        if self.work.exists() {
+            fs::remove_dir_all(&self.work).expect("a directory of ours");
+        }
+        fs::create_dir(&self.work).expect("a directory");
+        let job = prepare(&self.work);
+        let mut command = self.command(limit, &job);
+        let began = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut tree = Tree(Observer::new(child.id(), Path::new(env!("CARGO_BIN_EXE_zfold"))));
+        let status = loop {
+            tree.0.sample();
+            if let Some(status) = child.try_wait().expect("a child") {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                tree.0.kill();
+                let _ = child.wait();
+                panic!("{test}: {limit:?}: not within {PATIENCE:?}: {command:?}");
+            }
+            std::thread::sleep(INTERVAL);
+        };
+        let outcome = self.outcome(&job, status, began.elapsed(), tree.0.seen());
+        outcome.tell(test, limit);
+        outcome
+    }
+
+    fn command(&self, limit: Option<u64>, job: &Job) -> Command {
+        let mut command = match limit {
+            None => Command::new(&job.line[0]),
+            Some(_) if needs::stand_in().is_some() => {
+                let mut command = Command::new(needs::stand_in().expect("just seen"));
+                command.arg(&job.line[0]);
+                command
+            }
+            Some(limit) => {
+                let limit = format!("{}KiB", limit >> 10);
+                let report = self.dir.path().join("report");
+                let options = ["run", "--limit", &limit, "--report=json", "--report-file"];
+                let mut command = common::command(&options);
+                command.arg(report).args(["--", &job.line[0]]);
+                command
+            }
+        };
+        let file = |name| File::create(self.dir.path().join(name)).expect("a file");
+        command.args(&job.line[1..]).current_dir(&self.work).env("PATH", path());
+        command.envs(job.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
+        command
+    }
+
+    fn outcome(&self, job: &Job, status: ExitStatus, wall: Duration, seen: Seen) -> Outcome {
+        let read = |name| fs::read(self.dir.path().join(name)).expect("a file");
+        let complaint = String::from_utf8_lossy(&read("stderr")).into_owned();
+        let files = job.files.iter().map(|name| {
+            let path = self.work.join(name);
+            fs::read(path).unwrap_or_else(|error| panic!("{name}: {error}: {complaint}"))
+        });
+        let files = if status.success() { files.collect() } else { Vec::new() };
+        let report = fs::read(self.dir.path().join("report")).ok();
+        let report = report.map(|text| serde_json::from_slice(&text).expect("JSON"));
+        let printed = if job.talks { Vec::new() } else { read("stdout") };
+        Outcome { status, printed, complaint, files, wall, seen, report }
+    }
+}
+
+fn path() -> OsString {
+    std::env::join_paths(needs::path()).expect("a path")
+}
+
+impl Outcome {
+    /// Prints what was measured.
+    fn tell(&self, test: &str, limit: Option<u64>) {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let limit = limit.map_or("alone".to_owned(), |limit| format!("at {:.1} MiB", mib(limit)));
+        let seen = &self.seen;
+        let report = self.report.as_ref().map_or(String::new(), Value::to_string);
+        println!(
+            "{test} {limit}: {:.2} s, resident {:.1} MiB managed, {:.1} MiB not, {:.1} MiB in all, \
+             {} processes, {} samples {report}",
+            self.wall.as_secs_f64(),
+            mib(seen.managed_bytes),
+            mib(seen.unmanaged_bytes),
+            mib(seen.total_bytes),
+            seen.processes,
+            seen.samples,
+        );
+    }
+
+    /// Checks that nobody can see a difference.
+    fn assert_same(&self, expected: &Self, test: &str) {
+        let said = &self.complaint;
+        assert_eq!(self.status, expected.status, "{test}: {said}");
+        let [printed, usual] =
+            [&self.printed, &expected.printed].map(|bytes| String::from_utf8_lossy(bytes));
+        assert!(self.printed == expected.printed, "{test}: {printed} instead of {usual}; {said}");
+        assert!(self.files == expected.files, "{test} made other files; {said}");
+    }
+
+    /// Checks that no more was resident than `limit` allows.
+    fn assert_kept(&self, limit: u64, test: &str) {
+        if needs::stand_in().is_some() {
+            return;
+        }
+        let report = self.report.as_ref().expect("a report");
+        let figure = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}"));
+        let Seen { managed_bytes, unmanaged_bytes, total_bytes, processes, .. } = self.seen;
+        let allowed = limit * (100 + ABOVE_PER_CENT) / 100;
+        assert!(managed_bytes <= allowed, "{test}: {managed_bytes} > {allowed}: {report}");
+        let most = UNMANAGED_BYTES_PER_PROCESS_MAX * processes as u64;
+        assert!(unmanaged_bytes <= most, "{test}: {unmanaged_bytes} not managed: {report}");
+        let allowed = allowed + unmanaged_bytes + figure("peak_stored_bytes") + MANAGER_BYTES;
+        assert!(total_bytes <= allowed, "{test}, with zfold: {total_bytes} > {allowed}: {report}");
+    }
+}

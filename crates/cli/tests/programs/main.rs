@@ -1,0 +1,19 @@
+//! Real programs under `zfold run`: their output and exit status are the same as without it, and
+//! an observer outside sees the limit kept.
+//!
+//! Each program runs alone first; half and a quarter of what was resident then are its limits.
+//! `ZFOLD_LONG=1` lets the programs do more, one after the other, so that the times that are
+//! printed mean something. What is missing for a test is told in a line that begins with
+//! `SKIPPED:`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod compilers;
+mod databases;
+mod interpreters;
+mod job;
+mod needs;
+mod observer;
+mod sources;
+mod stressors;

@@ -1,0 +1,98 @@
+//! What the tests need: programs, and a system that lets `zfold run` work.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard};
+
+use crate::common::{self, skip};
+
+/// Returns whether the programs are to do more than is needed to see that they work.
+pub(crate) fn long() -> bool {
+    std::env::var_os("ZFOLD_LONG").is_some_and(|told| told == "1")
+}
+
+/// Returns `short`, or `long` where more is to be done.
+pub(crate) fn sized<T>(short: T, long: T) -> T {
+    if self::long() { long } else { short }
+}
+
+/// Returns whether `zfold run` and all of `programs` are there, and says what is not.
+pub(crate) fn ready(test: &str, programs: &[&str]) -> bool {
+    static DENIED: LazyLock<Option<String>> = LazyLock::new(denied);
+    if let Some(reason) = &*DENIED {
+        skip(test, reason);
+        return false;
+    }
+    installed(test, programs)
+}
+
+/// Returns the line that says why `zfold run` is not permitted here, if it is not.
+fn denied() -> Option<String> {
+    if stand_in().is_some() {
+        return None;
+    }
+    let output = common::zfold(&["run", "--limit", "1GiB", "--", "true"]);
+    if output.status.success() {
+        return None;
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let reasons = ["not permitted to handle", "Linux 6.8 or later"];
+    assert!(reasons.iter().any(|reason| said.contains(reason)), "{}: {said}", output.status);
+    Some(said)
+}
+
+/// Returns the command that stands in for `zfold run`, and keeps no limit.
+pub(crate) fn stand_in() -> Option<String> {
+    std::env::var("ZFOLD_STAND_IN").ok()
+}
+
+/// Returns whether all of `programs` are installed, and says which is not.
+pub(crate) fn installed(test: &str, programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| found(program).next().is_none());
+    if let Some(program) = missing {
+        skip(test, &format!("{program} is not installed"));
+    }
+    missing.is_none()
+}
+
+/// Returns where programs are looked for: the path, and where Debian puts those of PostgreSQL.
+pub(crate) fn path() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let versions = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin")));
+    std::env::split_paths(&path).chain(versions).collect()
+}
+
+fn found(program: &str) -> impl Iterator<Item = PathBuf> {
+    path().into_iter().map(move |dir| dir.join(program)).filter(|path| path.is_file())
+}
+
+/// Returns the first Python that has `module`: not the launcher in front of it, of which some are
+/// shell programs.
+pub(crate) fn python(module: &str) -> Option<PathBuf> {
+    let ask = format!("import {module}, sys; print(sys.executable)");
+    found("python3").find_map(|python| {
+        let output = Command::new(python).args(["-c", &ask]).stderr(Stdio::null()).output().ok()?;
+        let answer = String::from_utf8(output.stdout).ok()?;
+        (output.status.success()).then(|| PathBuf::from(answer.trim()))
+    })
+}
+
+/// Returns the path as text, as arguments are.
+pub(crate) fn text(path: &(impl AsRef<OsStr> + ?Sized)) -> &str {
+    path.as_ref().to_str().expect("paths of tests are text")
+}
+
+/// Returns the path of a file beside these tests.
+pub(crate) fn workload(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/workloads");
+    text(&dir.join(name)).to_owned()
+}
+
+/// Returns a guard that keeps others waiting where times are to mean something.
+pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed has left nothing behind.
+    long().then(|| ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}

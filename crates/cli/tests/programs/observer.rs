@@ -1,0 +1,295 @@
+//! How much anonymous memory a tree of processes has resident, as anyone can see in `/proc`.
+//!
+//! It does not believe the program under test in anything but which processes are its own: those
+//! that run its executable. Two kinds of processes have another's memory and are not counted: one
+//! whose exit signal is none, which the program under test puts beside a program, and one whose
+//! parent waits for it in vfork.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How often the exact figures are taken even if nothing says that they are higher than before.
+const EXACT_EVERY: usize = 16;
+
+/// What was seen at the moments with most of each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Most bytes of programs, of the kind that is managed.
+    pub(crate) managed_bytes: u64,
+    /// Most bytes of programs that are never managed: stacks, and changed pages of files.
+    pub(crate) unmanaged_bytes: u64,
+    /// Most bytes of all, the processes of the program under test included.
+    pub(crate) total_bytes: u64,
+    /// Most processes at once, without those of the program under test.
+    pub(crate) processes: usize,
+    /// How often was looked.
+    pub(crate) samples: usize,
+}
+
+/// Bytes of one process, or of several.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bytes {
+    managed: u64,
+    unmanaged: u64,
+}
+
+/// Looks at a process and all that descend from it.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    /// The processes that were seen in the tree, with their time of start: one whose parent has
+    /// ended is still part of it.
+    known: HashMap<i32, u64>,
+    /// The executable of the program under test.
+    own: PathBuf,
+    /// What was not managed when the exact figures were taken last.
+    unmanaged_bytes: u64,
+    seen: Seen,
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stat {
+    pid: i32,
+    state: char,
+    parent: i32,
+    started: u64,
+    exit_signal: i32,
+}
+
+/// A process of the tree and what it has resident, pages that others have, too, included.
+#[derive(Debug)]
+struct Member {
+    pid: i32,
+    own: bool,
+    /// Pages that are shared count in full.
+    anonymous_bytes: u64,
+}
+
+impl Observer {
+    /// An observer of `root` and its descendants.
+    pub(crate) fn new(root: u32, own: &Path) -> Self {
+        let root = root as i32;
+        let started = Stat::of(root).map_or(0, |stat| stat.started);
+        let own = own.canonicalize().expect("the program is there");
+        Self {
+            known: HashMap::from([(root, started)]),
+            own,
+            unmanaged_bytes: 0,
+            seen: Seen::default(),
+        }
+    }
+
+    /// Looks once.
+    pub(crate) fn sample(&mut self) {
+        let members = self.members();
+        let programs: Vec<_> = members.iter().filter(|member| !member.own).collect();
+        let sum = |members: &mut dyn Iterator<Item = &Member>| -> u64 {
+            members.map(|member| member.anonymous_bytes).sum()
+        };
+        let own = sum(&mut members.iter().filter(|member| member.own));
+        // Not below the exact figure, which is expensive.
+        let most = sum(&mut programs.iter().copied());
+        let record = most.saturating_sub(self.unmanaged_bytes) > self.seen.managed_bytes
+            || most + own > self.seen.total_bytes;
+        if record || self.seen.samples.is_multiple_of(EXACT_EVERY) {
+            let exact = programs.iter().filter_map(|member| Bytes::of(member.pid));
+            let Bytes { managed, unmanaged } = exact.fold(Bytes::default(), Bytes::plus);
+            self.unmanaged_bytes = unmanaged;
+            let seen = &mut self.seen;
+            seen.managed_bytes = seen.managed_bytes.max(managed);
+            seen.unmanaged_bytes = seen.unmanaged_bytes.max(unmanaged);
+            seen.total_bytes = seen.total_bytes.max(managed + unmanaged + own);
+        }
+        self.seen.samples += 1;
+        self.seen.processes = self.seen.processes.max(programs.len());
+    }
+
+    /// Returns what was seen up to now.
+    pub(crate) fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// Kills every process of the tree that still runs.
+    pub(crate) fn kill(&mut self) {
+        self.members();
+        for (&pid, &started) in &self.known {
+            let is_it = Stat::of(pid).is_some_and(|stat| stat.started == started);
+            if let (true, Some(pid)) = (is_it, Pid::from_raw(pid)) {
+                // It may have ended since.
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
+
+    /// Returns the processes of the tree that have memory of their own.
+    fn members(&mut self) -> Vec<Member> {
+        let all: HashMap<i32, Stat> = processes().map(|stat| (stat.pid, stat)).collect();
+        self.known.retain(|pid, started| all.get(pid).is_some_and(|stat| stat.started == *started));
+        // Until no process is added: a child may come before its parent.
+        loop {
+            let new: Vec<_> = all
+                .values()
+                .filter(|stat| !self.known.contains_key(&stat.pid))
+                .filter(|stat| self.known.contains_key(&stat.parent))
+                .map(|stat| (stat.pid, stat.started))
+                .collect();
+            if new.is_empty() {
+                break;
+            }
+            self.known.extend(new);
+        }
+        let mut tree: Vec<_> = self.known.keys().filter_map(|pid| all.get(pid)).collect();
+        tree.sort_by_key(|stat| stat.pid);
+        tree.iter()
+            .filter(|stat| stat.exit_signal != 0 && !waited_for(stat, all.get(&stat.parent)))
+            .filter_map(|stat| self.member(stat.pid))
+            .collect()
+    }
+
+    fn member(&self, pid: i32) -> Option<Member> {
+        let own = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.own);
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        Some(Member { pid, own, anonymous_bytes: kilobytes(&status, "RssAnon:")? })
+    }
+}
+
+impl Stat {
+    fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let pid = line.split_once(' ')?.0.parse().ok()?;
+        // The name may hold anything, parentheses included; the state follows it.
+        let fields: Vec<_> = line.rsplit_once(')')?.1.split_whitespace().collect();
+        let field = |number: usize| fields.get(number - 3);
+        Some(Self {
+            pid,
+            state: field(3)?.chars().next()?,
+            parent: field(4)?.parse().ok()?,
+            started: field(22)?.parse().ok()?,
+            exit_signal: field(38)?.parse().ok()?,
+        })
+    }
+}
+
+fn processes() -> impl Iterator<Item = Stat> {
+    let entries = fs::read_dir("/proc").expect("/proc is mounted");
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter_map(Stat::of)
+}
+
+/// Whether the parent waits in vfork: then both have one memory. It sleeps uninterruptibly, and
+/// both are of the same size in every respect.
+fn waited_for(stat: &Stat, parent: Option<&Stat>) -> bool {
+    let sizes = |pid| fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+    parent.is_some_and(|parent| {
+        parent.state == 'D' && sizes(parent.pid).is_some() && sizes(parent.pid) == sizes(stat.pid)
+    })
+}
+
+impl Bytes {
+    /// Returns what a process has resident; each page in as many parts as processes have it.
+    fn of(pid: i32) -> Option<Self> {
+        Some(Self::parse(&fs::read_to_string(format!("/proc/{pid}/smaps")).ok()?))
+    }
+
+    /// Returns the sums of a list of mappings, each of which has a line of its own and then lines
+    /// `name: 123 kB`.
+    fn parse(text: &str) -> Self {
+        let mut bytes = Self::default();
+        let (mut managed, mut proportional) = (false, 0);
+        for line in text.lines() {
+            if let Some(name) = mapping(line) {
+                managed = !(name.starts_with('/') || name == "[stack]");
+            } else if let Some(part) = kilobytes(line, "Pss:") {
+                proportional = part;
+                bytes.managed += if managed { part } else { 0 };
+            } else if let (false, Some(changed)) = (managed, kilobytes(line, "Anonymous:")) {
+                bytes.unmanaged += proportional.min(changed);
+            }
+        }
+        bytes
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let (managed, unmanaged) = (self.managed + other.managed, self.unmanaged + other.unmanaged);
+        Self { managed, unmanaged }
+    }
+}
+
+/// Returns the name of the mapping that this line begins; one without a file may have none.
+fn mapping(line: &str) -> Option<&str> {
+    let mut fields = line.split_ascii_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
+    [from, to].iter().all(|end| u64::from_str_radix(end, 16).is_ok()).then_some(())?;
+    Some(fields.nth(4).unwrap_or(""))
+}
+
+/// Returns the bytes that a line `name 123 kB` tells.
+fn kilobytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(number << 10)
+}
+
+#[test]
+fn a_process_with_a_strange_name_is_parsed() {
+    let mut fields = vec!["0"; 50];
+    (fields[0], fields[1], fields[19], fields[35]) = ("S", "41", "777", "17");
+    let line = format!("42 (a) b (c)) {}", fields.join(" "));
+    let expected = Stat { pid: 42, state: 'S', parent: 41, started: 777, exit_signal: 17 };
+    assert_eq!(Stat::parse(&line), Some(expected));
+    assert_eq!(Stat::parse("42 (a"), None);
+    assert_eq!(kilobytes("RssFile: 8 kB\nRssAnon:\t  12 kB\n", "RssAnon:"), Some(12 << 10));
+}
+
+#[test]
+fn mappings_are_managed_or_not() {
+    let mapping = |name: &str, proportional: u64, anonymous: u64| {
+        format!(
+            "7f00-7fff rw-p 0000 00:00 0   {name}\nRss: 900 kB\nPss: {proportional} kB\n\
+             Pss_Dirty: 7 kB\nAnonymous: {anonymous} kB\nVmFlags: rd wr mr\n"
+        )
+    };
+    let parts = [
+        mapping("", 8, 8),
+        mapping("[heap]", 4, 8),
+        mapping("/usr/lib/a b.so", 100, 16),
+        mapping("/dev/zero (deleted)", 64, 0),
+        mapping("[stack]", 32, 32),
+    ];
+    let Bytes { managed, unmanaged } = Bytes::parse(&parts.concat());
+    assert_eq!((managed, unmanaged), (12 << 10, 48 << 10));
+}
+
+/// A child that was forked has the pages of its parent: they count once.
+#[test]
+fn pages_that_a_fork_shares_count_once() {
+    if !crate::needs::installed("observer", &["python3"]) {
+        return;
+    }
+    let python = crate::needs::python("sys").expect("any Python has sys");
+    let program = "import os, sys\nb = bytearray(b'x') * (64 << 20)\nr = [os.fork(), os.fork()]\n\
+                   print(flush=True)\nsys.stdin.read()";
+    let mut command = std::process::Command::new(python);
+    command.args(["-c", program]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    let mut lines = [0; 4];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    std::io::Read::read_exact(stdout, &mut lines).expect("four processes say that they are there");
+    let mut observer = Observer::new(child.id(), Path::new("/proc/self/exe"));
+    observer.sample();
+    drop(child.stdin.take());
+    child.wait().expect("a child");
+    let seen = observer.seen();
+    assert_eq!(seen.processes, 4);
+    let none_of_its_own = seen.managed_bytes + seen.unmanaged_bytes;
+    assert_eq!(seen.total_bytes, none_of_its_own, "none is the program under test");
+    let expected = (64 << 20)..(80 << 20);
+    assert!(expected.contains(&seen.managed_bytes), "{seen:?}");
+}

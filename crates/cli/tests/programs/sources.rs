@@ -1,0 +1,163 @@
+//! What compilers get to compile: one large file from a package, and generated ones.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+/// A package whose only use here is that SQLite's source, in one file, is in it.
+const MANIFEST: &str = r#"
+[package]
+name = "source"
+version = "0.0.0"
+edition = "2021"
+
+[lib]
+path = "lib.rs"
+
+[dependencies]
+libsqlite3-sys = { version = "=0.35.0", features = ["bundled"] }
+
+[workspace]
+"#;
+
+/// Returns the path of SQLite's source, fetched by Cargo; an error says why there is none.
+pub(crate) fn sqlite() -> Result<&'static Path, &'static str> {
+    static SOURCE: LazyLock<Result<PathBuf, String>> = LazyLock::new(fetch);
+    match &*SOURCE {
+        Ok(path) => Ok(path),
+        Err(reason) => Err(reason),
+    }
+}
+
+fn fetch() -> Result<PathBuf, String> {
+    let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let manifest = dir.path().join("Cargo.toml");
+    fs::write(&manifest, MANIFEST).map_err(|error| error.to_string())?;
+    fs::write(dir.path().join("lib.rs"), "").map_err(|error| error.to_string())?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(manifest);
+    let output = cargo.output().map_err(|error| format!("cargo: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo does not get libsqlite3-sys: {}", said.trim()));
+    }
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let mut manifests = packages
+        .filter(|package| package["name"] == "libsqlite3-sys")
+        .filter_map(|package| package["manifest_path"].as_str());
+    let manifest = manifests.next().ok_or("no libsqlite3-sys in what cargo tells")?;
+    let source = Path::new(manifest).with_file_name("sqlite3").join("sqlite3.c");
+    source.is_file().then_some(source).ok_or_else(|| "no sqlite3.c in libsqlite3-sys".to_owned())
+}
+
+/// Writes a project of `files` C files, and a `Makefile` that makes `./project` of them; this
+/// prints a number that all files have a part in.
+pub(crate) fn c_project(dir: &Path, files: usize, functions: usize) {
+    let name = |file| format!("part{file:02}");
+    for file in 0..files {
+        let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n\n");
+        for function in 0..functions {
+            let (a, b) = (file * 31 + function * 7 + 3, function % 13 + 5);
+            let _ = write!(
+                text,
+                "static unsigned f{function}(unsigned x) {{\n\
+                     unsigned table[{b}], i, s = {a};\n\
+                     for (i = 0; i < {b}; i++) table[i] = x * (i + {a}) ^ (x >> i % 7);\n\
+                     for (i = 0; i < x % 97; i++)\n\
+                         switch ((s ^ i) % 5) {{\n\
+                         case 0: s += table[i % {b}]; break;\n\
+                         case 1: s = s * 33 + i; break;\n\
+                         case 2: s ^= s >> 3; table[i % {b}] += s; break;\n\
+                         case 3: s -= x / (i + 1); break;\n\
+                         default: s = s << 5 | s >> 27;\n\
+                         }}\n\
+                     return s;\n\
+                 }}\n\n"
+            );
+        }
+        let _ = writeln!(text, "unsigned {}(unsigned x) {{", name(file));
+        for function in 0..functions {
+            let _ = writeln!(text, "    x = f{function}(x);");
+        }
+        text.push_str("    return x;\n}\n");
+        write(dir, &format!("{}.c", name(file)), &text);
+    }
+    let mut main = String::from("#include <stdio.h>\n");
+    for file in 0..files {
+        let _ = writeln!(main, "unsigned {}(unsigned);", name(file));
+    }
+    main.push_str("int main(void) {\n    unsigned x = 1;\n");
+    for file in 0..files {
+        let _ = writeln!(main, "    x = {}(x);", name(file));
+    }
+    main.push_str("    printf(\"%u\\n\", x);\n}\n");
+    write(dir, "main.c", &main);
+    let objects: Vec<_> = (0..files).map(|file| format!("{}.o", name(file))).collect();
+    let makefile =
+        format!("CFLAGS = -O2\nproject: main.o {}\n\t$(CC) -o $@ $^\n", objects.join(" "));
+    write(dir, "Makefile", &makefile);
+}
+
+/// Writes a Rust crate without dependencies, of `modules` modules, to `crate.rs`.
+pub(crate) fn rust_crate(dir: &Path, modules: usize) {
+    let mut text = String::from("use std::collections::{BTreeMap, HashMap};\n\n");
+    for module in 0..modules {
+        let _ = write!(
+            text,
+            "#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]\n\
+             pub enum Node{module} {{ Leaf(u64), Pair(Box<Node{module}>, Box<Node{module}>) }}\n\
+             impl Node{module} {{\n\
+                 pub fn build(depth: u32, seed: u64) -> Self {{\n\
+                     if depth == 0 {{ return Self::Leaf(seed.rotate_left({module})); }}\n\
+                     let next = seed.wrapping_mul({module} + 3);\n\
+                     let (a, b) = (Self::build(depth - 1, next), Self::build(depth - 1, !next));\n\
+                     Self::Pair(Box::new(a), Box::new(b))\n\
+                 }}\n\
+                 pub fn index(&self, by: &mut BTreeMap<Self, HashMap<u64, String>>) {{\n\
+                     if let Self::Pair(a, b) = self {{ a.index(by); b.index(by); }}\n\
+                     let text = format!(\"{{self:?}}\");\n\
+                     let key = text.len() as u64;\n\
+                     by.entry(self.clone()).or_default().insert(key, text);\n\
+                 }}\n\
+             }}\n\
+             pub fn run{module}(depth: u32) -> Vec<(u64, String)> {{\n\
+                 let mut by = BTreeMap::new();\n\
+                 Node{module}::build(depth, {module}).index(&mut by);\n\
+                 let mut all: Vec<_> = by.into_values().flatten().collect();\n\
+                 all.sort();\n\
+                 all.dedup_by(|a, b| a.0 == b.0);\n\
+                 all\n\
+             }}\n\n"
+        );
+    }
+    write(dir, "crate.rs", &text);
+}
+
+/// Writes a TypeScript program with `types` generic types that depend on each other to `all.ts`.
+pub(crate) fn typescript(dir: &Path, types: usize) {
+    let mut text = String::from("export interface T0<A> { value: A; next?: T0<A[]> }\n");
+    for number in 1..types {
+        let before = number - 1;
+        let _ = write!(
+            text,
+            "export interface T{number}<A extends object> extends Partial<Record<'k{number}', A>> \
+             {{\n    before: T{before}<A>;\n    key: keyof A | 'k{number}';\n    \
+             map: {{ [K in keyof A]: (value: A[K], event: Event) => HTMLElement | null }};\n}}\n\
+             export class C{number}<A extends object> implements Iterable<A> {{\n    \
+             constructor(private all: A[], readonly of?: T{number}<A>) {{}}\n    \
+             *[Symbol.iterator]() {{ yield* this.all; }}\n    \
+             async pick(key: keyof A, n = {number}): Promise<A[keyof A] | undefined> {{\n        \
+             const [first, ...rest] = this.all.filter((_, i) => i % n === 0);\n        \
+             return first?.[key] ?? rest.map(a => ({{ ...a }})).pop()?.[key];\n    }}\n}}\n"
+        );
+    }
+    write(dir, "all.ts", &text);
+}
+
+fn write(dir: &Path, name: &str, text: &str) {
+    fs::write(dir.join(name), text).unwrap_or_else(|error| panic!("{name}: {error}"));
+}

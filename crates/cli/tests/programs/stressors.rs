@@ -1,0 +1,149 @@
+//! Programs that check their own memory; they tell by their exit status.
+
+use crate::common::skip;
+use crate::job::{Job, check, check_at};
+use crate::needs::{python, ready, sized, text, workload};
+
+/// The limit of programs that have a size of their own.
+const LIMIT_BYTES: u64 = 16 << 20;
+
+/// Patterns in memory that is kept, by each of the methods that `stress-ng` has.
+#[test]
+fn stress_ng_verifies_by_all_methods() {
+    let test = "stress_ng_verifies_by_all_methods";
+    if !ready(test, &["stress-ng"]) {
+        return;
+    }
+    let (bytes, operations) = (sized("24M", "64M"), sized("2000", "100000"));
+    let line = format!("--vm 1 --vm-bytes {bytes} --vm-method all --vm-keep --vm-ops {operations}");
+    check(test, |dir| stress_ng(text(dir), &line));
+}
+
+fn stress_ng(dir: &str, line: &str) -> Job {
+    let common = ["stress-ng", "--temp-path", dir, "--verify", "--timeout", sized("2", "20")];
+    let line: Vec<_> = common.into_iter().chain(line.split_whitespace()).collect();
+    Job { talks: true, ..Job::new(&line) }
+}
+
+/// Runs `stress-ng` so many operations with `line`, under a limit below what it uses.
+fn stress(test: &str, line: &str) {
+    if ready(test, &["stress-ng"]) {
+        check_at(test, LIMIT_BYTES, |dir| stress_ng(text(dir), line));
+    }
+}
+
+#[test]
+fn stress_ng_verifies_by_single_methods() {
+    for method in ["flip", "galpat-0", "inc-nybble", "rand-set", "rowhammer", "walk-1d", "zero-one"]
+    {
+        let test = format!("stress_ng_vm_{method}");
+        let operations = sized(2000, 100_000);
+        stress(&test, &format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
+    }
+}
+
+#[test]
+fn stress_ng_allocates() {
+    let operations = sized(2000, 200_000);
+    stress(
+        "stress_ng_allocates",
+        &format!("--malloc 2 --malloc-bytes 64M --malloc-ops {operations}"),
+    );
+}
+
+#[test]
+fn stress_ng_maps() {
+    let operations = sized(4, 100);
+    stress("stress_ng_maps", &format!("--mmap 1 --mmap-bytes 32M --mmap-ops {operations}"));
+}
+
+#[test]
+fn stress_ng_remaps() {
+    let operations = sized(20, 1000);
+    stress("stress_ng_remaps", &format!("--mremap 1 --mremap-bytes 32M --mremap-ops {operations}"));
+}
+
+#[test]
+fn stress_ng_gives_advice() {
+    let operations = sized(10, 200);
+    stress("stress_ng_gives_advice", &format!("--madvise 1 --madvise-ops {operations}"));
+}
+
+#[test]
+fn stress_ng_forks() {
+    let operations = sized(200, 4000);
+    stress("stress_ng_forks", &format!("--fork 2 --fork-vm --fork-ops {operations}"));
+}
+
+/// A program that handles page faults itself.
+#[test]
+fn stress_ng_handles_its_own_faults() {
+    let operations = sized(2000, 100_000);
+    let line = format!("--userfaultfd 1 --userfaultfd-bytes 32M --userfaultfd-ops {operations}");
+    stress("stress_ng_handles_its_own_faults", &line);
+}
+
+/// Memory that is locked.
+#[test]
+fn memtester_tests_memory() {
+    let test = "memtester_tests_memory";
+    if ready(test, &["memtester"]) {
+        let size = sized("6M", "32M");
+        check_at(test, sized(5 << 20, LIMIT_BYTES), |_| Job {
+            talks: true,
+            ..Job::new(&["memtester", size, "1"])
+        });
+    }
+}
+
+#[test]
+fn redis_tests_memory() {
+    let test = "redis_tests_memory";
+    if ready(test, &["redis-server"]) {
+        let size = sized("6", "96");
+        let line = ["redis-server", "--test-memory", size];
+        check_at(test, sized(5 << 20, LIMIT_BYTES), |_| Job { talks: true, ..Job::new(&line) });
+    }
+}
+
+/// The tests of Python's own types, and of its threads.
+#[test]
+fn python_tests_itself() {
+    let test = "python_tests_itself";
+    if !ready(test, &["python3"]) {
+        return;
+    }
+    let Some(python) = python("test.test_dict") else {
+        return skip(test, "no python3 has its tests");
+    };
+    let short = ["test_bytes", "test_dict"].as_slice();
+    let long = [
+        "test_bytes",
+        "test_array",
+        "test_list",
+        "test_dict",
+        "test_set",
+        "test_memoryview",
+        "test_zlib",
+        "test_pickle",
+        "test_json",
+        "test_threading",
+    ];
+    let parts = sized(short, long.as_slice());
+    let line = [&[text(&python), "-m", "test", "-q"], parts].concat();
+    check_at(test, LIMIT_BYTES, |_| Job { talks: true, ..Job::new(&line) });
+}
+
+/// A database in memory by way of Python.
+#[test]
+fn python_checks_a_database() {
+    let test = "python_checks_a_database";
+    if !ready(test, &["python3"]) {
+        return;
+    }
+    let Some(python) = python("sqlite3") else {
+        return skip(test, "no python3 has sqlite3");
+    };
+    let (program, rows) = (workload("database.py"), sized("100000", "150000"));
+    check(test, |_| Job::new(&[text(&python), &program, rows]));
+}

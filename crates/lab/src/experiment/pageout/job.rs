@@ -1,0 +1,128 @@
+//! What a process of the workload is told, and what it answers: a line of JSON each.
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Error;
+
+/// What the processes do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Job {
+    /// The memory that each of them works on.
+    pub(super) memory: Kind,
+    /// Pages of each.
+    pub(super) pages: usize,
+    /// What is done with them.
+    pub(super) work: Work,
+    /// Of all random choices.
+    pub(super) seed: u64,
+    /// Who the process is that is told this.
+    pub(super) role: Role,
+}
+
+/// A kind of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Kind {
+    /// Private and anonymous, as the system maps it.
+    Mapping,
+    /// A `Region` of zfold, of which at most so many bytes are resident.
+    Region { resident_bytes: u64 },
+}
+
+/// What is done with the memory after it was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Work {
+    /// All leaves if `out`, a random quarter is read, and all processes unmap at once.
+    Unmap { out: bool },
+    /// This many random pages are read and written, one after the other.
+    Access { times: usize },
+}
+
+/// Who a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Role {
+    /// Starts this many others and has them do each step together.
+    Leader(u32),
+    /// One of those, by number from 0.
+    Worker(u32),
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// All bytes were right.
+    Done(Done),
+    /// A byte came back wrong.
+    Wrong(String),
+    /// Something else went wrong.
+    Failed(String),
+}
+
+/// What was measured, by one process or summed up over several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Done {
+    /// Seconds that it took to page out, for each process.
+    pub(super) page_out: Vec<f64>,
+    /// Pages that left by that.
+    pub(super) left_pages: usize,
+    /// Nanoseconds of each access that faulted.
+    pub(super) faults: Vec<u64>,
+    /// Seconds that it took to unmap, for each process.
+    pub(super) unmap: Vec<f64>,
+}
+
+impl Done {
+    /// Adds what another process measured.
+    pub(super) fn add(&mut self, other: Self) {
+        self.page_out.extend(other.page_out);
+        self.left_pages += other.left_pages;
+        self.faults.extend(other.faults);
+        self.unmap.extend(other.unmap);
+    }
+}
+
+impl From<Result<Done, Error>> for Answer {
+    fn from(result: Result<Done, Error>) -> Self {
+        match result {
+            Ok(done) => Self::Done(done),
+            Err(Error::WrongBytes { what, .. }) => Self::Wrong(what),
+            Err(error) => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// Returns a job or an answer as a line without its end.
+pub(super) fn line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_answers_are_lines() {
+        let job = Job {
+            memory: Kind::Region { resident_bytes: 7 },
+            pages: 3,
+            work: Work::Access { times: 5 },
+            seed: u64::MAX,
+            role: Role::Worker(1),
+        };
+        let text = line(&job);
+        assert!(!text.contains('\n'));
+        assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
+        let error = Error::WrongBytes { experiment: "pageout", what: "page 7".to_owned() };
+        let answer = Answer::from(Err(error));
+        assert_eq!(answer, Answer::Wrong("page 7".to_owned()));
+        assert_eq!(serde_json::from_str::<Answer>(&line(&answer)).unwrap(), answer);
+    }
+
+    #[test]
+    fn measurements_add_up() {
+        let one = Done { page_out: vec![1.0], left_pages: 5, faults: vec![7], unmap: vec![2.0] };
+        let mut sum = one.clone();
+        sum.add(one);
+        assert_eq!((sum.page_out.len(), sum.left_pages, sum.faults.len()), (2, 10, 2));
+        assert_eq!(sum.unmap, [2.0, 2.0]);
+    }
+}

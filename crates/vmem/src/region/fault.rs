@@ -1,0 +1,202 @@
+//! Bringing pages: what happens when a thread touches one that is missing, in that thread.
+//!
+//! Runs inside a signal handler (H1 to H3 of `sys::signal`): it sleeps only in `room` and
+//! `await_page`, and both are woken by threads that never touch a region.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::core::{CHUNK, Core};
+use super::registry;
+use super::space::{Space, WINDOW_MAX};
+use super::stats::count;
+use super::word::{State, Word};
+use crate::sys::signal::die;
+
+/// Nanoseconds of the monotonic clock.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Resolves a touch of a missing page, if the address is ours.
+pub(super) fn resolve(address: usize) -> bool {
+    let from = now();
+    let found = registry::find(address, |managed| {
+        managed.core.touched(&managed.space, managed.space.key_of(address));
+        managed.core.latency.record(now().saturating_sub(from));
+    });
+    found.is_some()
+}
+
+impl Core {
+    /// A thread has touched a page and found it missing; returns when it may try again.
+    pub(super) fn touched(&self, space: &Space, key: u32) {
+        count(&self.counters.faults_total, 1);
+        if !self.bring(space, key, space.window(key)) {
+            self.check_there(space, key);
+        }
+    }
+
+    /// Brings a page, and up to `window` in all that follow it and can come the same way.
+    /// Returns whether it had to be brought by this thread.
+    pub(super) fn bring(&self, space: &Space, key: u32, window: u32) -> bool {
+        let mut has_room = false;
+        let brought = loop {
+            let word = self.page(key).load();
+            if word.is_there() {
+                break false;
+            }
+            if word.arriving().is_none() {
+                self.await_page(key);
+                continue;
+            }
+            if !has_room {
+                // L1: before the page belongs to this thread, which may have to wait here.
+                if self.room.take() {
+                    count(&self.counters.waits_for_room_total, 1);
+                }
+                has_room = true;
+            }
+            if self.page(key).step(word, word.arriving()) {
+                self.bring_from(space, key, word, window, 1);
+                break true;
+            }
+        };
+        if has_room && !brought {
+            self.room.give(1);
+        }
+        brought
+    }
+
+    /// Claims the pages that follow `key`, came from the same state and have room, up to
+    /// `window` in all and the end of the chunk; returns how many are claimed.
+    fn claim_more(&self, space: &Space, key: u32, was: Word, window: u32) -> u32 {
+        let end = space.keys().end.min((key / CHUNK + 1) * CHUNK);
+        let most = window.min(WINDOW_MAX).min(end - key);
+        let room = match most {
+            0 | 1 => 0,
+            most => self.room.take_up_to(most - 1, self.room.reserve()),
+        };
+        let follows = |more: u32, word: Word| {
+            word.state() == was.state()
+                && (was.state() != State::Chance || word.value() == was.value() + more)
+        };
+        let mut claimed = 1;
+        while claimed <= room {
+            let word = self.page(key + claimed).load();
+            if !follows(claimed, word) || !self.page(key + claimed).step(word, word.arriving()) {
+                break;
+            }
+            claimed += 1;
+        }
+        self.room.give(room - (claimed - 1));
+        claimed
+    }
+
+    /// Brings a page that this thread is in charge of, and what follows it, of which `touched`
+    /// count as touched.
+    fn bring_from(&self, space: &Space, key: u32, was: Word, window: u32, touched: u32) {
+        let pages = self.claim_more(space, key, was, window);
+        let to = space.address_of(key);
+        let counter = match was.state() {
+            State::Stored => {
+                self.scratches.with(|scratch| {
+                    for at in 0..pages as usize {
+                        let page = scratch.pages.bytes_mut(at..at + 1);
+                        let key = u64::from(key) + at as u64;
+                        match self.store.load_with(&mut scratch.loader, key, page) {
+                            Ok(true) => {}
+                            Ok(false) => die("cannot bring a page back", "the store lost it"),
+                            Err(_) => die("cannot bring a page back", "its bytes are damaged"),
+                        }
+                    }
+                    self.frames.put(to, scratch.pages.bytes_mut(0..pages as usize));
+                });
+                &self.counters.store_faults_total
+            }
+            State::Chance => {
+                let slot = was.value() as usize;
+                self.frames.put(to, self.frames.staged(slot..slot + pages as usize));
+                (was.value()..was.value() + pages).for_each(|slot| self.ring.copied(slot));
+                &self.counters.refaults_total
+            }
+            _ => {
+                self.frames.put(to, self.zeros(pages));
+                &self.counters.first_touches_total
+            }
+        };
+        count(counter, touched.into());
+        count(&self.counters.prefetched_total, u64::from(pages - touched));
+        self.count_in(key, pages);
+        let stored = was.state() == State::Stored;
+        (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));
+    }
+
+    fn zeros(&self, pages: u32) -> &[u8] {
+        self.zeros.pages(pages as usize)
+    }
+
+    /// The page is said to be there. Usually another thread has brought it just now; but if its
+    /// owner has dropped it by `madvise(MADV_DONTNEED)`, it is zeros from now on.
+    fn check_there(&self, space: &Space, key: u32) {
+        let word = self.page(key).load();
+        let address = space.address_of(key);
+        if word.state() == State::Pinned {
+            self.frames.put(address, self.zeros(1));
+        } else if self.page(key).step(word, word.claimed()) {
+            self.frames.put(address, self.zeros(1));
+            self.settle(key, State::Resident, 0, false);
+        }
+        self.frames.wake(address);
+    }
+
+    /// Brings the pages of a range that the store or the staging area holds, as long as there is
+    /// room that need not be made.
+    pub(super) fn prefetch(&self, space: &Space, keys: Range<u32>) {
+        let mut key = keys.start;
+        while key < keys.end {
+            let word = self.page(key).load();
+            let absent = matches!(word.state(), State::Stored | State::Chance);
+            if !absent {
+                key += 1;
+                continue;
+            }
+            if self.room.take_up_to(1, self.room.reserve()) == 0 {
+                return;
+            }
+            if self.page(key).step(word, word.arriving()) {
+                self.bring_from(space, key, word, keys.end - key, 0);
+            } else {
+                self.room.give(1);
+            }
+        }
+    }
+
+    /// Brings a page and pins it.
+    pub(super) fn pin(&self, space: &Space, key: u32, window: u32) {
+        while self.page(key).change(Word::pinned).is_err() {
+            self.bring(space, key, window);
+        }
+    }
+
+    /// Takes all pins of a range back, for which there is nobody left.
+    pub(super) fn unpin_all(&self, keys: Range<u32>) {
+        for key in keys {
+            while self.page(key).change(Word::unpinned).is_ok() {
+                self.pinned.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes a pin back.
+    pub(super) fn unpin(&self, keys: Range<u32>) {
+        self.pinned.fetch_sub(u64::from(keys.end - keys.start), Ordering::Relaxed);
+        for key in keys {
+            let unpinned = self.page(key).change(Word::unpinned);
+            debug_assert!(unpinned.is_ok(), "{unpinned:?}");
+        }
+    }
+}

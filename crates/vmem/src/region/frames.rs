@@ -1,0 +1,173 @@
+//! Where pages are: the calls that put them in their place, move them to the staging area and
+//! drop them. All `unsafe` of paging is here; who may call what when is W1 of `word` and G1, G2
+//! of `ring`.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+
+use crate::sys::map::{Mapping, PAGE};
+use crate::sys::signal::die;
+use crate::sys::uffd::{Partial, Uffd};
+
+/// How often a move is tried again that the kernel asks to try again.
+const TRIES: u32 = 1000;
+
+/// The descriptor and the staging area.
+#[derive(Debug)]
+pub(super) struct Frames {
+    uffd: Uffd,
+    staging: Mapping,
+    /// Whether threads wait in the kernel for pages, and are to be woken.
+    wakes: bool,
+}
+
+/// What became of pages that were to leave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// Pages from the front that are where they should be.
+    pub done: usize,
+    /// Why the next one is not.
+    pub why: Option<Stays>,
+}
+
+/// Why a page did not leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stays {
+    /// A device or another process uses it.
+    Busy,
+    /// It is not there: the owner has dropped it by `madvise`.
+    Gone,
+    /// The mapping is not as it was made: protected, or replaced.
+    Changed,
+}
+
+impl Frames {
+    /// Takes the descriptor, after the handshake, and a staging area.
+    ///
+    /// # Errors
+    /// The system's, if the area cannot be registered.
+    pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
+        let all = staging.range(0..staging.len() / PAGE);
+        // SAFETY: the area was made for this, and is only reached where pages are.
+        unsafe { uffd.register(all) }?;
+        Ok(Self { uffd, staging, wakes })
+    }
+
+    pub(super) fn uffd(&self) -> &Uffd {
+        &self.uffd
+    }
+
+    /// Begins to answer for the missing pages of a region.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn adopt(&self, map: &Mapping) -> std::io::Result<()> {
+        // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
+        // unmapped.
+        unsafe { self.uffd.register(map.range(0..map.len() / PAGE)) }
+    }
+
+    /// Fills missing pages from `to` on. The caller is in charge of them (W1). Returns how many
+    /// were there already, which only happens if their owner has touched the mapping itself.
+    pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
+        let (mut at, mut there, mut step) = (0, 0, pages.len());
+        while at < pages.len() {
+            let some = &pages[at..pages.len().min(at + step)];
+            // SAFETY: the range is registered, and the caller, in charge of the pages, has what
+            // belongs there.
+            let result = unsafe { self.uffd.copy(to + at, some, self.wakes) };
+            let Err(Partial { done, error }) = result else {
+                at += some.len();
+                continue;
+            };
+            at += done;
+            match error {
+                Errno::AGAIN => rustix::thread::sched_yield(),
+                Errno::EXIST => {
+                    there += 1;
+                    at += PAGE;
+                }
+                // Its owner has split the mapping, by mprotect or so: no call goes across.
+                Errno::NOENT if some.len() > PAGE => step = PAGE,
+                Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
+                _ => die(
+                    "cannot bring a page back",
+                    "its mapping was changed by munmap, mmap or mremap",
+                ),
+            }
+        }
+        there
+    }
+
+    /// Wakes who waits in the kernel for a page that is there.
+    pub(super) fn wake(&self, page: usize) {
+        if self.wakes {
+            let _ = self.uffd.wake(page..page + PAGE);
+        }
+    }
+
+    /// Moves pages from `from` on to the staging area. The caller is in charge of the pages, and
+    /// the slots are its own and empty (G1).
+    pub(super) fn take_out(&self, from: usize, slots: Range<usize>) -> Moved {
+        let to = self.staging.range(slots.clone()).start;
+        self.take(to, from, slots.len())
+    }
+
+    /// Moves a page back from its slot; the caller is in charge of it.
+    pub(super) fn take_back(&self, slot: usize, to: usize) -> bool {
+        let from = self.staging.range(slot..slot + 1).start;
+        let moved = self.take(to, from, 1);
+        if moved.done == 1 {
+            self.wake(to);
+        }
+        moved.done == 1
+    }
+
+    fn take(&self, to: usize, from: usize, count: usize) -> Moved {
+        let (mut done, mut step, mut tries) = (0, count, 0);
+        while done < count {
+            let some = step.min(count - done);
+            let at = from + done * PAGE;
+            // SAFETY: the caller is in charge of the pages on both sides.
+            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
+            let Err(partial) = result else {
+                done += some;
+                continue;
+            };
+            done += partial.done / PAGE;
+            let why = match partial.error {
+                // Somebody else holds the page, or the address space is being changed.
+                Errno::AGAIN if tries < TRIES => {
+                    tries += 1;
+                    rustix::thread::sched_yield();
+                    continue;
+                }
+                // The mapping may be split: no call goes across.
+                _ if partial.done == 0 && some > 1 => {
+                    step = 1;
+                    continue;
+                }
+                Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
+                Errno::NOENT | Errno::FAULT => Stays::Gone,
+                _ => Stays::Changed,
+            };
+            return Moved { done, why: Some(why) };
+        }
+        Moved { done, why: None }
+    }
+
+    /// The page in a slot. The caller is the only one that may drop it (G2), and it is there: a
+    /// page that is in the staging area is not written.
+    pub(super) fn staged(&self, slots: Range<usize>) -> &[u8] {
+        // SAFETY: pages get there and leave only by moves, and are dropped only by the caller of
+        // `drop_staged`, which waits for those who read (G2).
+        unsafe { self.staging.bytes(slots) }
+    }
+
+    /// Drops what is in slots that nobody reads any more (G2).
+    pub(super) fn drop_staged(&self, slots: Range<usize>) {
+        // SAFETY: G2.
+        unsafe { self.staging.drop_pages(slots) };
+    }
+}

@@ -1,0 +1,194 @@
+//! Models of W1, W3 and W4: loom explores every interleaving of the threads that touch one page.
+//!
+//! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
+//! what the store holds; they are loom cells, so that a reader beside a writer is a failure.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::word::{Page, State, Word};
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+struct World {
+    word: AtomicU32,
+    place: UnsafeCell<u32>,
+    slots: [UnsafeCell<u32>; 2],
+    owners: [AtomicU32; 2],
+    entry: AtomicU32,
+}
+
+/// What the page holds.
+const CONTENT: u32 = 7;
+/// What is left where the page is not.
+const NOTHING: u32 = 0;
+
+impl World {
+    /// A page in slot 0 of the staging area.
+    fn new() -> Arc<Self> {
+        let world = Self {
+            word: AtomicU32::new(0),
+            place: UnsafeCell::new(NOTHING),
+            slots: [UnsafeCell::new(CONTENT), UnsafeCell::new(NOTHING)],
+            owners: [AtomicU32::new(1), AtomicU32::new(0)],
+            entry: AtomicU32::new(NOTHING),
+        };
+        world.page().change(Word::arriving).unwrap();
+        world.page().settle(State::Chance, 0, false);
+        Arc::new(world)
+    }
+
+    fn page(&self) -> Page<'_> {
+        Page(&self.word)
+    }
+
+    fn get(cell: &UnsafeCell<u32>) -> u32 {
+        // SAFETY: none but the protocol's: this is what the model checks.
+        cell.with(|value| unsafe { *value })
+    }
+
+    fn set(cell: &UnsafeCell<u32>, to: u32) {
+        // SAFETY: none but the protocol's: this is what the model checks.
+        cell.with_mut(|value| unsafe { *value = to });
+    }
+
+    /// The program touches the page; returns what it reads.
+    fn fault(&self) -> u32 {
+        loop {
+            let word = self.page().load();
+            if word.is_there() {
+                break;
+            }
+            if !self.page().step(word, word.arriving()) {
+                thread::yield_now();
+                continue;
+            }
+            let stored = word.state() == State::Stored;
+            if stored {
+                Self::set(&self.place, self.entry.load(Ordering::Acquire));
+            } else {
+                let slot = word.value() as usize;
+                Self::set(&self.place, Self::get(&self.slots[slot]));
+                self.owners[slot].store(2, Ordering::Release);
+            }
+            self.page().settle(State::Resident, 0, stored);
+            break;
+        }
+        Self::get(&self.place)
+    }
+
+    /// The mover takes the page to slot 1.
+    fn leave(&self) {
+        if self.page().change(Word::leaving).is_ok() {
+            Self::set(&self.slots[1], Self::get(&self.place));
+            Self::set(&self.place, NOTHING);
+            self.owners[1].store(1, Ordering::Release);
+            self.page().settle(State::Chance, 1, false);
+        }
+    }
+
+    /// A background thread stores the page of a slot and empties the slot.
+    fn store(&self, slot: u32, end: impl Fn(Word, u32) -> Option<Word>) {
+        let at = slot as usize;
+        if self.page().change(|word| word.storing(slot)).is_ok() {
+            self.entry.store(Self::get(&self.slots[at]), Ordering::Release);
+            if self.page().change(|word| end(word, slot)).is_ok() {
+                self.owners[at].store(0, Ordering::Release);
+            } else {
+                self.entry.store(NOTHING, Ordering::Release);
+                let _ = self.page().change(|word| Some(word.freed()));
+            }
+        }
+        // Whoever copies from the slot says when it is done.
+        while self.owners[at].load(Ordering::Acquire) == 1 {
+            thread::yield_now();
+        }
+        Self::set(&self.slots[at], NOTHING);
+    }
+}
+
+fn model(run: impl Fn(Arc<World>) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || run(World::new()));
+}
+
+/// One thread stores the page while another one touches it, and it leaves again.
+fn touched_while_stored(end: impl Fn(Word, u32) -> Option<Word> + Send + Sync + Copy + 'static) {
+    model(move |world| {
+        let background = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.store(0, end)
+        });
+        assert_eq!(world.fault(), CONTENT, "the page was lost");
+        world.leave();
+        background.join().unwrap();
+        assert_eq!(world.fault(), CONTENT, "the page was lost");
+    });
+}
+
+#[test]
+fn a_page_touched_while_it_is_stored_is_the_same() {
+    touched_while_stored(Word::stored);
+}
+
+#[test]
+#[should_panic(expected = "the page was lost")]
+fn a_twin_that_makes_a_page_stored_whatever_happened_is_caught() {
+    touched_while_stored(|word, _| {
+        let stored = word.is_storing() && !matches!(word.state(), State::Arriving);
+        stored.then(|| forced(word))
+    });
+}
+
+/// Stored, without a look at where the page is.
+fn forced(word: Word) -> Word {
+    let slot = word.value();
+    let in_slot = Word::from_parts(State::Chance, slot, true);
+    in_slot.stored(slot).expect("in this slot and in work")
+}
+
+/// Two threads touch a page that is stored: one brings it, and both read it.
+#[test]
+fn two_threads_that_touch_a_page_bring_it_once() {
+    model(|world| {
+        world.store(0, Word::stored);
+        let other = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.fault()
+        });
+        assert_eq!(world.fault(), CONTENT);
+        assert_eq!(other.join().unwrap(), CONTENT);
+    });
+}
+
+/// A page that leaves while another thread touches it is read before or after.
+#[test]
+fn a_page_that_leaves_is_never_read_half() {
+    model(|world| {
+        assert_eq!(world.fault(), CONTENT);
+        let mover = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.leave()
+        });
+        // A pinned page is read without a fault; the pin keeps it there.
+        while world.page().change(Word::pinned).is_err() {
+            world.fault_only();
+            thread::yield_now();
+        }
+        assert_eq!(World::get(&world.place), CONTENT, "the page left under a pin");
+        mover.join().unwrap();
+    });
+}
+
+impl World {
+    /// Brings the page without reading it.
+    fn fault_only(&self) {
+        let word = self.page().load();
+        if self.page().step(word, word.arriving()) {
+            let slot = word.value() as usize;
+            Self::set(&self.place, Self::get(&self.slots[slot]));
+            self.page().settle(State::Resident, 0, false);
+        }
+    }
+}

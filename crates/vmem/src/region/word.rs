@@ -1,0 +1,410 @@
+//! The state of a page: one atomic word, and what may become of it.
+//!
+//! ```text
+//!   31 ............ 7   6        5         4       3        2 .. 0
+//!   | slot or pins    | listed | storing | stale | waited | state |
+//! ```
+//!
+//! | state | the page is | charged | value |
+//! |:--|:--|:--|:--|
+//! | Missing | nowhere: zeros | no | |
+//! | Resident | in its place | yes | |
+//! | Leaving | on its way to the staging area; others wait | yes | |
+//! | Chance | in the staging area | yes | its slot |
+//! | Stored | compressed in the store | no | |
+//! | Arriving | being brought by one thread, or given up by its owner; others wait | yes | |
+//! | Pinned | in its place, and stays | yes | how often |
+//!
+//! ```text
+//!   Missing, Stored, Chance --arriving--> Arriving --settle--> Resident
+//!   Resident --leaving--> Leaving --settle--> Chance (or back, if it cannot leave)
+//!   Chance --storing--> Chance + storing --stored--> Stored
+//!   Resident, Pinned --pinned--> Pinned --unpinned--> Pinned, Resident
+//!   Missing, Resident, Stored, Chance --arriving--> Arriving --settle--> Missing (discard)
+//! ```
+//!
+//! - W1: between `arriving` or `leaving` and `settle` the page belongs to the thread that won the
+//!   exchange; nobody else moves, fills or drops it.
+//! - W2: *stale*: the store holds something for this page that is not the page; only when the
+//!   page is not Stored. Then it is *listed* for being dropped, or *storing*, or about to be.
+//! - W3: *storing*: one background thread changes what the store holds for this page. While it is
+//!   set the page may be touched and arrive, but does not leave again and no other thread changes
+//!   its entry.
+//! - W4: a background thread makes a page Stored only if the page was in the same slot, untouched,
+//!   since it set *storing*; otherwise it drops what it stored.
+//! - W5: *waited*: somebody sleeps until the word changes; `settle` clears it and says so.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum State {
+    Missing,
+    Resident,
+    Leaving,
+    Chance,
+    Stored,
+    Arriving,
+    Pinned,
+}
+
+const STATES: [State; 7] = [
+    State::Missing,
+    State::Resident,
+    State::Leaving,
+    State::Chance,
+    State::Stored,
+    State::Arriving,
+    State::Pinned,
+];
+
+const STATE_BITS: u32 = 3;
+const STATE_MASK: u32 = (1 << STATE_BITS) - 1;
+const WAITED: u32 = 1 << STATE_BITS;
+const STALE: u32 = WAITED << 1;
+const STORING: u32 = STALE << 1;
+const LISTED: u32 = STORING << 1;
+const VALUE_SHIFT: u32 = STATE_BITS + 4;
+
+/// Most slots of a staging area, and most pins of a page.
+pub(crate) const VALUE_MAX: u32 = u32::MAX >> VALUE_SHIFT;
+
+/// A word as it was read. Each method that returns an `Option` says what the word becomes, or
+/// `None` if that step cannot be taken from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u32);
+
+impl Word {
+    /// State of the page.
+    pub(crate) fn state(self) -> State {
+        STATES.get((self.0 & STATE_MASK) as usize).copied().unwrap_or(State::Missing)
+    }
+
+    /// Slot of a Chance page, pins of a Pinned one.
+    pub(crate) fn value(self) -> u32 {
+        self.0 >> VALUE_SHIFT
+    }
+
+    /// A word for models.
+    #[cfg(all(test, loom))]
+    pub(crate) fn from_parts(state: State, value: u32, storing: bool) -> Self {
+        Self(0).to(state, value).with(if storing { STORING } else { 0 })
+    }
+
+    pub(crate) fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn is_stale(self) -> bool {
+        self.0 & STALE != 0
+    }
+
+    pub(crate) fn is_storing(self) -> bool {
+        self.0 & STORING != 0
+    }
+
+    pub(crate) fn is_waited(self) -> bool {
+        self.0 & WAITED != 0
+    }
+
+    /// The same flags with another state and value.
+    fn to(self, state: State, value: u32) -> Self {
+        debug_assert!(value <= VALUE_MAX);
+        let flags = self.0 & (WAITED | STALE | STORING | LISTED);
+        Self(value << VALUE_SHIFT | flags | state as u32)
+    }
+
+    fn with(self, flags: u32) -> Self {
+        Self(self.0 | flags)
+    }
+
+    fn without(self, flags: u32) -> Self {
+        Self(self.0 & !flags)
+    }
+
+    /// Whether the page is in its place and may be touched.
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self.state(), State::Resident | State::Pinned)
+    }
+
+    /// A thread begins to bring the page.
+    pub(crate) fn arriving(self) -> Option<Self> {
+        let absent = matches!(self.state(), State::Missing | State::Chance | State::Stored);
+        absent.then(|| self.to(State::Arriving, 0))
+    }
+
+    /// A thread takes charge of a page that is there, without moving it.
+    pub(crate) fn claimed(self) -> Option<Self> {
+        (self.state() == State::Resident).then(|| self.to(State::Arriving, 0))
+    }
+
+    /// A thread begins to take the page away. Not while its entry is worked on (W3).
+    pub(crate) fn leaving(self) -> Option<Self> {
+        let may = self.state() == State::Resident && !self.is_storing();
+        may.then(|| self.to(State::Leaving, 0))
+    }
+
+    /// A background thread begins to store the page of `slot`.
+    pub(crate) fn storing(self, slot: u32) -> Option<Self> {
+        let may = self.state() == State::Chance && self.value() == slot && !self.is_storing();
+        may.then(|| self.with(STORING))
+    }
+
+    /// It has stored the page, which nobody has touched meanwhile (W4).
+    pub(crate) fn stored(self, slot: u32) -> Option<Self> {
+        let same = self.state() == State::Chance && self.value() == slot && self.is_storing();
+        same.then(|| self.to(State::Stored, 0).without(STORING | STALE))
+    }
+
+    /// As `stored`, of a page of zeros, for which the store holds nothing.
+    pub(crate) fn emptied(self, slot: u32) -> Option<Self> {
+        self.stored(slot).map(|word| word.to(State::Missing, 0))
+    }
+
+    /// A background thread begins to drop a stale entry.
+    pub(crate) fn freeing(self) -> Option<Self> {
+        (self.is_stale() && !self.is_storing()).then(|| self.with(STORING))
+    }
+
+    /// The store holds nothing for the page any more.
+    pub(crate) fn freed(self) -> Self {
+        self.without(STORING | STALE)
+    }
+
+    /// One pin more.
+    pub(crate) fn pinned(self) -> Option<Self> {
+        match self.state() {
+            State::Resident => Some(self.to(State::Pinned, 1)),
+            State::Pinned if self.value() < VALUE_MAX => {
+                Some(self.to(State::Pinned, self.value() + 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// One pin less.
+    pub(crate) fn unpinned(self) -> Option<Self> {
+        match (self.state(), self.value()) {
+            (State::Pinned, 1) => Some(self.to(State::Resident, 0)),
+            (State::Pinned, pins) => Some(self.to(State::Pinned, pins - 1)),
+            _ => None,
+        }
+    }
+
+    /// Somebody is going to wait.
+    pub(crate) fn waited(self) -> Option<Self> {
+        let busy = matches!(self.state(), State::Leaving | State::Arriving);
+        busy.then(|| self.with(WAITED))
+    }
+
+    /// The thread in charge is done (W1).
+    fn settled(self, state: State, value: u32, stale: bool) -> Self {
+        let word = self.to(state, value).without(WAITED);
+        if stale { word.with(STALE | LISTED) } else { word }
+    }
+}
+
+/// The word of one page: every change is one exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page<'a>(pub(crate) &'a AtomicU32);
+
+/// What `settle` leaves to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settled {
+    /// Wake who sleeps on the word.
+    pub wake: bool,
+    /// The page was not listed before; the caller lists it.
+    pub list: bool,
+}
+
+impl Page<'_> {
+    /// Returns the word as it is now.
+    pub(crate) fn load(self) -> Word {
+        // Acquire pairs with the Release of all changes: what the one that settled the page did
+        // before (bytes in place, an entry in the store) is seen.
+        Word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Takes a step from what was read; `None` if that cannot be done, or the word has changed.
+    pub(crate) fn step(self, from: Word, to: Option<Word>) -> bool {
+        let Some(to) = to else { return false };
+        // Release pairs with the Acquire in `load`.
+        let done = self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed);
+        done.is_ok()
+    }
+
+    /// Takes a step from whatever the word is; returns what it was, or the word from which the
+    /// step cannot be taken.
+    pub(crate) fn change(self, step: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
+        loop {
+            let word = self.load();
+            let Some(to) = step(word) else { return Err(word) };
+            if self.step(word, Some(to)) {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Ends being in charge of the page.
+    pub(crate) fn settle(self, state: State, value: u32, stale: bool) -> Settled {
+        let before = self.change(|word| Some(word.settled(state, value, stale)));
+        let before = before.unwrap_or_else(|word| word);
+        debug_assert!(matches!(before.state(), State::Leaving | State::Arriving), "{before:?}");
+        Settled { wake: before.is_waited(), list: stale && before.0 & LISTED == 0 }
+    }
+
+    /// Takes the page off the list of stale ones.
+    pub(crate) fn unlist(self) {
+        let _ = self.change(|word| Some(word.without(LISTED)));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a page is, naively.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Model {
+        there: bool,
+        slot: Option<u32>,
+        stored: bool,
+        entry: bool,
+        pins: u32,
+        storing: Option<u32>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Fault,
+        Leave(u32),
+        BeginStore,
+        EndStore,
+        Free,
+        Pin,
+        Unpin,
+        Discard,
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            Just(Op::Fault),
+            (0..4_u32).prop_map(Op::Leave),
+            Just(Op::BeginStore),
+            Just(Op::EndStore),
+            Just(Op::Free),
+            Just(Op::Pin),
+            Just(Op::Unpin),
+            Just(Op::Discard),
+        ]
+    }
+
+    /// Applies an operation to both; `entry` says whether a store would hold something.
+    fn apply(op: &Op, page: Page<'_>, model: &mut Model) {
+        match op {
+            Op::Fault => {
+                let was = page.change(Word::arriving);
+                assert_eq!(was.is_ok(), !model.there, "{model:?}");
+                if let Ok(was) = was {
+                    let stored = was.state() == State::Stored;
+                    assert_eq!(stored, model.stored);
+                    assert_eq!(model.slot, (was.state() == State::Chance).then(|| was.value()));
+                    page.settle(State::Resident, 0, stored);
+                    *model = Model { there: true, slot: None, stored: false, ..model.clone() };
+                }
+            }
+            Op::Leave(slot) => {
+                let left = page.change(Word::leaving).is_ok();
+                assert_eq!(left, model.there && model.pins == 0 && model.storing.is_none());
+                if left {
+                    page.settle(State::Chance, *slot, false);
+                    *model = Model { there: false, slot: Some(*slot), ..model.clone() };
+                }
+            }
+            Op::BeginStore => {
+                let slot = model.slot.unwrap_or(9);
+                let begun = page.change(|word| word.storing(slot)).is_ok();
+                assert_eq!(begun, model.slot.is_some() && model.storing.is_none());
+                if begun {
+                    (model.storing, model.entry) = (Some(slot), true);
+                }
+            }
+            Op::EndStore => {
+                let Some(slot) = model.storing.take() else { return };
+                let stored = page.change(|word| word.stored(slot)).is_ok();
+                assert_eq!(stored, model.slot == Some(slot), "W4");
+                if stored {
+                    (model.stored, model.slot) = (true, None);
+                } else {
+                    let _ = page.change(|word| Some(word.freed()));
+                    model.entry = false;
+                }
+            }
+            Op::Free => {
+                page.unlist();
+                let frees = page.change(Word::freeing).is_ok();
+                if frees {
+                    assert!(model.entry && !model.stored && model.storing.is_none(), "W2");
+                    let _ = page.change(|word| Some(word.freed()));
+                    model.entry = false;
+                }
+            }
+            Op::Pin => {
+                let pinned = page.change(Word::pinned).is_ok();
+                assert_eq!(pinned, model.there);
+                model.pins += u32::from(pinned);
+            }
+            Op::Unpin => {
+                let unpinned = page.change(Word::unpinned).is_ok();
+                assert_eq!(unpinned, model.pins > 0);
+                model.pins -= u32::from(unpinned);
+            }
+            Op::Discard => {
+                let was = page.change(|word| word.arriving().or(word.claimed()));
+                assert_eq!(was.is_ok(), model.pins == 0);
+                if let Ok(was) = was {
+                    if was.state() == State::Stored {
+                        model.entry = false;
+                    }
+                    page.settle(State::Missing, 0, false);
+                    *model = Model { there: false, slot: None, stored: false, ..model.clone() };
+                }
+            }
+        }
+    }
+
+    proptest! {
+        /// W1 to W4 for one thread at a time: what the word says is what a naive model says.
+        #[test]
+        fn the_word_follows_the_model(ops in proptest::collection::vec(op(), 0..200)) {
+            let (word, mut model) = (AtomicU32::new(0), Model::default());
+            for op in &ops {
+                apply(op, Page(&word), &mut model);
+                let now = Page(&word).load();
+                prop_assert_eq!(now.is_there(), model.there);
+                prop_assert_eq!(now.state() == State::Stored, model.stored);
+                prop_assert_eq!(now.state() == State::Pinned, model.pins > 0);
+                prop_assert_eq!(now.is_storing(), model.storing.is_some());
+                prop_assert!(model.stored <= model.entry, "a stored page has an entry");
+                // W2: an entry that is not the page is stale, or in work.
+                let left_over = model.entry && !model.stored && model.storing.is_none();
+                prop_assert_eq!(now.is_stale() && !now.is_storing(), left_over, "{:?}", now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_keeps_the_largest_value_beside_its_flags() {
+        let word = AtomicU32::new(0);
+        let page = Page(&word);
+        page.change(Word::arriving).unwrap();
+        page.change(Word::waited).unwrap();
+        let settled = page.settle(State::Chance, VALUE_MAX, true);
+        assert_eq!(settled, Settled { wake: true, list: true });
+        let now = page.load();
+        assert_eq!((now.state(), now.value()), (State::Chance, VALUE_MAX));
+        assert!(now.is_stale() && !now.is_waited());
+    }
+}

@@ -1,0 +1,711 @@
+//! The memory side of the manager: what the tracer calls.
+//!
+//! While the charge is low, changes of open memory are only added up, and most of them cost one
+//! stop. How much is open is an upper bound then (memory that was unmapped still counts); where
+//! that matters, the mappings are read again (`survey`).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use zfold_pool::{Allocator, PoolOptions};
+use zfold_store::{CodecKind, Store, StoreOptions};
+
+use super::access::Access;
+use super::budget::Budget;
+use super::chance::Chances;
+use super::faults;
+use super::keys::Keys;
+use super::managed::{Held, Managed, Sharing, lock, pages_at};
+use super::memory::{Attached, Change, Follow, Memory, SpaceId, Tracing};
+use super::options::Report;
+use super::pages::{PAYLOADS, Page};
+use super::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
+use super::reclaim::{Evictor, close, is_stale, survey};
+use super::shared::{PageOut, Shared, Signal};
+use super::space::{Space, Taken};
+use super::stats::{Counters, Latency, Stats, histogram};
+
+/// Keys of a store that is made here: 256 GiB of pages.
+pub(super) const KEYS: u64 = 1 << 26;
+/// How long the tracer waits for pages that are being moved. It takes some 100 microseconds.
+const SETTLE: Duration = Duration::from_secs(20);
+/// Memory that is only reserved is opened up to this share of the limit.
+const RESERVE_SHARE: usize = 16;
+
+/// What the memory side is made of.
+pub(crate) struct EngineOptions {
+    /// Most bytes of anonymous memory of the tree.
+    pub limit_bytes: u64,
+    /// Where pages go. `None`: a zsmalloc pool and LZ4, in memory without a limit.
+    pub store: Option<Arc<Store>>,
+    /// Memory that may be closed; all but in tests.
+    pub window: Pages,
+}
+
+impl EngineOptions {
+    /// Returns the defaults for a limit.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, store: None, window: 0..PageNo::MAX }
+    }
+}
+
+/// The memory side. Dropping it ends its threads; the spaces should be gone by then.
+pub(crate) struct Engine {
+    shared: Arc<Shared>,
+    evictor: Option<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the memory side.
+    ///
+    /// # Errors
+    /// The store cannot be made, or the system starts no thread.
+    pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
+        let store = match options.store {
+            Some(store) => store,
+            None => Arc::new(default_store()?),
+        };
+        let budget = Arc::new(Budget::new(options.limit_bytes));
+        let chance_max = (budget.limit() / 16).min(1024);
+        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        let shared = Arc::new(Shared {
+            budget,
+            store,
+            tracing,
+            counters: Counters::default(),
+            latency: Mutex::new(histogram()),
+            spaces: RwLock::new(BTreeMap::new()),
+            keys: Mutex::new(Keys::new(keys)),
+            chances: Mutex::new(Chances::default()),
+            pending: Mutex::default(),
+            page_outs: Mutex::default(),
+            grave: Mutex::default(),
+            lost: Mutex::default(),
+            refusals: Mutex::default(),
+            signal: Signal::default(),
+            window: options.window,
+            chance_max,
+        });
+        let evictor = Evictor::new(Arc::clone(&shared));
+        let evictor =
+            std::thread::Builder::new().name("evictor".to_owned()).spawn(move || evictor.run())?;
+        Ok(Self { shared, evictor: Some(evictor) })
+    }
+
+    /// Returns what is held and was done.
+    pub(crate) fn stats(&self) -> Stats {
+        let Shared { budget, counters, .. } = &*self.shared;
+        let spaces = self.shared.all();
+        let bytes = |pages: usize| (pages * PAGE) as u64;
+        let stored_bytes = self.shared.store.held_bytes();
+        let stored_pages = lock(&self.shared.keys).used() as u64;
+        Stats {
+            limit_bytes: bytes(budget.limit()),
+            charged_bytes: bytes(budget.charge()),
+            charged_bytes_peak: bytes(budget.peak()),
+            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
+            chance_bytes: bytes(lock(&self.shared.chances).pages()),
+            stored_pages,
+            stored_pages_peak: counters.stored_pages_peak.load(Ordering::Relaxed).max(stored_pages),
+            stored_bytes,
+            stored_bytes_peak: counters.stored_bytes_peak.load(Ordering::Relaxed).max(stored_bytes),
+            spaces: spaces.len() as u64,
+            spaces_attached: spaces.iter().filter(|space| space.access().is_some()).count() as u64,
+            attached_total: counters.attached.get(),
+            forks_total: counters.forks.get(),
+            spaces_total: counters.spaces.get(),
+            zero_faults_total: counters.zero_faults.get(),
+            zero_pages_total: counters.zero_pages.get(),
+            stored_faults_total: counters.stored_faults.get(),
+            chance_faults_total: counters.chance_faults.get(),
+            spurious_faults_total: counters.spurious_faults.get(),
+            waiting_faults_total: counters.waiting_faults.get(),
+            prefetched_total: counters.prefetched.get(),
+            evicted_total: counters.evicted.get(),
+            fixed_total: counters.fixed.get(),
+            zeros_found_total: counters.zeros_found.get(),
+            stored_total: counters.stored.get(),
+            closed_pages_total: counters.closed_pages.get(),
+            surveys_total: counters.surveys.get(),
+            over_limit_total: budget.over_limit_total(),
+            latency: Latency::of(&lock(&self.shared.latency)),
+        }
+    }
+
+    /// Returns what was done, for the person who ran the program for this long.
+    pub(crate) fn report(&self, wall: Duration) -> Report {
+        let stats = self.stats();
+        let latency = lock(&self.shared.latency);
+        let nanos = |quantile| latency.value_at_quantile(quantile);
+        Report {
+            wall,
+            limit_bytes: stats.limit_bytes,
+            peak_charge_bytes: stats.charged_bytes_peak,
+            peak_resident_bytes: stats.charged_bytes_peak,
+            peak_stored_bytes: stats.stored_bytes_peak,
+            peak_stored_pages: stats.stored_pages_peak,
+            faults: stats.latency.count,
+            first_touches: stats.zero_faults_total,
+            refaults: stats.chance_faults_total,
+            loads: stats.stored_faults_total,
+            prefetched: stats.prefetched_total,
+            evictions: stats.evicted_total,
+            stores: stats.stored_total,
+            over_limit: stats.over_limit_total,
+            processes: stats.spaces_total,
+            managed: stats.attached_total,
+            fault_latency: latency
+                .iter_log(1024, 2.0)
+                .map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration()))
+                .collect(),
+            fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
+        }
+    }
+
+    /// Returns a space, for tests to look at.
+    #[cfg(test)]
+    pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
+        self.shared.find(id).expect("it is there")
+    }
+
+    /// Returns whether pages can be opened, after another look if that may help.
+    fn fits(&self, managed: &Managed, pages: usize) -> bool {
+        let Shared { budget, .. } = &*self.shared;
+        if budget.fits(pages) {
+            return true;
+        }
+        if is_stale(&self.shared, managed) {
+            survey(&self.shared, managed);
+        }
+        budget.fits(pages)
+    }
+
+    /// Charges a new range as open, or closes it if it does not fit.
+    fn open_or_close(&self, managed: &Managed, range: &Pages, reserve_only: bool) {
+        let too_large = reserve_only && range.len() > self.shared.budget.limit() / RESERVE_SHARE;
+        let attached = managed.access().is_some() && !managed.is_dead();
+        if !(too_large && attached) && self.fits(managed, range.len()) {
+            managed.add_open(range.len());
+            return;
+        }
+        if attached && close(&self.shared, managed, range, false).is_ok() {
+            return;
+        }
+        self.want(managed);
+        self.shared.budget.count_over_limit();
+        managed.add_open(range.len());
+    }
+
+    fn want(&self, managed: &Managed) {
+        if managed.access().is_none() && !managed.refused.load(Ordering::Relaxed) {
+            managed.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until a change may be taken in flux (S4).
+    fn settle(&self, managed: &Managed, space: &mut Held<'_>, ranges: &[Pages]) {
+        let settled = space.wait(SETTLE, |space| !space.is_busy(ranges));
+        if !settled && !managed.is_dead() {
+            self.shared.tracing.end("pages of the program do not settle".to_owned());
+        }
+    }
+
+    /// Has pages leave, and waits until they are compressed.
+    fn page_out(&self, managed: &Arc<Managed>, pages: Pages) {
+        if managed.access().is_none() {
+            return self.want(managed);
+        }
+        let (done, compressed) = mpsc::channel();
+        let managed = Arc::clone(managed);
+        lock(&self.shared.page_outs).push_back(PageOut { managed, pages, done });
+        self.shared.call_evictor();
+        // An error says that nothing can leave.
+        let _ = compressed.recv();
+    }
+
+    /// Puts back all that left a range, and leaves it open from now on: the program answers for
+    /// its missing pages itself.
+    fn give_back(&self, managed: &Managed, pages: &Pages) {
+        lock(&managed.own).insert(pages.clone());
+        let Some(access) = managed.access() else {
+            return;
+        };
+        let mut space = managed.lock();
+        self.settle(managed, &mut space, std::slice::from_ref(pages));
+        let mut closed = Ranges::default();
+        space.closed().iter().for_each(|part| closed.insert(common(&part, pages)));
+        let known = space.forget(pages);
+        let mut buffer = vec![0; PAGE];
+        for &(page, state) in &known {
+            let found = match state {
+                Page::Stored(key) => match self.shared.store.load(key.into(), &mut buffer) {
+                    Ok(found) => found,
+                    Err(error) => return self.shared.end_load(&error),
+                },
+                Page::Chance(slot) => {
+                    let found = lock(&self.shared.chances).find(slot);
+                    let found = found.map(|(batch, at)| buffer.copy_from_slice(batch.page(at)));
+                    found.is_some()
+                }
+                _ => false,
+            };
+            if found {
+                access.copy(page, &buffer);
+            }
+        }
+        for part in closed.iter() {
+            // It fails where nothing is mapped any more.
+            let _ = access.unregister(&part);
+            managed.add_open(part.len());
+        }
+        drop(space);
+        self.shared.release(&known);
+    }
+
+    /// Takes ranges in flux.
+    fn begin(&self, managed: &Managed, change: &Change, ranges: &[Pages]) -> Follow {
+        if !matches!(change, Change::Discard { .. }) {
+            ranges.iter().for_each(|range| drop(lock(&managed.own).remove(range)));
+        }
+        let mut space = managed.lock();
+        self.settle(managed, &mut space, ranges);
+        if !managed.is_dead() {
+            space.begin(change, ranges);
+        }
+        Follow::Return
+    }
+
+    fn before_brk(&self, managed: &Managed, change: &Change, to: usize) -> Follow {
+        let end = managed.heap_end.load(Ordering::Relaxed).div_ceil(PAGE);
+        let to = to.div_ceil(PAGE);
+        if end == 0 || to == 0 {
+            return if to == 0 && end != 0 { Follow::Go } else { Follow::Return };
+        }
+        if to < end {
+            return self.begin(managed, change, &[to..end]);
+        }
+        if self.fits(managed, to - end) {
+            managed.heap_end.store(to * PAGE, Ordering::Relaxed);
+            managed.add_open(to - end);
+            return Follow::Go;
+        }
+        self.want(managed);
+        Follow::Return
+    }
+
+    fn after_brk(&self, managed: &Managed, to: usize, result: usize, taken: Vec<Taken>) {
+        let was = managed.heap_end.swap(result, Ordering::Relaxed).div_ceil(PAGE);
+        let (to, end) = (to.div_ceil(PAGE), result.div_ceil(PAGE));
+        for taken in taken {
+            // Shrunk, or refused and as it was.
+            if end == to { self.drop_taken(managed, taken) } else { self.put_back(managed, taken) }
+        }
+        if was != 0 && end > was {
+            self.open_or_close(managed, &(was..end), false);
+        }
+    }
+
+    /// Releases what a change gave up.
+    fn drop_taken(&self, managed: &Managed, taken: Taken) {
+        let closed: usize = taken.closed.iter().map(|part| part.len()).sum();
+        managed.stale.fetch_add(taken.range.len() - closed, Ordering::Relaxed);
+        self.shared.release(&taken.pages);
+        if closed > 0 {
+            self.wake(managed, &taken.range);
+        }
+    }
+
+    /// Puts back what a change took that failed. What is not mapped any more in spite of that is
+    /// forgotten: it cannot be registered.
+    fn put_back(&self, managed: &Managed, taken: Taken) {
+        let Some(access) = managed.access() else {
+            return;
+        };
+        let (range, closed) = (taken.range.clone(), taken.closed.clone());
+        let mut space = managed.lock();
+        space.put_back(taken);
+        let gone: Vec<_> =
+            closed.iter().filter(|part| access.register(part).is_err()).cloned().collect();
+        let pages: Vec<_> = gone.iter().flat_map(|part| space.forget(part)).collect();
+        drop(space);
+        self.shared.release(&pages);
+        self.wake(managed, &range);
+    }
+
+    /// Contents of closed memory were given up.
+    fn after_discard(&self, managed: &Managed, taken: Taken) {
+        let Some(access) = managed.access() else {
+            return;
+        };
+        let mut space = managed.lock();
+        for part in &taken.closed {
+            // What was only marked as free is still there, and what others touched since.
+            if let Ok(present) = access.present(part) {
+                space.found(part, &present, 0);
+            }
+        }
+        drop(space);
+        self.shared.release(&taken.pages);
+        self.wake(managed, &taken.range);
+    }
+
+    fn after_remap(
+        &self,
+        managed: &Managed,
+        mut taken: Vec<Taken>,
+        (len, keep, result): (usize, bool, i64),
+    ) {
+        let over: Vec<_> = taken.drain(1.min(taken.len())..).collect();
+        let Some(from) = taken.pop() else {
+            return;
+        };
+        let Ok(to) = usize::try_from(result) else {
+            over.into_iter().for_each(|taken| self.put_back(managed, taken));
+            return self.put_back(managed, from);
+        };
+        over.into_iter().for_each(|taken| self.drop_taken(managed, taken));
+        self.carry(managed, from, pages_at(to, len), keep);
+    }
+
+    /// What was taken from one place is at another now.
+    fn carry(&self, managed: &Managed, from: Taken, to: Pages, keep: bool) {
+        let (old, old_closed) = (from.range.clone(), from.closed.clone());
+        let was_closed: usize = old_closed.iter().map(|part| part.len()).sum();
+        let mut space = managed.lock();
+        let (closed, left) = space.carry(from, to.start, to.len());
+        let mut failed = false;
+        if let Some(access) = managed.access() {
+            // Without the event of it, the kernel forgets that a moved mapping was registered.
+            failed = closed.iter().any(|part| access.register(part).is_err());
+            if keep {
+                for part in &old_closed {
+                    let present = access.present(part).unwrap_or_default();
+                    space.close(part, &present, 1);
+                }
+            }
+        }
+        let chances = lock(&self.shared.chances);
+        for page in closed.iter().cloned().flatten() {
+            if let Page::Chance(slot) = space.page(page) {
+                chances.moved(slot, page);
+            }
+        }
+        drop(chances);
+        drop(space);
+        if failed {
+            self.shared.tracing.end("moved memory of the program cannot be managed".to_owned());
+        }
+        self.shared.release(&left);
+        if was_closed > 0 {
+            self.wake(managed, &old);
+            self.wake(managed, &to);
+        }
+        let is_closed: usize = closed.iter().map(|part| part.len()).sum();
+        let open_before = old.len() - was_closed;
+        let open_now = to.len() - is_closed + if keep { open_before } else { 0 };
+        if open_now > open_before {
+            managed.add_open(open_now - open_before);
+        } else {
+            managed.remove_open(open_before - open_now);
+        }
+        self.shared.call_evictor_if_high();
+    }
+
+    fn wake(&self, managed: &Managed, range: &Pages) {
+        if let Some(access) = managed.access() {
+            access.wake(range);
+        }
+    }
+
+    fn insert(&self, managed: Arc<Managed>) {
+        self.shared.counters.spaces.add(1);
+        let mut spaces = self.shared.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        spaces.insert(managed.id, managed);
+    }
+
+    fn try_attach(&self, managed: &Arc<Managed>, attached: Attached) -> io::Result<()> {
+        managed.set_access(Access::new(attached)?);
+        faults::start_readers(&self.shared, managed)?;
+        self.shared.counters.attached.add(1);
+        Ok(())
+    }
+
+    /// Stores what the second-chance buffer has of a space.
+    fn flush(&self, managed: &Managed) {
+        let batches = lock(&self.shared.chances).of(managed.id);
+        for batch in batches {
+            if self.shared.store_batch(&batch, managed).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The child of a fork, from what its parent was.
+    fn child(&self, parent: &Managed, id: SpaceId, pid: i32) -> Option<(Managed, Ranges)> {
+        let (snapshot, arrivals) = parent.lock().end_fork()?;
+        let mut mapped = Ranges::default();
+        for mapping in super::maps::mappings(pid).unwrap_or_default() {
+            mapped.insert(mapping.pages);
+        }
+        let present = present_pages(pid, &arrivals);
+        let (space, released) =
+            Space::child(snapshot, &arrivals, &mapped, |page| present.around(page).is_some());
+        self.shared.release(&released);
+        let closed = space.closed().clone();
+        let child = Managed::new(id, pid, &self.shared.budget, space);
+        Some((child, closed))
+    }
+
+    /// What parent and child share is counted in both until it is measured.
+    fn share(&self, parent: &Managed, child: &Managed) {
+        child.set_credit(child.charged());
+        let due = || Some(Sharing { next: Instant::now() + FIRST_LOOK, pause: FIRST_LOOK });
+        *lock(&child.sharing) = due();
+        lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
+    }
+}
+
+/// Time from a fork to the first measurement of what it shares: most children run another
+/// program by then.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+/// Which of these pages a process has.
+fn present_pages(pid: i32, pages: &std::collections::BTreeSet<PageNo>) -> Ranges {
+    let mut present = Ranges::default();
+    if let Ok(map) = crate::sys::pagemap::Pagemap::open(pid) {
+        let mut asked = Ranges::default();
+        pages.iter().for_each(|&page| asked.insert(page..page + 1));
+        for part in asked.iter() {
+            let found = map.present(&super::ranges::bytes_of(&part)).unwrap_or_default();
+            found.iter().for_each(|range| present.insert(pages_of(range)));
+        }
+    }
+    present
+}
+
+fn default_store() -> io::Result<Store> {
+    let pool = zfold_pool::create("run", &PoolOptions::new(Allocator::Zsmalloc));
+    let pool = pool.map_err(io::Error::other)?;
+    Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
+}
+
+impl Memory for Engine {
+    fn exec(&self, space: SpaceId, pid: i32) {
+        let managed = Arc::new(Managed::new(space, pid, &self.shared.budget, Space::default()));
+        survey(&self.shared, &managed);
+        self.insert(managed);
+        self.shared.call_evictor_if_high();
+    }
+
+    fn before(&self, space: SpaceId, change: &Change) -> Follow {
+        let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
+            return Follow::Go;
+        };
+        match change {
+            Change::Map { at, len, fixed: true, .. } => {
+                if !self.fits(&managed, len / PAGE) {
+                    self.want(&managed);
+                }
+                self.begin(&managed, change, &[pages_at(*at, *len)])
+            }
+            Change::Map { len, reserve_only, .. } => {
+                let pages = len.div_ceil(PAGE);
+                let reserve = *reserve_only && pages > self.shared.budget.limit() / RESERVE_SHARE;
+                let attached = managed.access().is_some();
+                if self.fits(&managed, pages) && !(reserve && attached) {
+                    managed.add_open(pages);
+                    return Follow::Go;
+                }
+                self.want(&managed);
+                Follow::Return
+            }
+            Change::Replace { range } | Change::Unmap { range } => {
+                self.begin(&managed, change, &[pages_of(range)])
+            }
+            Change::Discard { range } => {
+                let pages = pages_of(range);
+                if !managed.lock().closed().touches(&pages) {
+                    return Follow::Go;
+                }
+                self.begin(&managed, change, &[pages])
+            }
+            Change::Remap { from, len, fixed, .. } => {
+                let mut ranges = vec![pages_of(from)];
+                ranges.extend(fixed.map(|to| pages_at(to, *len)));
+                if !self.fits(&managed, len.saturating_sub(from.len()) / PAGE) {
+                    self.want(&managed);
+                }
+                self.begin(&managed, change, &ranges)
+            }
+            Change::Brk { to } => self.before_brk(&managed, change, *to),
+            Change::PageOut { range } => {
+                self.page_out(&managed, pages_of(range));
+                Follow::Go
+            }
+            Change::Yield { range } => {
+                self.give_back(&managed, &pages_of(range));
+                Follow::Go
+            }
+        }
+    }
+
+    fn after(&self, space: SpaceId, change: &Change, result: i64) {
+        let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
+            return;
+        };
+        let flux = managed.lock().end(change);
+        let taken = flux.map(|flux| flux.taken).unwrap_or_default();
+        let ok = usize::try_from(result).ok();
+        match (change, ok) {
+            (Change::Map { len, reserve_only, .. }, Some(at)) => {
+                taken.into_iter().for_each(|taken| self.drop_taken(&managed, taken));
+                self.open_or_close(&managed, &pages_at(at, *len), *reserve_only);
+            }
+            (Change::Replace { .. } | Change::Unmap { .. }, Some(_)) => {
+                taken.into_iter().for_each(|taken| self.drop_taken(&managed, taken));
+            }
+            (Change::Discard { .. }, Some(_)) => {
+                taken.into_iter().for_each(|taken| self.after_discard(&managed, taken));
+            }
+            (Change::Remap { len, keep, .. }, _) => {
+                self.after_remap(&managed, taken, (*len, *keep, result));
+            }
+            (Change::PageOut { .. } | Change::Yield { .. }, _) => {}
+            (Change::Brk { to }, Some(end)) => self.after_brk(&managed, *to, end, taken),
+            (_, None) => taken.into_iter().for_each(|taken| self.put_back(&managed, taken)),
+        }
+        self.shared.call_evictor_if_high();
+    }
+
+    fn wants(&self, space: SpaceId) -> bool {
+        self.shared.find(space).is_some_and(|managed| {
+            managed.wanted.load(Ordering::Relaxed) && managed.access().is_none()
+        })
+    }
+
+    fn attach(&self, space: SpaceId, attached: Attached) {
+        let Some(managed) = self.shared.find(space) else {
+            return;
+        };
+        managed.wanted.store(false, Ordering::Relaxed);
+        match self.try_attach(&managed, attached) {
+            Ok(()) => self.shared.call_evictor_if_high(),
+            Err(error) => self.cannot_attach(space, error.to_string()),
+        }
+    }
+
+    fn cannot_attach(&self, space: SpaceId, reason: String) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.refused.store(true, Ordering::Relaxed);
+            managed.wanted.store(false, Ordering::Relaxed);
+        }
+        lock(&self.shared.refusals).push(reason);
+    }
+
+    fn fork(&self, space: SpaceId) -> bool {
+        let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
+            return false;
+        };
+        if managed.access().is_none() || managed.lock().closed().iter().next().is_none() {
+            return false;
+        }
+        let mut space = managed.lock();
+        space.shut();
+        let settled = space.wait(SETTLE, |space| space.counts().busy == 0);
+        drop(space);
+        self.flush(&managed);
+        let mut space = managed.lock();
+        if !settled || space.counts().chance != 0 {
+            let waited = space.open();
+            drop(space);
+            waited.iter().for_each(|&page| self.wake(&managed, &(page..page + 1)));
+            if !managed.is_dead() {
+                self.shared.tracing.end("pages of the program do not settle".to_owned());
+            }
+            return false;
+        }
+        let mut keys = lock(&self.shared.keys);
+        let waited = space.begin_fork(|key| keys.share(key));
+        drop(keys);
+        drop(space);
+        waited.iter().for_each(|&page| self.wake(&managed, &(page..page + 1)));
+        true
+    }
+
+    fn forked(&self, parent: SpaceId, child: Option<(SpaceId, i32, Option<Attached>)>) {
+        let Some(parent) = self.shared.find(parent) else {
+            return;
+        };
+        let Some((id, pid, attached)) = child else {
+            let ended = parent.lock().end_fork();
+            let mut table = ended.map(|(snapshot, _)| snapshot.table).unwrap_or_default();
+            return self.shared.release(&table.take(&(0..PageNo::MAX)));
+        };
+        let (child, closed) = self.child(&parent, id, pid).unwrap_or_else(|| {
+            (Managed::new(id, pid, &self.shared.budget, Space::default()), Ranges::default())
+        });
+        let child = Arc::new(child);
+        child.heap_end.store(parent.heap_end.load(Ordering::Relaxed), Ordering::Relaxed);
+        child.add_open(parent.open());
+        child.stale.store(parent.stale.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.share(&parent, &child);
+        self.insert(Arc::clone(&child));
+        if let Some(attached) = attached {
+            let done = self.try_attach(&child, attached).is_ok()
+                && closed.iter().all(|part| {
+                    let access = child.access().expect("attached just now");
+                    access.register(&part).is_ok()
+                });
+            if !done {
+                self.shared.tracing.end("a child of fork cannot be managed".to_owned());
+            }
+            self.shared.counters.forks.add(1);
+        } else if closed.len() > 0 {
+            self.shared.tracing.end("a child of fork was not attached".to_owned());
+        }
+        self.shared.call_evictor_if_high();
+    }
+
+    fn gone(&self, space: SpaceId) {
+        let removed = {
+            let mut spaces = self.shared.spaces.write().unwrap_or_else(PoisonError::into_inner);
+            spaces.remove(&space)
+        };
+        let Some(managed) = removed else {
+            return;
+        };
+        let mut space = managed.lock();
+        if !space.wait(SETTLE, |space| space.counts().busy == 0) {
+            self.shared.tracing.end("pages of a program that ended do not settle".to_owned());
+            return;
+        }
+        let pages = space.forget_all();
+        drop(space);
+        managed.die();
+        managed.remove_open(managed.open());
+        managed.set_credit(0);
+        *lock(&managed.sharing) = None;
+        self.shared.release(&pages);
+        lock(&self.shared.grave).push(managed);
+        self.shared.call_evictor();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for space in self.shared.all() {
+            self.gone(space.id);
+        }
+        lock(&self.shared.signal.state).stop = true;
+        self.shared.signal.condition.notify_one();
+        if let Some(evictor) = self.evictor.take() {
+            // It panicked: the tests see that, and there is nothing else to do.
+            let _ = evictor.join();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What a run is asked for, and what it ends with.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use zfold_pool::Pool;
+use zfold_store::StoreOptions;
+
+use crate::sys::inherited::Inherited;
+
+/// A program to run under a limit.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// The program; looked for in `PATH` as a shell does.
+    pub program: OsString,
+    /// Its arguments, without its name.
+    pub args: Vec<OsString>,
+    /// Most bytes of anonymous memory of the program and its descendants that are resident, what
+    /// waits uncompressed to leave included. What is compressed comes on top.
+    pub limit_bytes: u64,
+    /// The signals and standard streams that the program is started with.
+    pub inherited: Inherited,
+    /// The pool that holds what is compressed.
+    pub pool: Box<dyn Pool>,
+    /// The store over it: codec, its own limit, where it writes back to. The number of slots is
+    /// set by the run.
+    pub store: StoreOptions,
+}
+
+/// What happens in a run before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The program begins, as this process.
+    Started(i32),
+    /// The program itself has ended; its descendants may go on. Not told of one that had to be
+    /// ended: the error of the run says why.
+    Ended(Exit),
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// What a run did, from its start to the end of the last process in it. Byte figures are of
+/// memory, times are from the kernel's message to the answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// From the start of the program to its end.
+    pub wall: Duration,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// Most bytes charged against it at any moment: an upper bound of what was resident.
+    pub peak_charge_bytes: u64,
+    /// Most bytes of anonymous memory that were seen resident in the tree, shared pages counted
+    /// once; sampled.
+    pub peak_resident_bytes: u64,
+    /// Most bytes that the store held, metadata included.
+    pub peak_stored_bytes: u64,
+    /// Most pages that lay in the store.
+    pub peak_stored_pages: u64,
+    /// Messages of missing pages that were answered.
+    pub faults: u64,
+    /// Of these, pages that were touched for the first time.
+    pub first_touches: u64,
+    /// Of these, pages taken back before they were compressed.
+    pub refaults: u64,
+    /// Of these, pages loaded from the store.
+    pub loads: u64,
+    /// Pages loaded because their neighbours were.
+    pub prefetched: u64,
+    /// Pages that left a process.
+    pub evictions: u64,
+    /// Pages that were compressed.
+    pub stores: u64,
+    /// Times that memory was given out although the limit was reached, because nothing could
+    /// leave.
+    pub over_limit: u64,
+    /// Processes that were run, by fork or exec.
+    pub processes: u64,
+    /// Address spaces that had to be managed.
+    pub managed: u64,
+    /// Latency of faults in nanoseconds: upper bound of a bucket, number of faults in it.
+    pub fault_latency: Vec<(u64, u64)>,
+    /// Quantiles of the same in nanoseconds: 50, 90, 99, 99.9 percent and the longest.
+    pub fault_quantiles: [u64; 5],
+}

@@ -86,7 +86,7 @@ fn covered(at: usize, len: usize) -> Option<Range<usize>> {
 
 fn covered_by(at: usize, len: usize, page: usize) -> Option<Range<usize>> {
     let end = at.checked_add(round_up(len, page)?)?;
-    (at % PAGE == 0 && len > 0 && end <= END).then_some(at..end)
+    (at.is_multiple_of(PAGE) && len > 0 && end <= END).then_some(at..end)
 }
 
 fn map(at: usize, len: usize, protection: i32, flags: i32) -> Option<Change> {

@@ -134,6 +134,7 @@ pub(crate) fn attach(
         Err(error) => return unmap(injection).and(Err(error)),
     };
     let pid = injection.child();
+    debug_assert!(pid > 0, "the kernel told of the child");
     let result = start(injection, pid, inside as i32, access);
     if result.is_err() {
         process::kill(pid);

@@ -215,7 +215,7 @@ impl Tracer<'_> {
     }
 
     fn run(&mut self) -> io::Result<Exit> {
-        while !self.tasks.is_empty() || !self.helpers.is_empty() {
+        while !self.tasks.is_empty() || !self.helpers.is_empty() || !self.unclaimed.is_empty() {
             self.serve_requests();
             let (tid, event) = match self.queue.pop_front() {
                 Some(event) => event,
@@ -300,6 +300,7 @@ impl Tracer<'_> {
                 }
             }
             Event::Stop { .. } => {
+                self.stillborn.remove(&tid);
                 self.unclaimed.insert(tid);
             }
             Event::Exec => self.exec(tid),
@@ -427,8 +428,15 @@ impl Tracer<'_> {
     fn resume_after(&self, tid: i32, stop: io::Result<Event>) {
         match stop {
             Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => let_go(ptrace::listen(tid)),
+            Err(_) if self.is_queued(tid) => {}
             _ => let_go(ptrace::cont(tid, 0)),
         }
+    }
+
+    /// Whether something has happened to a thread that is still to be handled; it may be stopped
+    /// for that.
+    fn is_queued(&self, tid: i32) -> bool {
+        self.queue.iter().any(|(queued, _)| *queued == tid)
     }
 
     /// A 32-bit program makes calls by other numbers.

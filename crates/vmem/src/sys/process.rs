@@ -195,6 +195,8 @@ pub(crate) fn segment_len(id: i32) -> Option<usize> {
 
 /// Ends the process to which a thread belongs.
 pub(crate) fn kill(pid: i32) {
+    // Other numbers name groups of processes.
+    assert!(pid > 0, "a process has a positive number");
     // SAFETY: takes numbers only.
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }

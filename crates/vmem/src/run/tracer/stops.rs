@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Tracer, let_go};
+use super::{Tracer, let_go, state};
 use crate::run::calls::{self, Meaning};
 use crate::run::helper;
 use crate::run::inject::{self, At, Injection};
@@ -126,7 +126,7 @@ impl Tracer<'_> {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         let space = task.space;
         let waits = std::mem::take(&mut task.waits);
-        let dead = self.stillborn.remove(&child);
+        let dead = self.stillborn.remove(&child) && !lives(child);
         let seen = self.unclaimed.remove(&child);
         if let (Waits::Fork { attach }, Some(parent_space)) = (waits, space) {
             if dead {
@@ -207,7 +207,7 @@ impl Tracer<'_> {
         }
         match stop {
             // Nothing was done to the thread; its call is still to be told.
-            Err(_) if at == At::Seccomp => self.before(tid),
+            Err(_) if at == At::Seccomp && !self.is_queued(tid) => self.before(tid),
             stop => self.resume_after(tid, stop),
         }
     }
@@ -236,6 +236,11 @@ impl Tracer<'_> {
         });
         (made, stop)
     }
+}
+
+/// Whether there is such a thread that has not ended; a number may be given anew.
+fn lives(tid: i32) -> bool {
+    state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// A child that asks not to be traced would run under a filter that nobody answers.

@@ -63,6 +63,64 @@ fn signals_and_helpers_do_not_disturb_each_other() {
     assert!(witness.attachments() > 20);
 }
 
+#[test]
+fn an_executable_is_free_when_its_program_has_ended() {
+    const TEST: &str = "an_executable_is_free_when_its_program_has_ended";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let Some(access) = access(TEST) else { return };
+    let copy = programs().folder.path().join("copy-of-true");
+    let script = "i=0; while [ $i -lt 100 ]; do i=$((i + 1)); \
+        cat /bin/true >\"$0\" && chmod +x \"$0\" && \"$0\" || exit 1; done";
+    let arguments = ["-c".into(), script.into(), copy.into_os_string()];
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new("sh", arguments), &witness, access);
+    assert_eq!(exit, Exit::Code(0));
+}
+
+#[test]
+fn a_compiler_works_with_helpers() {
+    const TEST: &str = "a_compiler_works_with_helpers";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee.c");
+    let to = programs().folder.path().join("compiled-while-attached");
+    let arguments = ["-O1".into(), "-w".into(), "-pthread".into(), "-o".into()];
+    let arguments = arguments.into_iter().chain([to.clone().into(), source.into()]);
+    let program = Program::new("cc", arguments.collect::<Vec<std::ffi::OsString>>());
+    let witness = Arc::new(Witness::greedy());
+    assert_eq!(run(&program, &witness, access), Exit::Code(0));
+    assert!(witness.attachments() > 3);
+    assert_eq!(alone(&to, &["threads"]), alone(path, &["threads"]));
+}
+
+#[test]
+fn a_32_bit_program_runs_unmanaged() {
+    const TEST: &str = "a_32_bit_program_runs_unmanaged";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let path = programs().folder.path().join("tracee32");
+    let compiled = Command::new("cc")
+        .args(["-m32", "-nostdlib", "-static", "-o"])
+        .arg(&path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee32.s"))
+        .stderr(Stdio::null())
+        .status();
+    let runs = || Command::new(&path).status().is_ok_and(|status| status.code() == Some(23));
+    if !compiled.is_ok_and(|status| status.success()) || !runs() {
+        return skipped(TEST, "32-bit programs cannot be made or run here");
+    }
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new(&path, [""; 0]), &witness, Access::Call);
+    assert_eq!(exit, Exit::Code(23));
+    let notes = witness.notes();
+    let told = |note: &&Note| matches!(note, Note::Refused(_, reason) if reason.contains("32-bit"));
+    assert_eq!(notes.iter().filter(told).count(), 1, "{notes:?}");
+    assert_eq!(witness.attachments(), 0);
+}
+
 /// Calls in which a program is attached, and their numbers; none: it computes or is stopped.
 const BLOCKING: [(&str, &[libc::c_long]); 20] = [
     ("nanosleep", &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),

@@ -10,6 +10,7 @@
 mod access;
 mod budget;
 mod chance;
+mod changes;
 mod engine;
 mod faults;
 mod keys;

@@ -182,6 +182,13 @@ impl World {
         self.engine.stats()
     }
 
+    /// Returns when nothing is stored: the evictor may hold a few keys for a moment.
+    fn wait_until_released(&self) {
+        while self.stats().stored_pages > 0 {
+            std::thread::yield_now();
+        }
+    }
+
     /// Asserts that nothing had to be given up, and that what is charged agrees with what is
     /// there when all is closed.
     fn check(&self) {

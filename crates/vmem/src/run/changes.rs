@@ -158,7 +158,7 @@ impl Engine {
             return Follow::Go;
         }
         if to < end {
-            return self.take(managed, change, &[to..end]);
+            return self.take(managed, change, std::slice::from_ref(&(to..end)));
         }
         if self.fits(managed, to - end) {
             managed.heap_end.store(to * PAGE, Ordering::Relaxed);

@@ -267,7 +267,7 @@ impl Memory for Engine {
         let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
             return false;
         };
-        if managed.access().is_none() || managed.lock().closed().iter().next().is_none() {
+        if managed.access().is_none() || managed.lock().closed().is_empty() {
             return false;
         }
         let mut space = managed.lock();
@@ -321,7 +321,7 @@ impl Memory for Engine {
                 self.shared.tracing.end("a child of fork cannot be managed".to_owned());
             }
             self.shared.counters.forks.add(1);
-        } else if closed.len() > 0 {
+        } else if !closed.is_empty() {
             self.shared.tracing.end("a child of fork was not attached".to_owned());
         }
         self.shared.call_evictor_if_high();

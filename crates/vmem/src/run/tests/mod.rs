@@ -5,6 +5,7 @@
 
 mod concurrent;
 mod engine;
+mod forks;
 mod speed;
 
 use std::io::{self, Write as _};

@@ -6,8 +6,8 @@
 //!
 //! 512 MiB of which 256 MiB are resident, filled with the pages of the file over and over (4096
 //! bytes each, as `zstd -d corpus/cc1.pages.zst` leaves them) or with pages of which one half is
-//! noise. Then every thread reads a byte of random pages. Times are by the clock, and of processors:
-//! of all threads of the process, and, for faults, of the threads that touch.
+//! noise. Then every thread reads a byte of random pages. Times are by the clock, and of
+//! processors: of all threads of the process, and, for faults, of the threads that touch.
 
 use std::time::{Duration, Instant};
 

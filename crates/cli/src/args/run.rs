@@ -94,7 +94,7 @@ pub(crate) struct RunArgs {
 
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, num_args = 1..)]
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }

@@ -16,7 +16,7 @@ use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tel
 
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::plan::Plan;
-use super::relay::Own;
+use super::relay::{GRACE, Own};
 use super::{FAILED, cannot_start, denied, failed, release_streams};
 use crate::args::RunArgs;
 use crate::exit::Failure;
@@ -159,7 +159,7 @@ fn listen(
     let listen = move || {
         for message in heard {
             let ToManager::Signal(signal) = message else { continue };
-            if own.matches(signal, Instant::now()) {
+            if own.matches(signal, Instant::now(), GRACE) {
                 continue;
             }
             match &mut *held(&program) {

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long after the front told of a signal the manager's own may come.
-const GRACE: Duration = Duration::from_millis(20);
+pub(super) const GRACE: Duration = Duration::from_millis(20);
 
 /// How long before it may have come.
 const MEMORY: Duration = Duration::from_millis(200);
@@ -30,8 +30,8 @@ impl Own {
     }
 
     /// Returns whether the manager got `signal`, too, when the front told of it at `told`; each of
-    /// its own answers for one of the front. Waits some milliseconds if it did not yet.
-    pub(super) fn matches(&self, signal: i32, told: Instant) -> bool {
+    /// its own answers for one of the front. Waits for up to `grace` if it did not yet.
+    pub(super) fn matches(&self, signal: i32, told: Instant, grace: Duration) -> bool {
         let is_it = |(own, when): &(i32, Instant)| {
             *own == signal && told.saturating_duration_since(*when) < MEMORY
         };
@@ -41,7 +41,7 @@ impl Own {
                 recent.swap_remove(index);
                 return true;
             }
-            let left = GRACE.saturating_sub(told.elapsed());
+            let left = grace.saturating_sub(told.elapsed());
             if left.is_zero() {
                 return false;
             }
@@ -65,9 +65,9 @@ mod tests {
         let own = Own::default();
         let now = Instant::now();
         own.note(15, now);
-        assert!(!own.matches(1, now), "another signal");
-        assert!(own.matches(15, now));
-        assert!(!own.matches(15, now), "it has answered");
+        assert!(!own.matches(1, now, GRACE), "another signal");
+        assert!(own.matches(15, now, GRACE));
+        assert!(!own.matches(15, now, GRACE), "it has answered");
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         let own = Own::default();
         let Some(past) = Instant::now().checked_sub(MEMORY) else { return };
         own.note(15, past);
-        assert!(!own.matches(15, Instant::now()));
+        assert!(!own.matches(15, Instant::now(), GRACE));
     }
 
     #[test]
@@ -83,7 +83,8 @@ mod tests {
         let own = Own::default();
         std::thread::scope(|scope| {
             let told = Instant::now();
-            let waiting = scope.spawn(|| own.matches(15, told + GRACE * 1000));
+            let own = &own;
+            let waiting = scope.spawn(move || own.matches(15, told, GRACE * 1000));
             own.note(15, Instant::now());
             assert!(waiting.join().expect("no panic"));
         });

@@ -16,7 +16,7 @@ fn sqlite_builds_and_checks_an_index() {
     if !ready(test, &["sqlite3"]) {
         return;
     }
-    let rows = sized(60_000, 600_000);
+    let rows = sized(200_000, 600_000);
     let read = format!(".read {}", workload("index.sql"));
     let rows = format!(".parameter set :rows {rows}");
     check(test, |_| Job::new(&["sqlite3", "-bail", ":memory:", ".parameter init", &rows, &read]));
@@ -28,7 +28,7 @@ fn redis_saves_in_a_fork() {
     if !ready(test, &["redis-server", "redis-cli", "redis-benchmark", "awk"]) {
         return;
     }
-    let (script, keys) = (workload("redis.sh"), sized("20000", "200000"));
+    let (script, keys) = (workload("redis.sh"), sized("60000", "200000"));
     check(test, |_| Job::new(&["sh", &script, keys]));
 }
 
@@ -47,7 +47,7 @@ fn postgres_serves_pgbench() {
     let unprivileged = "setpriv --reuid=nobody --regid=nogroup --clear-groups --";
     let line: Vec<_> = if root { unprivileged.split(' ').collect() } else { Vec::new() };
     let scratch = tempfile::tempdir().expect("a directory");
-    let (script, rows) = (workload("postgres.sh"), sized("60000", "600000"));
+    let (script, rows) = (workload("postgres.sh"), sized("200000", "600000"));
     let local = "postgres.sh";
     // Once: it is slow, and each has an identity of its own.
     if let Err(complaint) = make_cluster(scratch.path(), &script, root, &line) {

@@ -14,7 +14,7 @@ fn stress_ng_verifies_by_all_methods() {
     if !ready(test, &["stress-ng"]) {
         return;
     }
-    let (bytes, operations) = (sized("24M", "64M"), sized("60", "4000"));
+    let (bytes, operations) = (sized("24M", "64M"), sized("2000", "100000"));
     let line = format!("--vm 1 --vm-bytes {bytes} --vm-method all --vm-keep --vm-ops {operations}");
     check(test, |dir| stress_ng(text(dir), &line));
 }
@@ -37,7 +37,7 @@ fn stress_ng_verifies_by_single_methods() {
     for method in ["flip", "galpat-0", "inc-nybble", "rand-set", "rowhammer", "walk-1d", "zero-one"]
     {
         let test = format!("stress_ng_vm_{method}");
-        let operations = sized(50, 1000);
+        let operations = sized(2000, 100_000);
         stress(&test, &format!("--vm 1 --vm-bytes 32M --vm-method {method} --vm-ops {operations}"));
     }
 }
@@ -144,6 +144,6 @@ fn python_checks_a_database() {
     let Some(python) = python("sqlite3") else {
         return skip(test, "no python3 has sqlite3");
     };
-    let (program, rows) = (workload("database.py"), sized("30000", "150000"));
+    let (program, rows) = (workload("database.py"), sized("100000", "150000"));
     check(test, |_| Job::new(&[text(&python), &program, rows]));
 }

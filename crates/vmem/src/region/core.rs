@@ -204,9 +204,4 @@ impl Core {
             key = next;
         }
     }
-
-    /// Whether there are stale pages.
-    pub(super) fn has_stale(&self) -> bool {
-        self.stale.load(Ordering::Relaxed) != NIL
-    }
 }

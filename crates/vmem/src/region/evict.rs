@@ -12,6 +12,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::core::{CHUNK, Core};
 use super::frames::Stays;
@@ -22,9 +23,30 @@ use super::word::{State, Word};
 use crate::sys::map::PAGE;
 use crate::sys::signal::die;
 
-/// Rounds without any progress, each about 100 ms, after which a page that is waited for is given
-/// up, and with it the process.
-const ROUNDS_MAX: u32 = 100;
+/// Time without any progress after which a page that is waited for is given up, and with it the
+/// process.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// When there was progress last, as one background thread has seen it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    done: u64,
+    since: Instant,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { done: 0, since: Instant::now() }
+    }
+
+    /// Notes how much has been done, by whomever; returns whether that has not grown for long.
+    fn is_over(&mut self, done: u64) -> bool {
+        if self.done != done {
+            *self = Self { done, since: Instant::now() };
+        }
+        self.since.elapsed() > PATIENCE
+    }
+}
 
 /// The right to move pages out (E1).
 type Hand<'a> = MutexGuard<'a, u32>;
@@ -53,9 +75,8 @@ impl Core {
         }
     }
 
-    /// One step towards room; returns whether it did anything. `rounds` counts those in a row that
-    /// did not.
-    pub(super) fn evict(&self, rounds: &mut u32) -> bool {
+    /// One step towards room; returns whether it did anything.
+    pub(super) fn evict(&self, seen: &mut Progress) -> bool {
         let waited = self.room.is_waited_for();
         if self.refused.load(Ordering::Relaxed) {
             if !waited {
@@ -71,17 +92,23 @@ impl Core {
         {
             moved = self.move_some(&mut hand, batch * 2);
         }
+        let failures = || self.counters.store_failures_total.load(Ordering::Relaxed);
+        let failures_before = failures();
         let stores = self.room.is_low() || self.ring.waiting() >= target;
         let stored = stores && self.store_some(batch.into());
-        let progress = moved > 0 || stored;
-        *rounds = if progress || !waited { 0 } else { *rounds + 1 };
-        if waited && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
+        let refused = stored && failures() > failures_before;
+        if waited && refused && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
             die("no room for a page", "the store takes no more (raise the limits or its own)");
         }
-        if *rounds > ROUNDS_MAX {
+        // Relaxed: counters.
+        let done = self.counters.evictions_total.load(Ordering::Relaxed)
+            + self.counters.stores_total.load(Ordering::Relaxed);
+        if !waited {
+            *seen = Progress::new();
+        } else if seen.is_over(done) {
             die("no room for a page", "all pages are pinned or in use by devices");
         }
-        progress
+        moved > 0 || stored
     }
 
     /// Moves up to `most` pages out, from where the hand is.

@@ -61,7 +61,7 @@ impl Core {
                 has_room = true;
             }
             if self.page(key).step(word, word.arriving()) {
-                self.bring_from(space, key, word, window);
+                self.bring_from(space, key, word, window, 1);
                 break true;
             }
         };
@@ -96,8 +96,9 @@ impl Core {
         claimed
     }
 
-    /// Brings a page that this thread is in charge of, and what follows it.
-    fn bring_from(&self, space: &Space, key: u32, was: Word, window: u32) {
+    /// Brings a page that this thread is in charge of, and what follows it, of which `touched`
+    /// count as touched.
+    fn bring_from(&self, space: &Space, key: u32, was: Word, window: u32, touched: u32) {
         let pages = self.claim_more(space, key, was, window);
         let to = space.address_of(key);
         let counter = match was.state() {
@@ -127,8 +128,8 @@ impl Core {
                 &self.counters.first_touches_total
             }
         };
-        count(counter, 1);
-        count(&self.counters.prefetched_total, u64::from(pages - 1));
+        count(counter, touched.into());
+        count(&self.counters.prefetched_total, u64::from(pages - touched));
         self.count_in(key, pages);
         let stored = was.state() == State::Stored;
         (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));
@@ -167,8 +168,7 @@ impl Core {
                 return;
             }
             if self.page(key).step(word, word.arriving()) {
-                self.bring_from(space, key, word, keys.end - key);
-                count(&self.counters.prefetched_total, 1);
+                self.bring_from(space, key, word, keys.end - key, 0);
             } else {
                 self.room.give(1);
             }
@@ -179,6 +179,15 @@ impl Core {
     pub(super) fn pin(&self, space: &Space, key: u32, window: u32) {
         while self.page(key).change(Word::pinned).is_err() {
             self.bring(space, key, window);
+        }
+    }
+
+    /// Takes all pins of a range back, for which there is nobody left.
+    pub(super) fn unpin_all(&self, keys: Range<u32>) {
+        for key in keys {
+            while self.page(key).change(Word::unpinned).is_ok() {
+                self.pinned.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 

@@ -10,6 +10,9 @@ use crate::sys::map::{Mapping, PAGE};
 use crate::sys::signal::die;
 use crate::sys::uffd::{Partial, Uffd};
 
+/// How often a move is tried again that the kernel asks to try again.
+const TRIES: u32 = 1000;
+
 /// The descriptor and the staging area.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -68,28 +71,30 @@ impl Frames {
     /// Fills missing pages from `to` on. The caller is in charge of them (W1). Returns how many
     /// were there already, which only happens if their owner has touched the mapping itself.
     pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
-        let (mut at, mut there) = (0, 0);
+        let (mut at, mut there, mut step) = (0, 0, pages.len());
         while at < pages.len() {
+            let some = &pages[at..pages.len().min(at + step)];
             // SAFETY: the range is registered, and the caller, in charge of the pages, has what
             // belongs there.
-            let result = unsafe { self.uffd.copy(to + at, &pages[at..], self.wakes) };
-            match result {
-                Ok(()) => break,
-                Err(Partial { done, error }) => {
-                    at += done;
-                    match error {
-                        Errno::AGAIN => rustix::thread::sched_yield(),
-                        Errno::EXIST => {
-                            there += 1;
-                            at += PAGE;
-                        }
-                        Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
-                        _ => die(
-                            "cannot bring a page back",
-                            "its mapping was changed by munmap, mmap or mremap",
-                        ),
-                    }
+            let result = unsafe { self.uffd.copy(to + at, some, self.wakes) };
+            let Err(Partial { done, error }) = result else {
+                at += some.len();
+                continue;
+            };
+            at += done;
+            match error {
+                Errno::AGAIN => rustix::thread::sched_yield(),
+                Errno::EXIST => {
+                    there += 1;
+                    at += PAGE;
                 }
+                // Its owner has split the mapping, by mprotect or so: no call goes across.
+                Errno::NOENT if some.len() > PAGE => step = PAGE,
+                Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
+                _ => die(
+                    "cannot bring a page back",
+                    "its mapping was changed by munmap, mmap or mremap",
+                ),
             }
         }
         there
@@ -120,19 +125,30 @@ impl Frames {
     }
 
     fn take(&self, to: usize, from: usize, count: usize) -> Moved {
-        let mut done = 0;
+        let (mut done, mut step, mut tries) = (0, count, 0);
         while done < count {
-            let (at, end) = (from + done * PAGE, from + count * PAGE);
+            let some = step.min(count - done);
+            let at = from + done * PAGE;
             // SAFETY: the caller is in charge of the pages on both sides.
-            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..end) };
-            let Err(partial) = result else { return Moved { done: count, why: None } };
+            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
+            let Err(partial) = result else {
+                done += some;
+                continue;
+            };
             done += partial.done / PAGE;
             let why = match partial.error {
-                Errno::AGAIN => {
+                // Somebody else holds the page, or the address space is being changed.
+                Errno::AGAIN if tries < TRIES => {
+                    tries += 1;
                     rustix::thread::sched_yield();
                     continue;
                 }
-                Errno::BUSY | Errno::NOMEM => Stays::Busy,
+                // The mapping may be split: no call goes across.
+                _ if partial.done == 0 && some > 1 => {
+                    step = 1;
+                    continue;
+                }
+                Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
                 Errno::NOENT | Errno::FAULT => Stays::Gone,
                 _ => Stays::Changed,
             };

@@ -24,7 +24,7 @@ use crate::sys::signal;
 use crate::sys::uffd::{Faults, Features, Uffd};
 
 /// Threads that may bring compressed pages at a time; others wait for the moment it takes.
-const SCRATCHES: usize = 32;
+const SCRATCHES: usize = 16;
 
 /// A resident limit, a store for what is beyond it, and the threads that bring pages there. Regions
 /// made from it share all three. It lives as long as one of its regions or clones.

@@ -1,6 +1,44 @@
 //! `Region`: memory for programs that ask for it.
 //!
-//! Page states are in `word`, which has the table of them.
+//! A [`Region`] is a range of addresses of which a [`Memory`] keeps at most so many bytes
+//! uncompressed. Missing pages raise `SIGBUS` in the thread that touches them (userfaultfd with
+//! `UFFD_FEATURE_SIGBUS`, which every process may have), and a handler brings them, in that thread:
+//! no other one has to wake up.
+//!
+//! ```text
+//!            touch: copy                          touch: decompress
+//!        +----------------+                +-----------------------------+
+//!        v                |                |                             |
+//!   in its place --move--> staging area --compress--> store  --(dropped when touched)
+//!        ^       many at      (second       background
+//!        |       a time        chance)      threads
+//!     first touch: zeros
+//! ```
+//!
+//! - M1: uncompressed are at most as many pages as the limit says (L1 of `room`): in their place, on
+//!   their way, and in the staging area. A thread that needs room waits for background threads.
+//! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
+//!   One word says where, and one thread at a time changes that (W1 to W5 of `word`, modelled).
+//! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
+//!   it or waits until it is back. Pages that a device uses are refused by the kernel, and stay.
+//! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits
+//!   on a small stack (H1 to H3 of `sys::signal`). It waits only for threads that never
+//!   touch a region: those that evict, and threads on this same path.
+//! - M5: what cannot be right is not hidden: bytes that do not decode, a store that takes no more
+//!   while room is needed, a mapping changed by others end the process with a line on the error
+//!   output.
+//!
+//! Locks, none of them taken on the path of a fault: the hand of the mover, then the list of
+//! regions, then the batches of the ring. The store's are below all of them.
+//!
+//! # What programs must know
+//! - System calls that are given missing pages fail with `EFAULT`, and so do futexes there:
+//!   [`pin`](Region::pin) first, or choose [`FaultMode::Thread`]. Do not build an allocator for
+//!   everything on a region.
+//! - A forked child does not have the regions: a touch there raises `SIGSEGV`.
+//! - Threads that touch a region must not block `SIGBUS`; a program's own handler for it belongs
+//!   before the first region, and is called for all faults that are not ours.
+//! - Use [`discard`](Region::discard) in place of `madvise`. Do not `munmap` or `mremap` a part.
 
 #[cfg(not(loom))]
 mod core;

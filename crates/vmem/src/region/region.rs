@@ -238,6 +238,8 @@ impl Drop for Region {
         // From here on a touch is not resolved, and no page is moved.
         registry::remove(&space);
         core.remove_space(&space);
+        // Pins that were forgotten end with the region that they borrowed.
+        core.unpin_all(keys.clone());
         let left = core.forget(&space, keys.clone(), false);
         core.await_entries(keys.clone());
         drop(space);

@@ -137,11 +137,6 @@ impl Room {
         }
     }
 
-    /// Takes room that may not be there, for a page that cannot be anywhere else.
-    pub(super) fn force(&self, count: u32) {
-        self.used.fetch_add(count, Ordering::SeqCst);
-    }
-
     /// Wakes a background thread, if one sleeps.
     pub(super) fn call_for_work(&self) {
         if self.idle.load(Ordering::SeqCst) > 0 {

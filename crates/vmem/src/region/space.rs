@@ -32,10 +32,6 @@ impl Space {
         Self { map, base, first, pages, streams: Default::default(), turn: AtomicU64::new(0) }
     }
 
-    pub(super) fn map(&self) -> &Mapping {
-        &self.map
-    }
-
     /// Drops the contents of pages, counted from the region's first; the caller is in charge of
     /// them.
     pub(super) fn drop_pages(&self, pages: Range<usize>) {

@@ -172,11 +172,6 @@ impl Word {
         self.without(STORING | STALE)
     }
 
-    /// The attempt to store has changed nothing.
-    pub(crate) fn not_storing(self) -> Self {
-        self.without(STORING)
-    }
-
     /// One pin more.
     pub(crate) fn pinned(self) -> Option<Self> {
         match self.state() {

@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::core::Core;
+use super::evict::Progress;
 use super::fault::resolve;
 use crate::sys::map::{Mapping, PAGE};
-use crate::sys::signal::block_signals;
+use crate::sys::signal::with_signals_blocked;
 use crate::sys::uffd::Event;
 
 /// Most threads that resolve faults.
@@ -42,10 +43,9 @@ impl Workers {
     }
 
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            block_signals();
-            work();
-        })?;
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        // A handler of the program that runs here and touches a region would wait for this thread.
+        let thread = with_signals_blocked(|| thread.spawn(work))?;
         self.threads.push(thread);
         Ok(())
     }
@@ -97,11 +97,11 @@ impl Workers {
 }
 
 fn evict(core: &Core) {
-    let mut rounds = 0;
+    let mut seen = Progress::new();
     while !core.stop.load(Ordering::SeqCst) {
         core.drop_stale();
         let wanted = core.room.is_below_high() || core.room.is_waited_for();
-        if wanted && core.evict(&mut rounds) {
+        if wanted && core.evict(&mut seen) {
             continue;
         }
         // If there was nothing to do although it is wanted, others are at it, or nothing can leave.

@@ -165,6 +165,12 @@ impl Engine {
         }
     }
 
+    /// Returns a space, for tests to look at.
+    #[cfg(test)]
+    pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
+        self.shared.find(id).expect("it is there")
+    }
+
     /// Returns whether pages can be opened, after another look if that may help.
     fn fits(&self, managed: &Managed, pages: usize) -> bool {
         let Shared { budget, .. } = &*self.shared;

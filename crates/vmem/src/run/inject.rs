@@ -117,7 +117,7 @@ impl<'a> Injection<'a> {
         }
         match at {
             At::Stop => {
-                soften(&mut saved);
+                soften_registers(&mut saved);
                 leave_sequence(tid, &mut saved);
             }
             At::Seccomp => {}
@@ -210,7 +210,7 @@ impl<'a> Injection<'a> {
 }
 
 /// Calls that report an interruption even if no signal was handled, and have done nothing then.
-const EASILY_INTERRUPTED: [libc::c_long; 13] = [
+const EASILY_INTERRUPTED: [libc::c_long; 20] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -218,17 +218,35 @@ const EASILY_INTERRUPTED: [libc::c_long; 13] = [
     libc::SYS_semtimedop,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+    // Of sockets with a time limit.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
     libc::SYS_sendto,
     libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
     libc::SYS_accept,
     libc::SYS_accept4,
 ];
 
-/// Makes good what a stop on request has done to a call: one that reports the interruption is made
-/// anew, unless a signal is handled first. Returns whether there was anything to do.
-pub(crate) fn soften(registers: &mut Registers) -> bool {
+/// Makes good what tracing has done to a call: a stop on request interrupts it, and so does a signal
+/// that the program ignores, which the kernel drops before it interrupts anything if nobody traces.
+/// A call that reports that is made anew, unless a signal is handled first.
+pub(crate) fn soften(tid: i32) -> io::Result<()> {
+    let mut registers = ptrace::registers(tid)?;
+    if soften_registers(&mut registers) {
+        ptrace::set_registers(tid, &registers)?;
+    }
+    Ok(())
+}
+
+/// Returns whether there was anything to do.
+fn soften_registers(registers: &mut Registers) -> bool {
     let interrupted = registers.result() == -i64::from(libc::EINTR)
         && registers.number().is_some_and(|n| EASILY_INTERRUPTED.contains(&(n as libc::c_long)));
     if interrupted {

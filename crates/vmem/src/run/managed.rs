@@ -163,6 +163,12 @@ pub(crate) struct Held<'a> {
 }
 
 impl Held<'_> {
+    /// From now on, so many pages of those that are no longer present are charged elsewhere: what
+    /// is charged does not change.
+    pub(crate) fn hand_over(&mut self, pages: usize) {
+        self.charged -= pages;
+    }
+
     fn charge(&mut self) {
         let charged = self.counts().present;
         self.managed.budget.change(self.charged, charged);

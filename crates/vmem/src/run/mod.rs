@@ -17,7 +17,9 @@ mod inject;
 mod keys;
 mod managed;
 mod maps;
-mod memory;
+pub(crate) mod memory;
+#[cfg(test)]
+mod model;
 mod mover;
 mod options;
 mod pages;
@@ -29,6 +31,8 @@ mod space;
 mod stats;
 mod streams;
 mod task;
+#[cfg(test)]
+mod tests;
 mod tracer;
 
 use std::io;

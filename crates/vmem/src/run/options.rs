@@ -32,7 +32,8 @@ pub struct RunOptions {
 pub enum Event {
     /// The program begins, as this process.
     Started(i32),
-    /// The program itself has ended; its descendants may go on.
+    /// The program itself has ended; its descendants may go on. Not told of one that had to be
+    /// ended: the error of the run says why.
     Ended(Exit),
 }
 

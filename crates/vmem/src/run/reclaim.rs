@@ -218,7 +218,6 @@ impl Evictor {
         let fixed = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Fixed).count();
         self.shared.counters.fixed.add(fixed);
         if !moved.pages.is_empty() {
-            self.shared.budget.change(0, moved.pages.len());
             let batch =
                 lock(&self.shared.chances).push(managed.id, moved.bytes, moved.pages.clone());
             let slots = moved.pages.iter().enumerate();
@@ -227,6 +226,7 @@ impl Evictor {
         let mut space = managed.lock();
         let wanted = states.iter().filter(|&&(page, state)| space.left(page, state));
         let wanted = wanted.map(|&(page, _)| page).collect();
+        space.hand_over(moved.pages.len());
         drop(space);
         managed.settle();
         wanted
@@ -377,7 +377,8 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
     };
     managed.stale.store(0, Ordering::Relaxed);
     shared.counters.surveys.add(1);
-    if let Some(heap) = mappings.iter().find(|mapping| mapping.heap) {
+    let mut heaps = mappings.iter().filter(|mapping| mapping.heap);
+    if let Some(heap) = heaps.find(|heap| shared.window.contains(&heap.pages.start)) {
         managed.heap_end.store(heap.pages.end * PAGE, Ordering::Relaxed);
     }
     let own = managed.access().map(Access::staging);

@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::helper;
-use crate::run::inject::{At, Injection, Queue};
+use crate::run::inject::{self, At, Injection, Queue};
+use crate::run::permission::Access;
 use crate::run::memory::{Memory, SpaceId, Tracing};
 use crate::run::permission::Access;
 use crate::run::task::{Spaces, Task, Waits};
@@ -140,6 +141,9 @@ pub(crate) fn trace(
     tell: &mut dyn FnMut(News),
 ) -> io::Result<Exit> {
     let _children = ChildrenKept::new();
+    // Orphans come here instead of to an init that may not care for them: helpers of processes that
+    // have ended are such, too.
+    process::adopt_orphans()?;
     let waiting = process::start(&program.image()?)?;
     let main = waiting.pid;
     ptrace::seize(main, ptrace::FOLLOW)?;
@@ -236,21 +240,18 @@ impl Tracer<'_> {
         }
     }
 
-    /// Stops a thread of a space, one that runs if there is one: it is not in a call that could
-    /// notice.
+    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
+    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
     fn ask_for(&self, space: SpaceId) {
         if !self.spaces.attachable(space) {
             return;
         }
-        let mut chosen = None;
-        for (&tid, task) in &self.tasks {
-            if task.space == Some(space) {
-                chosen = Some(tid);
-                if runs(tid) {
-                    break;
-                }
-            }
-        }
+        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
+        let chosen = here.map(|(&tid, _)| tid).min_by_key(|&tid| match state(tid) {
+            Some('R') => 0,
+            Some('D') | None => 2,
+            Some(_) => 1,
+        });
         if let Some(tid) = chosen {
             let_go(ptrace::interrupt(tid));
         }
@@ -319,7 +320,9 @@ impl Tracer<'_> {
             Event::Child => self.child(tid),
             Event::Exec => self.exec(tid),
             Event::Stop { .. } => self.stopped(tid, event),
-            Event::Signal(signal) => let_go(ptrace::cont(tid, signal)),
+            Event::Signal(signal) => {
+                let_go(inject::soften(tid).and_then(|()| ptrace::cont(tid, signal)));
+            }
         }
     }
 
@@ -337,7 +340,8 @@ impl Tracer<'_> {
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
             self.exit = Some(exit);
-            if !matches!(exit, Exit::NotRun(_)) {
+            // Of a program that is being ended, the result says why.
+            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
                 (self.tell)(News::Ended(exit));
             }
         }
@@ -446,10 +450,10 @@ impl Tracer<'_> {
     }
 }
 
-/// Whether a thread runs or could.
-fn runs(tid: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { return false };
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+/// What a thread does, by the kernel's letter.
+fn state(tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.

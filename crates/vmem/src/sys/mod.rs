@@ -13,4 +13,6 @@ pub(crate) mod registers;
 pub(crate) mod remote;
 pub(crate) mod seccomp;
 pub(crate) mod signal;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod uffd;

@@ -117,14 +117,21 @@ fn become_program(
     io::Error::last_os_error()
 }
 
-/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread.
+/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When
+/// this returns it holds no file any more, so that nobody waits for it to close one.
 pub(crate) fn start_bell() -> io::Result<i32> {
+    let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: as in `start`.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => listen_for_bell(),
-        pid => Ok(pid),
+        pid => {
+            drop(open);
+            // Ends when the child has closed its copy, with all else.
+            rustix::io::retry_on_intr(|| rustix::io::read(&closed, &mut [0]))?;
+            Ok(pid)
+        }
     }
 }
 
@@ -190,6 +197,15 @@ pub(crate) fn segment_len(id: i32) -> Option<usize> {
 pub(crate) fn kill(pid: i32) {
     // SAFETY: takes numbers only.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Makes this process the parent of descendants whose own has ended.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// While it lives, children of this process that end are kept for who waits for them, as they must

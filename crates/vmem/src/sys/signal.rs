@@ -68,9 +68,10 @@ extern "C" fn on_sigbus(
     context: *mut libc::c_void,
 ) {
     // SAFETY: the kernel passes a valid structure.
-    let code = unsafe { (*info).si_code };
-    // SAFETY: as above; what is not an address is not looked at below.
-    let address = unsafe { (*info).si_addr() }.expose_provenance();
+    let of = unsafe { &*info };
+    let code = of.si_code;
+    // SAFETY: any structure has these bytes; what is not an address is not looked at below.
+    let address = unsafe { of.si_addr() }.expose_provenance();
     let Some(installed) = INSTALLED.get() else { return };
     // SAFETY: every thread has an errno.
     let errno = unsafe { libc::__errno_location() };
@@ -167,13 +168,18 @@ fn die_of(signal: libc::c_int, code: libc::c_int) {
     }
 }
 
-/// Blocks all signals for the calling thread, one of ours: handlers of the program run elsewhere.
-pub(crate) fn block_signals() {
+/// Calls `start` with all signals blocked; the threads that it starts keep them blocked.
+pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
     let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
     // SAFETY: a set to be filled.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: a valid set. What cannot be blocked, the system leaves.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: a valid set, and room for another. What cannot be blocked, the system leaves.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
+    let result = start();
+    // SAFETY: the set that the system wrote.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    result
 }
 
 /// Writes a line to the error output and ends the process; for where nothing can be returned.

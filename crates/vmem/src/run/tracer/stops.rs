@@ -185,11 +185,7 @@ impl Tracer<'_> {
         {
             return self.attach(tid, space, At::Stop);
         }
-        if let Ok(mut registers) = ptrace::registers(tid)
-            && inject::soften(&mut registers)
-        {
-            let_go(ptrace::set_registers(tid, &registers));
-        }
+        let_go(inject::soften(tid));
         self.resume_after(tid, Ok(event));
     }
 

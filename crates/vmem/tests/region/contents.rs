@@ -1,40 +1,10 @@
-//! Regions as programs use them: contents, limit, threads, faults.
+//! What is written is read, under any limit, by any number of threads.
 
 use std::time::Duration;
 
-use zfold_vmem::region::{Memory, MemoryOptions, Region, RegionError};
+use zfold_vmem::region::{Memory, Region, RegionError};
 
-const PAGE: usize = 4096;
-const MIB: usize = 1 << 20;
-
-/// Numbers from a seed.
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
-/// Fills a page with bytes that tell which one it is, of which half compress.
-fn fill(page: &mut [u8], number: u64, version: u64) {
-    let mut state = (number << 20 | version).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    for word in page[..PAGE / 2].chunks_exact_mut(8) {
-        word.copy_from_slice(&random(&mut state).to_ne_bytes());
-    }
-    for word in page[PAGE / 2..].chunks_exact_mut(8) {
-        word.copy_from_slice(&(number << 20 | version).to_ne_bytes());
-    }
-}
-
-fn expect(page: &[u8], number: u64, version: u64) {
-    let mut right = [0; PAGE];
-    fill(&mut right, number, version);
-    assert!(page == right, "page {number} is not version {version}");
-}
-
-fn small(limit: usize) -> MemoryOptions {
-    MemoryOptions { capacity: 256 * MIB, ..MemoryOptions::new(limit) }
-}
+use super::{MIB, PAGE, expect, fill, random, small};
 
 #[test]
 fn what_is_written_is_read_under_a_small_limit() {
@@ -175,4 +145,70 @@ fn a_limit_far_below_the_working_set_works() {
         (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, round));
         assert!(region.stats().resident_pages <= 64);
     }
+}
+
+#[test]
+fn a_sequence_is_brought_ahead() {
+    let region = super::paged_out(MIB);
+    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    let stats = region.stats();
+    assert!(stats.prefetched_total > 200, "{stats:?}");
+    let brought = stats.store_faults_total + stats.first_touches_total + stats.prefetched_total;
+    assert_eq!(brought, 2 * 256, "written once, read once: {stats:?}");
+}
+
+#[test]
+fn a_page_that_is_touched_soon_comes_back_without_the_store() {
+    let mut region = Region::new(4 * MIB, &small(MIB)).unwrap();
+    let mut state = 1;
+    for _ in 0..20_000 {
+        // Half of the touches go to a quarter of the pages.
+        let page = random(&mut state) as usize % 1024;
+        let page = if random(&mut state).is_multiple_of(2) { page / 4 } else { page };
+        region.as_mut_slice()[page * PAGE] = 1;
+    }
+    let stats = region.stats();
+    assert!(stats.refaults_total > 100, "{stats:?}");
+}
+
+/// The case that lost updates where pages are copied and then dropped: every write is either in
+/// the page before it leaves, or waits until it is back.
+#[test]
+fn no_update_is_lost_while_pages_leave() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    // Every page begins with a counter.
+    let counters: Vec<&AtomicU64> = (0..256)
+        .map(|page| {
+            let base = region.as_ptr().expose_provenance();
+            let word = std::ptr::with_exposed_provenance::<AtomicU64>(base + page * PAGE);
+            // SAFETY: inside the region, aligned, and only reached as an atomic.
+            unsafe { &*word }
+        })
+        .collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4)
+            .map(|seed: u64| {
+                let counters = &counters;
+                scope.spawn(move || {
+                    let mut state = seed;
+                    for _ in 0..20_000 {
+                        let page = random(&mut state) as usize % 256;
+                        counters[page].fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let evictor = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                region.pageout(..).unwrap();
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        evictor.join().unwrap();
+    });
+    let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+    assert_eq!(sum, 60_000, "{:?}", region.stats());
 }

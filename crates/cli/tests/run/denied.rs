@@ -1,0 +1,72 @@
+//! Where it is not permitted to manage memory.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use rustix::process::geteuid;
+
+use crate::common::{assert_line, skip};
+use crate::runs::text;
+
+/// Runs zfold as a user without rights; says so if that is not possible here.
+fn unprivileged(test: &str, arguments: &[&str]) -> Option<Output> {
+    let sysctl = fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if sysctl.is_ok_and(|value| value.trim() != "0") {
+        skip(test, "vm.unprivileged_userfaultfd permits it to everybody");
+        return None;
+    }
+    let zfold = env!("CARGO_BIN_EXE_zfold");
+    let mut command = match geteuid().is_root() {
+        true => Command::new("setpriv"),
+        false => Command::new(zfold),
+    };
+    if geteuid().is_root() {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", zfold]);
+    }
+    // A device that this user may open would permit it.
+    if !geteuid().is_root()
+        && fs::File::options().read(true).write(true).open("/dev/userfaultfd").is_ok()
+    {
+        skip(test, "this user may open /dev/userfaultfd");
+        return None;
+    }
+    let output = command.args(arguments).output().ok();
+    // setpriv speaks for itself where it cannot execute zfold.
+    let output = output.filter(|output| !output.stderr.starts_with(b"setpriv: "));
+    if output.is_none() {
+        skip(test, "no setpriv, or the program lies where user 65534 cannot execute it");
+    }
+    output
+}
+
+#[test]
+fn it_is_refused_with_the_command_that_grants_it() {
+    let test = "it_is_refused_with_the_command_that_grants_it";
+    let line = ["run", "--limit", "64MiB", "--", "sh", "-c", "exit 3"];
+    let Some(output) = unprivileged(test, &line) else { return };
+    let grants = [
+        "grant it with: sudo setfacl -m u:",
+        "grant it with: sudo sysctl vm.unprivileged_userfaultfd=1",
+    ];
+    let said = text(&output.stderr);
+    assert!(grants.iter().any(|grant| said.contains(grant)), "{said}");
+    assert!(!said.contains('$'), "the user is named: {said}");
+    assert_line(&output, 125, &["not permitted"]);
+}
+
+#[test]
+fn best_effort_runs_it_with_a_warning() {
+    let test = "best_effort_runs_it_with_a_warning";
+    let run = |program: &[&str]| {
+        let line = [&["run", "--limit", "64MiB", "--best-effort", "--"], program].concat();
+        unprivileged(test, &line)
+    };
+    let Some(output) = run(&["sh", "-c", "echo out; exit 3"]) else { return };
+    assert_line(&output, 3, &["warning: running without a limit", "grant it with"]);
+    assert_eq!(text(&output.stdout), "out\n");
+    let Some(output) = run(&["./no-such-program"]) else { return };
+    let said = text(&output.stderr);
+    assert!(
+        said.ends_with("cannot run './no-such-program': No such file or directory (os error 2)\n")
+    );
+}

@@ -1,0 +1,100 @@
+//! Ends that nobody wishes for, and descendants that outlive the program.
+
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::command;
+use crate::runs::{Run, can_manage, is_running, output, text, wait_for_end};
+
+#[test]
+fn a_killed_manager_is_told_and_the_program_ends() {
+    if !can_manage("a_killed_manager_is_told_and_the_program_ends") {
+        return;
+    }
+    let mut run = Run::start("sleep 1000 & echo $! $$; read line");
+    let processes = run.line();
+    kill_process(run.manager(), Signal::KILL).expect("it runs");
+    // The end of the program's output comes with its last process.
+    assert_eq!(run.line(), "");
+    let (status, said) = run.end();
+    assert_eq!(status.code(), Some(125));
+    let line = "zfold: the manager of this run was killed (signal 9); it held the program's \
+                memory, so the program was ended with it\n";
+    assert_eq!(said, line);
+    processes.split(' ').for_each(wait_for_end);
+}
+
+#[test]
+fn a_killed_front_ends_the_program() {
+    if !can_manage("a_killed_front_ends_the_program") {
+        return;
+    }
+    let mut run = Run::start("sleep 1000 & echo $! $$; read line");
+    let processes = run.line();
+    run.tell(Signal::KILL);
+    assert_eq!(run.line(), "", "the end of the program's output comes with its last process");
+    assert_eq!(run.end().0.signal(), Some(9));
+    processes.split(' ').for_each(wait_for_end);
+}
+
+#[test]
+fn nobody_waits_for_descendants_that_have_let_go() {
+    if !can_manage("nobody_waits_for_descendants_that_have_let_go") {
+        return;
+    }
+    // Reads both outputs to their ends.
+    let output = output("sleep 1000 <&- >&- 2>&- & echo $!; exit 4");
+    assert_eq!(output.status.code(), Some(4));
+    let daemon = text(&output.stdout);
+    assert!(is_running(daemon.trim()), "it outlives the program");
+    let daemon = Pid::from_raw(daemon.trim().parse().expect("a number")).expect("a process");
+    kill_process(daemon, Signal::KILL).expect("it runs");
+}
+
+#[test]
+fn a_program_that_closes_its_output_closes_it_for_its_reader() {
+    if !can_manage("a_program_that_closes_its_output_closes_it_for_its_reader") {
+        return;
+    }
+    let mut run = Run::start("echo ready; exec >&-; read line; exit 6");
+    let mut told = String::new();
+    run.lines.read_to_string(&mut told).expect("text");
+    assert_eq!(told, "ready\n");
+    drop(run.input.take());
+    assert_eq!(run.end().0.code(), Some(6));
+}
+
+#[test]
+fn a_lock_is_released_with_the_program_and_not_with_its_descendants() {
+    if !can_manage("a_lock_is_released_with_the_program_and_not_with_its_descendants") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let zfold = env!("CARGO_BIN_EXE_zfold");
+    let line = format!(
+        "flock 9; '{zfold}' run --limit 64MiB -- sh -c 'sleep 1000 >&- 2>&- 9>&- & echo $!'; \
+         exec 9>&-; flock -n lock true || echo locked"
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &format!("exec 9>lock; {line}")]).current_dir(directory.path());
+    let told = text(&shell.output().expect("sh runs").stdout);
+    let daemon = told.trim().parse().expect("only a number");
+    kill_process(Pid::from_raw(daemon).expect("a process"), Signal::KILL).expect("it runs");
+}
+
+#[test]
+fn a_run_in_a_run_is_refused_or_works() {
+    if !can_manage("a_run_in_a_run_is_refused_or_works") {
+        return;
+    }
+    let zfold = env!("CARGO_BIN_EXE_zfold");
+    let line = ["run", "--limit", "64MiB", "--", zfold, "run", "--limit", "64MiB", "--"];
+    let inner = command(&line).args(["sh", "-c", "exit 8"]).output().expect("it starts");
+    let said = text(&inner.stderr);
+    match inner.status.code() {
+        Some(8) => assert_eq!(said, ""),
+        other => assert!(other == Some(125) && said.lines().count() == 1, "{other:?}: {said}"),
+    }
+}

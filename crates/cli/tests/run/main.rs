@@ -1,0 +1,14 @@
+//! `zfold run` from outside: what the program gets, what signals do, how it ends.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod denied;
+mod ends;
+mod inherited;
+mod refused;
+mod report;
+mod runs;
+mod signals;
+mod status;
+mod terminal;

@@ -1,0 +1,81 @@
+//! Reports, and the run without a limit beside.
+
+use std::fs;
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::command;
+use crate::runs::{can_manage, text};
+
+fn run(options: &[&str], script: &str) -> std::process::Output {
+    let mut command = command(&["run", "--limit", "64MiB"]);
+    command.args(options).args(["--", "sh", "-c", script]);
+    command.output().expect("it starts")
+}
+
+#[test]
+fn a_report_comes_after_the_program_and_changes_nothing_else() {
+    if !can_manage("a_report_comes_after_the_program_and_changes_nothing_else") {
+        return;
+    }
+    let output = run(&["--report"], "echo out; echo err >&2; exit 3");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), "out\n".to_owned()));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("err\nzfold: sh ended with status 3\n"), "{said}");
+    for part in ["limit", "64.00 MiB", "peak_resident", "evictions", "wall"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+}
+
+#[test]
+fn a_report_in_a_file_has_its_schema() {
+    if !can_manage("a_report_in_a_file_has_its_schema") {
+        return;
+    }
+    let directory = tempdir().expect("a directory");
+    let file = directory.path().join("run.json");
+    let options = ["--report=json", "--report-file", file.to_str().expect("text")];
+    let output = run(&options, "kill -TERM $$");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let text = fs::read_to_string(&file).expect("a report");
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["schema"], "zfold.run/1");
+    assert_eq!(report["exit"]["signal"], 15);
+    assert_eq!(report["limit_bytes"], 64 << 20);
+    assert!(report["wall_ns"].as_u64().is_some_and(|wall| wall > 0), "{report}");
+    assert!(report["baseline"].is_null());
+}
+
+#[test]
+fn a_baseline_is_run_before_without_input_or_output() {
+    if !can_manage("a_baseline_is_run_before_without_input_or_output") {
+        return;
+    }
+    let directory = tempdir().expect("a directory");
+    let mark = directory.path().join("mark");
+    let script = format!("echo out; echo err >&2; echo x >>'{}'", mark.display());
+    let output = run(&["--baseline", "--report=json"], &script);
+    assert_eq!(fs::read_to_string(&mark).expect("a file"), "x\nx\n");
+    assert_eq!(text(&output.stdout), "out\n");
+    let said = text(&output.stderr);
+    let (err, report) = said.split_once('\n').expect("two lines");
+    assert_eq!(err, "err");
+    let report: Value = serde_json::from_str(report).expect("JSON");
+    assert_eq!(report["baseline"]["exit"]["code"], 0);
+    assert!(report["baseline"]["wall_ns"].as_u64().is_some_and(|wall| wall > 0), "{report}");
+}
+
+#[test]
+fn runs_that_end_differently_are_told() {
+    if !can_manage("runs_that_end_differently_are_told") {
+        return;
+    }
+    let directory = tempdir().expect("a directory");
+    let mark = directory.path().join("mark");
+    let script = format!("test -e '{0}' || {{ touch '{0}'; exit 3; }}", mark.display());
+    let output = run(&["--baseline"], &script);
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert!(said.contains("the two runs ended differently: status 3 without"), "{said}");
+}

@@ -1,0 +1,122 @@
+//! On a terminal, as a shell's job.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::common::skip;
+use crate::runs::can_manage;
+
+/// A shell with job control on a terminal of its own.
+struct Shell {
+    child: Child,
+    keys: ChildStdin,
+    screen: ChildStdout,
+    seen: String,
+}
+
+impl Shell {
+    /// Starts one; says so if there is none.
+    fn start(test: &str) -> Option<Self> {
+        let mut command = Command::new("script");
+        command.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]);
+        command.env("PS1", "").env("TERM", "dumb").env("zfold", env!("CARGO_BIN_EXE_zfold"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let has_bash = Command::new("bash").args(["-c", ":"]).status().is_ok();
+        let Some(mut child) = command.spawn().ok().filter(|_| has_bash) else {
+            skip(test, "no script (package bsdutils) or no bash");
+            return None;
+        };
+        let keys = child.stdin.take().expect("a pipe");
+        let screen = child.stdout.take().expect("a pipe");
+        let mut shell = Self { child, keys, screen, seen: String::new() };
+        // Quoted in two pieces, since the screen also shows what is typed.
+        shell.keys("PS1='pro''mpt> '\n");
+        Some(shell)
+    }
+
+    /// Types a command when the shell waits for one: what is typed before may be thrown away.
+    fn command(&mut self, line: &str) {
+        self.wait_for("prompt> ");
+        self.keys(line);
+        self.keys("\n");
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("the shell reads");
+    }
+
+    /// Reads until `part` is on the screen, and forgets what came up to it.
+    fn wait_for(&mut self, part: &str) {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(at) = self.seen.find(part) {
+                self.seen.drain(..at + part.len());
+                return;
+            }
+            let len = self.screen.read(&mut bytes).expect("a terminal");
+            assert!(len > 0, "no {part:?} at the end of {:?}", self.seen);
+            self.seen.push_str(&String::from_utf8_lossy(&bytes[..len]));
+        }
+    }
+
+    fn end(mut self) {
+        self.command("exit");
+        self.child.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn the_keys_of_a_terminal_work_as_without_it() {
+    let test = "the_keys_of_a_terminal_work_as_without_it";
+    if !can_manage(test) {
+        return;
+    }
+    let Some(mut shell) = Shell::start(test) else { return };
+    let program = "sh -c 'test -t 0 && test -t 1 && echo re\"\"ady; read line; echo \"<$line>\"'";
+    let run = format!("\"$zfold\" run --limit 64MiB -- {program}");
+    shell.command(&format!("{run}; echo \"status\"=$?"));
+    shell.wait_for("ready");
+    shell.keys("typed\n");
+    shell.wait_for("<typed>");
+    shell.wait_for("status=0");
+
+    shell.command(&run);
+    shell.wait_for("ready");
+    shell.keys("\x03");
+    shell.command("echo \"interrupted\"=$?");
+    shell.wait_for("interrupted=130");
+
+    shell.command(&run);
+    shell.wait_for("ready");
+    shell.keys("\x1a");
+    shell.wait_for("Stopped");
+    shell.command("jobs; echo \"listed\"=1");
+    shell.wait_for("Stopped");
+    shell.wait_for("listed=1");
+    shell.command("fg; echo \"status\"=$?");
+    // The shell shows what it continues; typed before, the rest would be a command for it.
+    shell.wait_for("run --limit");
+    shell.keys("later\n");
+    shell.wait_for("<later>");
+    shell.wait_for("status=0");
+    shell.end();
+}
+
+#[test]
+fn a_job_in_the_background_stops_when_it_reads() {
+    let test = "a_job_in_the_background_stops_when_it_reads";
+    if !can_manage(test) {
+        return;
+    }
+    let Some(mut shell) = Shell::start(test) else { return };
+    shell.command("set -b; \"$zfold\" run --limit 64MiB -- sh -c 'read line; echo \"<$line>\"' &");
+    shell.wait_for("prompt> ");
+    shell.wait_for("Stopped");
+    // A prompt may or may not follow; an empty command brings one.
+    shell.keys("\n");
+    shell.command("fg");
+    shell.wait_for("run --limit");
+    shell.keys("typed\n");
+    shell.wait_for("<typed>");
+    shell.end();
+}

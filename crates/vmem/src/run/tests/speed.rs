@@ -1,0 +1,46 @@
+//! How long things take, in-process. The numbers go to standard error; what is asserted has room
+//! for slow and busy machines.
+
+use std::time::Instant;
+
+use super::*;
+
+#[test]
+fn random_faults_and_releases_are_fast() {
+    let Some(world) = World::new("random_faults", 32 * MIB) else { return };
+    let memory = world.map(64 * MIB);
+    let count = memory.len() / PAGE;
+    let begin = Instant::now();
+    pages(&memory).for_each(|page| fill(page, 1));
+    let filled = begin.elapsed();
+    let before = world.stats();
+    let begin = Instant::now();
+    let mut number = 88_172_645_463_325_252_u64;
+    for _ in 0..20_000 {
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+        let page = memory.start + (number as usize % count) * PAGE;
+        assert_eq!(sys::get(page), (page as u64) ^ (1 << 20));
+    }
+    let elapsed = begin.elapsed();
+    let stats = world.stats();
+    let faults = stats.stored_faults_total + stats.chance_faults_total
+        - before.stored_faults_total
+        - before.chance_faults_total;
+    assert!(faults > 5000, "{stats:?}");
+    let stored = stats.stored_pages;
+    let begin = Instant::now();
+    world.unmap(&memory);
+    let released = begin.elapsed();
+    let _ = writeln!(
+        io::stderr(),
+        "fill {:.2} us/page; {faults} random faults, {:.2} us each, in the reader {:?}; \
+         unmap of {stored} stored pages {} ns each",
+        filled.as_secs_f64() * 1e6 / count as f64,
+        elapsed.as_secs_f64() * 1e6 / faults as f64,
+        stats.latency,
+        released.as_nanos() as u64 / stored.max(1),
+    );
+    world.check();
+}

@@ -30,7 +30,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::helper;
 use crate::run::inject::{self, At, Injection, Queue};
-use crate::run::permission::Access;
 use crate::run::memory::{Memory, SpaceId, Tracing};
 use crate::run::permission::Access;
 use crate::run::task::{Spaces, Task, Waits};

@@ -301,9 +301,8 @@ impl Memory for Engine {
         let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
             return false;
         };
-        if managed.access().is_none() || managed.lock().closed().is_empty() {
-            return false;
-        }
+        // Also if nothing is closed: something may be before the kernel has copied the space, and
+        // what left by then would be missing in the child.
         let mut space = managed.lock();
         space.shut();
         let settled = space.wait(SETTLE, |space| space.counts().busy == 0);
@@ -324,7 +323,7 @@ impl Memory for Engine {
         drop(keys);
         drop(space);
         self.wake(&managed, &waited);
-        true
+        managed.access().is_some()
     }
 
     fn forked(&self, parent: SpaceId, child: Option<(SpaceId, i32, Option<Attached>)>) {

@@ -1,13 +1,13 @@
 //! What a fault, a pageout and a drop cost. Run by hand:
 //!
 //! ```text
-//! cargo bench -p zfold-vmem --bench faults -- [threads] [file of pages]
+//! cargo bench -p zfold-vmem --bench faults -- [threads] [file of pages] [evictors]
 //! ```
 //!
 //! 512 MiB of which 256 MiB are resident, filled with the pages of the file over and over (4096
 //! bytes each, as `zstd -d corpus/cc1.pages.zst` leaves them) or with pages of which one half is
-//! noise. Then every thread reads a byte of random pages. Times are by the clock, and of processors:
-//! of all threads of the process, and, for faults, of the threads that touch.
+//! noise. Then every thread reads a byte of random pages. Times are by the clock, and of
+//! processors: of all threads of the process, and, for faults, of the threads that touch.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,11 @@ fn main() {
     let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let threads = args.first().map_or(1, |arg| arg.parse().expect("a number of threads"));
     let pages = args.get(1).map_or_else(half_noise, |file| std::fs::read(file).expect("a file"));
-    let mut region = Region::new(BYTES, &MemoryOptions::new(LIMIT)).expect("a region");
+    let mut options = MemoryOptions::new(LIMIT);
+    if let Some(evictors) = args.get(2) {
+        options.evictors = evictors.parse().expect("a number of evictors");
+    }
+    let mut region = Region::new(BYTES, &options).expect("a region");
 
     let start = Start::now();
     for (page, from) in region.as_mut_slice().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle()) {

@@ -173,7 +173,8 @@ pub struct Settings {
     pub scale: f64,
     /// Repeats of every variant.
     pub repeats: u32,
-    /// Finish in under 20 s ([`disk`], [`build`]: a minute), whatever that does to the figures' precision.
+    /// Finish in under 20 s ([`disk`], [`build`]: a minute), whatever that does to the figures'
+    /// precision.
     pub quick: bool,
     /// Seed of all random choices.
     pub seed: u64,

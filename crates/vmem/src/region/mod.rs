@@ -15,8 +15,9 @@
 //!     first touch: zeros
 //! ```
 //!
-//! - M1: uncompressed are at most as many pages as the limit says (L1 of `room`): in their place, on
-//!   their way, and in the staging area. A thread that needs room waits for background threads.
+//! - M1: uncompressed are at most as many pages as the limit says (L1 of `room`): in their
+//!   place, on their way, and in the staging area. A thread that needs room waits for background
+//!   threads.
 //! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
 //!   One word says where, and one thread at a time changes that (W1 to W5 of `word`, modelled).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in

@@ -118,32 +118,40 @@ impl Access {
 
     /// Fills pages from `first` on with bytes and wakes who waits.
     pub(crate) fn copy(&self, first: PageNo, bytes: &[u8]) -> Filled {
-        self.fill(first..first + bytes.len() / PAGE, |done| {
+        self.fill(first..first + bytes.len() / PAGE, |part| {
+            let bytes = &bytes[part.start * PAGE..part.end * PAGE];
             // SAFETY: see the module.
-            unsafe { self.uffd.copy((first + done) * PAGE, &bytes[done * PAGE..], true) }
+            unsafe { self.uffd.copy((first + part.start) * PAGE, bytes, true) }
         })
     }
 
     /// Fills pages with zeros and wakes who waits.
     pub(crate) fn zero(&self, pages: Pages) -> Filled {
-        let (first, end) = (pages.start, pages.end);
-        self.fill(pages, |done| {
+        let first = pages.start;
+        self.fill(pages, |part| {
             // SAFETY: see the module.
-            unsafe { self.uffd.zero(bytes_of(&(first + done..end)), true) }
+            unsafe { self.uffd.zero(bytes_of(&(first + part.start..first + part.end)), true) }
         })
     }
 
-    /// Repeats `fill`, which is given how many pages are done, until all are.
-    fn fill(&self, pages: Pages, fill: impl Fn(usize) -> Result<(), Partial>) -> Filled {
+    /// Repeats `fill`, which is given which pages to fill, from the how manieth to which, until
+    /// all are there. A closed range may be several mappings, because parts of it are protected
+    /// in other ways, and the kernel fills nothing if the pages are not of one: then only half of
+    /// them are tried, and so on.
+    fn fill(&self, pages: Pages, fill: impl Fn(Range<usize>) -> Result<(), Partial>) -> Filled {
         let mut done = 0;
+        let mut part = pages.len();
         let mut tries = 0;
         while done < pages.len() {
-            let Err(partial) = fill(done) else {
-                return Filled::All;
+            let end = pages.len().min(done + part);
+            let Err(partial) = fill(done..end) else {
+                done = end;
+                continue;
             };
             tries = if partial.done > 0 { 0 } else { tries + 1 };
             done += partial.done / PAGE;
             match partial.error {
+                Errno::NOENT if partial.done == 0 && end - done > 1 => part = (end - done) / 2,
                 Errno::AGAIN if tries < TRIES => std::thread::yield_now(),
                 // Something else filled it, or the kernel kept it: it is there.
                 Errno::EXIST => {

@@ -132,6 +132,10 @@ fn fill_zeros(shared: &Shared, managed: &Managed, access: &Access, pages: Pages)
     arrived(managed, &pages, |at| if at < done { Space::NEW } else { Page::Absent });
     shared.counters.zero_faults.add(1);
     shared.counters.zero_pages.add(done);
+    if done < pages.len() {
+        // Again: who was woken by the attempt may have found the page still arriving.
+        access.wake(&pages);
+    }
 }
 
 fn fill_chance(

@@ -32,6 +32,8 @@ const PASSES: usize = 12;
 const STALE_SHARE: usize = 64;
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Pause between two tries to end readers.
+const BURY: Duration = Duration::from_millis(1);
 /// How often is looked whether anything is due, when nobody calls.
 const IDLE: Duration = Duration::from_millis(500);
 /// Shortest and longest time between two measurements of what forks share.
@@ -68,7 +70,8 @@ impl Evictor {
             pause = if exhausted || busy { PAUSE } else { IDLE };
         }
         while self.bury() {
-            std::thread::yield_now();
+            // A thread that is interrupted without a pause does nothing else.
+            std::thread::sleep(BURY);
         }
     }
 

@@ -22,7 +22,7 @@ static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// Called by the loader, before `main` and Rust's runtime.
-// SAFETY: the loader calls what it finds in this section as functions of C; `record` is one, and
+// Sound, as the loader calls what it finds in this section as functions of C; `record` is one, and
 // needs nothing that is not set up yet.
 #[unsafe(link_section = ".init_array")]
 #[used]

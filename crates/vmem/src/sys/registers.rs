@@ -70,7 +70,7 @@ impl Registers {
         [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9] = *args;
     }
 
-    /// At a stop before a system call: sets its first argument.
+    /// Sets the first argument of the system call in which the thread is, at a stop before it.
     pub(crate) fn set_first(&mut self, value: u64) {
         self.0.rdi = value;
     }

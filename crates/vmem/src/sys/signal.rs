@@ -5,8 +5,8 @@
 //!   comes between; a page of which this thread is in charge is never waited for by it.
 //! - H2: on its path nothing is allocated, no lock of the standard library taken, and errno is
 //!   as it was when it returns.
-//! - H3: it may run on an alternative stack of 8 KiB, of which the kernel's frame takes up to a
-//!   half: nothing big lies on the stack.
+//! - H3: it may run on an alternative stack of 8 KiB, which the kernel's frame takes a part
+//!   of: nothing big lies on the stack.
 //! - H4: what is not resolved goes to the handler before, or to the default action.
 
 use std::io;

@@ -171,8 +171,8 @@ fn protected_pages_stay_and_the_others_leave() {
     (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
 }
 
-/// What /proc/self/smaps says of the mappings in a region: the flags of each.
-fn mappings(region: &Region) -> Vec<String> {
+/// What /proc/self/smaps says of the mappings in a region: this field of each.
+fn mappings(region: &Region, field: &str) -> Vec<String> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let range = region.as_ptr().addr()..region.as_ptr().addr() + region.len();
     let mut inside = false;
@@ -183,7 +183,7 @@ fn mappings(region: &Region) -> Vec<String> {
         });
         if let Some(start) = start {
             inside = range.contains(&start);
-        } else if inside && line.starts_with("VmFlags") {
+        } else if inside && line.starts_with(field) {
             flags.push(line.to_owned());
         }
     }
@@ -198,11 +198,29 @@ fn a_region_stays_one_mapping_without_huge_pages_that_no_child_inherits() {
         let page = super::random(&mut state) as usize % 2048;
         region.as_mut_slice()[page * PAGE] = 1;
     }
-    let flags = mappings(&region);
+    let flags = mappings(&region, "VmFlags");
     assert_eq!(flags.len(), 1, "{flags:?}");
     let has = |flag: &str| flags[0].split_whitespace().any(|other| other == flag);
     // Not for fork, no huge pages, missing pages told to userfaultfd.
     assert!(has("dc") && has("nh") && has("um"), "{flags:?}");
+}
+
+/// By the system's account, not our own.
+#[test]
+fn no_more_is_resident_than_the_limit_says() {
+    let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
+    let mut state = 5;
+    let mut most = 0;
+    for round in 0..8000 {
+        let page = super::random(&mut state) as usize % 2048;
+        fill(&mut region.as_mut_slice()[page * PAGE..][..PAGE], page as u64, 1);
+        if round % 100 == 0 {
+            let rss = mappings(&region, "Rss:").concat();
+            let kib: usize = rss.split_whitespace().nth(1).unwrap().parse().unwrap();
+            most = most.max(kib);
+        }
+    }
+    assert!((512..=1024).contains(&most), "{most} KiB of 1024");
 }
 
 /// Half of a region is unmapped by its owner: the rest works, and what is gone is not waited for.

@@ -32,6 +32,8 @@ pub const NAME: &str = "pageout";
 
 /// Processes that work at the same time.
 const PROCESSES: [u32; 3] = [1, 2, 4];
+/// Share of the pages that must leave, or there is nothing to measure.
+const LEFT_MIN: f64 = 0.5;
 /// What the metrics of the second section begin with.
 const RANDOM: &str = "random accesses";
 const MUNMAP: &str = "munmap";
@@ -128,8 +130,10 @@ fn unmap(
     };
     if out {
         let left = done.left_pages as f64 / (pages * f64::from(processes));
-        if left < 0.01 {
-            return Err(Fault::Missing("the pages stay when they are asked to leave".to_owned()));
+        if left < LEFT_MIN {
+            let percent = left * 100.0;
+            let reason = format!("only {percent:.0} % of the pages leave when they are asked to");
+            return Err(Fault::Missing(reason));
         }
         push("pageout", "us/page", mean(&done.page_out) * 1e6 / pages);
         push("pages that left", "%", left * 100.0);

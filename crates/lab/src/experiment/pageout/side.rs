@@ -97,9 +97,12 @@ impl Plan {
         Self { all_bytes, resident_bytes, limited }
     }
 
-    /// Returns the limit for whom it holds for whole programs.
+    /// Returns the limit for whom it holds for whole programs: one that nothing reaches, unless
+    /// the memory is to be limited.
     fn limit_bytes(&self) -> u64 {
-        self.resident_bytes + Side::PROGRAM_BYTES
+        /// Much more than all processes need for themselves.
+        const UNREACHED: u64 = 512 << 20;
+        self.resident_bytes + if self.limited { Side::PROGRAM_BYTES } else { UNREACHED }
     }
 }
 
@@ -133,6 +136,7 @@ mod tests {
     fn half_is_resident_only_where_that_is_asked_for() {
         let plan = Plan::new(4, 256, Work::Unmap { out: true });
         assert_eq!((plan.all_bytes, plan.resident_bytes, plan.limited), (4 << 20, 4 << 20, false));
+        assert_eq!(plan.limit_bytes(), (4 << 20) + (512 << 20));
         let plan = Plan::new(1, 512, Work::Access { times: 1 });
         assert_eq!((plan.all_bytes, plan.resident_bytes, plan.limited), (2 << 20, 1 << 20, true));
         assert_eq!(plan.limit_bytes(), (1 << 20) + Side::PROGRAM_BYTES);

@@ -199,7 +199,8 @@ pub(crate) fn wait_for_end(pid: i32) {
     loop {
         match ptrace::wait(pid) {
             Ok((_, Event::Exited(_) | Event::Killed { .. })) | Err(_) => return,
-            Ok(_) => {}
+            // It may stop on its way; that it is gone is told next.
+            Ok(_) => drop(ptrace::cont(pid, 0)),
         }
     }
 }

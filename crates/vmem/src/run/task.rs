@@ -29,6 +29,8 @@ pub(crate) struct Task {
     /// Of a forked child that has not been seen: its parent, which is held stopped, and whether the
     /// child is to be attached.
     pub birth: Option<Birth>,
+    /// It stops before it ends, so that a helper can end first.
+    pub tells_end: bool,
 }
 
 /// A fork whose child has not stopped yet.

@@ -10,8 +10,9 @@
 //!   it is held until its child has stopped and the memory side knows it (`Birth`).
 //! - T2: the events of a child and of its parent come in any order. A child that is seen first
 //!   waits in `unclaimed`, one that ends first in `stillborn`.
-//! - T3: a space is `gone` when the last thread in it has ended or left it by exec; only then its
-//!   helper is killed.
+//! - T3: a space is `gone` when the last thread in it ends or leaves it by exec; only then its
+//!   helper is killed. The thread goes on when the helper has ended, so that nobody who waits for it
+//!   finds the executable or the mounts of its program busy.
 //! - T4: each `before` that asks for it gets its `after`; if the thread is killed inside the call,
 //!   with -EINTR.
 
@@ -28,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::run::helper;
+use crate::run::helper::{self, Helper};
 use crate::run::inject::{self, At, Injection, Queue};
 use crate::run::memory::{Memory, SpaceId, Tracing};
 use crate::run::permission::Access;
@@ -159,6 +160,7 @@ pub(crate) fn trace(
         tasks: HashMap::from([(main, Task::default())]),
         spaces: Spaces::default(),
         helpers: HashMap::new(),
+        buried: Vec::new(),
         unclaimed: HashSet::new(),
         stillborn: HashSet::new(),
         queue: Queue::new(),
@@ -186,6 +188,8 @@ struct Tracer<'a> {
     spaces: Spaces,
     /// Helpers that live, with their spaces.
     helpers: HashMap<i32, SpaceId>,
+    /// Helpers that have ended before their parents.
+    buried: Vec<Helper>,
     unclaimed: HashSet<i32>,
     stillborn: HashSet<i32>,
     queue: Queue,
@@ -290,12 +294,14 @@ impl Tracer<'_> {
         }
     }
 
-    /// A child whose parent has not reported it (T2), or a thread that is known by another number
-    /// since an exec.
+    /// A child whose parent has not reported it (T2), a thread that is known by another number since
+    /// an exec, or a buried helper that became this process's.
     fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {
-                if !self.unclaimed.remove(&tid) {
+                let buried = self.buried.iter().any(|helper| helper.pid == tid);
+                self.buried.retain(|helper| helper.pid != tid);
+                if !buried && !self.unclaimed.remove(&tid) {
                     self.stillborn.insert(tid);
                 }
             }
@@ -319,6 +325,7 @@ impl Tracer<'_> {
             Event::Syscall => self.behind(tid),
             Event::Child => self.child(tid),
             Event::Exec => self.exec(tid),
+            Event::Ending => self.ending(tid),
             Event::Stop { .. } => self.stopped(tid, event),
             Event::Signal(signal) => {
                 let_go(inject::soften(tid).and_then(|()| ptrace::cont(tid, signal)));
@@ -329,13 +336,17 @@ impl Tracer<'_> {
     fn exited(&mut self, tid: i32, exit: Exit) {
         let Some(task) = self.tasks.remove(&tid) else { return };
         self.abandon(task.waits, task.space);
-        if let Some(birth) = task.birth {
-            self.memory.forked(birth.parent_space, None);
-            let_go(ptrace::cont(birth.parent, 0));
+        match (task.birth, task.space) {
+            // The memory side has not heard of the child's space.
+            (Some(birth), Some(space)) => {
+                self.spaces.leave(space);
+                self.memory.forked(birth.parent_space, None);
+                let_go(ptrace::cont(birth.parent, 0));
+            }
+            (None, Some(space)) => drop(self.leave(space)),
+            (_, None) => {}
         }
-        if let Some(space) = task.space {
-            self.leave(space);
-        }
+        self.forget_buried(tid);
         if tid == self.main {
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
@@ -348,6 +359,37 @@ impl Tracer<'_> {
         if !self.unclaimed.is_empty() {
             self.end_lost_children();
         }
+    }
+
+    /// A thread ends and has its memory still.
+    fn ending(&mut self, tid: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && task.birth.is_none()
+        {
+            let (waits, space) = (std::mem::take(&mut task.waits), task.space.take());
+            self.abandon(waits, space);
+            if let Some(helper) = space.and_then(|space| self.leave(space)) {
+                self.bury(helper);
+            }
+        }
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// Waits for the end of a helper that was killed.
+    fn bury(&mut self, helper: Helper) {
+        helper::wait_for_end(helper.pid);
+        self.helpers.remove(&helper.pid);
+        self.buried.push(helper);
+    }
+
+    /// A process has ended; what it made and never waited for is this process's now.
+    fn forget_buried(&mut self, parent: i32) {
+        self.buried.retain(|helper| {
+            if helper.parent == parent {
+                ptrace::forget(helper.pid);
+            }
+            helper.parent != parent
+        });
     }
 
     /// A thread was killed inside a call (T4).
@@ -378,7 +420,7 @@ impl Tracer<'_> {
     }
 
     /// A thread has left a space.
-    fn leave(&mut self, id: SpaceId) -> Option<helper::Helper> {
+    fn leave(&mut self, id: SpaceId) -> Option<Helper> {
         let space = self.spaces.leave(id)?;
         self.memory.gone(id);
         let helper = space.helper?;
@@ -406,22 +448,24 @@ impl Tracer<'_> {
         }
         self.memory.exec(space, tid);
         self.refuse_foreign(tid, space);
-        match helper {
-            Some(helper) if helper.parent == tid => self.bury(tid, helper),
-            _ => let_go(ptrace::cont(tid, 0)),
+        let Some(helper) = helper else { return let_go(ptrace::cont(tid, 0)) };
+        self.bury(helper);
+        if helper.parent == tid {
+            self.reap(tid, helper);
+        } else {
+            let_go(ptrace::cont(tid, 0));
         }
     }
 
-    /// Ends a helper whose maker goes on with another program, which must not have it as a child.
-    fn bury(&mut self, tid: i32, helper: helper::Helper) {
-        helper::wait_for_end(helper.pid);
-        self.helpers.remove(&helper.pid);
-        let buried =
+    /// Has the maker of a helper, which goes on with another program, forget that it had a child.
+    fn reap(&mut self, tid: i32, helper: Helper) {
+        let reaped =
             Injection::begin(tid, At::Behind, None, &mut self.queue).and_then(|mut injection| {
                 helper::reap(&mut injection, helper.pid_inside)?;
                 injection.finish()
             });
-        self.resume_after(tid, buried);
+        self.buried.retain(|buried| buried.pid != helper.pid);
+        self.resume_after(tid, reaped);
     }
 
     /// After an injection.

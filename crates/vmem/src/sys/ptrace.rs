@@ -18,6 +18,9 @@ pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
+/// The same, and a thread that ends stops before it gives up its memory.
+pub(crate) const FOLLOW_TO_END: libc::c_int = FOLLOW | libc::PTRACE_O_TRACEEXIT;
+
 /// `PTRACE_EVENT_STOP`, for which libc has no name.
 const EVENT_STOP: libc::c_int = 128;
 const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
@@ -39,6 +42,8 @@ pub(crate) enum Event {
     Child,
     /// Stopped inside exec; [`message`] is its thread number of before.
     Exec,
+    /// Stopped on its way to its end, which nothing averts any more.
+    Ending,
     /// Stopped on request or at birth (`signal` is SIGTRAP), or because its whole process is.
     Stop { signal: i32 },
     /// Stopped before this signal is delivered to it.
@@ -60,6 +65,7 @@ impl Event {
             }
             libc::PTRACE_EVENT_EXEC => Self::Exec,
             libc::PTRACE_EVENT_SECCOMP => Self::Seccomp,
+            libc::PTRACE_EVENT_EXIT => Self::Ending,
             EVENT_STOP => Self::Stop { signal },
             _ if signal == libc::SIGTRAP | 0x80 => Self::Syscall,
             _ => Self::Signal(signal),
@@ -116,6 +122,11 @@ fn plain(request: libc::c_uint, tid: i32, address: usize, data: usize) -> io::Re
 /// Begins to trace a thread and does not stop it.
 pub(crate) fn seize(tid: i32, options: libc::c_int) -> io::Result<()> {
     plain(libc::PTRACE_SEIZE as _, tid, 0, options as usize)
+}
+
+/// Changes how a stopped thread is traced; its children are from now on, too.
+pub(crate) fn set_options(tid: i32, options: libc::c_int) -> io::Result<()> {
+    plain(libc::PTRACE_SETOPTIONS as _, tid, 0, options as usize)
 }
 
 /// Stops a thread that runs, soon, or again one that listens; one that is stopped will stop again
@@ -232,6 +243,13 @@ pub(crate) fn restartable(tid: i32) -> Option<usize> {
         libc::ptrace(GET_RSEQ_CONFIGURATION as _, tid, size_of::<Configuration>(), &raw mut found)
     };
     (done >= 0 && found.pointer != 0).then_some(found.pointer as usize)
+}
+
+/// Forgets a process that has ended and whose parent is this process, if it is.
+pub(crate) fn forget(pid: i32) {
+    let mut status = 0;
+    // SAFETY: the kernel writes one integer, which lives across the call.
+    unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
 }
 
 /// Waits for the next event of a thread, or with 0 of any that the calling thread traces or has

@@ -28,6 +28,7 @@ impl Tracer<'_> {
     }
 
     fn before_change(&mut self, tid: i32, space: SpaceId, call: &Syscall) {
+        self.follow_to_end(tid, space);
         if self.wanted(space) {
             return self.attach(tid, space, At::Seccomp);
         }
@@ -57,6 +58,17 @@ impl Tracer<'_> {
             task.waits = waits;
         }
         let_go(resume(tid, 0));
+    }
+
+    /// A thread of an attached space stops when it ends.
+    fn follow_to_end(&mut self, tid: i32, space: SpaceId) {
+        if let Some(task) = self.tasks.get_mut(&tid)
+            && !task.tells_end
+            && self.spaces.get_mut(space).is_some_and(|space| space.helper.is_some())
+        {
+            task.tells_end = true;
+            let_go(ptrace::set_options(tid, ptrace::FOLLOW_TO_END));
+        }
     }
 
     fn before_all(&self, space: SpaceId, mut changes: Vec<Change>) -> Waits {
@@ -124,7 +136,7 @@ impl Tracer<'_> {
     pub(super) fn child(&mut self, tid: i32) {
         let Ok(child) = ptrace::message(tid) else { return };
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        let space = task.space;
+        let (space, tells_end) = (task.space, task.tells_end);
         let waits = std::mem::take(&mut task.waits);
         let dead = self.stillborn.remove(&child) && !lives(child);
         let seen = self.unclaimed.remove(&child);
@@ -135,7 +147,7 @@ impl Tracer<'_> {
             }
             let birth = Some(Birth { parent: tid, parent_space, attach });
             let space = Some(self.spaces.add());
-            self.tasks.insert(child, Task { space, birth, ..Task::default() });
+            self.tasks.insert(child, Task { space, birth, tells_end, ..Task::default() });
             if seen {
                 self.born(child);
             }
@@ -145,7 +157,7 @@ impl Tracer<'_> {
             if let Some(space) = space {
                 self.spaces.join(space);
             }
-            self.tasks.insert(child, Task { space, ..Task::default() });
+            self.tasks.insert(child, Task { space, tells_end, ..Task::default() });
         }
         if seen {
             let_go(ptrace::cont(child, 0));
@@ -232,6 +244,7 @@ impl Tracer<'_> {
             if let Some(space) = self.spaces.get_mut(space) {
                 space.helper = Some(helper);
             }
+            self.follow_to_end(tid, space);
             attached
         });
         (made, stop)

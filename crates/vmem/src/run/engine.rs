@@ -222,6 +222,9 @@ impl Engine {
         let due = || Some(Sharing { next: Instant::now() + FIRST_LOOK, pause: FIRST_LOOK });
         *lock(&child.sharing) = due();
         lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
+        if self.shared.budget.is_high_without_credit() {
+            self.shared.call_evictor();
+        }
     }
 }
 

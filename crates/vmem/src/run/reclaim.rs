@@ -30,6 +30,8 @@ const CLOSE_MIN: usize = 16;
 const PASSES: usize = 12;
 /// This share of the limit may count as open although it was unmapped.
 const STALE_SHARE: usize = 64;
+/// Mappings that cannot be closed count up to this share of the limit each.
+const OTHER_SHARE: usize = 16;
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Pause between two tries to end readers.
@@ -289,7 +291,7 @@ impl Evictor {
             let mut open = survey(&self.shared, managed);
             // Reserved memory costs nothing once it is closed; large mappings give most.
             open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
-            let large = open.iter().filter(|mapping| mapping.pages.len() >= CLOSE_MIN);
+            let large = open.iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other);
             let mut closed = false;
             for part in large.flat_map(|mapping| lock(&managed.own).without(&mapping.pages)) {
                 closed |= self.close_mapping(managed, &part);
@@ -421,7 +423,9 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
     let own = managed.access().map(Access::staging);
     let closed = managed.lock().closed().clone();
     let mut open = Vec::new();
-    for mapping in mappings {
+    // Few pages of a large file that is mapped privately are ever written.
+    let counted = |m: &Mapping| !m.other || m.pages.len() <= shared.budget.limit() / OTHER_SHARE;
+    for mapping in mappings.into_iter().filter(counted) {
         let mut parts = Ranges::default();
         parts.insert(common(&mapping.pages, &shared.window));
         own.iter().for_each(|own| drop(parts.remove(own)));

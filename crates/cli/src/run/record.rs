@@ -94,7 +94,7 @@ pub(super) struct Record {
     pub(super) managed: u64,
     /// Quantiles of the latency of faults.
     pub(super) fault_ns: Quantiles,
-    /// The latency of faults: upper bound of a bucket in nanoseconds, faults in it.
+    /// The latency of faults: the first nanosecond above a bucket, faults in it.
     pub(super) fault_histogram_ns: Vec<(u64, u64)>,
 }
 

@@ -169,13 +169,14 @@ fn latency(text: &mut String, record: &Record) {
 
 /// Returns the faults from each power of two, in nanoseconds, up to the next, without gaps.
 fn powers(histogram: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let power = |nanoseconds: u64| nanoseconds.max(1).ilog2();
+    // A bound is the first time that is not in its bucket any more.
+    let power = |bound: u64| bound.saturating_sub(1).max(1).ilog2().min(62);
     let filled = || histogram.iter().filter(|(_, faults)| *faults > 0);
     let first = filled().map(|(bound, _)| power(*bound)).min().unwrap_or(0);
     let last = filled().map(|(bound, _)| power(*bound)).max().unwrap_or(0);
-    let mut bars: Vec<_> = (first..=last.min(62)).map(|power| (1 << power, 0)).collect();
+    let mut bars: Vec<_> = (first..=last).map(|power| (1 << power, 0)).collect();
     for (bound, faults) in filled() {
-        let index = (power(*bound).min(62) - first) as usize;
+        let index = (power(*bound) - first) as usize;
         bars[index].1 += faults;
     }
     bars
@@ -255,6 +256,12 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_bound_is_not_in_its_bucket() {
+        assert_eq!(powers(&[(2048, 3), (4096, 0), (8192, 1)]), [(1024, 3), (2048, 0), (4096, 1)]);
+        assert_eq!(powers(&[(u64::MAX, 1)]), [(1 << 62, 1)]);
     }
 
     #[test]

@@ -248,20 +248,7 @@ impl Evictor {
         let attached = spaces.iter().filter(|s| s.access().is_some() && !s.is_dead());
         let mut attached: Vec<_> = attached.filter(|s| s.open() > 0).collect();
         attached.sort_by_key(|s| std::cmp::Reverse(s.open()));
-        attached.into_iter().any(|managed| {
-            let mut open = survey(&self.shared, managed);
-            // Reserved memory costs nothing once it is closed; large mappings give most.
-            open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
-            let large = open.iter().filter(|mapping| mapping.pages.len() >= CLOSE_MIN);
-            let mut closed = false;
-            for mapping in large {
-                closed |= self.close_mapping(managed, &mapping.pages);
-                if closed && self.shared.budget.excess() == 0 {
-                    break;
-                }
-            }
-            closed
-        })
+        attached.into_iter().any(|managed| close_open(&self.shared, managed))
     }
 
     /// Reads mappings where much was unmapped; returns whether that frees anything.
@@ -273,20 +260,6 @@ impl Evictor {
             }
         }
         self.shared.budget.charge() < before
-    }
-
-    fn close_mapping(&self, managed: &Managed, pages: &Pages) -> bool {
-        let mut closed = false;
-        let mut from = pages.start;
-        while from < pages.end {
-            let slice = from..pages.end.min(from + SLICE);
-            from = slice.end;
-            if close(&self.shared, managed, &slice, true).is_ok_and(|done| done) {
-                managed.remove_open(slice.len());
-                closed = true;
-            }
-        }
-        closed
     }
 
     /// Wants the largest space that is not attached; returns false, for nothing is free yet.
@@ -405,6 +378,36 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
 pub(crate) fn is_stale(shared: &Shared, managed: &Managed) -> bool {
     let stale = managed.stale.load(Ordering::Relaxed).min(managed.open());
     stale > shared.budget.limit() / STALE_SHARE
+}
+
+/// Closes mappings of an attached space until nothing is too much, or all are closed; returns
+/// whether any was.
+pub(crate) fn close_open(shared: &Shared, managed: &Managed) -> bool {
+    let mut open = survey(shared, managed);
+    // Reserved memory costs nothing once it is closed; large mappings give most.
+    open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
+    let mut closed = false;
+    for mapping in open.iter().filter(|mapping| mapping.pages.len() >= CLOSE_MIN) {
+        closed |= close_mapping(shared, managed, &mapping.pages);
+        if closed && shared.budget.excess() == 0 {
+            break;
+        }
+    }
+    closed
+}
+
+fn close_mapping(shared: &Shared, managed: &Managed, pages: &Pages) -> bool {
+    let mut closed = false;
+    let mut from = pages.start;
+    while from < pages.end {
+        let slice = from..pages.end.min(from + SLICE);
+        from = slice.end;
+        if close(shared, managed, &slice, true).is_ok_and(|done| done) {
+            managed.remove_open(slice.len());
+            closed = true;
+        }
+    }
+    closed
 }
 
 /// Closes a range; returns false if it is closed already. One that is old and not told of just

@@ -220,8 +220,7 @@ fn move_pages(attached: &mut Attached, to: usize, from: std::ops::Range<usize>) 
     // SAFETY: this memory is lent for it.
     unsafe { process::write_memory(attached.pid, attached.arguments, &bytes).expect("written") };
     let argument = attached.arguments as u64;
-    let call =
-        plain(libc::SYS_ioctl, [Call::UFFD, Uffd::MOVE_CODE, argument, 0, 0, 0]);
+    let call = plain(libc::SYS_ioctl, [Call::UFFD, Uffd::MOVE_CODE, argument, 0, 0, 0]);
     let mut result = [1];
     attached.inside.call(&[call], &mut result).expect("the helper lives");
     result[0]

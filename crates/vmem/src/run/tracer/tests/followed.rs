@@ -41,8 +41,17 @@ fn a_program_starts_where_and_with_what_it_is_told() {
 
 /// Those of which only what they print and how they end is of interest.
 pub(super) const PLAIN: [&str; 11] = [
-    "threads", "forks", "spawns", "exec-thread", "exit-thread", "leader-exits", "jobs", "handlers",
-    "waits", "descriptors", "own-filter",
+    "threads",
+    "forks",
+    "spawns",
+    "exec-thread",
+    "exit-thread",
+    "leader-exits",
+    "jobs",
+    "handlers",
+    "waits",
+    "descriptors",
+    "own-filter",
 ];
 
 #[test]
@@ -89,9 +98,9 @@ fn every_change_is_told_in_order() {
             let at = match change {
                 Change::Map { at, .. } => *at,
                 Change::Replace { range } | Change::Unmap { range } => range.start,
-                Change::Discard { range }
-                | Change::PageOut { range }
-                | Change::Yield { range } => range.start,
+                Change::Discard { range } | Change::PageOut { range } | Change::Yield { range } => {
+                    range.start
+                }
                 Change::Remap { from, .. } => from.start,
                 Change::Brk { to } => *to,
             };

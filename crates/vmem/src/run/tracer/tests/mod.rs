@@ -58,14 +58,8 @@ fn may_trace() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
         let program = Program::new("true", [""; 0]);
-        trace(
-            &program,
-            Arc::new(Witness::default()),
-            &Handle::default(),
-            Access::Call,
-            &mut |_| {},
-        )
-        .is_ok()
+        trace(&program, Arc::new(Witness::default()), &Handle::default(), Access::Call, &mut |_| {})
+            .is_ok()
     })
 }
 

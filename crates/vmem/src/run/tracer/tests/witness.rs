@@ -1,8 +1,8 @@
 //! A memory side that writes down what it is told.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::run::memory::{Attached, Change, Follow, Memory, SpaceId};
 

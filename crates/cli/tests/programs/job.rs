@@ -27,7 +27,7 @@ const ABOVE_PER_CENT: u64 = 5;
 const UNMANAGED_BYTES_PER_PROCESS_MAX: u64 = 13 << 20;
 
 /// What zfold's own processes hold beside the pages and the store.
-const MANAGER_BYTES: u64 = 8 << 20;
+const MANAGER_BYTES: u64 = 12 << 20;
 
 /// No limit is below this: less than what is not managed.
 const LIMIT_BYTES_MIN: u64 = 4 << 20;

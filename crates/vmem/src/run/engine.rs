@@ -24,7 +24,7 @@ use super::memory::{Attached, Change, Follow, Memory, SpaceId, Tracing};
 use super::options::Report;
 use super::pages::PAYLOADS;
 use super::ranges::{PAGE, PageNo, Pages, Ranges, pages_of};
-use super::reclaim::{Evictor, survey};
+use super::reclaim::{Evictor, close_open, survey};
 use super::shared::{Shared, Signal};
 use super::space::Space;
 use super::stats::{Counters, Latency, Stats, histogram};
@@ -287,7 +287,13 @@ impl Memory for Engine {
         };
         managed.wanted.store(false, Ordering::Relaxed);
         match self.try_attach(&managed, attached) {
-            Ok(()) => self.shared.call_evictor_if_high(),
+            Ok(()) => {
+                // Before the thread goes on: in open memory it is faster than the evictor.
+                if self.shared.budget.is_high() {
+                    close_open(&self.shared, &managed);
+                }
+                self.shared.call_evictor_if_high();
+            }
             Err(error) => self.cannot_attach(space, error.to_string()),
         }
     }
@@ -323,10 +329,11 @@ impl Memory for Engine {
         }
         let mut keys = lock(&self.shared.keys);
         let waited = space.begin_fork(|key| keys.share(key));
+        let closed = space.forks_closed();
         drop(keys);
         drop(space);
         self.wake(&managed, &waited);
-        managed.access().is_some()
+        closed
     }
 
     fn forked(&self, parent: SpaceId, child: Option<(SpaceId, i32, Option<Attached>)>) {

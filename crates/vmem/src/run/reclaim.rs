@@ -107,7 +107,7 @@ impl Evictor {
             };
             for mapping in survey(&self.shared, managed) {
                 for part in lock(&managed.own).without(&common(&mapping.pages, pages)) {
-                    self.close_mapping(managed, &part);
+                    close_mapping(&self.shared, managed, &part);
                 }
             }
             let max = lock(&access.mover).batch_max();
@@ -287,20 +287,7 @@ impl Evictor {
         let attached = spaces.iter().filter(|s| s.access().is_some() && !s.is_dead());
         let mut attached: Vec<_> = attached.filter(|s| s.open() > 0).collect();
         attached.sort_by_key(|s| std::cmp::Reverse(s.open()));
-        attached.into_iter().any(|managed| {
-            let mut open = survey(&self.shared, managed);
-            // Reserved memory costs nothing once it is closed; large mappings give most.
-            open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
-            let large = open.iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other);
-            let mut closed = false;
-            for part in large.flat_map(|mapping| lock(&managed.own).without(&mapping.pages)) {
-                closed |= self.close_mapping(managed, &part);
-                if closed && self.shared.budget.excess() == 0 {
-                    break;
-                }
-            }
-            closed
-        })
+        attached.into_iter().any(|managed| close_open(&self.shared, managed))
     }
 
     /// Reads mappings where much was unmapped; returns whether that frees anything.
@@ -312,20 +299,6 @@ impl Evictor {
             }
         }
         self.shared.budget.charge() < before
-    }
-
-    fn close_mapping(&self, managed: &Managed, pages: &Pages) -> bool {
-        let mut closed = false;
-        let mut from = pages.start;
-        while from < pages.end {
-            let slice = from..pages.end.min(from + SLICE);
-            from = slice.end;
-            if close(&self.shared, managed, &slice, true).is_ok_and(|done| done) {
-                managed.remove_open(slice.len());
-                closed = true;
-            }
-        }
-        closed
     }
 
     /// Wants the largest space that is not attached; returns false, for nothing is free yet.
@@ -446,6 +419,37 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
 pub(crate) fn is_stale(shared: &Shared, managed: &Managed) -> bool {
     let stale = managed.stale.load(Ordering::Relaxed).min(managed.open());
     stale > shared.budget.limit() / STALE_SHARE
+}
+
+/// Closes mappings of an attached space until nothing is too much, or all are closed; returns
+/// whether any was.
+pub(crate) fn close_open(shared: &Shared, managed: &Managed) -> bool {
+    let mut open = survey(shared, managed);
+    // Reserved memory costs nothing once it is closed; large mappings give most.
+    open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
+    let mut closed = false;
+    let large = open.iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other);
+    for part in large.flat_map(|mapping| lock(&managed.own).without(&mapping.pages)) {
+        closed |= close_mapping(shared, managed, &part);
+        if closed && shared.budget.excess() == 0 {
+            break;
+        }
+    }
+    closed
+}
+
+fn close_mapping(shared: &Shared, managed: &Managed, pages: &Pages) -> bool {
+    let mut closed = false;
+    let mut from = pages.start;
+    while from < pages.end {
+        let slice = from..pages.end.min(from + SLICE);
+        from = slice.end;
+        if close(shared, managed, &slice, true).is_ok_and(|done| done) {
+            managed.remove_open(slice.len());
+            closed = true;
+        }
+    }
+    closed
 }
 
 /// Closes a range; returns false if it is closed already. One that is old and not told of just

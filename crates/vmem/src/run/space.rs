@@ -426,6 +426,11 @@ impl Space {
         std::mem::take(&mut self.shut_out)
     }
 
+    /// Returns whether the fork that began last copies closed ranges.
+    pub(crate) fn forks_closed(&self) -> bool {
+        self.forks.last().is_some_and(|snapshot| !snapshot.closed.is_empty())
+    }
+
     /// Adds what is in flux to a snapshot, unless something new is mapped there already.
     fn overlay(&self, snapshot: &mut Snapshot, taken: &Taken, is_discard: bool) {
         let missing = |part: &&Pages| is_discard || !self.closed.touches(part);

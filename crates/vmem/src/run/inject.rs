@@ -234,9 +234,9 @@ const EASILY_INTERRUPTED: [libc::c_long; 20] = [
     libc::SYS_accept4,
 ];
 
-/// Makes good what tracing has done to a call: a stop on request interrupts it, and so does a signal
-/// that the program ignores, which the kernel drops before it interrupts anything if nobody traces.
-/// A call that reports that is made anew, unless a signal is handled first.
+/// Makes good what tracing has done to a call: a stop on request interrupts it, and so does a
+/// signal that the program ignores, which the kernel drops before it interrupts anything if nobody
+/// traces. A call that reports that is made anew, unless a signal is handled first.
 pub(crate) fn soften(tid: i32) -> io::Result<()> {
     let mut registers = ptrace::registers(tid)?;
     if soften_registers(&mut registers) {

@@ -11,8 +11,8 @@
 //! - T2: the events of a child and of its parent come in any order. A child that is seen first
 //!   waits in `unclaimed`, one that ends first in `stillborn`.
 //! - T3: a space is `gone` when the last thread in it ends or leaves it by exec; only then its
-//!   helper is killed. The thread goes on when the helper has ended, so that nobody who waits for it
-//!   finds the executable or the mounts of its program busy.
+//!   helper is killed. The thread goes on when the helper has ended, so that nobody who waits for
+//!   it finds the executable or the mounts of its program busy.
 //! - T4: each `before` that asks for it gets its `after`; if the thread is killed inside the call,
 //!   with -EINTR.
 
@@ -127,8 +127,8 @@ pub(crate) enum News {
 }
 
 /// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
-/// the beginning and the end of the main process at once, unless it never began; the call returns when the last child has
-/// ended, too.
+/// the beginning and the end of the main process at once, unless it never began; the call returns
+/// when the last child has ended, too.
 ///
 /// # Errors
 /// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
@@ -294,8 +294,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// A child whose parent has not reported it (T2), a thread that is known by another number since
-    /// an exec, or a buried helper that became this process's.
+    /// A child whose parent has not reported it (T2), a thread that is known by another number
+    /// since an exec, or a buried helper that became this process's.
     fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {

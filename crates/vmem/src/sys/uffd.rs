@@ -268,8 +268,8 @@ impl Uffd {
     /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
     pub(crate) const REGISTER_CODE: libc::c_ulong = REGISTER;
 
-    /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process; its
-    /// argument is the flags.
+    /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process;
+    /// its argument is the flags.
     pub(crate) const NEW_CODE: libc::c_ulong = NEW;
 
     /// Wakes who waits in a range; they look again.

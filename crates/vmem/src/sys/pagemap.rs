@@ -134,16 +134,16 @@ fn join(found: &mut Vec<Range<usize>>, range: Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::testing;
 
     #[test]
     fn both_ways_find_the_pages_that_were_touched() {
         let len = 700 * PAGE;
-        let mut memory = vec![0_u8; len + PAGE];
-        let start = memory.as_ptr().addr().next_multiple_of(PAGE);
-        let skip = start - memory.as_ptr().addr();
+        let start = testing::window(len).start;
+        assert_eq!(testing::map(start, len, true), start as i64);
         let touched = [0..1, 3..5, 100..101, 511..513, 690..700];
         for page in touched.iter().cloned().flatten() {
-            memory[skip + page * PAGE] = 1;
+            testing::put(start + page * PAGE, 1);
         }
         let expected: Vec<_> =
             touched.iter().map(|t| start + t.start * PAGE..start + t.end * PAGE).collect();
@@ -153,5 +153,6 @@ mod tests {
         assert_eq!(map.present(&range).unwrap(), expected);
         let one = start + 3 * PAGE..start + 4 * PAGE;
         assert_eq!(map.present(&one).unwrap(), vec![one]);
+        assert_eq!(testing::unmap(&range), 0);
     }
 }

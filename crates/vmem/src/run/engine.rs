@@ -19,22 +19,20 @@ use super::budget::Budget;
 use super::chance::Chances;
 use super::faults;
 use super::keys::Keys;
-use super::managed::{Held, Managed, Sharing, lock, pages_at};
+use super::managed::{Managed, Sharing, lock};
 use super::memory::{Attached, Change, Follow, Memory, SpaceId, Tracing};
 use super::options::Report;
-use super::pages::{PAYLOADS, Page};
+use super::pages::PAYLOADS;
 use super::ranges::{PAGE, PageNo, Pages, Ranges, pages_of};
-use super::reclaim::{Evictor, close, close_open, is_stale, survey};
+use super::reclaim::{Evictor, close_open, survey};
 use super::shared::{Shared, Signal};
-use super::space::{Space, Taken};
+use super::space::Space;
 use super::stats::{Counters, Latency, Stats, histogram};
 
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(super) const KEYS: u64 = 1 << 26;
 /// How long the tracer waits for pages that are being moved. It takes some 100 microseconds.
-const SETTLE: Duration = Duration::from_secs(20);
-/// Memory that is only reserved is opened up to this share of the limit.
-const RESERVE_SHARE: usize = 16;
+pub(super) const SETTLE: Duration = Duration::from_secs(20);
 
 /// What the memory side is made of.
 pub(crate) struct EngineOptions {
@@ -55,7 +53,7 @@ impl EngineOptions {
 
 /// The memory side. Dropping it ends its threads; the spaces should be gone by then.
 pub(crate) struct Engine {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     evictor: Option<JoinHandle<()>>,
 }
 
@@ -171,197 +169,10 @@ impl Engine {
         self.shared.find(id).expect("it is there")
     }
 
-    /// Returns whether pages can be opened, after another look if that may help.
-    fn fits(&self, managed: &Managed, pages: usize) -> bool {
-        let Shared { budget, .. } = &*self.shared;
-        if budget.fits(pages) {
-            return true;
-        }
-        if is_stale(&self.shared, managed) {
-            survey(&self.shared, managed);
-        }
-        budget.fits(pages)
-    }
-
-    /// Charges a new range as open, or closes it if it does not fit.
-    fn open_or_close(&self, managed: &Managed, range: &Pages, reserve_only: bool) {
-        let too_large = reserve_only && range.len() > self.shared.budget.limit() / RESERVE_SHARE;
-        let attached = managed.access().is_some() && !managed.is_dead();
-        if !(too_large && attached) && self.fits(managed, range.len()) {
-            managed.add_open(range.len());
-            return;
-        }
-        if attached && close(&self.shared, managed, range, false).is_ok() {
-            return;
-        }
-        self.want(managed);
-        self.shared.budget.count_over_limit();
-        managed.add_open(range.len());
-    }
-
-    fn want(&self, managed: &Managed) {
-        if managed.access().is_none() && !managed.refused.load(Ordering::Relaxed) {
-            managed.wanted.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Waits until a change may be taken in flux (S4).
-    fn settle(&self, managed: &Managed, space: &mut Held<'_>, ranges: &[Pages]) {
-        let settled = space.wait(SETTLE, |space| !space.is_busy(ranges));
-        if !settled && !managed.is_dead() {
-            self.shared.tracing.end("pages of the program do not settle".to_owned());
-        }
-    }
-
-    /// Takes ranges in flux.
-    fn begin(&self, managed: &Managed, change: &Change, ranges: &[Pages]) -> Follow {
-        let mut space = managed.lock();
-        self.settle(managed, &mut space, ranges);
-        if !managed.is_dead() {
-            space.begin(change, ranges);
-        }
-        Follow::Return
-    }
-
-    fn before_brk(&self, managed: &Managed, change: &Change, to: usize) -> Follow {
-        let end = managed.heap_end.load(Ordering::Relaxed).div_ceil(PAGE);
-        let to = to.div_ceil(PAGE);
-        if end == 0 || to == 0 {
-            return if to == 0 && end != 0 { Follow::Go } else { Follow::Return };
-        }
-        if to < end {
-            return self.begin(managed, change, &[to..end]);
-        }
-        if self.fits(managed, to - end) {
-            managed.heap_end.store(to * PAGE, Ordering::Relaxed);
-            managed.add_open(to - end);
-            return Follow::Go;
-        }
-        self.want(managed);
-        Follow::Return
-    }
-
-    fn after_brk(&self, managed: &Managed, to: usize, result: usize, taken: Vec<Taken>) {
-        let was = managed.heap_end.swap(result, Ordering::Relaxed).div_ceil(PAGE);
-        let (to, end) = (to.div_ceil(PAGE), result.div_ceil(PAGE));
-        for taken in taken {
-            // Shrunk, or refused and as it was.
-            if end == to { self.drop_taken(managed, taken) } else { self.put_back(managed, taken) }
-        }
-        if was != 0 && end > was {
-            self.open_or_close(managed, &(was..end), false);
-        }
-    }
-
-    /// Releases what a change gave up.
-    fn drop_taken(&self, managed: &Managed, taken: Taken) {
-        let closed: usize = taken.closed.iter().map(|part| part.len()).sum();
-        managed.stale.fetch_add(taken.range.len() - closed, Ordering::Relaxed);
-        self.shared.release(&taken.pages);
-        if closed > 0 {
-            self.wake(managed, &taken.range);
-        }
-    }
-
-    /// Puts back what a change took that failed. What is not mapped any more in spite of that is
-    /// forgotten: it cannot be registered.
-    fn put_back(&self, managed: &Managed, taken: Taken) {
-        let Some(access) = managed.access() else {
-            return;
-        };
-        let (range, closed) = (taken.range.clone(), taken.closed.clone());
-        let mut space = managed.lock();
-        space.put_back(taken);
-        let gone: Vec<_> =
-            closed.iter().filter(|part| access.register(part).is_err()).cloned().collect();
-        let pages: Vec<_> = gone.iter().flat_map(|part| space.forget(part)).collect();
-        drop(space);
-        self.shared.release(&pages);
-        self.wake(managed, &range);
-    }
-
-    /// Contents of closed memory were given up.
-    fn after_discard(&self, managed: &Managed, taken: Taken) {
-        let Some(access) = managed.access() else {
-            return;
-        };
-        let mut space = managed.lock();
-        for part in &taken.closed {
-            // What was only marked as free is still there, and what others touched since.
-            if let Ok(present) = access.present(part) {
-                space.found(part, &present, 0);
-            }
-        }
-        drop(space);
-        self.shared.release(&taken.pages);
-        self.wake(managed, &taken.range);
-    }
-
-    fn after_remap(
-        &self,
-        managed: &Managed,
-        mut taken: Vec<Taken>,
-        (len, keep, result): (usize, bool, i64),
-    ) {
-        let over: Vec<_> = taken.drain(1.min(taken.len())..).collect();
-        let Some(from) = taken.pop() else {
-            return;
-        };
-        let Ok(to) = usize::try_from(result) else {
-            over.into_iter().for_each(|taken| self.put_back(managed, taken));
-            return self.put_back(managed, from);
-        };
-        over.into_iter().for_each(|taken| self.drop_taken(managed, taken));
-        self.carry(managed, from, pages_at(to, len), keep);
-    }
-
-    /// What was taken from one place is at another now.
-    fn carry(&self, managed: &Managed, from: Taken, to: Pages, keep: bool) {
-        let (old, old_closed) = (from.range.clone(), from.closed.clone());
-        let was_closed: usize = old_closed.iter().map(|part| part.len()).sum();
-        let mut space = managed.lock();
-        let (closed, left) = space.carry(from, to.start, to.len());
-        let mut failed = false;
+    /// Lets threads look again whose faults waited for these pages.
+    fn wake(&self, managed: &Managed, waited: &[PageNo]) {
         if let Some(access) = managed.access() {
-            // Without the event of it, the kernel forgets that a moved mapping was registered.
-            failed = closed.iter().any(|part| access.register(part).is_err());
-            if keep {
-                for part in &old_closed {
-                    let present = access.present(part).unwrap_or_default();
-                    space.close(part, &present, 1);
-                }
-            }
-        }
-        let chances = lock(&self.shared.chances);
-        for page in closed.iter().cloned().flatten() {
-            if let Page::Chance(slot) = space.page(page) {
-                chances.moved(slot, page);
-            }
-        }
-        drop(chances);
-        drop(space);
-        if failed {
-            self.shared.tracing.end("moved memory of the program cannot be managed".to_owned());
-        }
-        self.shared.release(&left);
-        if was_closed > 0 {
-            self.wake(managed, &old);
-            self.wake(managed, &to);
-        }
-        let is_closed: usize = closed.iter().map(|part| part.len()).sum();
-        let open_before = old.len() - was_closed;
-        let open_now = to.len() - is_closed + if keep { open_before } else { 0 };
-        if open_now > open_before {
-            managed.add_open(open_now - open_before);
-        } else {
-            managed.remove_open(open_before - open_now);
-        }
-        self.shared.call_evictor_if_high();
-    }
-
-    fn wake(&self, managed: &Managed, range: &Pages) {
-        if let Some(access) = managed.access() {
-            access.wake(range);
+            waited.iter().for_each(|&page| access.wake(&(page..page + 1)));
         }
     }
 
@@ -410,6 +221,9 @@ impl Engine {
         let due = || Some(Sharing { next: Instant::now() + FIRST_LOOK, pause: FIRST_LOOK });
         *lock(&child.sharing) = due();
         lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
+        if self.shared.budget.is_high_without_credit() {
+            self.shared.call_evictor();
+        }
     }
 }
 
@@ -449,72 +263,14 @@ impl Memory for Engine {
         let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
             return Follow::Go;
         };
-        match change {
-            Change::Map { at, len, fixed: true, .. } => {
-                if !self.fits(&managed, len / PAGE) {
-                    self.want(&managed);
-                }
-                self.begin(&managed, change, &[pages_at(*at, *len)])
-            }
-            Change::Map { len, reserve_only, .. } => {
-                let pages = len.div_ceil(PAGE);
-                let reserve = *reserve_only && pages > self.shared.budget.limit() / RESERVE_SHARE;
-                let attached = managed.access().is_some();
-                if self.fits(&managed, pages) && !(reserve && attached) {
-                    managed.add_open(pages);
-                    return Follow::Go;
-                }
-                self.want(&managed);
-                Follow::Return
-            }
-            Change::Replace { range } | Change::Unmap { range } => {
-                self.begin(&managed, change, &[pages_of(range)])
-            }
-            Change::Discard { range } => {
-                let pages = pages_of(range);
-                if !managed.lock().closed().touches(&pages) {
-                    return Follow::Go;
-                }
-                self.begin(&managed, change, &[pages])
-            }
-            Change::Remap { from, len, fixed, .. } => {
-                let mut ranges = vec![pages_of(from)];
-                ranges.extend(fixed.map(|to| pages_at(to, *len)));
-                if !self.fits(&managed, len.saturating_sub(from.len()) / PAGE) {
-                    self.want(&managed);
-                }
-                self.begin(&managed, change, &ranges)
-            }
-            Change::Brk { to } => self.before_brk(&managed, change, *to),
-            Change::PageOut { .. } | Change::Yield { .. } => Follow::Go,
-        }
+        self.begins(&managed, change)
     }
 
     fn after(&self, space: SpaceId, change: &Change, result: i64) {
         let Some(managed) = self.shared.find(space).filter(|managed| !managed.is_dead()) else {
             return;
         };
-        let flux = managed.lock().end(change);
-        let taken = flux.map(|flux| flux.taken).unwrap_or_default();
-        let ok = usize::try_from(result).ok();
-        match (change, ok) {
-            (Change::Map { len, reserve_only, .. }, Some(at)) => {
-                taken.into_iter().for_each(|taken| self.drop_taken(&managed, taken));
-                self.open_or_close(&managed, &pages_at(at, *len), *reserve_only);
-            }
-            (Change::Replace { .. } | Change::Unmap { .. }, Some(_)) => {
-                taken.into_iter().for_each(|taken| self.drop_taken(&managed, taken));
-            }
-            (Change::Discard { .. }, Some(_)) => {
-                taken.into_iter().for_each(|taken| self.after_discard(&managed, taken));
-            }
-            (Change::Remap { len, keep, .. }, _) => {
-                self.after_remap(&managed, taken, (*len, *keep, result));
-            }
-            (Change::PageOut { .. } | Change::Yield { .. }, _) => {}
-            (Change::Brk { to }, Some(end)) => self.after_brk(&managed, *to, end, taken),
-            (_, None) => taken.into_iter().for_each(|taken| self.put_back(&managed, taken)),
-        }
+        self.ended(&managed, change, result);
         self.shared.call_evictor_if_high();
     }
 
@@ -564,7 +320,7 @@ impl Memory for Engine {
         if !settled || space.counts().chance != 0 {
             let waited = space.open();
             drop(space);
-            waited.iter().for_each(|&page| self.wake(&managed, &(page..page + 1)));
+            self.wake(&managed, &waited);
             if !managed.is_dead() {
                 self.shared.tracing.end("pages of the program do not settle".to_owned());
             }
@@ -575,7 +331,7 @@ impl Memory for Engine {
         let closed = space.forks_closed();
         drop(keys);
         drop(space);
-        waited.iter().for_each(|&page| self.wake(&managed, &(page..page + 1)));
+        self.wake(&managed, &waited);
         closed
     }
 
@@ -607,7 +363,7 @@ impl Memory for Engine {
                 self.shared.tracing.end("a child of fork cannot be managed".to_owned());
             }
             self.shared.counters.forks.add(1);
-        } else if closed.len() > 0 {
+        } else if !closed.is_empty() {
             self.shared.tracing.end("a child of fork was not attached".to_owned());
         }
         self.shared.call_evictor_if_high();

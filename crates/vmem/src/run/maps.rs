@@ -6,7 +6,7 @@ use std::io;
 
 use super::ranges::{PAGE, Pages, pages_of};
 
-/// A mapping of private anonymous memory.
+/// A mapping that has anonymous memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// Its pages.
@@ -15,9 +15,12 @@ pub(crate) struct Mapping {
     pub reserved: bool,
     /// It is the heap that brk moves the end of.
     pub heap: bool,
+    /// It is the stack, or writable pages of a file (a program's variables): it counts, but cannot
+    /// be closed.
+    pub other: bool,
 }
 
-/// Returns the private anonymous mappings of a process but for its stack, in order.
+/// Returns the mappings of a process that have anonymous memory, in order.
 ///
 /// # Errors
 /// `ENOENT` or `ESRCH` if it is gone, `EACCES` without the right to trace it.
@@ -33,14 +36,14 @@ fn parse(line: &str) -> Option<Mapping> {
     let perms = words.next()?;
     let inode = words.nth(2)?;
     let path = words.next().unwrap_or("");
-    let anonymous =
-        inode == "0" && (path.is_empty() || path == "[heap]" || path.starts_with("[anon:"));
-    if !anonymous || !perms.ends_with('p') {
+    let nameless = path.is_empty() || path == "[heap]" || path.starts_with("[anon:");
+    let other = path == "[stack]" || (inode != "0" && perms == "rw-p");
+    if !perms.ends_with('p') || !(other || (inode == "0" && nameless)) {
         return None;
     }
     let number = |hex| usize::from_str_radix(hex, 16).ok();
     let pages = pages_of(&(number(start)?..number(end)?));
-    Some(Mapping { pages, reserved: perms.starts_with("---"), heap: path == "[heap]" })
+    Some(Mapping { pages, reserved: perms.starts_with("---"), heap: path == "[heap]", other })
 }
 
 /// Returns how many pages are counted for this process and also for others: what is there of
@@ -66,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_private_anonymous_memory_is_found() {
+    fn only_memory_of_its_own_is_found() {
         let maps = "\
             55d0a000-55d0c000 r-xp 00000000 08:01 1234 /usr/bin/true\n\
             55d0d000-55d0e000 rw-p 00000000 00:00 0\n\
@@ -75,17 +78,20 @@ mod tests {
             7f0004000000-7f0004001000 rw-p 00000000 00:00 0  [anon:a name]\n\
             7f0004001000-7f0004002000 rw-s 00000000 00:01 77 /dev/zero (deleted)\n\
             7f0004002000-7f0004003000 rw-s 00000000 00:00 0\n\
+            7f0004003000-7f0004004000 rw-p 00003000 08:01 1235 /usr/lib/a.so\n\
             7ffc0000-7ffe0000 rw-p 00000000 00:00 0 [stack]\n\
             7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
         let found: Vec<_> = maps.lines().filter_map(parse).collect();
-        let mapping = |pages, reserved, heap| Mapping { pages, reserved, heap };
+        let plain = |pages| Mapping { pages, reserved: false, heap: false, other: false };
         assert_eq!(
             found,
             [
-                mapping(0x55d0d..0x55d0e, false, false),
-                mapping(0x55d0e..0x55d2f, false, true),
-                mapping(0x7f0000000..0x7f0004000, true, false),
-                mapping(0x7f0004000..0x7f0004001, false, false),
+                plain(0x55d0d..0x55d0e),
+                Mapping { heap: true, ..plain(0x55d0e..0x55d2f) },
+                Mapping { reserved: true, ..plain(0x7f0000000..0x7f0004000) },
+                plain(0x7f0004000..0x7f0004001),
+                Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
+                Mapping { other: true, ..plain(0x7ffc0..0x7ffe0) },
             ]
         );
         assert_eq!(parse("rubbish"), None);

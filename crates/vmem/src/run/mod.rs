@@ -10,6 +10,7 @@ mod access;
 mod budget;
 mod calls;
 mod chance;
+mod changes;
 mod engine;
 mod faults;
 mod helper;

@@ -108,9 +108,9 @@ impl Ranges {
         self.0.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Returns the number of pages.
-    pub(crate) fn len(&self) -> usize {
-        self.iter().map(|range| range.len()).sum()
+    /// Returns whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 

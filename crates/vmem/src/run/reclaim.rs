@@ -30,8 +30,12 @@ const CLOSE_MIN: usize = 16;
 const PASSES: usize = 12;
 /// This share of the limit may count as open although it was unmapped.
 const STALE_SHARE: usize = 64;
+/// Mappings that cannot be closed count up to this share of the limit each.
+const OTHER_SHARE: usize = 16;
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Pause between two tries to end readers.
+const BURY: Duration = Duration::from_millis(1);
 /// How often is looked whether anything is due, when nobody calls.
 const IDLE: Duration = Duration::from_millis(500);
 /// Shortest and longest time between two measurements of what forks share.
@@ -67,7 +71,8 @@ impl Evictor {
             pause = if exhausted || busy { PAUSE } else { IDLE };
         }
         while self.bury() {
-            std::thread::yield_now();
+            // A thread that is interrupted without a pause does nothing else.
+            std::thread::sleep(BURY);
         }
     }
 
@@ -357,7 +362,9 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
     let own = managed.access().map(Access::staging);
     let closed = managed.lock().closed().clone();
     let mut open = Vec::new();
-    for mapping in mappings {
+    // Few pages of a large file that is mapped privately are ever written.
+    let counted = |m: &Mapping| !m.other || m.pages.len() <= shared.budget.limit() / OTHER_SHARE;
+    for mapping in mappings.into_iter().filter(counted) {
         let mut parts = Ranges::default();
         parts.insert(common(&mapping.pages, &shared.window));
         own.iter().for_each(|own| drop(parts.remove(own)));
@@ -387,7 +394,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Managed) -> bool {
     // Reserved memory costs nothing once it is closed; large mappings give most.
     open.sort_by_key(|mapping| (!mapping.reserved, std::cmp::Reverse(mapping.pages.len())));
     let mut closed = false;
-    for mapping in open.iter().filter(|mapping| mapping.pages.len() >= CLOSE_MIN) {
+    for mapping in open.iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other) {
         closed |= close_mapping(shared, managed, &mapping.pages);
         if closed && shared.budget.excess() == 0 {
             break;

@@ -105,8 +105,9 @@ impl Shared {
 
     /// Calls the evictor.
     pub(crate) fn call_evictor(&self) {
-        // Relaxed: the lock orders what the evictor sees; a call that is already made is enough.
-        if !self.signal.called.swap(true, Ordering::Relaxed) {
+        // A call that was made and not taken is enough. AcqRel, with `wait_for_call`: what was done
+        // before a call that is left out is seen by the evictor after it has taken the other.
+        if !self.signal.called.swap(true, Ordering::AcqRel) {
             lock(&self.signal.state).work = true;
             self.signal.condition.notify_one();
         }
@@ -126,7 +127,7 @@ impl Shared {
         let waited = self.signal.condition.wait_timeout_while(state, time, idle);
         let mut state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
         state.work = false;
-        self.signal.called.store(false, Ordering::Relaxed);
+        self.signal.called.swap(false, Ordering::AcqRel);
         state.stop
     }
 

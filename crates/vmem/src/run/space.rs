@@ -337,14 +337,8 @@ impl Space {
         len: usize,
     ) -> (Vec<Pages>, Vec<(PageNo, Page)>) {
         let (from, whole) = (taken.range.start, to..to + len);
-        let mut closed: Vec<_> = taken
-            .closed
-            .iter()
-            .cloned()
-            .map(|part| moved(&part, from, to))
-            .map(|part| common(&part, &whole))
-            .filter(|part| !part.is_empty())
-            .collect();
+        let parts = taken.closed.iter().map(|part| common(&moved(part, from, to), &whole));
+        let mut closed: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
         let grown = to + taken.range.len()..whole.end;
         let reaches_end = taken.closed.last().is_some_and(|last| last.end == taken.range.end);
         if !grown.is_empty() && reaches_end {
@@ -409,7 +403,7 @@ impl Space {
 
     /// Returns whether the fork that began last copies closed ranges.
     pub(crate) fn forks_closed(&self) -> bool {
-        self.forks.last().is_some_and(|snapshot| snapshot.closed.len() > 0)
+        self.forks.last().is_some_and(|snapshot| !snapshot.closed.is_empty())
     }
 
     /// Adds what is in flux to a snapshot, unless something new is mapped there already.

@@ -37,7 +37,8 @@ impl Interruptible {
     }
 
     /// Ends the system call that the thread waits in, which returns `EINTR`. A thread that is
-    /// about to begin one is not held off: call again until it is where it should be.
+    /// about to begin one is not held off: call again until it is where it should be, with pauses,
+    /// for while a thread is being interrupted it does nothing else.
     ///
     /// # Errors
     /// `ESRCH` if the thread has ended.
@@ -71,7 +72,7 @@ mod tests {
             });
             while !thread.is_finished() {
                 let _ = waiting.interrupt();
-                std::thread::yield_now();
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
             assert_eq!(thread.join().unwrap(), Err(rustix::io::Errno::INTR));
         });

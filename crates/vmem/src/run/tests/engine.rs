@@ -142,7 +142,7 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
         }
         pages(&memory).for_each(|page| verify(page, round));
         world.unmap(&memory);
-        assert_eq!(world.stats().stored_pages, 0);
+        world.wait_until_released();
     }
     assert!(world.stats().charged_bytes <= MIB as u64, "{:?}", world.stats());
     world.check();

@@ -5,6 +5,7 @@
 
 mod concurrent;
 mod engine;
+mod forks;
 mod speed;
 
 use std::io::{self, Write as _};
@@ -180,6 +181,13 @@ impl World {
 
     fn stats(&self) -> Stats {
         self.engine.stats()
+    }
+
+    /// Returns when nothing is stored: the evictor may hold a few keys for a moment.
+    fn wait_until_released(&self) {
+        while self.stats().stored_pages > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Asserts that nothing had to be given up, and that what is charged agrees with what is

@@ -255,7 +255,11 @@ fn default_store() -> io::Result<Store> {
 impl Memory for Engine {
     fn exec(&self, space: SpaceId, pid: i32) {
         let managed = Arc::new(Managed::new(space, pid, &self.shared.budget, Space::default()));
-        survey(&self.shared, &managed);
+        let heaps = survey(&self.shared, &managed).into_iter().filter(|mapping| mapping.heap);
+        // Later only brk says where it ends: what the evictor reads may be old by then.
+        if let Some(end) = heaps.map(|heap| heap.pages.end).max() {
+            managed.heap_end.store(end * PAGE, Ordering::Relaxed);
+        }
         self.insert(managed);
         self.shared.call_evictor_if_high();
     }

@@ -389,10 +389,6 @@ pub(crate) fn survey(shared: &Shared, managed: &Managed) -> Vec<Mapping> {
     };
     managed.stale.store(0, Ordering::Relaxed);
     shared.counters.surveys.add(1);
-    let mut heaps = mappings.iter().filter(|mapping| mapping.heap);
-    if let Some(heap) = heaps.find(|heap| shared.window.contains(&heap.pages.start)) {
-        managed.heap_end.store(heap.pages.end * PAGE, Ordering::Relaxed);
-    }
     let own = managed.access().map(Access::staging);
     let closed = managed.lock().closed().clone();
     let mut open = Vec::new();

@@ -148,7 +148,6 @@ impl Engine {
                 self.take(managed, change, &ranges)
             }
             Change::Brk { to } => self.begins_brk(managed, change, *to),
-            Change::PageOut { .. } | Change::Yield { .. } => Follow::Go,
         }
     }
 

@@ -15,5 +15,6 @@ mod interpreters;
 mod job;
 mod needs;
 mod observer;
+mod small;
 mod sources;
 mod stressors;

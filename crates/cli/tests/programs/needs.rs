@@ -29,9 +29,6 @@ pub(crate) fn ready(test: &str, programs: &[&str]) -> bool {
 
 /// Returns the line that says why `zfold run` is not permitted here, if it is not.
 fn denied() -> Option<String> {
-    if stand_in().is_some() {
-        return None;
-    }
     let output = common::zfold(&["run", "--limit", "1GiB", "--", "true"]);
     if output.status.success() {
         return None;
@@ -40,11 +37,6 @@ fn denied() -> Option<String> {
     let reasons = ["not permitted to handle", "Linux 6.8 or later"];
     assert!(reasons.iter().any(|reason| said.contains(reason)), "{}: {said}", output.status);
     Some(said)
-}
-
-/// Returns the command that stands in for `zfold run`, and keeps no limit.
-pub(crate) fn stand_in() -> Option<String> {
-    std::env::var("ZFOLD_STAND_IN").ok()
 }
 
 /// Returns whether all of `programs` are installed, and says which is not.

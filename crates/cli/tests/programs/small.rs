@@ -1,0 +1,40 @@
+//! Small C programs, one for each way of changing memory that once went wrong.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::job::{Job, check};
+use crate::needs::{ready, sized, text, workload};
+
+/// Compiles `source`; returns the program and the directory that it lies in.
+fn compile(source: &str) -> (PathBuf, TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("program");
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-o"]).arg(&program).arg(workload(source));
+    assert!(cc.status().is_ok_and(|status| status.success()), "{cc:?}");
+    (program, dir)
+}
+
+fn check_compiled(test: &str, source: &str, arguments: &[&str]) {
+    if ready(test, &["cc"]) {
+        let (program, _dir) = compile(source);
+        let line = [&[text(&program)], arguments].concat();
+        check(test, |_| Job::new(&line));
+    }
+}
+
+/// Parts of the heap are closed and parts are not, while its end moves both ways: what lay beyond
+/// it must be forgotten.
+#[test]
+fn heap_that_shrinks_and_grows() {
+    check_compiled("heap_that_shrinks_and_grows", "heap.c", &[sized("300", "3000")]);
+}
+
+/// Pages that come together must be of one mapping.
+#[test]
+fn first_touches_across_protections() {
+    check_compiled("first_touches_across_protections", "protections.c", &[]);
+}

@@ -38,6 +38,8 @@ pub(crate) struct Managed {
     access: OnceLock<Access>,
     /// It should be attached.
     pub wanted: AtomicBool,
+    /// Since when the evictor wants it attached.
+    pub asked: Mutex<Option<Instant>>,
     /// It cannot be.
     pub refused: AtomicBool,
     /// The address space is gone or lost: nothing more can be done there.
@@ -73,6 +75,7 @@ impl Managed {
             settled: Condvar::new(),
             access: OnceLock::new(),
             wanted: AtomicBool::new(false),
+            asked: Mutex::default(),
             refused: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             open: AtomicUsize::new(0),

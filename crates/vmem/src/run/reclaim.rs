@@ -32,6 +32,9 @@ const PASSES: usize = 12;
 const STALE_SHARE: usize = 64;
 /// Mappings that cannot be closed count up to this share of the limit each.
 const OTHER_SHARE: usize = 16;
+/// How long a space may take to be attached before memory is given out above the limit. It takes
+/// one millisecond, or some more on a busy machine.
+const ATTACH_TIME: Duration = Duration::from_millis(100);
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Pause between two tries to end readers.
@@ -301,17 +304,29 @@ impl Evictor {
         self.shared.budget.charge() < before
     }
 
-    /// Wants the largest space that is not attached; returns false, for nothing is free yet.
+    /// Wants the largest space that is not attached; returns whether that may come soon.
     fn ask_to_attach(&self, spaces: &[Arc<Managed>]) -> bool {
         let usable = |s: &&Arc<Managed>| {
             s.access().is_none() && !s.refused.load(Ordering::Relaxed) && !s.is_dead()
         };
         let largest = spaces.iter().filter(usable).max_by_key(|s| s.open());
-        if let Some(managed) = largest.filter(|s| s.open() >= CLOSE_MIN) {
+        let Some(managed) = largest.filter(|s| s.open() >= CLOSE_MIN) else {
+            return false;
+        };
+        let mut asked = lock(&managed.asked);
+        let soon = asked.is_some_and(|since| since.elapsed() < ATTACH_TIME);
+        if !soon {
+            let again = asked.replace(Instant::now()).is_some();
+            drop(asked);
             managed.wanted.store(true, Ordering::Relaxed);
             self.shared.tracing.attach(managed.id);
+            if again {
+                return false;
+            }
         }
-        false
+        // Memory above the limit is not given out for what comes in a moment.
+        std::thread::sleep(Duration::from_millis(1));
+        true
     }
 
     /// Lets the readers of spaces that are gone end; returns whether some have not ended.

@@ -22,8 +22,8 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// What may be resident above a limit: this share of it, while pages are on their way.
 const ABOVE_PER_CENT: u64 = 5;
-/// Times the limit that may be resident in a run whose report says that at some moment nothing could
-/// leave: memory that a fork shares, or that is protected against writing.
+/// Times the limit that may be resident in a run whose report says that at some moment nothing
+/// could leave: memory that a fork shares, or that is protected against writing.
 const ABOVE_WHEN_NOTHING_LEAVES: u64 = 8;
 /// What may be on its way out of a managed process at a time, and is nobody's yet.
 const ON_ITS_WAY_BYTES_PER_SPACE: u64 = 1 << 20;

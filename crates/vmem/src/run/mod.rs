@@ -1,9 +1,9 @@
 //! `run`: a program and its children whose anonymous memory is kept under a limit.
 //!
-//! The manager, a process of its own, starts the program and traces it ([`tracer`]). It learns of
-//! every change of an address space before and after it happens ([`memory::Memory`]), is told of
-//! missing pages by userfaultfd ([`faults`]), and has a helper in each large address space: a
-//! process that shares its memory and makes system calls there on demand ([`helper`]). Nothing of
+//! The manager, a process of its own, starts the program and traces it (`tracer`). It learns of
+//! every change of an address space before and after it happens (`memory::Memory`), is told of
+//! missing pages by userfaultfd (`faults`), and has a helper in each large address space: a
+//! process that shares its memory and makes system calls there on demand (`helper`). Nothing of
 //! zfold runs inside the program's threads.
 
 mod access;

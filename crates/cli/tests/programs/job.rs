@@ -229,7 +229,8 @@ impl Outcome {
         let over = figure("over_limit");
         let leaving = figure("managed") * ON_ITS_WAY_BYTES_PER_SPACE;
         let mut allowed = limit * (100 + ABOVE_PER_CENT) / 100 + leaving;
-        if over > 0 && managed_bytes > allowed {
+        let charged = figure("peak_charge_bytes");
+        if (over > 0 || charged > allowed) && managed_bytes > allowed {
             // The report says so itself: nothing could leave at that moment.
             tell_above(test, managed_bytes, limit, over);
             allowed = limit * ABOVE_WHEN_NOTHING_LEAVES;

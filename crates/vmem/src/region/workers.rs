@@ -112,10 +112,11 @@ fn evict(core: &Core) {
 
 /// Resolves faults until a bell rings.
 fn read(core: &Core, bells: &std::ops::Range<usize>) {
-    let mut events = [Event::Other(0)];
+    let mut events = Vec::with_capacity(1);
     loop {
-        let read = core.frames.uffd().read(&mut events);
-        let Event::Missing { address, .. } = events[0] else { continue };
+        events.clear();
+        let read = core.frames.uffd().read(&mut events, 1);
+        let Some(&Event::Missing { address, .. }) = events.first() else { continue };
         if !matches!(read, Ok(1)) {
             continue;
         }

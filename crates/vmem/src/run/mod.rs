@@ -1,41 +1,24 @@
 //! `run`: a program and its children whose anonymous memory is kept under a limit.
 //!
-//! The manager, a process of its own, starts the program and traces it (`tracer`). It learns of
-//! every change of an address space before and after it happens (`memory::Memory`), is told of
-//! missing pages by userfaultfd (`faults`), and has a helper in each large address space: a
-//! process that shares its memory and makes system calls there on demand (`helper`). Nothing of
-//! zfold runs inside the program's threads.
+//! The manager, a process of its own, starts the program and traces it. It looks how much memory
+//! the program has; when that nears the limit, it gives the large address spaces a helper, a
+//! process that shares their memory and makes system calls there, and closes their memory: has
+//! userfaultfd tell of missing pages and of changes. Nothing of zfold runs inside the program's
+//! threads, and nothing of it stands in their way before that.
+//!
+//! | room | what is there |
+//! | --- | --- |
+//! | [`link`] | what the tracer and the memory side say to each other |
+//! | [`trace`] | the tracer: stops, helpers |
+//! | [`memory`] | the memory side: what the kernel tells, faults, eviction, the limit |
+//! | [`core`] | what is decided about the pages of one address space, as plain data |
 
-mod access;
-mod budget;
-mod calls;
-mod chance;
-mod changes;
-mod engine;
-mod faults;
-mod helper;
-mod inject;
-mod keys;
-mod managed;
-mod maps;
-pub(crate) mod memory;
-#[cfg(test)]
-mod model;
-mod mover;
+mod core;
+pub(crate) mod link;
+mod memory;
 mod options;
-mod pages;
 mod permission;
-mod ranges;
-mod reclaim;
-mod requests;
-mod shared;
-mod space;
-mod stats;
-mod streams;
-mod task;
-#[cfg(test)]
-mod tests;
-mod tracer;
+mod trace;
 
 use std::io;
 use std::sync::Arc;
@@ -43,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use zfold_store::Store;
 
-use engine::{Engine, EngineOptions};
-use tracer::{Handle, News, Program};
+use memory::engine::{self, Engine, EngineOptions};
+use trace::{Handle, News, Program};
 
 pub use crate::sys::inherited::{Files, Inherited, die_of, tell};
 pub use options::{Event, Exit, Report, RunOptions};
@@ -73,7 +56,7 @@ pub fn manage(
     let program = Program { inherited, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =
-        tracer::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+        trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
             match news {
                 News::Started(pid) => tell(Event::Started(pid)),
                 News::Ended(exit) => {
@@ -84,20 +67,20 @@ pub fn manage(
         })
         .map_err(|error| RunError::Ended(error.to_string()))?;
     match exit {
-        tracer::Exit::NotRun(libc::ENOENT) => {
+        trace::Exit::NotRun(libc::ENOENT) => {
             Err(RunError::NotFound(io::Error::from_raw_os_error(libc::ENOENT)))
         }
-        tracer::Exit::NotRun(error) => {
+        trace::Exit::NotRun(error) => {
             Err(RunError::NotExecutable(io::Error::from_raw_os_error(error)))
         }
         _ => Ok(memory.report(wall)),
     }
 }
 
-impl From<tracer::Exit> for Exit {
-    fn from(exit: tracer::Exit) -> Self {
+impl From<trace::Exit> for Exit {
+    fn from(exit: trace::Exit) -> Self {
         match exit {
-            tracer::Exit::Signal { number, .. } => Self::Signal(number),
+            trace::Exit::Signal { number, .. } => Self::Signal(number),
             other => Self::Code(other.status()),
         }
     }

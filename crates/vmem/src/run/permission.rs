@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::sys::uffd::{Faults, Features, Uffd};
 
@@ -59,6 +59,20 @@ pub fn access() -> Result<Access, Denied> {
     check(Uffd::open(Faults::All)).map(|()| Access::Call)
 }
 
+/// What a run asks of a descriptor: to be told of changes, and of forks if that is permitted.
+pub(crate) fn features() -> Features {
+    let changes = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+    if may_follow_forks() { changes.with(Features::FORKS) } else { changes }
+}
+
+/// Returns whether forks are told: whether this process has `CAP_SYS_PTRACE`.
+pub(crate) fn may_follow_forks() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        Uffd::open(Faults::UserOnly).is_ok_and(|uffd| uffd.handshake(Features::FORKS).is_ok())
+    })
+}
+
 /// Whether the descriptor does what a run needs.
 fn check(opened: io::Result<Uffd>) -> Result<(), Denied> {
     let uffd = opened.map_err(|error| match error.raw_os_error() {
@@ -66,5 +80,5 @@ fn check(opened: io::Result<Uffd>) -> Result<(), Denied> {
         Some(libc::ENOSYS) => Denied::Kernel,
         _ => Denied::Other(error),
     })?;
-    uffd.handshake(Features::MOVE.with(Features::THREAD_ID)).map_err(|_| Denied::Kernel)
+    uffd.handshake(features()).map_err(|_| Denied::Kernel)
 }

@@ -4,10 +4,10 @@
 pub(crate) mod advice;
 pub(crate) mod claims;
 pub(crate) mod inherited;
-pub(crate) mod interrupt;
 pub(crate) mod map;
 pub(crate) mod pagemap;
 pub(crate) mod process;
+pub(crate) mod procmap;
 pub(crate) mod ptrace;
 pub(crate) mod registers;
 pub(crate) mod remote;
@@ -16,3 +16,4 @@ pub(crate) mod signal;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod uffd;
+pub(crate) mod urgency;

@@ -9,7 +9,6 @@ use std::ptr;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::inherited::Inherited;
-use super::seccomp;
 
 /// A program as exec wants it.
 #[derive(Debug)]
@@ -24,8 +23,6 @@ pub(crate) struct Image {
     pub directory: Option<CString>,
     /// Signals and standard streams that it begins with.
     pub inherited: Inherited,
-    /// The filter that it and its children run under.
-    pub filter: Vec<seccomp::Instruction>,
 }
 
 /// A child that waits for [`Waiting::go`].
@@ -106,9 +103,6 @@ fn become_program(
             return io::Error::last_os_error();
         }
     }
-    if let Err(error) = seccomp::install(&image.filter) {
-        return error;
-    }
     image.inherited.apply();
     // SAFETY: strings and arrays live across the call, and the arrays end with null.
     unsafe {
@@ -164,24 +158,6 @@ pub(crate) fn read_memory(pid: i32, from: usize, to: &mut [u8]) -> io::Result<us
     // SAFETY: the kernel writes into the slice, which is borrowed across the call.
     let got = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
-}
-
-/// Copies bytes into a process's memory, all of them or an error.
-///
-/// # Safety
-/// The bytes there belong to the caller.
-pub(crate) unsafe fn write_memory(pid: i32, to: usize, from: &[u8]) -> io::Result<()> {
-    let local = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(to), iov_len: from.len() };
-    // SAFETY: the kernel reads the slice, which is borrowed across the call; the caller answers
-    // for the other process.
-    let done =
-        unsafe { libc::process_vm_writev(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    match usize::try_from(done) {
-        Ok(done) if done == from.len() => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Length of a System V shared memory segment in bytes; `None` if it may not be asked.

@@ -18,8 +18,9 @@ pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
-/// The same, and a thread that ends stops before it gives up its memory.
-pub(crate) const FOLLOW_TO_END: libc::c_int = FOLLOW | libc::PTRACE_O_TRACEEXIT;
+/// The same, and filters of system calls are not asked while the thread is traced so. Needs
+/// `CAP_SYS_ADMIN` and no filter on the tracer.
+pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
 
 /// `PTRACE_EVENT_STOP`, for which libc has no name.
 const EVENT_STOP: libc::c_int = 128;
@@ -42,8 +43,6 @@ pub(crate) enum Event {
     Child,
     /// Stopped inside exec; [`message`] is its thread number of before.
     Exec,
-    /// Stopped on its way to its end, which nothing averts any more.
-    Ending,
     /// Stopped on request or at birth (`signal` is SIGTRAP), or because its whole process is.
     Stop { signal: i32 },
     /// Stopped before this signal is delivered to it.
@@ -65,7 +64,6 @@ impl Event {
             }
             libc::PTRACE_EVENT_EXEC => Self::Exec,
             libc::PTRACE_EVENT_SECCOMP => Self::Seccomp,
-            libc::PTRACE_EVENT_EXIT => Self::Ending,
             EVENT_STOP => Self::Stop { signal },
             _ if signal == libc::SIGTRAP | 0x80 => Self::Syscall,
             _ => Self::Signal(signal),
@@ -245,11 +243,37 @@ pub(crate) fn restartable(tid: i32) -> Option<usize> {
     (done >= 0 && found.pointer != 0).then_some(found.pointer as usize)
 }
 
-/// Forgets a process that has ended and whose parent is this process, if it is.
-pub(crate) fn forget(pid: i32) {
-    let mut status = 0;
-    // SAFETY: the kernel writes one integer, which lives across the call.
-    unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+/// Waits until any thread that the calling thread traces has an event, and leaves it there; returns
+/// whose it is and whether it is its end.
+///
+/// # Errors
+/// `ECHILD` if there is none.
+pub(crate) fn peek() -> io::Result<(i32, bool)> {
+    let kinds = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
+    loop {
+        // SAFETY: the structure is plain integers.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel writes one structure, which lives across the call.
+        let done = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, kinds) };
+        if done == 0 {
+            let ended =
+                matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+            // SAFETY: the kernel has written what belongs to this kind.
+            return Ok((unsafe { info.si_pid() }, ended));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Returns whether two threads share their memory; `None` if that is not to be known.
+pub(crate) fn share_memory(one: i32, other: i32) -> Option<bool> {
+    const MEMORY: i32 = 1;
+    // SAFETY: takes numbers only.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) };
+    (order >= 0).then_some(order == 0)
 }
 
 /// Waits for the next event of a thread, or with 0 of any that the calling thread traces or has

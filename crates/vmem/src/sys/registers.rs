@@ -41,6 +41,25 @@ impl Registers {
         (self.0.orig_rax != Self::NO_CALL).then_some(self.0.orig_rax)
     }
 
+    /// Arguments of the system call in which the thread is.
+    pub(crate) fn arguments(&self) -> [u64; 6] {
+        [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9]
+    }
+
+    /// Sets one of them; the call is made anew with it.
+    pub(crate) fn set_argument(&mut self, index: usize, value: u64) {
+        let registers = &mut self.0;
+        let all = [
+            &mut registers.rdi,
+            &mut registers.rsi,
+            &mut registers.rdx,
+            &mut registers.r10,
+            &mut registers.r8,
+            &mut registers.r9,
+        ];
+        *all[index] = value;
+    }
+
     /// What the system call returns.
     pub(crate) fn result(&self) -> i64 {
         self.0.rax.cast_signed()

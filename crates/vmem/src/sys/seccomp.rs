@@ -1,10 +1,9 @@
-//! The filter that stops a thread at system calls that change its address space.
+//! The filter that stops a thread at the few system calls of which the kernel sends no message, or
+//! none that is in time; and the one that a helper is left with.
 //!
-//! A program of the kernel's classic BPF. It looks at the architecture and the number first and at
+//! Programs of the kernel's classic BPF. They look at the architecture and the number first and at
 //! nothing else, so that the kernel knows for each other number, once and for all, that it is
 //! allowed, and does not run the filter for it.
-
-use std::io;
 
 use super::registers::ARCH;
 
@@ -18,10 +17,12 @@ pub(crate) const STOP_CHANGE: u32 = 0x7a01;
 /// A call of 32-bit programs that changes the address space.
 pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
 
-/// Advice that gives up what is in memory: DONTNEED, FREE, REMOVE, DONTNEED_LOCKED and
-/// GUARD_INSTALL.
-pub(crate) const DISCARDING: [libc::c_int; 5] =
-    [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE, 24, 102];
+/// `MADV_WIPEONFORK`.
+pub(crate) const WIPE_ON_FORK: libc::c_int = 18;
+/// `MADV_GUARD_INSTALL`.
+pub(crate) const GUARD_INSTALL: libc::c_int = 102;
+/// A mapping of so many bytes is looked at when it is made.
+pub(crate) const LARGE: u32 = 2 << 20;
 
 /// Number of the ioctl by which a program watches a range of its memory by itself.
 pub(crate) const WATCH: u32 = super::uffd::Uffd::REGISTER_CODE as u32;
@@ -79,23 +80,25 @@ fn stop_unless_from(page: usize) -> [Instruction; 7] {
 fn condition(number: libc::c_long) -> Vec<Instruction> {
     let flags = |f: libc::c_int| f as u32;
     match number {
-        // Private anonymous memory of the plain kind, or anything at a fixed address.
+        // Large writable private anonymous memory of the plain kind.
         libc::SYS_mmap => vec![
+            step(LOAD, argument(1) + 4),
+            test(EQUAL, 0, 0, 2),
+            step(LOAD, argument(1)),
+            test(AT_LEAST, LARGE, 0, 7),
+            step(LOAD, argument(2)),
+            test(ANY_OF, flags(libc::PROT_WRITE), 0, 5),
             step(LOAD, argument(3)),
-            test(ANY_OF, flags(libc::MAP_FIXED), 6, 0),
-            test(ANY_OF, flags(libc::MAP_GROWSDOWN | libc::MAP_HUGETLB), 4, 0),
-            test(ANY_OF, flags(libc::MAP_ANONYMOUS), 0, 3),
-            step(AND, flags(libc::MAP_TYPE)),
-            test(EQUAL, flags(libc::MAP_PRIVATE), 2, 0),
+            test(ANY_OF, flags(libc::MAP_GROWSDOWN | libc::MAP_HUGETLB), 3, 0),
+            step(AND, flags(libc::MAP_TYPE | libc::MAP_ANONYMOUS)),
+            test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 2, 0),
             ALLOW,
             ALLOW,
         ],
         libc::SYS_madvise => {
-            let mut advised = DISCARDING.to_vec();
-            advised.push(libc::MADV_PAGEOUT);
-            any_of(argument(2), &advised)
+            any_of(argument(2), &[libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL])
         }
-        libc::SYS_process_madvise => any_of(argument(3), &DISCARDING),
+        libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
         libc::SYS_ioctl => any_of(argument(1), &[WATCH.cast_signed()]),
         // Threads pass; the kernel tells of them without a stop of ours.
         libc::SYS_clone => vec![
@@ -123,11 +126,9 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 11] = [
+const WATCHED: [libc::c_long; 9] = [
     libc::SYS_mmap,
-    libc::SYS_munmap,
     libc::SYS_madvise,
-    libc::SYS_brk,
     libc::SYS_mremap,
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -137,8 +138,8 @@ const WATCHED: [libc::c_long; 11] = [
     libc::SYS_ioctl,
 ];
 
-/// brk, old mmap, munmap, mremap, mmap, madvise, process_madvise in the 32-bit numbering.
-const WATCHED_32: [u32; 7] = [45, 90, 91, 163, 192, 219, 440];
+/// fork, clone, mremap, madvise, clone3, process_madvise in the 32-bit numbering.
+const WATCHED_32: [u32; 6] = [2, 120, 163, 219, 435, 440];
 
 /// The filter; calls from the page at `helper` are allowed.
 pub(crate) fn program(helper: usize) -> Vec<Instruction> {
@@ -168,32 +169,18 @@ pub(crate) fn program(helper: usize) -> Vec<Instruction> {
     code
 }
 
-/// Puts the calling thread under a filter, without giving up the right to gain privileges by exec
-/// if that is permitted. Allocates nothing.
-///
-/// # Errors
-/// `EINVAL` if the kernel knows no filters.
-pub(crate) fn install(code: &[Instruction]) -> io::Result<()> {
-    let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_ptr().cast_mut() };
-    let attempt = || {
-        // SAFETY: the kernel reads the program, which is borrowed across the call; a filter takes
-        // rights away from the calling thread only.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-                &raw const program,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    match attempt() {
-        Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
-            // SAFETY: takes numbers only.
-            unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-            attempt()
-        }
-        result => result,
+/// Calls that a helper makes.
+const HELPERS: [libc::c_long; 5] =
+    [libc::SYS_read, libc::SYS_write, libc::SYS_ioctl, libc::SYS_madvise, libc::SYS_exit_group];
+
+/// The filter of a helper: any other call ends it.
+pub(crate) fn helpers_own() -> Vec<Instruction> {
+    let end = step(RETURN, libc::SECCOMP_RET_KILL_PROCESS);
+    let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), end, step(LOAD, NUMBER)];
+    let len = HELPERS.len() as u8;
+    for (index, number) in (0_u8..).zip(HELPERS) {
+        code.push(test(EQUAL, number as u32, len - index, 0));
     }
+    code.extend([end, ALLOW]);
+    code
 }

@@ -1,12 +1,10 @@
 //! Memory of this process that tests treat as a program's.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::run::memory::Call;
+use crate::run::link::Call;
 
 /// Returns a part of the address space, `len` bytes, where nothing is mapped and nobody else maps.
 pub(crate) fn window(len: usize) -> Range<usize> {
@@ -62,6 +60,12 @@ pub(crate) fn advise(range: &Range<usize>, advice: i32) -> i64 {
     unsafe { raw(libc::SYS_madvise, args) }
 }
 
+/// Writes bytes to memory of a window.
+pub(crate) fn write(to: usize, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: windows hold nothing but what tests put there.
+    unsafe { crate::sys::remote::write(std::process::id() as i32, to, bytes) }
+}
+
 /// Makes memory of a window read-only, or writable again.
 pub(crate) fn protect(range: &Range<usize>, writable: bool) {
     let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
@@ -89,105 +93,4 @@ pub(crate) fn get(at: usize) -> u64 {
     let pointer = std::ptr::with_exposed_provenance::<u64>(at);
     // SAFETY: as of `put`.
     unsafe { pointer.read_volatile() }
-}
-
-/// A child of this process that makes calls; it has a copy of all memory.
-pub(crate) struct Child {
-    pub pid: i32,
-    calls: UnixStream,
-}
-
-/// Bytes of a call on its way.
-const CALL: usize = 7 * 8;
-
-/// Forks.
-pub(crate) fn fork() -> Child {
-    let (here, there) = UnixStream::pair().unwrap();
-    // SAFETY: the child makes system calls only, on its stack and the descriptor.
-    match unsafe { libc::fork() } {
-        0 => serve_calls(there.as_raw_fd()),
-        pid => {
-            assert!(pid > 0, "{}", io::Error::last_os_error());
-            Child { pid, calls: here }
-        }
-    }
-}
-
-/// Makes the calls that come, until the other side is gone.
-fn serve_calls(socket: i32) -> ! {
-    let mut words = [0_u64; CALL / 8];
-    loop {
-        // SAFETY: reads into `words`.
-        let got = unsafe { libc::read(socket, words.as_mut_ptr().cast(), CALL) };
-        if got != CALL as isize {
-            // SAFETY: ends the child without what would be run at a normal end.
-            unsafe { libc::_exit(0) };
-        }
-        let [number, args @ ..] = words;
-        // SAFETY: as of `call`.
-        let result = unsafe { raw(number as i64, args) };
-        // SAFETY: writes from `result`.
-        unsafe { libc::write(socket, (&raw const result).cast(), 8) };
-    }
-}
-
-impl Child {
-    /// Returns access to the memory of a child, besides the one that makes calls.
-    pub(crate) fn reader(pid: i32) -> Reader {
-        Reader { pid }
-    }
-
-    /// Makes a call in the child.
-    pub(crate) fn call(&mut self, call: &Call) -> io::Result<i64> {
-        let mut bytes = [0; CALL];
-        let words = std::iter::once(call.number).chain(call.args);
-        for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_ne_bytes());
-        }
-        self.calls.write_all(&bytes)?;
-        let mut result = [0; 8];
-        self.calls.read_exact(&mut result)?;
-        Ok(i64::from_ne_bytes(result))
-    }
-
-    /// Takes a copy of a descriptor of the child.
-    pub(crate) fn descriptor(&self, number: i32) -> OwnedFd {
-        // SAFETY: makes a descriptor.
-        let process = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
-        assert!(process >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: it was made just now.
-        let process = unsafe { OwnedFd::from_raw_fd(process as i32) };
-        // SAFETY: makes a descriptor.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-        assert!(fd >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: as above.
-        unsafe { OwnedFd::from_raw_fd(fd as i32) }
-    }
-
-    /// Ends the child, which is then gone.
-    pub(crate) fn end(&mut self) {
-        let _ = self.calls.shutdown(std::net::Shutdown::Both);
-        // SAFETY: waits for the child, writes no status.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
-    }
-}
-
-/// The memory of a child.
-pub(crate) struct Reader {
-    pid: i32,
-}
-
-impl Reader {
-    /// Writes a word of the child's memory, as the child would.
-    pub(crate) fn put(&self, at: usize, value: u64) -> io::Result<()> {
-        // SAFETY: it is memory of a window.
-        unsafe { crate::sys::remote::write(self.pid, at, &value.to_ne_bytes()) }
-    }
-
-    /// Reads a word of the child's memory.
-    pub(crate) fn get(&self, at: usize) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        crate::sys::remote::read(self.pid, at, &mut bytes)?;
-        Ok(u64::from_ne_bytes(bytes))
-    }
 }

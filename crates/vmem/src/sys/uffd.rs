@@ -22,6 +22,17 @@ impl Features {
     pub(crate) const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
     /// Pages can be moved within the address space.
     pub(crate) const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
+    /// Messages tell of registered mappings that were moved (and stay registered), unmapped, and
+    /// whose contents are about to be given up. Whoever does that waits until the message is
+    /// read, and until then nothing can be filled in or moved.
+    pub(crate) const CHANGES: Self = Self(
+        (raw::UFFD_FEATURE_EVENT_REMAP
+            | raw::UFFD_FEATURE_EVENT_REMOVE
+            | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
+    );
+    /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
+    /// `CAP_SYS_PTRACE`.
+    pub(crate) const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
 
     /// Both.
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -40,13 +51,21 @@ pub(crate) enum Faults {
 }
 
 /// A message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Event {
     /// A thread waits for the page at this address (of the byte, not the page). `thread` is 0
     /// without [`Features::THREAD_ID`].
-    Missing { address: usize, thread: i32, write: bool },
+    Missing { address: usize, thread: i32 },
+    /// A child of fork was made; its memory is answered through this descriptor.
+    Forked(Uffd),
+    /// So many bytes have moved.
+    Moved { from: usize, to: usize, len: usize },
+    /// What is in a range will be given up.
+    Discarded(Range<usize>),
+    /// A range is no longer mapped.
+    Unmapped(Range<usize>),
     /// Anything that was not asked for.
-    Other(u8),
+    Other,
 }
 
 /// Why an operation did less than all of a range.
@@ -76,9 +95,6 @@ const fn code<T>(number: u32) -> libc::c_ulong {
 const fn code_read<T>(number: u32) -> libc::c_ulong {
     (2 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
 }
-
-/// Moving passes over pages that are missing in the source.
-const MOVE_ALLOW_HOLES: u64 = 1 << 1;
 
 const NEW: libc::c_ulong = 0xAA << 8;
 const API: libc::c_ulong = code::<raw::uffdio_api>(raw::_UFFDIO_API);
@@ -143,6 +159,14 @@ impl Uffd {
         Ok(Self { fd })
     }
 
+    /// Returns another descriptor of the same.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is no number for it.
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
     /// Takes a descriptor that another process opened.
     pub(crate) fn from_fd(fd: OwnedFd) -> Self {
         Self { fd }
@@ -172,11 +196,7 @@ impl Uffd {
     /// From now on nobody but the owner of this descriptor fills missing pages of the range: the
     /// caller answers all of them, for whoever owns that memory.
     pub(crate) unsafe fn register(&self, of: Range<usize>) -> io::Result<()> {
-        let mut register = raw::uffdio_register {
-            range: range(&of),
-            mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING),
-            ioctls: 0,
-        };
+        let mut register = Self::register_request(&of);
         // SAFETY: the structure is the one that this number names and lives across the call; the
         // caller answers for the range.
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut register) } {
@@ -243,7 +263,7 @@ impl Uffd {
     /// Both ranges belong to the caller, who answers for the missing pages that are left.
     pub(crate) unsafe fn take_whole(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
         let len = from.end - from.start;
-        let mut take = raw::uffdio_move { mode: 0, ..Self::move_request(to, &from) };
+        let mut take = Self::move_request(to, &from);
         // SAFETY: the structure is the one that this number names; the caller answers for both
         // ranges.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
@@ -257,7 +277,7 @@ impl Uffd {
             dst: to as u64,
             src: from.start as u64,
             len: (from.end - from.start) as u64,
-            mode: MOVE_ALLOW_HOLES,
+            mode: 0,
             move_: 0,
         }
     }
@@ -265,8 +285,21 @@ impl Uffd {
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub(crate) const MOVE_CODE: libc::c_ulong = MOVE;
 
+    /// The argument of [`Uffd::register`] for those that make the call elsewhere; it begins with
+    /// that of [`Uffd::unregister`].
+    pub(crate) fn register_request(of: &Range<usize>) -> raw::uffdio_register {
+        raw::uffdio_register {
+            range: range(of),
+            mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING),
+            ioctls: 0,
+        }
+    }
+
     /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
     pub(crate) const REGISTER_CODE: libc::c_ulong = REGISTER;
+
+    /// Number of the ioctl of [`Uffd::unregister`].
+    pub(crate) const UNREGISTER_CODE: libc::c_ulong = UNREGISTER;
 
     /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process;
     /// its argument is the flags.
@@ -282,37 +315,45 @@ impl Uffd {
         }
     }
 
-    /// Reads up to `events.len()` messages; returns how many. Waits for the first if the
-    /// descriptor is blocking.
+    /// Reads up to `max` messages, 16 at most, and adds them to `events`; returns how many. Waits for the first if
+    /// the descriptor is blocking.
     ///
     /// # Errors
-    /// `EAGAIN` if there is none and the descriptor does not block.
-    pub(crate) fn read(&self, events: &mut [Event]) -> io::Result<usize> {
+    /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number
+    /// for the descriptor of a child, whose parent goes on waiting.
+    pub(crate) fn read(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
         const AT_ONCE: usize = 16;
         const LEN: usize = size_of::<raw::uffd_msg>();
         let mut bytes = [0_u8; AT_ONCE * LEN];
-        let wanted = events.len().min(AT_ONCE) * LEN;
-        let got = rustix::io::read(&self.fd, &mut bytes[..wanted])?;
+        let got = rustix::io::read(&self.fd, &mut bytes[..max.min(AT_ONCE) * LEN])?;
         let messages = bytes[..got].chunks_exact(LEN);
         let count = messages.len();
-        for (event, message) in events.iter_mut().zip(messages) {
-            *event = parse(message);
-        }
+        events.extend(messages.map(parse));
         Ok(count)
     }
 }
 
-/// A message as its bytes lie: u8 event, 7 bytes of nothing, then for a missing page u64 flags,
-/// u64 address, u32 thread.
+/// A message as its bytes lie: u8 event, 7 bytes of nothing, then what belongs to the event.
 fn parse(message: &[u8]) -> Event {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
-    if u32::from(message[0]) != raw::UFFD_EVENT_PAGEFAULT {
-        return Event::Other(message[0]);
-    }
-    Event::Missing {
-        write: word(8) & u64::from(raw::UFFD_PAGEFAULT_FLAG_WRITE) != 0,
-        address: word(16) as usize,
-        thread: word(24) as u32 as i32,
+    match u32::from(message[0]) {
+        // u64 flags, u64 address, u32 thread
+        raw::UFFD_EVENT_PAGEFAULT => {
+            Event::Missing { address: word(16) as usize, thread: word(24) as u32 as i32 }
+        }
+        // u32 descriptor
+        raw::UFFD_EVENT_FORK => {
+            // SAFETY: the kernel made it for the reader of this message, nobody else owns it.
+            Event::Forked(Uffd { fd: unsafe { OwnedFd::from_raw_fd(word(8) as u32 as i32) } })
+        }
+        // u64 from, u64 to, u64 length
+        raw::UFFD_EVENT_REMAP => {
+            Event::Moved { from: word(8) as usize, to: word(16) as usize, len: word(24) as usize }
+        }
+        // u64 start, u64 end
+        raw::UFFD_EVENT_REMOVE => Event::Discarded(word(8) as usize..word(16) as usize),
+        raw::UFFD_EVENT_UNMAP => Event::Unmapped(word(8) as usize..word(16) as usize),
+        _ => Event::Other,
     }
 }
 

@@ -1,0 +1,386 @@
+//! The core against a kernel of a few pages that is simulated here, with messages that are read
+//! late and fills and moves that the kernel refuses meanwhile.
+//!
+//! What is checked is what a program sees: a page holds what it put there last, zeros if it never
+//! did or gave it up, and of a page that it has given up nothing comes back.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::pages::Page;
+use super::ranges::{PageNo, Pages, Ranges};
+use super::space::{Answer, Released, Space};
+
+/// Pages of the address space.
+const PAGES: usize = 24;
+
+/// What was announced and is not read.
+#[derive(Debug, Clone)]
+enum Message {
+    Unmapped(Pages),
+    Moved(Pages, PageNo),
+    Discarded(Pages),
+}
+
+/// What the kernel knows of a page that is mapped.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mapped {
+    registered: bool,
+    /// What is in it; `None` if it is missing.
+    content: Option<u32>,
+    /// What the program put there last.
+    expected: u32,
+    /// The program has begun to give it up: it may see the old content or zeros.
+    given_up: bool,
+}
+
+#[derive(Default)]
+struct World {
+    kernel: BTreeMap<PageNo, Mapped>,
+    queue: VecDeque<Message>,
+    /// Discards whose message was read and that are still to be made.
+    zaps: VecDeque<Pages>,
+    space: Space,
+    /// Content by key.
+    store: BTreeMap<u32, u32>,
+    next: u32,
+    /// The twin: pages that are about to be given up may leave.
+    breaks_doom: bool,
+    /// The twin: the kernel does as it is told also while messages are not read.
+    breaks_order: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Map(PageNo, usize),
+    Unmap(PageNo, usize),
+    Discard(PageNo, usize),
+    Move(PageNo, usize, PageNo),
+    Close(PageNo, usize),
+    Write(PageNo),
+    Look(PageNo),
+    Evict(usize),
+    Read,
+    Zap,
+    Settle,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let page = 0..PAGES;
+    let len = 1..8_usize;
+    let op = prop_oneof![
+        2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Map(at, len)),
+        1 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Unmap(at, len)),
+        2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Discard(at, len)),
+        2 => (page.clone(), len.clone(), page.clone()).prop_map(|(a, len, b)| Op::Move(a, len, b)),
+        3 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Close(at, len)),
+        6 => page.clone().prop_map(Op::Write),
+        4 => page.prop_map(Op::Look),
+        4 => (1..6_usize).prop_map(Op::Evict),
+        4 => Just(Op::Read),
+        2 => Just(Op::Zap),
+        1 => Just(Op::Settle),
+    ];
+    prop::collection::vec(op, 1..120)
+}
+
+fn range(at: PageNo, len: usize) -> Pages {
+    at..PAGES.min(at + len)
+}
+
+impl World {
+    /// The kernel refuses fills and moves while a message is not read.
+    fn refuses(&self) -> bool {
+        !self.queue.is_empty() && !self.breaks_order
+    }
+
+    fn release(&mut self, released: Released) {
+        for (_, state) in released {
+            if let Page::Stored(key) = state {
+                assert!(self.store.remove(&key).is_some(), "S3: key {key} is released twice");
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let Some(message) = self.queue.pop_front() else { return };
+        let released = match message {
+            Message::Unmapped(pages) => self.space.unmapped(&pages),
+            Message::Moved(from, to) => self.space.moved(&from, to, |_, _| ()),
+            Message::Discarded(pages) => {
+                self.zaps.push_back(pages.clone());
+                self.space.doomed(&pages)
+            }
+        };
+        self.release(released);
+    }
+
+    fn read_all(&mut self) {
+        while !self.queue.is_empty() {
+            self.read();
+        }
+    }
+
+    /// The thread that discards goes on.
+    fn zap(&mut self) {
+        let Some(pages) = self.zaps.pop_front() else { return };
+        for page in pages {
+            if let Some(mapped) = self.kernel.get_mut(&page)
+                && mapped.given_up
+            {
+                mapped.content = None;
+                mapped.given_up = false;
+                mapped.expected = 0;
+            }
+        }
+    }
+
+    fn unmap(&mut self, pages: &Pages) {
+        let mut registered = false;
+        for page in pages.clone() {
+            registered |= self.kernel.remove(&page).is_some_and(|mapped| mapped.registered);
+        }
+        if registered {
+            self.queue.push_back(Message::Unmapped(pages.clone()));
+        }
+    }
+
+    /// A thread touches a page; returns what is there then.
+    fn touch(&mut self, page: PageNo) -> Option<u32> {
+        loop {
+            let mapped = *self.kernel.get(&page)?;
+            if let Some(content) = mapped.content {
+                return Some(content);
+            }
+            if !mapped.registered {
+                self.kernel.get_mut(&page)?.content = Some(0);
+                return Some(0);
+            }
+            self.serve(page);
+        }
+    }
+
+    fn serve(&mut self, page: PageNo) {
+        if self.refuses() {
+            return self.read();
+        }
+        let answer = self.space.fault(page, 4);
+        let fill = |world: &mut Self, page, content| {
+            let mapped = world.kernel.get_mut(&page).expect("asked for");
+            assert!(mapped.content.is_none());
+            mapped.content = Some(content);
+            let released = world.space.filled(&(page..page + 1), Space::NEW);
+            world.release(released);
+        };
+        match answer {
+            Answer::Check | Answer::Zero(_) => fill(self, page, 0),
+            Answer::Stored(keys) => {
+                let content = self.store[&keys[0]];
+                fill(self, page, content);
+            }
+            Answer::Chance(_) | Answer::NoRoom => unreachable!("there is room and no buffer"),
+        }
+        self.space.settled();
+    }
+
+    fn evict(&mut self, max: usize) {
+        if self.refuses() {
+            return;
+        }
+        let mut victims = Vec::new();
+        for _ in 0..4 {
+            self.space.pick(0, max, |_| false, &mut victims);
+        }
+        if self.breaks_doom {
+            victims.extend(self.space.doomed_ranges().iter().flatten());
+        }
+        victims.sort_unstable();
+        victims.dedup();
+        for page in victims {
+            let content = self.kernel.get_mut(&page).and_then(|mapped| mapped.content.take());
+            let state = match content {
+                None | Some(0) => Page::Absent,
+                Some(content) => {
+                    self.next += 1;
+                    self.store.insert(self.next, content);
+                    Page::Stored(self.next)
+                }
+            };
+            self.space.set(page, state);
+        }
+        self.space.settled();
+    }
+
+    fn close(&mut self, pages: &Pages) {
+        let mapped = pages.clone().all(|page| self.kernel.contains_key(&page));
+        if !mapped || self.refuses() || !self.space.may_close(pages) {
+            return;
+        }
+        let mut present = Ranges::default();
+        for page in pages.clone() {
+            let mapped = self.kernel.get_mut(&page).expect("seen above");
+            mapped.registered = true;
+            if mapped.content.is_some() {
+                present.insert(page..page + 1);
+            }
+        }
+        self.space.close(pages, &present.iter().collect::<Vec<_>>(), 0);
+    }
+
+    /// One mapping, closed as a whole or not at all, goes elsewhere.
+    fn relocate(&mut self, from: &Pages, to: PageNo) {
+        let target = to..to + from.len();
+        let overlaps = to < from.end && from.start < target.end;
+        let registered: Vec<_> =
+            from.clone().filter_map(|page| Some(self.kernel.get(&page)?.registered)).collect();
+        let uniform = registered.windows(2).all(|two| two[0] == two[1]);
+        if overlaps || target.end > PAGES || registered.len() < from.len() || !uniform {
+            return;
+        }
+        // A thread that moves waits for what it told before to be read.
+        self.read_all();
+        self.unmap(&target);
+        self.read_all();
+        for page in from.clone() {
+            let mapped = self.kernel.remove(&page).expect("seen above");
+            self.kernel.insert(page - from.start + to, mapped);
+        }
+        if registered[0] {
+            self.queue.push_back(Message::Moved(from.clone(), to));
+            self.queue.push_back(Message::Unmapped(from.clone()));
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), String> {
+        match *op {
+            Op::Map(at, len) => {
+                let pages = range(at, len);
+                self.unmap(&pages);
+                self.kernel.extend(pages.map(|page| (page, Mapped::default())));
+            }
+            Op::Unmap(at, len) => self.unmap(&range(at, len)),
+            Op::Discard(at, len) => {
+                let pages = range(at, len);
+                let mut told = Ranges::default();
+                for page in pages {
+                    if let Some(mapped) = self.kernel.get_mut(&page) {
+                        if mapped.registered {
+                            mapped.given_up = true;
+                            told.insert(page..page + 1);
+                        } else {
+                            *mapped = Mapped::default();
+                        }
+                    }
+                }
+                self.queue.extend(told.iter().map(Message::Discarded));
+            }
+            Op::Move(at, len, to) => {
+                // Nothing is being given up there: that would be the program's own race.
+                let pages = range(at, len);
+                while !self.queue.is_empty() || !self.zaps.is_empty() {
+                    self.read();
+                    self.zap();
+                }
+                self.relocate(&pages, to);
+            }
+            Op::Close(at, len) => self.close(&range(at, len)),
+            Op::Write(page) => {
+                if self.kernel.get(&page).is_some_and(|mapped| !mapped.given_up)
+                    && self.touch(page).is_some()
+                    && let Some(mapped) = self.kernel.get_mut(&page)
+                {
+                    self.next += 1;
+                    mapped.content = Some(self.next);
+                    mapped.expected = self.next;
+                }
+            }
+            Op::Look(page) => return self.look(page),
+            Op::Evict(max) => self.evict(max),
+            Op::Read => self.read(),
+            Op::Zap => self.zap(),
+            Op::Settle => {
+                self.read_all();
+                while !self.zaps.is_empty() {
+                    self.zap();
+                }
+                let wait = self.space.begin_wait();
+                self.space.outlived(wait);
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, page: PageNo) -> Result<(), String> {
+        let Some(before) = self.kernel.get(&page).copied() else { return Ok(()) };
+        let Some(found) = self.touch(page) else { return Ok(()) };
+        let right = found == before.expected || (before.given_up && found == 0);
+        if right { Ok(()) } else { Err(format!("page {page} has {found}: {before:?}")) }
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        self.run(&Op::Settle)?;
+        for page in 0..PAGES {
+            self.look(page)?;
+        }
+        if self.queue.is_empty() && !self.breaks_doom && !self.breaks_order {
+            self.space.check();
+            let named = (0..PAGES).filter(|&page| matches!(self.space.page(page), Page::Stored(_)));
+            assert_eq!(named.count(), self.store.len(), "S3: what nobody names is released");
+        }
+        Ok(())
+    }
+}
+
+fn play(world: &mut World, ops: &[Op]) -> Result<(), String> {
+    ops.iter().try_for_each(|op| world.run(op))?;
+    world.end()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever is read late, the program sees its memory.
+    #[test]
+    fn a_program_sees_what_it_wrote(ops in ops()) {
+        let mut world = World::default();
+        prop_assert_eq!(play(&mut world, &ops), Ok(()));
+    }
+}
+
+/// The model finds a core that does not wait for announced discards.
+#[test]
+fn a_page_that_is_given_up_must_not_leave() {
+    let ops = [
+        Op::Map(0, 4),
+        Op::Write(1),
+        Op::Close(0, 4),
+        Op::Discard(0, 4),
+        Op::Read,
+        Op::Evict(4),
+        Op::Zap,
+        Op::Look(1),
+    ];
+    assert_eq!(play(&mut World::default(), &ops), Ok(()));
+    let mut twin = World { breaks_doom: true, ..World::default() };
+    assert!(play(&mut twin, &ops).is_err(), "old content came back");
+}
+
+/// The model finds fills and moves that are not held up by messages.
+#[test]
+fn nothing_moves_while_a_message_is_not_read() {
+    let ops = [
+        Op::Map(0, 4),
+        Op::Write(1),
+        Op::Close(0, 4),
+        Op::Map(0, 4),
+        Op::Write(1),
+        Op::Evict(4),
+        Op::Read,
+        Op::Look(1),
+    ];
+    assert_eq!(play(&mut World::default(), &ops), Ok(()));
+    let mut twin = World { breaks_order: true, ..World::default() };
+    let lost = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| play(&mut twin, &ops)));
+    assert!(lost.is_err() || lost.is_ok_and(|played| played.is_err()), "a page was lost");
+}

@@ -1,0 +1,347 @@
+//! What is known of each page of the closed ranges of an address space.
+//!
+//! ```text
+//!   absent ---- filled with zeros ----> resident ---- moved out ----> chance -- compressed --> stored
+//!     ^                                  ^  |  ^                         |                       |
+//!     |                                  |  |  +------- filled in -------+-----------------------+
+//!     +-- missing -- doomed <-- discard -|--+
+//!                      +---- still there-+
+//! ```
+//!
+//! No state says that a thread is at work with a page: whoever fills it in or moves it out holds
+//! the lock of its space meanwhile.
+//!
+//! A word of 32 bits a page: 3 bits state, 29 bits of age, slot or key. Words come in chunks of
+//! 2 MiB of address space; where nothing is known there is no chunk.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::ranges::{PageNo, Pages, common};
+
+/// Pages of a chunk.
+const CHUNK: usize = 512;
+
+/// Passes of the clock hand that a page survives, at most.
+pub(crate) const AGE_MAX: u8 = 3;
+
+/// Where the second-chance buffer has a page.
+pub(crate) type SlotNo = u32;
+/// Under what the store has a page.
+pub(crate) type Key = u32;
+
+/// Number of slots and of keys that a word can name.
+pub(crate) const PAYLOADS: u32 = 1 << 29;
+
+/// State of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// Missing in the address space and nowhere else: reads as zeros.
+    Absent,
+    /// In the address space; leaves when the hand has passed `age` times more.
+    Resident { age: u8 },
+    /// In the address space, and the program has announced that it gives up what is in it: it is
+    /// about to go, or has gone. It does not leave before it is known that it stays. `epoch`
+    /// says when that was; see [`super::space::Space::outlived`].
+    Doomed { epoch: u32 },
+    /// In the second-chance buffer.
+    Chance(SlotNo),
+    /// In the store.
+    Stored(Key),
+    /// In the address space and could not be moved (pinned, or its mapping is read-only); tried
+    /// again when the hand has passed `rest` times more.
+    Fixed { rest: u8 },
+}
+
+impl Page {
+    /// Returns whether the page takes memory of the address space, as far as is known.
+    pub(crate) fn is_present(self) -> bool {
+        matches!(self, Self::Resident { .. } | Self::Doomed { .. } | Self::Fixed { .. })
+    }
+
+    fn word(self) -> u32 {
+        let (state, payload) = match self {
+            Self::Absent => (0, 0),
+            Self::Resident { age } => (1, u32::from(age)),
+            Self::Doomed { epoch } => (2, epoch % PAYLOADS),
+            Self::Chance(slot) => (3, slot),
+            Self::Stored(key) => (4, key),
+            Self::Fixed { rest } => (5, u32::from(rest)),
+        };
+        debug_assert!(payload < PAYLOADS);
+        state | payload << STATE_BITS
+    }
+
+    fn from_word(word: u32) -> Self {
+        let payload = word >> STATE_BITS;
+        match word & ((1 << STATE_BITS) - 1) {
+            0 => Self::Absent,
+            1 => Self::Resident { age: payload as u8 },
+            2 => Self::Doomed { epoch: payload },
+            3 => Self::Chance(payload),
+            4 => Self::Stored(payload),
+            5 => Self::Fixed { rest: payload as u8 },
+            _ => unreachable!("no such state is written"),
+        }
+    }
+}
+
+const STATE_BITS: u32 = 3;
+
+#[derive(Clone)]
+struct Chunk {
+    words: [u32; CHUNK],
+    /// Of these pages, how many are present.
+    present: u16,
+    /// Of these pages, how many are not absent.
+    known: u16,
+}
+
+impl Chunk {
+    const EMPTY: Self = Self { words: [0; CHUNK], present: 0, known: 0 };
+}
+
+/// The pages of an address space.
+#[derive(Clone, Default)]
+pub(crate) struct PageTable {
+    chunks: BTreeMap<usize, Box<Chunk>>,
+    counts: Counts,
+}
+
+/// How many pages are in what state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Resident, doomed or fixed.
+    pub present: usize,
+    /// Doomed.
+    pub doomed: usize,
+    /// Fixed.
+    pub fixed: usize,
+    /// In the second-chance buffer.
+    pub chance: usize,
+    /// In the store.
+    pub stored: usize,
+}
+
+impl Counts {
+    fn change(&mut self, page: Page, unit: usize) {
+        let times = |of: bool| if of { unit } else { 0 };
+        self.present = self.present.wrapping_add(times(page.is_present()));
+        self.doomed = self.doomed.wrapping_add(times(matches!(page, Page::Doomed { .. })));
+        self.fixed = self.fixed.wrapping_add(times(matches!(page, Page::Fixed { .. })));
+        self.chance = self.chance.wrapping_add(times(matches!(page, Page::Chance(_))));
+        self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored(_))));
+    }
+}
+
+/// What a visitor of pages wants done with one.
+pub(crate) enum Visit {
+    /// Go on; the page is in this state now.
+    Set(Page),
+    /// The page is in this state now; end the visit behind it.
+    SetAndStop(Page),
+}
+
+impl PageTable {
+    /// Returns how many pages are in what state.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the state of a page.
+    pub(crate) fn get(&self, page: PageNo) -> Page {
+        let chunk = self.chunks.get(&(page / CHUNK));
+        chunk.map_or(Page::Absent, |chunk| Page::from_word(chunk.words[page % CHUNK]))
+    }
+
+    /// Sets the state of a page; returns what it was.
+    pub(crate) fn set(&mut self, page: PageNo, to: Page) -> Page {
+        let number = page / CHUNK;
+        if to == Page::Absent && !self.chunks.contains_key(&number) {
+            return Page::Absent;
+        }
+        let chunk = self.chunks.entry(number).or_insert_with(|| Box::new(Chunk::EMPTY));
+        let was = exchange(chunk, page % CHUNK, to, &mut self.counts);
+        if chunk.known == 0 {
+            self.chunks.remove(&number);
+        }
+        was
+    }
+
+    /// Takes out all pages of a range that are not absent, in order.
+    ///
+    /// # Cost
+    /// A few ns a page.
+    pub(crate) fn take(&mut self, of: &Pages) -> Vec<(PageNo, Page)> {
+        let mut taken = Vec::new();
+        for number in self.chunks_in(of) {
+            let chunk = self.chunks.get_mut(&number).expect("listed just now");
+            let first = number * CHUNK;
+            for page in common(of, &(first..first + CHUNK)) {
+                if chunk.words[page % CHUNK] != 0 {
+                    let was = exchange(chunk, page % CHUNK, Page::Absent, &mut self.counts);
+                    taken.push((page, was));
+                }
+            }
+            if chunk.known == 0 {
+                self.chunks.remove(&number);
+            }
+        }
+        taken
+    }
+
+    /// Shows the present pages from `from` on to `visit`, over `chunks` chunks at most; returns
+    /// where to go on, or `None` at the end.
+    pub(crate) fn visit_present(
+        &mut self,
+        from: PageNo,
+        chunks: usize,
+        mut visit: impl FnMut(PageNo, Page) -> Visit,
+    ) -> Option<PageNo> {
+        let mut rest = self.chunks.range_mut(from / CHUNK..);
+        for (&number, chunk) in rest.by_ref().take(chunks) {
+            let first = number * CHUNK;
+            let mut unseen = chunk.present;
+            for page in from.max(first)..first + CHUNK {
+                if unseen == 0 {
+                    break;
+                }
+                let state = Page::from_word(chunk.words[page % CHUNK]);
+                if !state.is_present() {
+                    continue;
+                }
+                // Pages before `from` are present and not seen: the loop ends at the chunk's end.
+                unseen -= 1;
+                let (to, stop) = match visit(page, state) {
+                    Visit::Set(to) => (to, false),
+                    Visit::SetAndStop(to) => (to, true),
+                };
+                debug_assert!(to != Page::Absent, "a visit does not empty chunks");
+                if to != state {
+                    exchange(chunk, page % CHUNK, to, &mut self.counts);
+                }
+                if stop {
+                    return Some(page + 1);
+                }
+            }
+        }
+        rest.next().map(|(&number, _)| number * CHUNK)
+    }
+
+    /// Returns the pages of a range that are not absent, in order.
+    pub(crate) fn known(&self, of: &Pages) -> impl Iterator<Item = (PageNo, Page)> + '_ {
+        let of = of.clone();
+        self.chunks_in(&of).into_iter().flat_map(move |number| {
+            let first = number * CHUNK;
+            let words = &self.chunks[&number].words;
+            common(&of, &(first..first + CHUNK)).filter_map(move |page| {
+                let word = words[page % CHUNK];
+                (word != 0).then(|| (page, Page::from_word(word)))
+            })
+        })
+    }
+
+    /// Shows all pages that are not absent.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(PageNo, Page)) {
+        for (&number, chunk) in &self.chunks {
+            for (at, &word) in chunk.words.iter().enumerate().filter(|(_, word)| **word != 0) {
+                visit(number * CHUNK + at, Page::from_word(word));
+            }
+        }
+    }
+
+    fn chunks_in(&self, of: &Pages) -> Vec<usize> {
+        if of.is_empty() {
+            return Vec::new();
+        }
+        let last = (of.end - 1) / CHUNK;
+        let numbers = (Bound::Included(of.start / CHUNK), Bound::Included(last));
+        self.chunks.range(numbers).map(|(&number, _)| number).collect()
+    }
+}
+
+fn exchange(chunk: &mut Chunk, at: usize, to: Page, counts: &mut Counts) -> Page {
+    let was = Page::from_word(chunk.words[at]);
+    chunk.words[at] = to.word();
+    chunk.present -= u16::from(was.is_present());
+    chunk.present += u16::from(to.is_present());
+    chunk.known -= u16::from(was != Page::Absent);
+    chunk.known += u16::from(to != Page::Absent);
+    counts.change(was, usize::MAX);
+    counts.change(to, 1);
+    was
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATES: [Page; 8] = [
+        Page::Absent,
+        Page::Resident { age: 0 },
+        Page::Resident { age: 3 },
+        Page::Doomed { epoch: 0 },
+        Page::Doomed { epoch: PAYLOADS - 1 },
+        Page::Chance(PAYLOADS - 1),
+        Page::Stored(PAYLOADS - 1),
+        Page::Fixed { rest: 7 },
+    ];
+
+    #[test]
+    fn a_word_keeps_its_state() {
+        for state in STATES {
+            assert_eq!(Page::from_word(state.word()), state);
+        }
+        assert_eq!(Page::Absent.word(), 0, "a fresh chunk is absent");
+    }
+
+    proptest! {
+        /// The table is a map whose counts agree and whose empty chunks go.
+        #[test]
+        fn a_table_is_a_map(ops in prop::collection::vec((0_usize..2000, 0_usize..8, 0_usize..900),
+                                                        1..200)) {
+            let (mut table, mut model) = (PageTable::default(), HashMap::<PageNo, Page>::new());
+            for (page, state, len) in ops {
+                if len > 800 {
+                    let of = page..page + len;
+                    let inside = model.iter().filter(|(p, _)| of.contains(p));
+                    let mut expected: Vec<_> = inside.map(|(&p, &s)| (p, s)).collect();
+                    expected.sort_by_key(|(p, _)| *p);
+                    prop_assert_eq!(table.take(&of), expected);
+                    model.retain(|p, _| !of.contains(p));
+                } else {
+                    let state = STATES[state];
+                    let was = model.remove(&page).unwrap_or(Page::Absent);
+                    if state != Page::Absent {
+                        model.insert(page, state);
+                    }
+                    prop_assert_eq!(table.set(page, state), was);
+                }
+            }
+            let mut counts = Counts::default();
+            model.values().for_each(|&state| counts.change(state, 1));
+            prop_assert_eq!(table.counts(), counts);
+            let mut seen = HashMap::new();
+            table.for_each(|page, state| { seen.insert(page, state); });
+            prop_assert_eq!(&seen, &model);
+            let mut present = Vec::new();
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = table.visit_present(at, 1, |page, state| {
+                    present.push(page);
+                    if page % 3 == 0 { Visit::SetAndStop(state) } else { Visit::Set(state) }
+                });
+            }
+            let mut expected: Vec<_> =
+                model.iter().filter(|(_, s)| s.is_present()).map(|(&p, _)| p).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(present, expected);
+            let used: std::collections::HashSet<_> = model.keys().map(|p| p / CHUNK).collect();
+            prop_assert_eq!(table.chunks.len(), used.len());
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! The core of one address space: which ranges are closed, where each of their pages is, and what
+//! a fault or a message of the kernel means for them. It decides; others act.
+//!
+//! A *closed* range is registered with userfaultfd, its missing pages are asked of us; all other
+//! memory is *open*, and the kernel alone knows about it.
+//!
+//! Everything here happens under the lock of the space, and so does all that is read from its
+//! userfaultfd, filled in through it or moved out of it. The kernel refuses the latter two while
+//! a change that it has made is not read; so after each that succeeded:
+//!
+//! - S1: the table is what the kernel has: a page that is missing there is absent, in the
+//!   second-chance buffer or in the store here, and one of another state is there, unless the
+//!   kernel dropped it because it was allowed to (`MADV_FREE`): then it reads as zeros, there and
+//!   here.
+//! - S2: a page whose content the program has announced to give up is *doomed* until it is missing
+//!   or the announced call is known to have ended. It never leaves: old content cannot come back.
+//! - S3: every key and slot is named by one state. Who takes a state out releases what it names.
+//! - S4: only pages of closed ranges have a state other than absent.
+//! - S5: messages of one call come in the order of what it did; those of two calls may come in the
+//!   other order only if one unmaps and the other moves something there. Then states at the new
+//!   place are those of the old mapping: they go, and the message that is still to come, the
+//!   *debt*, takes nothing.
+
+use std::collections::BTreeMap;
+
+use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
+use super::ranges::{PageNo, Pages, Ranges, common};
+use super::streams::Streams;
+
+/// Pages that a fault on a sequence fills with zeros, at most.
+pub(crate) const ZEROS_MAX: usize = 64;
+/// Pages that a fault on a sequence loads from the store, at most.
+pub(crate) const LOADS_MAX: usize = 16;
+/// Passes of the clock hand for which a page is left alone that cannot be moved because of its
+/// mapping, and one that is in use elsewhere.
+const REST: [u8; 2] = [100, 7];
+/// Chunks of 2 MiB that one look for pages to evict passes over, at most.
+const CHUNKS_PER_LOOK: usize = 32;
+
+/// What a fault asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The page is there as far as is known, or is not of a closed range: zeros if it is not.
+    Check,
+    /// There is no room for it under the limit.
+    NoRoom,
+    /// Zeros for these pages.
+    Zero(Pages),
+    /// The page from the second-chance buffer.
+    Chance(SlotNo),
+    /// Pages from the store, from the faulting one on, under these keys.
+    Stored(Vec<Key>),
+}
+
+/// States that were taken out of a table, with what they name (S3).
+pub(crate) type Released = Vec<(PageNo, Page)>;
+
+/// The core; see the module.
+#[derive(Default)]
+pub(crate) struct Space {
+    closed: Ranges,
+    table: PageTable,
+    streams: Streams,
+    /// Ranges whose unmapping is still to be told (S5).
+    debts: Ranges,
+    /// What the program wants to have for itself: it stays open.
+    own: Ranges,
+    /// Increases with each wait for announced calls to end (S2).
+    epoch: u32,
+    /// A thread moves or resizes a mapping: nothing is closed, so that it is one for the kernel.
+    moving: bool,
+    /// A fork is made without a message: nothing leaves until the child is known.
+    held: bool,
+    /// What came from the store meanwhile: the child may have it or not.
+    arrivals: Vec<(PageNo, Key)>,
+    /// The closed ranges may name mappings that this space, a child, does not have.
+    unsure: bool,
+}
+
+impl Space {
+    /// Returns how many pages are in what state.
+    pub(crate) fn counts(&self) -> Counts {
+        self.table.counts()
+    }
+
+    /// Returns the closed ranges.
+    pub(crate) fn closed(&self) -> &Ranges {
+        &self.closed
+    }
+
+    /// Returns the state of a page.
+    pub(crate) fn page(&self, page: PageNo) -> Page {
+        self.table.get(page)
+    }
+
+    /// Returns what stays open because the program wants it for itself.
+    pub(crate) fn own(&self) -> &Ranges {
+        &self.own
+    }
+
+    /// Returns the table, to be looked through.
+    pub(crate) fn table(&self) -> &PageTable {
+        &self.table
+    }
+
+    /// Says whether a thread moves or resizes a mapping.
+    pub(crate) fn set_moving(&mut self, moving: bool) {
+        self.moving = moving;
+    }
+
+    /// Returns whether a range may be closed: nothing of it is, and nothing is moved just now.
+    pub(crate) fn may_close(&self, range: &Pages) -> bool {
+        !self.moving && !self.closed.touches(range)
+    }
+
+    /// Closes a range that was open, of which `present` is there; `age` says how soon that
+    /// leaves. The range is registered.
+    pub(crate) fn close(&mut self, range: &Pages, present: &[Pages], age: u8) {
+        self.closed.insert(range.clone());
+        for page in present.iter().flat_map(|part| common(part, range)) {
+            if self.table.get(page) == Page::Absent {
+                self.table.set(page, Page::Resident { age });
+            }
+        }
+    }
+
+    /// Says what a fault gets, if it may take `room` pages.
+    pub(crate) fn fault(&mut self, page: PageNo, room: usize) -> Answer {
+        let Some(range) = self.closed.around(page) else { return Answer::Check };
+        match self.table.get(page) {
+            Page::Resident { .. } | Page::Fixed { .. } | Page::Doomed { .. } => Answer::Check,
+            _ if room == 0 => Answer::NoRoom,
+            Page::Chance(slot) => Answer::Chance(slot),
+            Page::Absent => {
+                let window = self.streams.window(page, room.min(ZEROS_MAX));
+                let candidates = page..range.end.min(page + window);
+                let absent = candidates.take_while(|&p| self.table.get(p) == Page::Absent).count();
+                Answer::Zero(page..page + absent)
+            }
+            Page::Stored(_) => {
+                let window = self.streams.window(page, room.min(LOADS_MAX));
+                let keys = (page..range.end.min(page + window)).map_while(|page| {
+                    if let Page::Stored(key) = self.table.get(page) { Some(key) } else { None }
+                });
+                Answer::Stored(keys.collect())
+            }
+        }
+    }
+
+    /// Notes that a fault on `pages.start` has filled in these pages; returns what they named.
+    pub(crate) fn filled(&mut self, pages: &Pages, state: Page) -> Released {
+        if self.closed.around(pages.start).is_none() {
+            // Part of a closed mapping that has grown: the kernel registers what it grows by.
+            self.closed.insert(pages.clone());
+        }
+        self.streams.filled(pages.start, pages.len());
+        let mut released = Released::new();
+        for page in pages.clone() {
+            match self.table.set(page, state) {
+                Page::Stored(key) if self.held => self.arrivals.push((page, key)),
+                was => released.push((page, was)),
+            }
+        }
+        released
+    }
+
+    /// Notes that a page is there that was to be filled in; returns what it named.
+    pub(crate) fn found(&mut self, page: PageNo) -> Option<(PageNo, Page)> {
+        match self.table.get(page) {
+            Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => None,
+            _ if self.closed.around(page).is_none() => None,
+            was => {
+                self.table.set(page, Self::NEW);
+                Some((page, was))
+            }
+        }
+    }
+
+    /// A range is no longer mapped.
+    pub(crate) fn unmapped(&mut self, range: &Pages) -> Released {
+        let paid = self.debts.remove(range);
+        let mut unpaid = Ranges::default();
+        unpaid.insert(range.clone());
+        paid.iter().for_each(|paid| drop(unpaid.remove(paid)));
+        unpaid.iter().flat_map(|part| self.forget(&part)).collect()
+    }
+
+    /// A range has moved. The place that it left is told of as unmapped next, unless it stays.
+    /// Returns what was at the new place, and calls `moved` for each page of the second-chance
+    /// buffer.
+    pub(crate) fn moved(
+        &mut self,
+        from: &Pages,
+        to: PageNo,
+        mut moved: impl FnMut(SlotNo, PageNo),
+    ) -> Released {
+        let target = to..to + from.len();
+        for part in self.closed.within(&target) {
+            self.debts.insert(part);
+        }
+        let released = self.forget(&target);
+        let closed = self.closed.within(from);
+        let states = self.table.take(from);
+        for part in closed {
+            self.closed.insert(part.start - from.start + to..part.end - from.start + to);
+        }
+        for (page, state) in states {
+            let page = page - from.start + to;
+            if let Page::Chance(slot) = state {
+                moved(slot, page);
+            }
+            self.table.set(page, state);
+        }
+        released
+    }
+
+    /// The program has announced that it gives up what is in a range (S2).
+    pub(crate) fn doomed(&mut self, range: &Pages) -> Released {
+        let mut released = Vec::new();
+        for (page, state) in self.table.take(range) {
+            if state.is_present() {
+                self.table.set(page, Page::Doomed { epoch: self.epoch });
+            } else {
+                released.push((page, state));
+            }
+        }
+        released
+    }
+
+    /// Nothing that the kernel has told is still to come (S1).
+    pub(crate) fn settled(&mut self) {
+        if !self.debts.is_empty() {
+            self.debts = Ranges::default();
+        }
+    }
+
+    /// Of the doomed pages of a range, only those in `present` are still there.
+    pub(crate) fn looked(&mut self, range: &Pages, present: &Ranges) {
+        let doomed: Vec<_> = self.doomed_in(range).collect();
+        for page in doomed.into_iter().filter(|page| present.around(*page).is_none()) {
+            self.table.set(page, Page::Absent);
+        }
+    }
+
+    fn doomed_in(&self, range: &Pages) -> impl Iterator<Item = PageNo> + '_ {
+        self.table
+            .known(range)
+            .filter_map(|(page, state)| matches!(state, Page::Doomed { .. }).then_some(page))
+    }
+
+    /// Returns the doomed pages, joined.
+    pub(crate) fn doomed_ranges(&self) -> Ranges {
+        let mut ranges = Ranges::default();
+        if self.counts().doomed > 0 {
+            self.doomed_in(&(0..PageNo::MAX)).for_each(|page| ranges.insert(page..page + 1));
+        }
+        ranges
+    }
+
+    /// Begins a wait for the calls that were announced until now; returns its number.
+    pub(crate) fn begin_wait(&mut self) -> u32 {
+        self.epoch += 1;
+        self.epoch - 1
+    }
+
+    /// All calls that were announced up to this wait have ended: what is still there stays.
+    pub(crate) fn outlived(&mut self, wait: u32) {
+        let stays: Vec<_> = self
+            .table
+            .known(&(0..PageNo::MAX))
+            .filter(|(_, state)| matches!(state, Page::Doomed { epoch } if *epoch <= wait))
+            .collect();
+        for (page, _) in stays {
+            self.table.set(page, Page::Resident { age: 0 });
+        }
+    }
+
+    /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` says which never
+    /// leave. Returns where to go on, or `None` at the end of the space.
+    pub(crate) fn pick(
+        &mut self,
+        hand: PageNo,
+        max: usize,
+        kept: impl Fn(PageNo) -> bool,
+        victims: &mut Vec<PageNo>,
+    ) -> Option<PageNo> {
+        if self.held || max == 0 {
+            return None;
+        }
+        let own = &self.own;
+        self.table.visit_present(hand, CHUNKS_PER_LOOK, |page, state| match state {
+            Page::Resident { age: 0 } if !kept(page) && own.around(page).is_none() => {
+                victims.push(page);
+                if victims.len() == max { Visit::SetAndStop(state) } else { Visit::Set(state) }
+            }
+            Page::Resident { age } => Visit::Set(Page::Resident { age: age.saturating_sub(1) }),
+            Page::Fixed { rest: 0 } => Visit::Set(Page::Resident { age: 0 }),
+            Page::Fixed { rest } => Visit::Set(Page::Fixed { rest: rest - 1 }),
+            other => Visit::Set(other),
+        })
+    }
+
+    /// Picks up to `max` pages of a range, whatever their age; else as [`pick`](Self::pick).
+    pub(crate) fn pick_in(
+        &mut self,
+        range: &Pages,
+        max: usize,
+        kept: impl Fn(PageNo) -> bool,
+        victims: &mut Vec<PageNo>,
+    ) -> Option<PageNo> {
+        if self.held || max == 0 {
+            return None;
+        }
+        let own = &self.own;
+        let next = self.table.visit_present(range.start, CHUNKS_PER_LOOK, |page, state| {
+            if page >= range.end {
+                return Visit::SetAndStop(state);
+            }
+            let stays = kept(page) || own.around(page).is_some();
+            if !matches!(state, Page::Resident { .. }) || stays {
+                return Visit::Set(state);
+            }
+            victims.push(page);
+            if victims.len() == max { Visit::SetAndStop(state) } else { Visit::Set(state) }
+        });
+        next.filter(|next| *next < range.end)
+    }
+
+    /// Says where a page is that was picked.
+    pub(crate) fn set(&mut self, page: PageNo, state: Page) {
+        let was = self.table.set(page, state);
+        debug_assert!(was.is_present(), "page {page:#x} was {was:?}, not there");
+    }
+
+    /// The state of a page that cannot be moved because of its mapping.
+    pub(crate) const FIXED: Page = Page::Fixed { rest: REST[0] };
+    /// The state of a page that could not be moved because it is in use elsewhere.
+    pub(crate) const BUSY: Page = Page::Fixed { rest: REST[1] };
+    /// The state of a page that comes back from the second-chance buffer: it is in use.
+    pub(crate) const BACK: Page = Page::Resident { age: AGE_MAX };
+    /// The state of any other page that came.
+    pub(crate) const NEW: Page = Page::Resident { age: 1 };
+
+    /// Returns whether a page is in this slot of the second-chance buffer.
+    pub(crate) fn holds(&self, page: PageNo, slot: SlotNo) -> bool {
+        self.table.get(page) == Page::Chance(slot)
+    }
+
+    /// Moves a page of the second-chance buffer to the store; returns whether it was still in
+    /// that slot. If not, the key is not in use.
+    pub(crate) fn stored(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
+        let here = self.holds(page, slot);
+        if here {
+            self.table.set(page, Page::Stored(key));
+        }
+        here
+    }
+
+    /// Takes all that is known of a range out and forgets its ranges.
+    pub(crate) fn forget(&mut self, range: &Pages) -> Released {
+        self.closed.remove(range);
+        self.table.take(range)
+    }
+
+    /// Leaves a range to the program.
+    pub(crate) fn leave_open(&mut self, range: &Pages) {
+        self.own.insert(range.clone());
+    }
+
+    /// Says what of the space is left to the program.
+    pub(crate) fn set_own(&mut self, own: Ranges) {
+        self.own = own;
+    }
+
+    /// Ends that of a range.
+    pub(crate) fn take_back(&mut self, range: &Pages) {
+        self.own.remove(range);
+    }
+
+    /// Takes out everything: the space is gone.
+    pub(crate) fn forget_all(&mut self) -> Released {
+        self.closed = Ranges::default();
+        let mut released = self.release();
+        released.extend(self.table.take(&(0..PageNo::MAX)));
+        released
+    }
+
+    /// Nothing leaves until [`end_hold`](Self::end_hold).
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Ends it; returns what came from the store meanwhile.
+    pub(crate) fn end_hold(&mut self) -> Vec<(PageNo, Key)> {
+        self.held = false;
+        std::mem::take(&mut self.arrivals)
+    }
+
+    /// Ends it, and nobody else needs what came meanwhile.
+    pub(crate) fn release(&mut self) -> Released {
+        self.end_hold().into_iter().map(|(page, key)| (page, Page::Stored(key))).collect()
+    }
+
+    /// In a child: a page came to the parent while it was made, and not to the child.
+    pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
+        self.table.set(page, Page::Stored(key));
+    }
+
+    /// Returns the space of a child that was copied from this one. What is in the second-chance buffer is
+    /// not copied: store it first. Calls `refer` with each key that the child names, too.
+    pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
+        let mut table = self.table.clone();
+        // What was announced in the parent was made before the copy or is not made in the child.
+        let mut changed = Vec::new();
+        table.for_each(|page, state| match state {
+            Page::Stored(key) => refer(key),
+            // It could not be stored: the tree is being ended.
+            Page::Chance(_) => changed.push((page, Page::Absent)),
+            Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
+            _ => {}
+        });
+        for (page, state) in changed {
+            table.set(page, state);
+        }
+        let (closed, own) = (self.closed.clone(), self.own.clone());
+        Self { closed, table, own, unsure: true, ..Self::default() }
+    }
+
+    /// Returns whether [`retain`](Self::retain) is due.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    /// Keeps, of the closed ranges, what is in `registered`; returns what the rest named.
+    pub(crate) fn retain(&mut self, registered: &Ranges) -> Released {
+        self.unsure = false;
+        let gone: Vec<_> =
+            self.closed.iter().flat_map(|range| registered.without(&range)).collect();
+        gone.iter().flat_map(|range| self.forget(range)).collect()
+    }
+
+    /// Asserts S4 and that counts agree.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        let mut counts = Counts::default();
+        self.table.for_each(|page, state| {
+            assert!(self.closed.around(page).is_some(), "S4: {page:#x} is {state:?}");
+            counts.present += usize::from(state.is_present());
+            counts.doomed += usize::from(matches!(state, Page::Doomed { .. }));
+            counts.fixed += usize::from(matches!(state, Page::Fixed { .. }));
+            counts.chance += usize::from(matches!(state, Page::Chance(_)));
+            counts.stored += usize::from(matches!(state, Page::Stored(_)));
+        });
+        assert_eq!(counts, self.table.counts());
+    }
+}
+
+/// Pages that never leave, each as often as it was asked for: the kernel writes to them where it
+/// cannot wait for a page.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(BTreeMap<PageNo, usize>);
+
+impl Kept {
+    /// One more reason to keep a page.
+    pub(crate) fn add(&mut self, page: PageNo) {
+        *self.0.entry(page).or_insert(0) += 1;
+    }
+
+    /// One less.
+    pub(crate) fn remove(&mut self, page: PageNo) {
+        if let Some(count) = self.0.get_mut(&page) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&page);
+            }
+        }
+    }
+
+    /// Returns whether a page is kept.
+    pub(crate) fn has(&self, page: PageNo) -> bool {
+        self.0.contains_key(&page)
+    }
+}

@@ -1,0 +1,160 @@
+//! What the tracer and the memory side of the manager say to each other.
+//!
+//! The tracer (one thread) sees tasks and stops; the memory side sees address spaces, ranges and
+//! pages, and learns of most changes from the kernel itself. What the kernel tells nobody, or too
+//! late, comes from stops of the tracer: a thread that is about to make such a call, or has made
+//! it, is held until the memory side says that it may go on ([`Tracing::go_on`]).
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use crate::sys::uffd::Uffd;
+
+/// An address space, from exec or fork to the exit or exec of the last task in it. Never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct SpaceId(pub u64);
+
+/// A thread that the tracer holds until the memory side has done something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket {
+    /// Its number.
+    pub thread: i32,
+    /// Increases with each; a thread that was told to go on twice goes on once.
+    pub turn: u64,
+}
+
+/// What the memory side does while a thread is held. Ranges are whole pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// madvise(PAGEOUT): the pages should leave now.
+    PageOut { range: Range<usize> },
+    /// What left the range comes back, and the kernel alone has it from now on; for good if it
+    /// `stays` so.
+    Open { range: Range<usize>, stays: bool },
+    /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as a
+    /// whole or not at all.
+    Level { range: Range<usize> },
+    /// It was, to here, or that has failed: what is added is closed if the rest is, and left to the
+    /// program if that is.
+    Moved { from: Range<usize>, to: Option<Range<usize>> },
+    /// A large new mapping for which there may be no room.
+    Mapped { range: Range<usize> },
+    /// A fork without a message: pages at these addresses come in, because the kernel reads or
+    /// writes them in the middle of it, and nothing leaves until [`Memory::born`] or
+    /// [`Memory::unborn`].
+    Hold { pages: Vec<usize> },
+}
+
+/// A system call that a helper makes inside an address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Call {
+    /// Number of the call.
+    pub number: u64,
+    /// Its arguments.
+    pub args: [u64; 6],
+}
+
+impl Call {
+    /// Number that the descriptor for missing pages has in the helper, for `ioctl` calls there.
+    pub(crate) const UFFD: u64 = 1;
+    /// Calls that go to the helper at once, at most.
+    pub(crate) const AT_ONCE: usize = 256;
+}
+
+/// Makes system calls inside one address space.
+pub(crate) trait Inside: Send {
+    /// Makes up to [`Call::AT_ONCE`] calls in order and writes what each returned (negative error
+    /// numbers) to `results`.
+    ///
+    /// # Errors
+    /// The helper is gone, with the address space.
+    fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()>;
+
+    /// Reads the helper's own memory.
+    ///
+    /// # Errors
+    /// As of [`call`](Self::call).
+    fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()>;
+
+    /// Writes to it.
+    ///
+    /// # Errors
+    /// As of [`call`](Self::call).
+    fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// What is needed to have pages of an address space leave: made by the tracer at a stop of one of
+/// its threads.
+pub(crate) struct Attached {
+    /// Descriptor for its missing pages, after the handshake, not blocking. `None` if the memory
+    /// side has it already, from a fork.
+    pub uffd: Option<Uffd>,
+    /// Number of that descriptor in the helper, for the calls it makes with it.
+    pub number: i32,
+    /// Makes calls there.
+    pub inside: Box<dyn Inside>,
+    /// Number of the helper as the kernel's messages name it.
+    pub helper: i32,
+    /// The number of its process here.
+    pub pid: i32,
+    /// An empty writable mapping of the helper's own; not inherited by fork. The part up to
+    /// `arguments` receives pages that are moved out.
+    pub staging: Range<usize>,
+    /// Where the arguments of ioctls may be written, 16 KiB.
+    pub arguments: usize,
+}
+
+/// The memory side. Called by the tracer thread only, and never waits.
+pub(crate) trait Memory: Send + Sync {
+    /// A program begins in a new address space; `pid` is stopped before its first instruction.
+    fn exec(&self, pid: i32) -> SpaceId;
+    /// A process with a copy of an address space was made; it has not run yet. Returns its space.
+    fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId;
+    /// A thread shares an address space from now on. `tid_at` is where the kernel writes when it
+    /// ends. Returns whether the thread may run; if not, it and the one that made it are held by
+    /// `ticket`.
+    fn joined(&self, space: SpaceId, thread: i32, tid_at: Option<usize>, ticket: Ticket) -> bool;
+    /// A thread no longer does. `tid_at` as before.
+    fn left(&self, space: SpaceId, thread: i32, tid_at: Option<usize>);
+    /// Whether this space should be attached at the next opportunity (asked at each stop, cheap).
+    fn wants(&self, space: SpaceId) -> bool;
+    /// The descriptor of a space that has one, for its helper.
+    ///
+    /// # Errors
+    /// There is no number for it.
+    fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>>;
+    /// Whether anything of a space is or was ever closed or may be.
+    fn is_attached(&self, space: SpaceId) -> bool;
+    /// It is attached now: its thread is held by `ticket`, the others run.
+    fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket);
+    /// It could not be attached; the reason goes to the person.
+    fn cannot_attach(&self, space: SpaceId, reason: String);
+    /// A thread of an attached space is held by `ticket`. Returns true if it may go on at once,
+    /// because there is nothing to do.
+    fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool;
+    /// Whether so many bytes can be mapped and used without closing them first.
+    fn fits(&self, bytes: usize) -> bool;
+    /// After [`Request::Hold`]: the child is there, stopped before it runs, attached; `ticket`
+    /// holds the child and its parent.
+    fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket);
+    /// A fork of an attached space has failed: there is no child.
+    fn unborn(&self, parent: SpaceId);
+    /// A thread was stopped because the memory side wanted to see it stopped.
+    fn visited(&self, space: SpaceId, thread: i32);
+    /// The last task of a space has left it; what is stored for it can go.
+    fn gone(&self, space: SpaceId);
+}
+
+/// What the memory side asks of the tracer; may be called from any thread and does not wait.
+pub(crate) trait Tracing: Send + Sync {
+    /// Stop a thread of this space soon and attach it, if it still wants to be.
+    fn attach(&self, space: SpaceId);
+    /// What a thread was held for is done.
+    fn go_on(&self, ticket: Ticket);
+    /// Stop a thread for a moment, and say so by [`Memory::visited`].
+    fn visit(&self, thread: i32);
+    /// End the whole tree: what it needs cannot be served. The message is for the person.
+    fn end(&self, message: String);
+}

@@ -1,0 +1,136 @@
+//! What the memory side can do in an address space from outside. The one place that calls the
+//! unsafe operations of userfaultfd for other address spaces.
+//!
+//! Why they are sound: all of it happens under the lock of the space, for ranges that are
+//! registered, and what is filled in is what left there (S1 and S3 of [`crate::run::core::space`]).
+//! The memory is not this process's own, but in tests, which treat it as another's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+use crate::run::core::ranges::{PAGE, PageNo, Pages, bytes_of, pages_of};
+use crate::sys::pagemap::Pagemap;
+use crate::sys::uffd::{Event, Partial, Uffd};
+
+/// Messages that are read at once.
+const AT_ONCE: usize = 16;
+
+/// Why pages were not filled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A change is not read yet, or whoever made it has not noticed.
+    Again,
+    /// The page is there.
+    Exists,
+    /// Not registered (any more), or not of one mapping.
+    Elsewhere,
+    /// The address space is gone.
+    Gone,
+    /// The system has no memory for it.
+    NoMemory,
+}
+
+/// Access to an address space.
+#[derive(Debug)]
+pub(crate) struct Access {
+    uffd: Uffd,
+    pagemap: OnceLock<Pagemap>,
+}
+
+impl Access {
+    /// Takes a descriptor.
+    pub(crate) fn new(uffd: Uffd) -> Self {
+        Self { uffd, pagemap: OnceLock::new() }
+    }
+
+    /// Returns another descriptor of the same.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is no number for it.
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.uffd.duplicate()
+    }
+
+    /// Reads the messages that are there, some at a time.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are none.
+    pub(crate) fn read(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        self.uffd.read(events, AT_ONCE)
+    }
+
+    /// Asks to be told of missing pages of a range; again does no harm.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::register`]: it is not, or not all, anonymous memory.
+    pub(crate) fn register(&self, range: &Pages) -> io::Result<()> {
+        // SAFETY: the caller closes the range; missing pages are answered as `Space` decides.
+        unsafe { self.uffd.register(bytes_of(range)) }
+    }
+
+    /// No longer asks, and lets those that wait there look again.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::unregister`].
+    pub(crate) fn unregister(&self, range: &Pages) -> io::Result<()> {
+        // SAFETY: the caller has put back all that left, and forgets the range.
+        unsafe { self.uffd.unregister(bytes_of(range)) }
+    }
+
+    /// Returns the parts of a range that are there; `pid` is a process that has this memory.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`] and [`Pagemap::present`].
+    pub(crate) fn present(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
+        let pagemap = match self.pagemap.get() {
+            Some(pagemap) => pagemap,
+            None => {
+                let opened = Pagemap::open(pid)?;
+                self.pagemap.get_or_init(|| opened)
+            }
+        };
+        let present = pagemap.present(&bytes_of(range))?;
+        Ok(present.iter().map(pages_of).collect())
+    }
+
+    /// Fills pages from `first` on with bytes and wakes who waits. Returns how many are done, and
+    /// why not more.
+    pub(crate) fn copy(&self, first: PageNo, bytes: &[u8]) -> (usize, Option<Refused>) {
+        // SAFETY: see the module.
+        outcome(bytes.len() / PAGE, unsafe { self.uffd.copy(first * PAGE, bytes, true) })
+    }
+
+    /// Fills pages with zeros and wakes who waits. Returns how many are done, and why not more.
+    pub(crate) fn zero(&self, pages: &Pages) -> (usize, Option<Refused>) {
+        // SAFETY: see the module.
+        outcome(pages.len(), unsafe { self.uffd.zero(bytes_of(pages), true) })
+    }
+
+    /// Lets threads that wait in a range look again.
+    pub(crate) fn wake(&self, range: &Pages) {
+        // It fails only for a range that is none, or when the space is gone.
+        let _ = self.uffd.wake(bytes_of(range));
+    }
+}
+
+fn outcome(pages: usize, result: Result<(), Partial>) -> (usize, Option<Refused>) {
+    let Err(partial) = result else { return (pages, None) };
+    let refused = match partial.error {
+        // Also what is said when it was stopped in the middle.
+        Errno::AGAIN => Refused::Again,
+        Errno::EXIST => Refused::Exists,
+        Errno::SRCH => Refused::Gone,
+        Errno::NOMEM => Refused::NoMemory,
+        _ => Refused::Elsewhere,
+    };
+    (partial.done / PAGE, Some(refused))
+}
+
+impl AsFd for Access {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.uffd.as_fd()
+    }
+}

@@ -1,0 +1,207 @@
+//! What the limit counts, in pages: what was seen of open memory, of closed ranges the pages that
+//! are there, and the second-chance buffer; less what is counted twice because a fork shares it.
+//!
+//! ```text
+//!   0 ...... attach ...... near ...... low ...... high ...... limit
+//!              ^             ^          ^           ^            ^
+//!       helpers are     memory is     the evictor  it starts   faults wait for it
+//!       made            closed        stops
+//! ```
+//!
+//! Open memory is not charged when it is touched, but when somebody looks. So it is closed that far
+//! below the limit that what a program touches between two looks has room.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::run::core::ranges::PAGE;
+
+/// Pages that a fault may take above the limit while nothing can be freed.
+const BEYOND: usize = 64;
+
+/// Pages of a mebibyte.
+const MIB: usize = (1 << 20) / PAGE;
+
+/// The limit and what is charged. Relaxed throughout: numbers of which each is right by itself;
+/// a fault may overshoot by what faults at the same moment take.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    attach: usize,
+    near: usize,
+    high: usize,
+    low: usize,
+    /// By how much all of these are higher at present, because what cannot leave leaves too little
+    /// for the rest.
+    raised: AtomicUsize,
+    gross: AtomicUsize,
+    /// Of these, pages that are counted more than once.
+    credit: AtomicUsize,
+    peak: AtomicUsize,
+    /// Nothing could be freed when the evictor looked last: do not wait for it.
+    exhausted: AtomicBool,
+    over_limit_total: AtomicU64,
+}
+
+impl Budget {
+    /// Returns a budget of so many bytes, of which nothing is used.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        let limit = usize::try_from(limit_bytes / PAGE as u64).unwrap_or(usize::MAX >> 1);
+        let margin = (limit / 32).clamp(16.min(limit / 4), 2048);
+        Self {
+            limit,
+            attach: limit.saturating_sub((limit * 2 / 5).clamp(MIB * 4, MIB * 96)),
+            near: limit.saturating_sub((limit / 8).clamp(MIB, MIB * 32)),
+            high: limit - margin,
+            low: limit - 2 * margin,
+            raised: AtomicUsize::new(0),
+            gross: AtomicUsize::new(0),
+            credit: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            exhausted: AtomicBool::new(false),
+            over_limit_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the limit.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Returns what is charged, shared pages counted as often as they are mapped.
+    pub(crate) fn gross(&self) -> usize {
+        self.gross.load(Ordering::Relaxed)
+    }
+
+    /// Returns what is charged.
+    pub(crate) fn charge(&self) -> usize {
+        self.gross().saturating_sub(self.credit.load(Ordering::Relaxed))
+    }
+
+    /// Returns the most that was charged.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often more than the limit was seen, after it was kept for a while.
+    pub(crate) fn over_limit_total(&self) -> u64 {
+        self.over_limit_total.load(Ordering::Relaxed)
+    }
+
+    /// Notes that what was charged with `from` pages is `to` pages now.
+    pub(crate) fn change(&self, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        self.gross.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        if to > from {
+            self.note_peak();
+        }
+    }
+
+    /// Notes that of what is charged, pages are counted more than once: `to` instead of `from`.
+    pub(crate) fn change_credit(&self, from: usize, to: usize) {
+        self.credit.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        self.note_peak();
+    }
+
+    fn note_peak(&self) {
+        self.peak.fetch_max(self.charge(), Ordering::Relaxed);
+    }
+
+    /// Returns whether this many pages can be opened.
+    pub(crate) fn fits(&self, pages: usize) -> bool {
+        self.charge().saturating_add(pages) <= self.near
+    }
+
+    /// Returns whether memory should be closed.
+    pub(crate) fn is_near(&self) -> bool {
+        self.charge() > self.near
+    }
+
+    /// Returns whether it may have to be closed soon.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.charge() > self.attach
+    }
+
+    /// Returns how many pages may be touched before memory should be closed.
+    pub(crate) fn headroom(&self) -> usize {
+        self.near.saturating_sub(self.charge())
+    }
+
+    /// Returns how many pages a fault may take; 0: it waits for the evictor.
+    pub(crate) fn room(&self) -> usize {
+        let room = (self.limit + self.raised()).saturating_sub(self.charge());
+        if room == 0 && self.exhausted.load(Ordering::Relaxed) {
+            return BEYOND;
+        }
+        room
+    }
+
+    /// Counts that more than the limit was seen.
+    pub(crate) fn count_over_limit(&self) {
+        self.over_limit_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the evictor should begin.
+    pub(crate) fn is_high(&self) -> bool {
+        self.charge() > self.high + self.raised()
+    }
+
+    /// Returns how many pages the evictor should free, once it has begun.
+    pub(crate) fn excess(&self) -> usize {
+        self.charge().saturating_sub(self.low + self.raised())
+    }
+
+    /// Returns whether sharing matters: whether less would be charged than is counted.
+    pub(crate) fn is_high_without_credit(&self) -> bool {
+        self.gross() > self.high + self.raised()
+    }
+
+    fn raised(&self) -> usize {
+        self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many pages cannot leave. Those that can have an eighth of the limit all the same:
+    /// with less, each would leave before it is used, and the program would not go on.
+    pub(crate) fn set_immovable(&self, pages: usize) {
+        let needed = pages + self.limit / 8;
+        self.raised.store(needed.saturating_sub(self.low), Ordering::Relaxed);
+    }
+
+    /// Notes whether the evictor could free anything.
+    pub(crate) fn set_exhausted(&self, exhausted: bool) {
+        self.exhausted.store(exhausted, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_ends_at_the_limit_and_opening_before_it() {
+        let budget = Budget::new(64 << 20);
+        let limit = 16384;
+        assert_eq!((budget.limit(), budget.room()), (limit, limit));
+        assert!(budget.fits(limit / 8 * 7) && !budget.fits(limit / 8 * 7 + 1));
+        budget.change(0, limit - 6);
+        assert_eq!((budget.charge(), budget.room()), (limit - 6, 6));
+        assert!(budget.is_growing() && budget.is_near() && budget.is_high());
+        assert!(budget.excess() > 500 && budget.headroom() == 0);
+        budget.change(limit - 6, limit + 44);
+        assert_eq!(budget.room(), 0);
+        budget.set_exhausted(true);
+        assert_eq!(budget.room(), BEYOND, "nothing to wait for");
+        budget.change_credit(0, limit / 2);
+        assert_eq!((budget.charge(), budget.gross()), (limit / 2 + 44, limit + 44));
+        assert_eq!(budget.peak(), limit + 44);
+        assert!(!budget.is_high() && budget.is_high_without_credit());
+    }
+
+    #[test]
+    fn small_limits_are_attached_at_once() {
+        let budget = Budget::new(4 << 20);
+        budget.change(0, 1);
+        assert!(budget.is_growing() && !budget.is_near());
+    }
+}

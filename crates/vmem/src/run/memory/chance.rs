@@ -1,0 +1,174 @@
+//! The second-chance buffer: pages that left an address space lately, as they were. A fault takes
+//! them back without decompression; the oldest go to the store.
+//!
+//! A batch is what left one address space at once; its bytes do not change, so that threads read
+//! them without a lock. It is counted in full until it is retired. Its memory is used again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::run::core::pages::{PAYLOADS, SlotNo};
+use crate::run::core::ranges::{PAGE, PageNo};
+use crate::run::link::SpaceId;
+
+/// Bits of a slot that name the page in its batch.
+const PAGE_BITS: u32 = 8;
+/// Pages of a batch, at most.
+pub(crate) const BATCH: usize = 1 << PAGE_BITS;
+/// Batches that can be told apart.
+const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
+/// Buffers that are kept for the next batches.
+const SPARE: usize = 2;
+
+/// Pages that left an address space at once.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    number: u32,
+    /// Whose they are.
+    pub space: SpaceId,
+    bytes: Vec<u8>,
+    /// The page that each belongs to; changes when a mapping is moved.
+    owners: Mutex<Vec<PageNo>>,
+}
+
+impl Batch {
+    /// Returns the slot of a page of this batch.
+    pub(crate) fn slot(&self, at: usize) -> SlotNo {
+        debug_assert!(at < BATCH);
+        self.number << PAGE_BITS | at as u32
+    }
+
+    /// Returns the bytes of a page.
+    pub(crate) fn page(&self, at: usize) -> &[u8] {
+        &self.bytes[at * PAGE..(at + 1) * PAGE]
+    }
+
+    /// Returns the number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / PAGE
+    }
+
+    /// Returns whose page it is now.
+    pub(crate) fn owner(&self, at: usize) -> PageNo {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)[at]
+    }
+}
+
+/// The buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Chances {
+    /// The oldest first, numbered without gaps.
+    batches: VecDeque<Arc<Batch>>,
+    next: u32,
+    pages: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Chances {
+    /// Returns the number of pages that the batches hold.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Returns an empty buffer for the next batch.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Adds a batch; `owners` says whose each page of `bytes` is.
+    pub(crate) fn push(
+        &mut self,
+        space: SpaceId,
+        bytes: Vec<u8>,
+        owners: Vec<PageNo>,
+    ) -> Arc<Batch> {
+        assert_eq!(bytes.len(), owners.len() * PAGE);
+        let owners = Mutex::new(owners);
+        let batch = Arc::new(Batch { number: self.next, space, bytes, owners });
+        self.next = (self.next + 1) % NUMBERS;
+        self.pages += batch.len();
+        self.batches.push_back(Arc::clone(&batch));
+        batch
+    }
+
+    /// Returns the batch that a slot is in and the place in it, if it is not retired.
+    pub(crate) fn find(&self, slot: SlotNo) -> Option<(Arc<Batch>, usize)> {
+        let oldest = self.batches.front()?.number;
+        let place = (slot >> PAGE_BITS).wrapping_sub(oldest) % NUMBERS;
+        let batch = self.batches.get(place as usize)?;
+        Some((Arc::clone(batch), slot as usize % BATCH))
+    }
+
+    /// Notes that a mapping was moved and the page in a slot with it.
+    pub(crate) fn moved(&self, slot: SlotNo, to: PageNo) {
+        if let Some((batch, at)) = self.find(slot) {
+            batch.owners.lock().unwrap_or_else(PoisonError::into_inner)[at] = to;
+        }
+    }
+
+    /// Returns the oldest batch, which stays until [`retire`](Self::retire).
+    pub(crate) fn oldest(&self) -> Option<Arc<Batch>> {
+        self.batches.front().cloned()
+    }
+
+    /// Returns all batches of a space, the oldest first.
+    pub(crate) fn of(&self, space: SpaceId) -> Vec<Arc<Batch>> {
+        self.batches.iter().filter(|batch| batch.space == space).cloned().collect()
+    }
+
+    /// Removes the oldest batch, in whose slots no page is any more; returns its pages.
+    pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
+        let oldest = self.batches.pop_front().expect("it is the oldest");
+        assert_eq!(oldest.number, batch.number);
+        let pages = batch.len();
+        self.pages -= pages;
+        drop(batch);
+        // A thread that still reads it keeps the memory instead.
+        if let Ok(batch) = Arc::try_unwrap(oldest)
+            && self.spare.len() < SPARE
+        {
+            let mut bytes = batch.bytes;
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+        pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(chances: &mut Chances, fill: u8, pages: usize) -> Arc<Batch> {
+        let mut bytes = chances.buffer();
+        bytes.resize(pages * PAGE, fill);
+        chances.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
+    }
+
+    #[test]
+    fn slots_find_their_page_until_the_batch_retires() {
+        let mut chances = Chances { next: NUMBERS - 2, ..Chances::default() };
+        let batches: Vec<_> = (1..=4).map(|fill| push(&mut chances, fill, 3)).collect();
+        assert_eq!(chances.pages(), 12);
+        for (fill, batch) in (1..).zip(&batches) {
+            let (found, at) = chances.find(batch.slot(2)).unwrap();
+            assert_eq!((found.page(at)[0], at), (fill, 2));
+        }
+        let retired = batches[0].slot(0);
+        assert_eq!(chances.oldest().unwrap().number, batches[0].number);
+        assert_eq!(chances.retire(Arc::clone(&batches[0])), 3);
+        assert!(chances.find(retired).is_none(), "it is the newest that could be, not the oldest");
+        assert_eq!(chances.of(SpaceId(3)).len(), 1);
+        chances.moved(batches[1].slot(1), 77);
+        assert_eq!(batches[1].owner(1), 77);
+        assert_eq!(chances.pages(), 9);
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut chances = Chances::default();
+        let batch = push(&mut chances, 1, BATCH);
+        chances.retire(batch);
+        assert!(chances.buffer().capacity() >= BATCH * PAGE);
+    }
+}

@@ -1,0 +1,429 @@
+//! The memory side of the manager: what the tracer calls.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use zfold_pool::{Allocator, PoolOptions};
+use zfold_store::{CodecKind, Store, StoreOptions};
+
+use super::budget::Budget;
+use super::chance::Chances;
+use super::keys::Keys;
+use super::managed::{Managed, Sharing, lock};
+use super::maps::marked;
+use super::readers::{self, Polls};
+use super::reclaim::Evictor;
+use super::requests::{Work, set_attached};
+use super::shared::{PageOut, Shared, Signal};
+use super::stats::{Counters, Latency, Stats, histogram};
+use super::watch::Watcher;
+use crate::run::core::pages::{PAYLOADS, Page};
+use crate::run::core::ranges::{PAGE, PageNo, Pages, page_of, pages_of};
+use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::run::options::Report;
+
+/// Keys of a store that is made here: 256 GiB of pages.
+pub(in crate::run) const KEYS: u64 = 1 << 26;
+
+/// What the memory side is made of.
+pub(crate) struct EngineOptions {
+    /// Most bytes of anonymous memory of the tree.
+    pub limit_bytes: u64,
+    /// Where pages go. `None`: a zsmalloc pool and LZ4, in memory without a limit.
+    pub store: Option<Arc<Store>>,
+    /// Memory that may be closed; all but in tests.
+    pub window: Pages,
+}
+
+impl EngineOptions {
+    /// Returns the defaults for a limit.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, store: None, window: 0..PageNo::MAX }
+    }
+}
+
+/// The memory side. Dropping it ends its threads; the spaces should be gone by then.
+pub(crate) struct Engine {
+    pub(super) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the memory side.
+    ///
+    /// # Errors
+    /// The store cannot be made, or the system starts no thread.
+    pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
+        let store = match options.store {
+            Some(store) => store,
+            None => Arc::new(default_store()?),
+        };
+        let budget = Arc::new(Budget::new(options.limit_bytes));
+        let chance_max = (budget.limit() / 16).min(1024);
+        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        let shared = Arc::new(Shared {
+            budget,
+            store,
+            tracing,
+            counters: Counters::default(),
+            latency: Mutex::new(histogram()),
+            spaces: RwLock::new(BTreeMap::new()),
+            ids: AtomicU64::new(0),
+            keys: Mutex::new(Keys::new(keys)),
+            chances: Mutex::new(Chances::default()),
+            pending: Mutex::default(),
+            retries: Mutex::default(),
+            page_outs: Mutex::default(),
+            work: Mutex::default(),
+            lost: Mutex::default(),
+            refusals: Mutex::default(),
+            polls: Polls::new()?,
+            evictor: Signal::default(),
+            watcher: Signal::default(),
+            looks: options.window.end == PageNo::MAX,
+            window: options.window,
+            chance_max,
+        });
+        // Its threads end when it is dropped, also if one cannot be started.
+        let mut engine = Self { shared, threads: Vec::new() };
+        let evictor = Evictor::new(Arc::clone(&engine.shared));
+        engine.spawn("evictor", move || evictor.run())?;
+        let watcher = Watcher::new(Arc::clone(&engine.shared));
+        engine.spawn("watcher", move || watcher.run())?;
+        readers::start(&engine.shared, &mut engine.threads)?;
+        Ok(engine)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Returns what is held and was done.
+    pub(crate) fn stats(&self) -> Stats {
+        let Shared { budget, counters, .. } = &*self.shared;
+        let spaces = self.shared.all();
+        let bytes = |pages: usize| (pages * PAGE) as u64;
+        let stored_bytes = self.shared.store.held_bytes();
+        let stored_pages = lock(&self.shared.keys).used() as u64;
+        Stats {
+            limit_bytes: bytes(budget.limit()),
+            charged_bytes: bytes(budget.charge()),
+            charged_bytes_peak: bytes(budget.peak()),
+            seen_bytes_peak: counters.seen_pages_peak.load(Ordering::Relaxed) * PAGE as u64,
+            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
+            chance_bytes: bytes(lock(&self.shared.chances).pages()),
+            stored_pages,
+            stored_pages_peak: counters.stored_pages_peak.load(Ordering::Relaxed).max(stored_pages),
+            stored_bytes,
+            stored_bytes_peak: counters.stored_bytes_peak.load(Ordering::Relaxed).max(stored_bytes),
+            spaces: spaces.len() as u64,
+            spaces_attached: spaces.iter().filter(|space| space.is_attached()).count() as u64,
+            attached_total: counters.attached.get(),
+            forks_total: counters.forks.get(),
+            spaces_total: counters.spaces.get(),
+            zero_faults_total: counters.zero_faults.get(),
+            zero_pages_total: counters.zero_pages.get(),
+            stored_faults_total: counters.stored_faults.get(),
+            chance_faults_total: counters.chance_faults.get(),
+            spurious_faults_total: counters.spurious_faults.get(),
+            waiting_faults_total: counters.waiting_faults.get(),
+            prefetched_total: counters.prefetched.get(),
+            evicted_total: counters.evicted.get(),
+            fixed_total: counters.fixed.get(),
+            zeros_found_total: counters.zeros_found.get(),
+            stored_total: counters.stored.get(),
+            closed_pages_total: counters.closed_pages.get(),
+            surveys_total: counters.surveys.get(),
+            over_limit_total: budget.over_limit_total(),
+            latency: Latency::of(&lock(&self.shared.latency)),
+        }
+    }
+
+    /// Returns what was done, for the person who ran the program for this long.
+    pub(crate) fn report(&self, wall: Duration) -> Report {
+        let stats = self.stats();
+        let latency = lock(&self.shared.latency);
+        let nanos = |quantile| latency.value_at_quantile(quantile);
+        Report {
+            wall,
+            limit_bytes: stats.limit_bytes,
+            peak_charge_bytes: stats.charged_bytes_peak,
+            peak_resident_bytes: stats.seen_bytes_peak,
+            peak_stored_bytes: stats.stored_bytes_peak,
+            peak_stored_pages: stats.stored_pages_peak,
+            faults: stats.latency.count,
+            first_touches: stats.zero_faults_total,
+            refaults: stats.chance_faults_total,
+            loads: stats.stored_faults_total,
+            prefetched: stats.prefetched_total,
+            evictions: stats.evicted_total,
+            stores: stats.stored_total,
+            over_limit: stats.over_limit_total,
+            processes: stats.spaces_total,
+            managed: stats.attached_total,
+            fault_latency: latency
+                .iter_log(1024, 2.0)
+                .map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration()))
+                .collect(),
+            fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
+        }
+    }
+
+    /// Returns a space, for tests to look at.
+    #[cfg(test)]
+    pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
+        self.shared.find(id).expect("it is there")
+    }
+
+    /// What parent and child share is counted in both until it is measured.
+    fn share(&self, parent: &Managed, child: &Managed) {
+        child.seen(parent.charged());
+        child.set_credit(child.charged());
+        let due = || Some(Sharing { next: Instant::now() + FIRST_LOOK, pause: FIRST_LOOK });
+        *lock(&child.sharing) = due();
+        lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
+        if self.shared.budget.is_high_without_credit() {
+            self.shared.evictor.call();
+        }
+    }
+
+    /// What a program wants wiped at a fork stays open, so that the kernel wipes it.
+    fn leave_wiped_open(managed: &Managed) {
+        let mut space = managed.lock();
+        for mapping in marked(managed.pid()).unwrap_or_default() {
+            if mapping.wiped {
+                space.leave_open(&mapping.pages);
+            }
+        }
+    }
+}
+
+/// Time from a fork to the first measurement of what it shares: most children run another
+/// program by then.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+fn default_store() -> io::Result<Store> {
+    let pool = zfold_pool::create("run", &PoolOptions::new(Allocator::Zsmalloc));
+    let pool = pool.map_err(io::Error::other)?;
+    Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
+}
+
+impl Memory for Engine {
+    fn exec(&self, pid: i32) -> SpaceId {
+        let managed = self.shared.new_space(pid);
+        let id = managed.id;
+        lock(&managed.tasks).insert(pid);
+        self.shared.insert(managed);
+        // The first memory comes soon.
+        self.shared.watcher.call();
+        id
+    }
+
+    fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId {
+        let Some(parent) = self.shared.find(parent) else { return self.exec(pid) };
+        let unclaimed = {
+            let mut unclaimed = lock(&parent.unclaimed);
+            (!unclaimed.is_empty()).then(|| unclaimed.remove(0))
+        };
+        let (child, is_new) = match unclaimed {
+            Some(child) => (child, false),
+            None => (self.shared.new_space(pid), true),
+        };
+        child.set_pid(pid);
+        lock(&child.tasks).insert(pid);
+        self.share(&parent, &child);
+        let id = child.id;
+        if is_new {
+            self.shared.insert(child);
+        }
+        id
+    }
+
+    fn joined(&self, space: SpaceId, thread: i32, tid_at: Option<usize>, ticket: Ticket) -> bool {
+        let Some(managed) = self.shared.find(space) else { return true };
+        lock(&managed.tasks).insert(thread);
+        let Some(page) = tid_at.map(page_of) else { return true };
+        lock(&managed.kept).add(page);
+        if managed.access().is_none() {
+            return true;
+        }
+        let is_there = managed
+            .try_lock()
+            .is_some_and(|space| !matches!(space.page(page), Page::Chance(_) | Page::Stored(_)));
+        if !is_there {
+            self.shared.ask(Work::Keep(managed, page, ticket));
+        }
+        is_there
+    }
+
+    fn left(&self, space: SpaceId, thread: i32, tid_at: Option<usize>) {
+        let Some(managed) = self.shared.find(space) else { return };
+        lock(&managed.tasks).remove(&thread);
+        if let Some(at) = tid_at {
+            lock(&managed.kept).remove(page_of(at));
+        }
+    }
+
+    fn wants(&self, space: SpaceId) -> bool {
+        self.shared.budget.is_growing()
+            && self.shared.find(space).is_some_and(|managed| {
+                managed.mover().is_none()
+                    && !managed.refused.load(Ordering::Relaxed)
+                    && managed.charged() >= super::reclaim::CLOSE_MIN
+            })
+    }
+
+    fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>> {
+        match self.shared.find(space) {
+            Some(managed) => managed.access().map(super::access::Access::duplicate).transpose(),
+            None => Ok(None),
+        }
+    }
+
+    fn is_attached(&self, space: SpaceId) -> bool {
+        self.shared.find(space).is_some_and(|managed| managed.access().is_some())
+    }
+
+    fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket) {
+        let Some(managed) = self.shared.find(space) else {
+            return self.shared.tracing.go_on(ticket);
+        };
+        let is_new = managed.access().is_none();
+        if is_new {
+            Self::leave_wiped_open(&managed);
+        }
+        match set_attached(&managed, attached) {
+            Ok(()) => {
+                self.shared.counters.attached.add(1);
+                if is_new {
+                    self.shared.polls.add(&managed);
+                }
+                self.shared.ask(Work::Attached(managed, ticket));
+            }
+            Err(error) => {
+                self.cannot_attach(space, error.to_string());
+                self.shared.tracing.go_on(ticket);
+            }
+        }
+    }
+
+    fn cannot_attach(&self, space: SpaceId, reason: String) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.refused.store(true, Ordering::Relaxed);
+        }
+        lock(&self.shared.refusals).push(reason);
+    }
+
+    fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {
+        let Some(managed) = self.shared.find(space) else { return true };
+        if managed.access().is_none() || managed.is_dead() {
+            return true;
+        }
+        let work = match request {
+            Request::PageOut { range } => {
+                if !managed.is_attached() {
+                    return true;
+                }
+                let (pages, managed) = (pages_of(&range), Arc::clone(&managed));
+                let asked = PageOut { managed, pages, closed: false, ticket };
+                lock(&self.shared.page_outs).push_back(asked);
+                self.shared.evictor.call();
+                return false;
+            }
+            Request::Open { range, stays } => {
+                Work::Open { managed, pages: pages_of(&range), stays, ticket }
+            }
+            Request::Level { range } => {
+                let pages = pages_of(&range);
+                if let Some(mut space) = managed.try_lock()
+                    && !space.closed().touches(&pages)
+                {
+                    space.set_moving(true);
+                    return true;
+                }
+                Work::Level(managed, pages, ticket)
+            }
+            Request::Moved { from, to } => {
+                let (from, to) = (pages_of(&from), to.as_ref().map(pages_of));
+                if let Some(mut space) = managed.try_lock()
+                    && to
+                        .as_ref()
+                        .is_none_or(|to| !space.closed().touches(to) && !space.own().touches(&from))
+                {
+                    space.set_moving(false);
+                    return true;
+                }
+                Work::Moved { managed, from, to, ticket }
+            }
+            Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
+            Request::Hold { pages } => {
+                Work::Hold(managed, pages.into_iter().map(page_of).collect(), ticket)
+            }
+        };
+        self.shared.ask(work);
+        false
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.shared.budget.fits(bytes.div_ceil(PAGE))
+    }
+
+    fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {
+        match (self.shared.find(parent), self.shared.find(child)) {
+            (Some(parent), Some(child)) => {
+                let attached = Box::new(attached);
+                self.shared.ask(Work::Born { parent, child, attached, ticket });
+            }
+            _ => self.shared.tracing.go_on(ticket),
+        }
+    }
+
+    fn unborn(&self, parent: SpaceId) {
+        if let Some(parent) = self.shared.find(parent) {
+            // The kernel may have told of a child that it gave up afterwards.
+            let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
+            unclaimed.iter().for_each(|child| self.gone(child.id));
+            self.shared.ask(Work::Unborn(parent));
+        }
+    }
+
+    fn visited(&self, space: SpaceId, thread: i32) {
+        if let Some(managed) = self.shared.find(space) {
+            lock(&managed.visited).insert(thread);
+        }
+    }
+
+    fn gone(&self, space: SpaceId) {
+        let removed = {
+            let mut spaces = self.shared.spaces.write().unwrap_or_else(PoisonError::into_inner);
+            spaces.remove(&space)
+        };
+        let Some(managed) = removed else { return };
+        managed.die();
+        // Children that were never claimed are gone, too.
+        let unclaimed = std::mem::take(&mut *lock(&managed.unclaimed));
+        unclaimed.iter().for_each(|child| self.gone(child.id));
+        self.shared.ask(Work::Gone(managed));
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for space in self.shared.all() {
+            self.gone(space.id);
+        }
+        self.shared.polls.stop();
+        self.shared.evictor.stop();
+        self.shared.watcher.stop();
+        for thread in self.threads.drain(..) {
+            // It panicked: the tests see that, and there is nothing else to do.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Answers faults: what a page is asked for, and where it comes from.
+
+use std::sync::Arc;
+use std::thread;
+
+use super::access::{Access, Refused};
+use super::managed::{Held, Managed, lock};
+use super::messages::{self, Fault, Told};
+use super::shared::{Pending, Shared};
+use crate::run::core::pages::{Key, Page};
+use crate::run::core::ranges::{PAGE, PageNo, Pages};
+use crate::run::core::space::{Answer, LOADS_MAX, Released, Space};
+
+/// How often a fault is tried that has to wait for a change to be over, before the watcher does.
+const TRIES: u32 = 20;
+
+/// What a thread that answers faults needs.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    pub told: Told,
+    buffer: Vec<u8>,
+}
+
+impl Answers {
+    /// Room for what is read and loaded.
+    pub(crate) fn new() -> Self {
+        Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE] }
+    }
+}
+
+/// What became of a fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Served {
+    /// Who waits is woken.
+    Done,
+    /// There is no room.
+    NoRoom,
+    /// A change is not over.
+    Again,
+    /// It waits for these pages, which are pinned in the store.
+    Load(Vec<Key>),
+}
+
+/// Reads messages of a space, does what they mean, and answers the faults among them.
+pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let mut space = managed.lock();
+    messages::read(shared, managed, &mut space, &mut answers.told);
+    drop(space);
+    answer_told(shared, managed, answers);
+}
+
+/// Answers the faults that were read, and finishes what else was told.
+pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let mut tries = 0;
+    while let Some(fault) = answers.told.faults.pop() {
+        let free = managed.is_helper(fault.thread);
+        match serve(shared, managed, &fault, free, answers) {
+            Outcome::Done => tries = 0,
+            Outcome::NoRoom => {
+                shared.counters.waiting_faults.add(1);
+                lock(&shared.pending).push_back(Pending { managed: Arc::clone(managed), fault });
+                shared.evictor.call();
+            }
+            Outcome::Again if tries < TRIES => {
+                tries += 1;
+                answers.told.faults.push(fault);
+                thread::yield_now();
+            }
+            Outcome::Again => {
+                tries = 0;
+                lock(&shared.retries).push(Pending { managed: Arc::clone(managed), fault });
+                shared.watcher.call();
+            }
+        }
+        shared.polls.faulted(managed, fault.thread);
+    }
+    answers.told.finish(shared);
+}
+
+/// What became of a fault in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Who waits is woken.
+    Done,
+    /// There is no room.
+    NoRoom,
+    /// A change is not over.
+    Again,
+}
+
+/// Answers a fault; `free`: without asking the budget. Messages are read before, and faults among
+/// them are added to those to be answered.
+pub(crate) fn serve(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    fault: &Fault,
+    free: bool,
+    answers: &mut Answers,
+) -> Outcome {
+    let Some(access) = managed.access() else { return Outcome::Done };
+    let mut again = false;
+    loop {
+        let mut space = managed.lock();
+        if again {
+            messages::drain(shared, managed, &mut space, &mut answers.told);
+        }
+        again = true;
+        let served =
+            serve_locked(shared, access, &mut space, fault.page, free, &mut answers.told.released);
+        drop(space);
+        let outcome = match served {
+            Served::Done => Outcome::Done,
+            Served::NoRoom => Outcome::NoRoom,
+            Served::Again => Outcome::Again,
+            Served::Load(keys) => {
+                match load(shared, managed, access, fault.page, &keys, answers) {
+                    Some(outcome) => outcome,
+                    // It is elsewhere by now.
+                    None => continue,
+                }
+            }
+        };
+        if outcome == Outcome::Done && !free {
+            let nanos = fault.since.elapsed().as_nanos() as u64;
+            lock(&shared.latency).saturating_record(nanos);
+        }
+        return outcome;
+    }
+}
+
+fn serve_locked(
+    shared: &Shared,
+    access: &Access,
+    space: &mut Held<'_>,
+    page: PageNo,
+    free: bool,
+    released: &mut Released,
+) -> Served {
+    let room = if free { LOADS_MAX } else { shared.budget.room() };
+    let one = page..page + 1;
+    let counters = &shared.counters;
+    match space.fault(page, room) {
+        Answer::NoRoom => Served::NoRoom,
+        Answer::Check => {
+            counters.spurious_faults.add(1);
+            fill(shared, access, space, &one, released, Space::NEW, |part| access.zero(part))
+        }
+        Answer::Zero(pages) => {
+            let served =
+                fill(shared, access, space, &pages, released, Space::NEW, |part| access.zero(part));
+            counters.zero_faults.add(1);
+            counters.zero_pages.add(pages.len());
+            served
+        }
+        Answer::Chance(slot) => {
+            // It is not retired while a page is in it, which the lock sees to.
+            let found = lock(&shared.chances).find(slot);
+            let (batch, at) = found.expect("a batch stays while a state names it");
+            counters.chance_faults.add(1);
+            let bytes = batch.page(at);
+            fill(shared, access, space, &one, released, Space::BACK, |part| {
+                access.copy(part.start, bytes)
+            })
+        }
+        Answer::Stored(keys) => {
+            let mut all = lock(&shared.keys);
+            keys.iter().for_each(|&key| all.share(key));
+            Served::Load(keys)
+        }
+    }
+}
+
+/// Fills in pages of which a thread waits for the first.
+fn fill(
+    shared: &Shared,
+    access: &Access,
+    space: &mut Held<'_>,
+    pages: &Pages,
+    released: &mut Released,
+    state: Page,
+    mut op: impl FnMut(&Pages) -> (usize, Option<Refused>),
+) -> Served {
+    let (mut done, mut refused) = op(pages);
+    if done == 0 && refused == Some(Refused::Elsewhere) && pages.len() > 1 {
+        // A closed range may be several mappings, and the kernel fills in one at a time.
+        (done, refused) = op(&(pages.start..pages.start + 1));
+    }
+    if done > 0 {
+        space.settled();
+        released.extend(space.filled(&(pages.start..pages.start + done), state));
+        return Served::Done;
+    }
+    match refused {
+        Some(Refused::Again) => return Served::Again,
+        Some(Refused::Exists) => released.extend(space.found(pages.start)),
+        Some(Refused::NoMemory) => {
+            shared.tracing.end("the system has no memory for a page of the program".to_owned());
+        }
+        Some(Refused::Elsewhere | Refused::Gone) | None => {}
+    }
+    access.wake(&(pages.start..pages.start + 1));
+    Served::Done
+}
+
+/// Loads pinned pages and fills them in where they are still missing. `None` if the first is not
+/// under its key any more.
+fn load(
+    shared: &Shared,
+    managed: &Managed,
+    access: &Access,
+    first: PageNo,
+    keys: &[Key],
+    answers: &mut Answers,
+) -> Option<Outcome> {
+    let Answers { told, buffer } = answers;
+    for (key, bytes) in keys.iter().zip(buffer.chunks_exact_mut(PAGE)) {
+        match shared.store.load(u64::from(*key), bytes) {
+            Ok(true) => {}
+            Ok(false) => unreachable!("a key in use holds a page"),
+            Err(error) => {
+                shared.end_load(&error);
+                shared.release_keys(keys.iter().copied());
+                return Some(Outcome::Done);
+            }
+        }
+    }
+    let mut space = managed.lock();
+    let same = keys.iter().zip(first..);
+    let same = same.take_while(|(key, page)| space.page(*page) == Page::Stored(**key)).count();
+    let outcome = (same > 0).then(|| {
+        let pages = first..first + same;
+        let served =
+            fill(shared, access, &mut space, &pages, &mut told.released, Space::NEW, |part| {
+                access.copy(part.start, &buffer[..part.len() * PAGE])
+            });
+        if served == Served::Again { Outcome::Again } else { Outcome::Done }
+    });
+    drop(space);
+    if outcome == Some(Outcome::Done) {
+        shared.counters.stored_faults.add(1);
+        shared.counters.prefetched.add(same - 1);
+    }
+    shared.release_keys(keys.iter().copied());
+    told.finish(shared);
+    outcome
+}
+
+/// Brings in a page, whatever there is room for; returns once it is there, or never will be.
+pub(crate) fn bring_in(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    page: PageNo,
+    answers: &mut Answers,
+) {
+    while !managed.is_dead() {
+        let away = {
+            let space = managed.lock();
+            matches!(space.page(page), Page::Chance(_) | Page::Stored(_))
+        };
+        if !away {
+            return;
+        }
+        let fault = Fault { page, thread: 0, since: std::time::Instant::now() };
+        if serve(shared, managed, &fault, true, answers) == Outcome::Again {
+            thread::sleep(std::time::Duration::from_micros(50));
+        }
+        answer_told(shared, managed, answers);
+    }
+}

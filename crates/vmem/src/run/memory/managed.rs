@@ -1,0 +1,242 @@
+//! One address space with its lock, its access and what is charged for it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::access::Access;
+use super::budget::Budget;
+use super::mover::Mover;
+use crate::run::core::pages::Counts;
+use crate::run::core::ranges::Pages;
+use crate::run::core::space::{Kept, Space};
+use crate::run::link::SpaceId;
+
+/// When what a fork shares is measured next.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    pub next: Instant,
+    pub pause: Duration,
+}
+
+/// An address space.
+pub(crate) struct Managed {
+    pub id: SpaceId,
+    /// A process that has it, as far as known; 0 of a child that the tracer has not seen.
+    pid: AtomicI32,
+    budget: Arc<Budget>,
+    space: Mutex<Space>,
+    /// What is done from outside; from attach or, of a child of an attached space, from birth.
+    access: OnceLock<Access>,
+    /// What is done from inside; from attach.
+    mover: OnceLock<Mutex<Mover>>,
+    /// It cannot be attached.
+    pub refused: AtomicBool,
+    /// The address space is gone or lost: nothing more can be done there.
+    pub dead: AtomicBool,
+    /// Pages of closed ranges that are there, and pages elsewhere that were seen.
+    charged: Mutex<Charged>,
+    /// Pages that are counted here and elsewhere.
+    credit: AtomicUsize,
+    /// Present if it was forked, or forked from, and shares pages.
+    pub sharing: Mutex<Option<Sharing>>,
+    /// Threads that have it.
+    pub tasks: Mutex<BTreeSet<i32>>,
+    /// Pages that never leave.
+    pub kept: Mutex<Kept>,
+    /// Children that were made and that the tracer has not claimed. Messages are read under this
+    /// lock, so that whoever takes it after a fork finds the child.
+    pub unclaimed: Mutex<Vec<Arc<Managed>>>,
+    /// Thread of the helper, by its number in the namespace of the program; 0 if there is none.
+    helper: AtomicI32,
+    /// Threads that were stopped because that was asked for.
+    pub visited: Mutex<BTreeSet<i32>>,
+    /// The helper's own mapping, which is not closed.
+    pub staging: Mutex<Pages>,
+    /// When the mappings may be read again: it costs much where there are many.
+    pub next_survey: Mutex<Option<Instant>>,
+    /// The same of their marks.
+    pub next_look_at_own: Mutex<Option<Instant>>,
+    /// What the program has asked for as its own lately.
+    pub asked_for: Mutex<Vec<(Instant, Pages)>>,
+}
+
+#[derive(Debug, Default)]
+struct Charged {
+    present: usize,
+    /// Of these, such as cannot leave.
+    fixed: usize,
+    open: usize,
+}
+
+/// Takes a lock; a thread that panicked under it left what it guards usable or ended the tree.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Managed {
+    /// Returns a space that is all open, of which nothing is charged yet.
+    pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>) -> Self {
+        Self {
+            id,
+            pid: AtomicI32::new(pid),
+            budget: Arc::clone(budget),
+            space: Mutex::default(),
+            access: OnceLock::new(),
+            mover: OnceLock::new(),
+            refused: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            charged: Mutex::default(),
+            credit: AtomicUsize::new(0),
+            sharing: Mutex::default(),
+            tasks: Mutex::default(),
+            kept: Mutex::default(),
+            unclaimed: Mutex::default(),
+            helper: AtomicI32::new(0),
+            visited: Mutex::default(),
+            staging: Mutex::new(0..0),
+            next_survey: Mutex::default(),
+            next_look_at_own: Mutex::default(),
+            asked_for: Mutex::default(),
+        }
+    }
+
+    /// Takes the lock of the core. What changes under it is charged when it is released.
+    pub(crate) fn lock(&self) -> Held<'_> {
+        Held { managed: self, space: lock(&self.space) }
+    }
+
+    /// The same, unless another thread has it.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        let space = self.space.try_lock().ok()?;
+        Some(Held { managed: self, space })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_pid(&self, pid: i32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// Returns what can be done from outside, if anything is or may be closed.
+    pub(crate) fn access(&self) -> Option<&Access> {
+        self.access.get()
+    }
+
+    /// Sets the access, once.
+    pub(crate) fn set_access(&self, access: Access) {
+        assert!(self.access.set(access).is_ok(), "set once");
+    }
+
+    /// Returns what moves pages out, if it is attached.
+    pub(crate) fn mover(&self) -> Option<&Mutex<Mover>> {
+        self.mover.get()
+    }
+
+    /// Sets the mover, once.
+    pub(crate) fn set_mover(&self, mover: Mover, helper: i32) {
+        self.helper.store(helper, Ordering::Relaxed);
+        assert!(self.mover.set(Mutex::new(mover)).is_ok(), "attached once");
+    }
+
+    /// Returns whether pages can leave.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.mover.get().is_some() && !self.is_dead()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many pages are there that are not of closed ranges.
+    pub(crate) fn open(&self) -> usize {
+        lock(&self.charged).open
+    }
+
+    /// Notes that so many pages were seen in the address space.
+    pub(crate) fn seen(&self, pages: usize) {
+        let mut charged = lock(&self.charged);
+        let open = pages.saturating_sub(charged.present);
+        self.budget.change(charged.open, open);
+        charged.open = open;
+    }
+
+    /// Notes that pages that were open are closed now.
+    pub(crate) fn closed(&self, pages: usize) {
+        let mut charged = lock(&self.charged);
+        let open = charged.open.saturating_sub(pages);
+        self.budget.change(charged.open, open);
+        charged.open = open;
+    }
+
+    fn set_present(&self, counts: Counts) {
+        let mut charged = lock(&self.charged);
+        self.budget.change(charged.present, counts.present);
+        charged.present = counts.present;
+        charged.fixed = counts.fixed + counts.doomed;
+    }
+
+    /// Returns how many pages are there that cannot leave: those that are open for good, and those
+    /// that cannot be moved.
+    pub(crate) fn immovable(&self) -> usize {
+        let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.next_survey).is_none();
+        let charged = lock(&self.charged);
+        charged.fixed + if closes { 0 } else { charged.open }
+    }
+
+    /// Returns how many pages are charged here, shared ones included.
+    pub(crate) fn charged(&self) -> usize {
+        let charged = lock(&self.charged);
+        charged.present + charged.open
+    }
+
+    /// Sets how many of these pages are counted elsewhere as well.
+    pub(crate) fn set_credit(&self, pages: usize) {
+        let was = self.credit.swap(pages, Ordering::Relaxed);
+        self.budget.change_credit(was, pages);
+    }
+
+    /// Returns how many are.
+    pub(crate) fn credit(&self) -> usize {
+        self.credit.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a thread, by its number in the namespace of the program, is the helper.
+    pub(crate) fn is_helper(&self, thread: i32) -> bool {
+        thread != 0 && thread == self.helper.load(Ordering::Relaxed)
+    }
+
+    /// Marks it as gone.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The core of a space, locked.
+pub(crate) struct Held<'a> {
+    managed: &'a Managed,
+    space: MutexGuard<'a, Space>,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Space {
+        &mut self.space
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.managed.set_present(self.space.counts());
+    }
+}

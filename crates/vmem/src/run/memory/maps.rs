@@ -1,0 +1,163 @@
+//! What the kernel says of an address space in `/proc`: its mappings, and how much of its memory
+//! is shared.
+
+use std::fs;
+use std::io;
+
+use crate::run::core::ranges::{PAGE, Pages, pages_of};
+
+/// A mapping that has anonymous memory of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// Its pages.
+    pub pages: Pages,
+    /// Nothing can be in it: it may not be accessed, only reserved.
+    pub reserved: bool,
+    /// It is the stack, or writable pages of a file (a program's variables): it counts, but cannot
+    /// be closed.
+    pub other: bool,
+}
+
+/// Returns the mappings of a process that have anonymous memory, in order.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH` if it is gone, `EACCES` without the right to trace it.
+pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    Ok(maps.lines().filter_map(parse).collect())
+}
+
+/// A line: `start-end perms offset device inode path`.
+fn parse(line: &str) -> Option<Mapping> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let perms = words.next()?;
+    let inode = words.nth(2)?;
+    let path = words.next().unwrap_or("");
+    let nameless = path.is_empty() || path == "[heap]" || path.starts_with("[anon:");
+    let other = path == "[stack]" || (inode != "0" && perms == "rw-p");
+    if !perms.ends_with('p') || !(other || (inode == "0" && nameless)) {
+        return None;
+    }
+    let number = |hex| usize::from_str_radix(hex, 16).ok();
+    let pages = pages_of(&(number(start)?..number(end)?));
+    Some(Mapping { pages, reserved: perms.starts_with("---"), other })
+}
+
+/// What the kernel notes of a mapping besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// Its pages.
+    pub pages: Pages,
+    /// Missing pages are asked of a userfaultfd.
+    pub registered: bool,
+    /// A child of fork finds it empty.
+    pub wiped: bool,
+}
+
+/// Returns the mappings of a process with their marks, in order.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// As of [`shared_pages`].
+pub(crate) fn marked(pid: i32) -> io::Result<Vec<Marked>> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let mut found: Vec<Marked> = Vec::new();
+    for line in smaps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(last) = found.last_mut() {
+                last.registered = flags.split_ascii_whitespace().any(|flag| flag == "um");
+                last.wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
+            }
+        } else if let Some(pages) = range(line) {
+            found.push(Marked { pages, registered: false, wiped: false });
+        }
+    }
+    Ok(found)
+}
+
+/// The range at the beginning of a line.
+fn range(line: &str) -> Option<Pages> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    let number = |hex| usize::from_str_radix(hex, 16).ok();
+    Some(pages_of(&(number(start)?..number(end)?)))
+}
+
+/// Returns how many pages of its own a process has, shared ones included.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// One to two microseconds, however large it is.
+pub(crate) fn own_pages(pid: i32) -> io::Result<usize> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let mut words = statm.split_ascii_whitespace().skip(1).map(|word| word.parse().unwrap_or(0));
+    let (resident, shared): (usize, usize) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    Ok(resident.saturating_sub(shared))
+}
+
+/// Returns how many pages are counted for this process and also for others: what is there of
+/// anonymous memory, less its proportional share.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// The kernel walks all page tables of the process: some 10 ns a page.
+pub(crate) fn shared_pages(pid: i32) -> io::Result<usize> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.split_ascii_whitespace().next());
+        kib.and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0)
+    };
+    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) * 1024 / PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_of_its_own_is_found() {
+        let maps = "\
+            55d0a000-55d0c000 r-xp 00000000 08:01 1234 /usr/bin/true\n\
+            55d0d000-55d0e000 rw-p 00000000 00:00 0\n\
+            55d0e000-55d2f000 rw-p 00000000 00:00 0                          [heap]\n\
+            7f0000000000-7f0004000000 ---p 00000000 00:00 0 \n\
+            7f0004000000-7f0004001000 rw-p 00000000 00:00 0  [anon:a name]\n\
+            7f0004001000-7f0004002000 rw-s 00000000 00:01 77 /dev/zero (deleted)\n\
+            7f0004002000-7f0004003000 rw-s 00000000 00:00 0\n\
+            7f0004003000-7f0004004000 rw-p 00003000 08:01 1235 /usr/lib/a.so\n\
+            7ffc0000-7ffe0000 rw-p 00000000 00:00 0 [stack]\n\
+            7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
+        let found: Vec<_> = maps.lines().filter_map(parse).collect();
+        let plain = |pages| Mapping { pages, reserved: false, other: false };
+        assert_eq!(
+            found,
+            [
+                plain(0x55d0d..0x55d0e),
+                plain(0x55d0e..0x55d2f),
+                Mapping { reserved: true, ..plain(0x7f0000000..0x7f0004000) },
+                plain(0x7f0004000..0x7f0004001),
+                Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
+                Mapping { other: true, ..plain(0x7ffc0..0x7ffe0) },
+            ]
+        );
+        assert_eq!(parse("rubbish"), None);
+    }
+
+    #[test]
+    fn this_process_has_a_heap_and_shares_little() {
+        let pid = std::process::id() as i32;
+        assert!(!mappings(pid).unwrap().is_empty());
+        assert!(shared_pages(pid).unwrap() < 1 << 20);
+        assert!(own_pages(pid).unwrap() > 0);
+        let marked = marked(pid).unwrap();
+        assert!(!marked.is_empty() && marked.iter().all(|mapping| !mapping.pages.is_empty()));
+        assert!(mappings(0).is_err());
+    }
+}

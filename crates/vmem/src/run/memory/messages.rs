@@ -1,0 +1,119 @@
+//! Reads what the kernel tells of an address space, and does at once what it means.
+//!
+//! Everybody who holds the lock of a space may read its messages; faults that come along are the
+//! reader's to answer, or to pass on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::access::Access;
+use super::managed::{Held, Managed, lock};
+use super::shared::Shared;
+use crate::run::core::ranges::{PageNo, Pages, page_of};
+use crate::run::core::space::{Released, Space};
+use crate::sys::uffd::Event;
+
+/// A page that a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub page: PageNo,
+    /// The thread, by the number that it has in its own namespace.
+    pub thread: i32,
+    /// When the message was read.
+    pub since: Instant,
+}
+
+/// What was read under a lock and is to be finished without it.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Faults to be answered.
+    pub faults: Vec<Fault>,
+    /// What was given up.
+    pub released: Released,
+    events: Vec<Event>,
+}
+
+impl Told {
+    /// Finishes all but the faults; without the lock of the space.
+    pub(crate) fn finish(&mut self, shared: &Shared) {
+        if !self.released.is_empty() {
+            shared.release(&self.released);
+            self.released.clear();
+        }
+    }
+}
+
+/// Reads all messages that are there and does what they mean, but for faults.
+pub(crate) fn drain(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    space: &mut Held<'_>,
+    told: &mut Told,
+) {
+    while read(shared, managed, space, told) {}
+}
+
+/// Reads some messages; returns whether there may be more.
+pub(crate) fn read(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    space: &mut Held<'_>,
+    told: &mut Told,
+) -> bool {
+    let Some(access) = managed.access() else { return false };
+    let mut events = std::mem::take(&mut told.events);
+    let (count, mut children) = {
+        // The parent goes on when its message is read, and the tracer finds the child then.
+        let mut unclaimed = lock(&managed.unclaimed);
+        let count = access.read(&mut events).unwrap_or(0);
+        let forks = events.iter().filter(|event| matches!(event, Event::Forked(_)));
+        let children: VecDeque<_> = forks.map(|_| shared.new_space(0)).collect();
+        unclaimed.extend(children.iter().cloned());
+        (count, children)
+    };
+    let now = Instant::now();
+    for event in events.drain(..) {
+        match event {
+            Event::Missing { address, thread } => {
+                told.faults.push(Fault { page: page_of(address), thread, since: now });
+            }
+            Event::Unmapped(range) => {
+                let pages = pages(&range);
+                told.released.extend(space.unmapped(&pages));
+                access.wake(&pages);
+            }
+            Event::Moved { from, to, len } => {
+                let from = pages(&(from..from + len));
+                let chances = lock(&shared.chances);
+                let released = space.moved(&from, page_of(to), |slot, to| chances.moved(slot, to));
+                drop(chances);
+                told.released.extend(released);
+                access.wake(&from);
+                access.wake(&(page_of(to)..page_of(to) + from.len()));
+            }
+            Event::Discarded(range) => told.released.extend(space.doomed(&pages(&range))),
+            Event::Forked(uffd) => {
+                let child = children.pop_front().expect("one for each");
+                child.set_access(Access::new(uffd));
+                shared.flush(managed.id, space);
+                *child.lock() = copy_of(shared, space);
+                shared.counters.forks.add(1);
+                shared.insert(child);
+            }
+            Event::Other => {}
+        }
+    }
+    told.events = events;
+    count > 0
+}
+
+fn pages(range: &std::ops::Range<usize>) -> Pages {
+    page_of(range.start)..range.end.div_ceil(crate::run::core::ranges::PAGE)
+}
+
+/// The space of a child, as it is now. Its keys are shared.
+pub(super) fn copy_of(shared: &Shared, space: &Held<'_>) -> Space {
+    let mut keys = lock(&shared.keys);
+    space.fork(|key| keys.share(key))
+}

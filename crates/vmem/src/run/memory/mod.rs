@@ -1,0 +1,21 @@
+//! The memory side of the manager: what is closed, answers faults, moves pages out and brings
+//! them back, and keeps the whole under its limit.
+
+mod access;
+mod budget;
+mod chance;
+pub(crate) mod engine;
+mod faults;
+mod keys;
+mod managed;
+mod maps;
+mod messages;
+mod mover;
+mod readers;
+mod reclaim;
+mod requests;
+mod shared;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod watch;

@@ -1,0 +1,285 @@
+//! Takes pages out of an address space, in batches: the helper moves them (`UFFDIO_MOVE`, atomic
+//! for each page) into its staging, from where they are read, and drops them with the next batch.
+//!
+//! The staging is registered as the destination of a move must be. While it is being emptied it is
+//! not, so that the helper does not wait for a message of its own to be read.
+
+use std::io;
+use std::ops::Range;
+
+use linux_raw_sys::general::uffdio_move;
+
+use crate::run::core::ranges::{PAGE, PageNo, Pages, bytes_of};
+use crate::run::link::{Call, Inside};
+use crate::sys::uffd::Uffd;
+
+/// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.
+pub(crate) const BATCH_MAX: usize = 128;
+/// Tries of a move that says "again" without progress.
+const TRIES: u8 = 2;
+/// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
+const POPULATE_WRITE: u64 = 23;
+/// Where in the arguments the staging itself is described.
+const STAGING_REQUEST: usize = 12 << 10;
+
+/// What became of a page that was to be moved out, unless its bytes are at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stays {
+    /// It is still there: a change that is not read yet, or the kernel was at work with it.
+    Again,
+    /// It is shared with another process since a fork, or pinned.
+    Busy,
+    /// It cannot be moved: its mapping is not plain writable memory.
+    Fixed,
+    /// There is no such page.
+    Absent,
+}
+
+/// What a batch brought.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// Pages that are out, in order.
+    pub pages: Vec<PageNo>,
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+    /// The others.
+    pub stay: Vec<(PageNo, Stays)>,
+}
+
+/// Moves pages out of one address space.
+pub(crate) struct Mover {
+    inside: Box<dyn Inside>,
+    /// Number of the userfaultfd in the helper.
+    number: i32,
+    staging: Range<usize>,
+    arguments: usize,
+    /// Whether pages lie in the staging.
+    dirty: bool,
+}
+
+/// Pages to move, and where in the half they go.
+#[derive(Debug, Clone)]
+struct Job {
+    from: Pages,
+    at: usize,
+    tries: u8,
+}
+
+impl Job {
+    /// The part from the page `at` on.
+    fn split_off(&mut self, at: usize) -> Self {
+        let rest =
+            Self { from: self.from.start + at..self.from.end, at: self.at + at, ..self.clone() };
+        self.from.end = rest.from.start;
+        rest
+    }
+}
+
+impl Mover {
+    /// Returns a mover whose staging is empty and is registered.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn new(
+        mut inside: Box<dyn Inside>,
+        number: i32,
+        staging: Range<usize>,
+        arguments: usize,
+    ) -> io::Result<Self> {
+        let request = Uffd::register_request(&staging);
+        let words = [request.range.start, request.range.len, request.mode, request.ioctls];
+        inside.write(arguments + STAGING_REQUEST, &words.map(u64::to_ne_bytes).concat())?;
+        let mut mover = Self { inside, number, staging, arguments, dirty: true };
+        mover.clean()?;
+        Ok(mover)
+    }
+
+    /// Moves out pages, in order and at most [`BATCH_MAX`]; what it brings is added to `moved`.
+    /// Under the lock of the space. `own`: they were made the space's own; else one that is busy
+    /// stands for its neighbours.
+    ///
+    /// # Errors
+    /// The helper or the address space is gone: nothing is known of the pages.
+    pub(crate) fn take(
+        &mut self,
+        pages: &[PageNo],
+        own: bool,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        assert!(pages.len() <= BATCH_MAX);
+        let mut jobs = runs(pages);
+        let mut done = Vec::new();
+        let mut drop_before = std::mem::replace(&mut self.dirty, true);
+        while !jobs.is_empty() {
+            let results = self.make_calls(&jobs, std::mem::take(&mut drop_before))?;
+            let mut again = Vec::new();
+            for (job, result) in jobs.into_iter().zip(results) {
+                judge(job, result, own, &mut done, &mut again, &mut moved.stay);
+            }
+            jobs = again;
+        }
+        done.sort_by_key(|job: &Job| job.at);
+        for job in join(done) {
+            let start = moved.bytes.len();
+            moved.bytes.resize(start + job.from.len() * PAGE, 0);
+            let from = self.staging.start + job.at * PAGE;
+            self.inside.read(from, &mut moved.bytes[start..])?;
+        }
+        let out = pages.iter().filter(|page| !moved.stay.iter().any(|(stays, _)| stays == *page));
+        moved.pages.extend(out);
+        Ok(())
+    }
+
+    /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
+    /// a page that went meanwhile is asked for like any other.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn make_own(&mut self, pages: &[PageNo]) -> io::Result<()> {
+        let calls =
+            runs(pages).into_iter().map(|job| madvise(&bytes_of(&job.from), POPULATE_WRITE));
+        let calls: Vec<_> = calls.collect();
+        self.inside.call(&calls, &mut vec![0; calls.len()])
+    }
+
+    /// Drops what lies in the staging.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn clean(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.dirty) {
+            self.inside.call(&self.drop_calls(), &mut [0; 3])?;
+        }
+        Ok(())
+    }
+
+    /// No message is sent of the pages that are dropped: they are not registered meanwhile.
+    fn drop_calls(&self) -> [Call; 3] {
+        let staging = (self.arguments + STAGING_REQUEST) as u64;
+        let control = |code| Call {
+            number: libc::SYS_ioctl as u64,
+            args: [self.number as u64, code, staging, 0, 0, 0],
+        };
+        [
+            control(Uffd::UNREGISTER_CODE),
+            madvise(&self.staging, libc::MADV_DONTNEED as u64),
+            control(Uffd::REGISTER_CODE),
+        ]
+    }
+
+    /// Makes the calls of jobs. Returns what each move returned and did.
+    fn make_calls(&mut self, jobs: &[Job], drop_before: bool) -> io::Result<Vec<Outcome>> {
+        let mut calls = Vec::with_capacity(jobs.len() + 3);
+        if drop_before {
+            calls.extend(self.drop_calls());
+        }
+        let first = calls.len();
+        let mut requests = Vec::with_capacity(jobs.len() * REQUEST);
+        for (at, job) in jobs.iter().enumerate() {
+            let to = self.staging.start + job.at * PAGE;
+            let request = Uffd::move_request(to, &bytes_of(&job.from));
+            requests.extend(words(&request).into_iter().flat_map(u64::to_ne_bytes));
+            let argument = (self.arguments + at * REQUEST) as u64;
+            let args = [self.number as u64, Uffd::MOVE_CODE, argument, 0, 0, 0];
+            calls.push(Call { number: libc::SYS_ioctl as u64, args });
+        }
+        self.inside.write(self.arguments, &requests)?;
+        let mut results = vec![0; calls.len()];
+        self.inside.call(&calls, &mut results)?;
+        let results = &results[first..];
+        if results.iter().any(|&result| result < 0) {
+            self.inside.read(self.arguments, &mut requests)?;
+        }
+        let outcomes = results.iter().zip(requests.chunks(REQUEST)).map(|(&result, request)| {
+            let word = request[REQUEST - 8..].try_into().expect("8 bytes");
+            // After an error without progress it holds that error, which is negative.
+            let done = usize::try_from(i64::from_ne_bytes(word)).unwrap_or(0) / PAGE;
+            Outcome { error: if result < 0 { -result as i32 } else { 0 }, done }
+        });
+        Ok(outcomes.collect())
+    }
+}
+
+/// Sorts a job into what is done, what is tried again, and pages that stay.
+fn judge(
+    mut job: Job,
+    outcome: Outcome,
+    own: bool,
+    done: &mut Vec<Job>,
+    again: &mut Vec<Job>,
+    stay: &mut Vec<(PageNo, Stays)>,
+) {
+    if outcome.error == 0 {
+        done.push(job);
+        return;
+    }
+    if outcome.done > 0 {
+        let rest = job.split_off(outcome.done.min(job.from.len()));
+        done.push(job);
+        again.extend(Some(Job { tries: 1, ..rest }).filter(|rest| !rest.from.is_empty()));
+        return;
+    }
+    let first = job.from.start;
+    let stays = match outcome.error {
+        libc::EAGAIN if job.tries < TRIES => {
+            return again.push(Job { tries: job.tries + 1, ..job });
+        }
+        libc::EBUSY if !own => {
+            return stay.extend(job.from.map(|page| (page, Stays::Busy)));
+        }
+        // Several mappings, or one page in another state: find it.
+        libc::EINVAL | libc::ENOENT | libc::EFAULT | libc::EBUSY if job.from.len() > 1 => {
+            job.tries = 1;
+            let rest = job.split_off(job.from.len() / 2);
+            return again.extend([job, rest]);
+        }
+        libc::EBUSY => Stays::Busy,
+        libc::EINVAL | libc::EFAULT => Stays::Fixed,
+        libc::ENOENT => Stays::Absent,
+        _ => return stay.extend(job.from.map(|page| (page, Stays::Again))),
+    };
+    stay.push((first, stays));
+}
+
+/// What a move returned (0 or an error number), and the pages it did.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    error: i32,
+    done: usize,
+}
+
+/// Bytes of a request.
+const REQUEST: usize = size_of::<uffdio_move>();
+
+fn words(request: &uffdio_move) -> [u64; REQUEST / 8] {
+    [request.dst, request.src, request.len, request.mode, request.move_ as u64]
+}
+
+fn madvise(range: &Range<usize>, advice: u64) -> Call {
+    let args = [range.start as u64, range.len() as u64, advice, 0, 0, 0];
+    Call { number: libc::SYS_madvise as u64, args }
+}
+
+/// Pages in order as runs of neighbours.
+fn runs(pages: &[PageNo]) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for (at, &page) in pages.iter().enumerate() {
+        match jobs.last_mut() {
+            Some(job) if job.from.end == page => job.from.end += 1,
+            _ => jobs.push(Job { from: page..page + 1, at, tries: 0 }),
+        }
+    }
+    jobs
+}
+
+/// Joins jobs whose pages lie side by side in the staging, which is all that counts now.
+fn join(jobs: Vec<Job>) -> Vec<Job> {
+    let mut joined: Vec<Job> = Vec::new();
+    for job in jobs {
+        match joined.last_mut() {
+            Some(last) if last.at + last.from.len() == job.at => last.from.end += job.from.len(),
+            _ => joined.push(job),
+        }
+    }
+    joined
+}

@@ -1,0 +1,633 @@
+//! The evictor: a thread that keeps what is charged under the limit.
+//!
+//! In turn, as long as there is too much: it moves out the pages that the hand of a clock finds
+//! old, and compresses the oldest batches of the second-chance buffer. What is closed and what is
+//! attached is the watcher's business. If nothing can leave, faults go on above the limit.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::access::{Access, Refused};
+use super::faults::{Answers, Outcome, answer_told, serve};
+use super::managed::{Managed, lock};
+use super::maps::{mappings, marked, shared_pages};
+use super::messages::drain;
+use super::mover::{BATCH_MAX, Moved, Mover, Stays};
+use super::requests::closable;
+use super::shared::{PageOut, Pending, Shared};
+use crate::run::core::pages::Page;
+use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common};
+use crate::run::core::space::Space;
+use crate::run::link::SpaceId;
+
+/// Pages that are closed under one hold of the lock.
+const SLICE: usize = 8192;
+/// A mapping with fewer pages stays open: it would cost more than it gives.
+pub(crate) const CLOSE_MIN: usize = 16;
+/// Passes over all spaces after which nothing is found any more: pages have grown old by then.
+const PASSES: usize = 5;
+/// Pause after nothing could be freed.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often is looked whether anything is due, when nobody calls.
+const IDLE: Duration = Duration::from_millis(500);
+/// Shortest and longest time between two measurements of what forks share.
+const SHARING: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(320)];
+/// After reading the mappings, this many times as long passes before they are read again.
+const SURVEY_REST: u32 = 10;
+/// The same of a look at what is the program's own, which costs more.
+const OWN_REST: u32 = 50;
+/// How long what a program asked for stays its own, whatever its mappings say.
+const ASKED_FOR: Duration = Duration::from_millis(200);
+/// With so many doomed pages in a space, it is worth looking at them.
+const DOOMED_MIN: usize = 64;
+
+/// The evictor's own state.
+pub(crate) struct Evictor {
+    shared: Arc<Shared>,
+    /// The hand of the clock: what it looks at next.
+    hand: (SpaceId, PageNo),
+    answers: Answers,
+    victims: Vec<PageNo>,
+    /// Waits for announced calls to end, one for each space.
+    waits: Vec<Wait>,
+}
+
+/// A wait for the calls to end that threads of a space may be in.
+struct Wait {
+    managed: Arc<Managed>,
+    number: u32,
+    /// Threads that were not seen outside of such a call.
+    threads: BTreeSet<i32>,
+    next: Instant,
+}
+
+impl Evictor {
+    /// Returns an evictor whose hand is at the beginning.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            hand: (SpaceId(0), 0),
+            answers: Answers::new(),
+            victims: Vec::new(),
+            waits: Vec::new(),
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        let mut pause = IDLE;
+        while !self.shared.evictor.wait(pause) {
+            while self.page_out() {
+                self.reclaim();
+            }
+            let exhausted = self.reclaim();
+            self.clean();
+            let busy = self.measure_sharing() | !self.waits.is_empty();
+            self.shared.check_lost();
+            if exhausted {
+                // Each fault calls now, and would find what was found just now.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            pause = if exhausted || busy { PAUSE } else { IDLE };
+        }
+    }
+
+    /// Frees until it is enough; returns whether nothing more could be freed.
+    fn reclaim(&mut self) -> bool {
+        let budget = Arc::clone(&self.shared.budget);
+        if !budget.is_high() && lock(&self.shared.pending).is_empty() {
+            budget.set_exhausted(false);
+            return false;
+        }
+        while budget.excess() > 0 {
+            let freed = self.step();
+            budget.set_exhausted(!freed);
+            self.serve_pending(!freed);
+            self.page_out();
+            if !freed {
+                return budget.is_high();
+            }
+        }
+        budget.set_exhausted(false);
+        self.serve_pending(false);
+        false
+    }
+
+    /// Pages out some of what was asked for, and compresses it; returns whether there is more.
+    fn page_out(&mut self) -> bool {
+        let Some(mut asked) = lock(&self.shared.page_outs).pop_front() else { return false };
+        let managed = Arc::clone(&asked.managed);
+        if !asked.closed {
+            asked.closed = true;
+            for mapping in mappings(managed.pid()).unwrap_or_default() {
+                for part in closable(&self.shared, &managed, &common(&mapping.pages, &asked.pages))
+                {
+                    close_slices(&self.shared, &managed, &part, &mut self.answers);
+                }
+            }
+            self.reconcile(&managed);
+        }
+        let PageOut { pages, .. } = &asked;
+        let next = if managed.is_attached() {
+            let range = pages.clone();
+            self.move_out(&managed, |space, kept, victims| {
+                space.pick_in(&range, BATCH_MAX, kept, victims)
+            })
+            .1
+        } else {
+            None
+        };
+        while lock(&self.shared.chances).pages() > self.shared.chance_max && self.retire() {}
+        if let Some(next) = next {
+            asked.pages.start = next;
+            lock(&self.shared.page_outs).push_front(asked);
+            return true;
+        }
+        while self.retire() {}
+        self.shared.tracing.go_on(asked.ticket);
+        true
+    }
+
+    /// Answers faults that wait for room; all of them if there is nothing to wait for.
+    fn serve_pending(&mut self, all: bool) {
+        loop {
+            let Some(Pending { managed, fault }) = lock(&self.shared.pending).pop_front() else {
+                return;
+            };
+            let outcome = serve(&self.shared, &managed, &fault, all, &mut self.answers);
+            answer_told(&self.shared, &managed, &mut self.answers);
+            match outcome {
+                Outcome::Done => {}
+                Outcome::NoRoom => {
+                    lock(&self.shared.pending).push_front(Pending { managed, fault });
+                    return;
+                }
+                Outcome::Again => {
+                    lock(&self.shared.retries).push(Pending { managed, fault });
+                    self.shared.watcher.call();
+                }
+            }
+        }
+    }
+
+    /// Frees something; returns false if there is nothing.
+    fn step(&mut self) -> bool {
+        let chances = lock(&self.shared.chances).pages();
+        if chances > self.shared.chance_max {
+            return self.retire();
+        }
+        let spaces = self.shared.all();
+        self.look_at_doomed(&spaces, DOOMED_MIN)
+            || self.evict(&spaces)
+            || self.retire()
+            || self.look_at_doomed(&spaces, 1)
+    }
+
+    /// Compresses the oldest batch of the second-chance buffer.
+    fn retire(&mut self) -> bool {
+        let shared = &self.shared;
+        let Some(batch) = lock(&shared.chances).oldest() else {
+            return false;
+        };
+        if let Some(managed) = shared.find(batch.space)
+            && shared.store_batch(&batch, &managed).is_err()
+        {
+            return false;
+        }
+        let pages = lock(&shared.chances).retire(batch);
+        shared.budget.change(pages, 0);
+        let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
+        shared.counters.stored_pages_peak.fetch_max(stored, Ordering::Relaxed);
+        shared.counters.stored_bytes_peak.fetch_max(bytes, Ordering::Relaxed);
+        true
+    }
+
+    /// Moves the hand on until it has found pages that go; returns whether any went.
+    fn evict(&mut self, spaces: &[Arc<Managed>]) -> bool {
+        let attached: Vec<_> = spaces.iter().filter(|s| s.is_attached()).collect();
+        if attached.is_empty() {
+            return false;
+        }
+        let mut at = attached.iter().position(|s| s.id >= self.hand.0).unwrap_or(0);
+        if attached[at].id != self.hand.0 {
+            self.hand = (attached[at].id, 0);
+        }
+        // What leaves is in the buffer first, and is not free before it is compressed.
+        let wanted = self.shared.budget.excess().clamp(32, self.shared.chance_max.max(32));
+        let max = wanted.min(BATCH_MAX);
+        let mut passes = 0;
+        while passes < attached.len() * PASSES {
+            let managed = attached[at];
+            self.reconcile(managed);
+            let hand = self.hand.1;
+            let (out, next) =
+                self.move_out(managed, |space, kept, victims| space.pick(hand, max, kept, victims));
+            match next {
+                Some(next) => self.hand.1 = next,
+                None => {
+                    passes += 1;
+                    at = (at + 1) % attached.len();
+                    self.hand = (attached[at].id, 0);
+                }
+            }
+            if out > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Picks pages and moves them out; returns how many are out and where to go on.
+    fn move_out(
+        &mut self,
+        managed: &Arc<Managed>,
+        pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
+    ) -> (usize, Option<PageNo>) {
+        let Some(mover) = managed.mover() else { return (0, None) };
+        let shared = Arc::clone(&self.shared);
+        let mut mover = lock(mover);
+        let mut space = managed.lock();
+        drain(&shared, managed, &mut space, &mut self.answers.told);
+        self.victims.clear();
+        let next = {
+            let kept = lock(&managed.kept);
+            pick(&mut space, &|page| kept.has(page), &mut self.victims)
+        };
+        let mut taken = self.take(managed, &mut mover, &mut space, false);
+        drop(space);
+        if taken.is_ok() && !self.victims.is_empty() {
+            // Pages that a fork shares become the space's own, and are tried once more.
+            taken = taken.and_then(|out| {
+                mover.make_own(&self.victims)?;
+                let mut space = managed.lock();
+                drain(&shared, managed, &mut space, &mut self.answers.told);
+                self.victims.retain(|&page| matches!(space.page(page), Page::Resident { .. }));
+                Ok(out + self.take(managed, &mut mover, &mut space, true)?)
+            });
+        }
+        drop(mover);
+        if taken.is_err() {
+            shared.lost(managed);
+        }
+        answer_told(&shared, managed, &mut self.answers);
+        (taken.unwrap_or(0), next)
+    }
+
+    /// Moves out the victims; returns how many are out. Those that are shared are the victims then.
+    fn take(
+        &mut self,
+        managed: &Managed,
+        mover: &mut Mover,
+        space: &mut Space,
+        own: bool,
+    ) -> io::Result<usize> {
+        if self.victims.is_empty() {
+            return Ok(0);
+        }
+        let bytes = lock(&self.shared.chances).buffer();
+        let mut moved = Moved { bytes, ..Moved::default() };
+        mover.take(&self.victims, own, &mut moved)?;
+        let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
+        self.victims = busy.map(|(page, _)| *page).collect();
+        Ok(settle(&self.shared, managed, space, moved, own))
+    }
+
+    /// Drops what the last batches left in the stagings.
+    fn clean(&self) {
+        for managed in self.shared.all() {
+            if let Some(mover) = managed.mover().filter(|_| !managed.is_dead())
+                && lock(mover).clean().is_err()
+            {
+                self.shared.lost(&managed);
+            }
+        }
+    }
+
+    /// In a child of fork, forgets what was unmapped in its parent before it was made and told
+    /// after that.
+    fn reconcile(&mut self, managed: &Arc<Managed>) {
+        let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
+        while managed.lock().is_unsure() && !managed.is_dead() {
+            let mut space = managed.lock();
+            drain(&self.shared, managed, &mut space, &mut self.answers.told);
+            let Ok(mappings) = marked(managed.pid()) else { return };
+            let mut registered = Ranges::default();
+            for mapping in mappings {
+                if mapping.registered {
+                    registered.insert(mapping.pages);
+                }
+            }
+            // A change that was made before the mappings were read and is not told yet would be
+            // told after them: there is none if this is not refused. The last page of the staging
+            // is of no other use.
+            let spare = lock(&managed.staging).end - 1;
+            let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
+            if told && !registered.is_empty() {
+                let gone = space.retain(&registered);
+                self.answers.told.released.extend(gone);
+            }
+            drop(space);
+            answer_told(&self.shared, managed, &mut self.answers);
+            if !told {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Looks which doomed pages have gone, where there are `min` of them; returns whether any has,
+    /// or is known to stay.
+    fn look_at_doomed(&mut self, spaces: &[Arc<Managed>], min: usize) -> bool {
+        let mut freed = false;
+        for managed in spaces.iter().filter(|s| s.is_attached()) {
+            let Some(access) = managed.access() else { continue };
+            let mut space = managed.lock();
+            let before = space.counts().doomed;
+            if before < min {
+                continue;
+            }
+            for range in space.doomed_ranges().iter() {
+                let mut present = Ranges::default();
+                for part in access.present(managed.pid(), &range).unwrap_or_default() {
+                    present.insert(part);
+                }
+                space.looked(&range, &present);
+            }
+            let left = space.counts().doomed;
+            freed |= left < before;
+            let waits = self.waits.iter().any(|wait| wait.managed.id == managed.id);
+            if left > 0 && !waits {
+                let number = space.begin_wait();
+                drop(space);
+                let threads = threads_of(managed);
+                lock(&managed.visited).clear();
+                self.waits.push(Wait {
+                    managed: Arc::clone(managed),
+                    number,
+                    threads,
+                    next: Instant::now(),
+                });
+            }
+        }
+        let tracing = Arc::clone(&self.shared.tracing);
+        self.waits.retain_mut(|wait| {
+            if wait.next <= Instant::now() {
+                wait.next = Instant::now() + Duration::from_millis(2);
+                let visited = std::mem::take(&mut *lock(&wait.managed.visited));
+                wait.threads.retain(|thread| !visited.contains(thread));
+                wait.threads.retain(|&thread| may_discard(thread, |thread| tracing.visit(thread)));
+            }
+            if wait.threads.is_empty() {
+                wait.managed.lock().outlived(wait.number);
+                freed = true;
+            }
+            !wait.threads.is_empty() && !wait.managed.is_dead()
+        });
+        freed
+    }
+
+    /// Measures, where it is due and matters, what forks share; returns whether any is to come.
+    fn measure_sharing(&self) -> bool {
+        if !self.shared.budget.is_high_without_credit() {
+            return false;
+        }
+        let mut to_come = false;
+        for managed in self.shared.all() {
+            let mut sharing = lock(&managed.sharing);
+            let Some(due) = sharing.as_mut() else {
+                continue;
+            };
+            if due.next <= Instant::now() {
+                let shared = shared_pages(managed.pid()).unwrap_or(0);
+                managed.set_credit(shared.min(managed.charged()));
+                if shared == 0 {
+                    *sharing = None;
+                    continue;
+                }
+                due.pause = (due.pause * 2).clamp(SHARING[0], SHARING[1]);
+                due.next = Instant::now() + due.pause;
+            }
+            to_come = true;
+        }
+        to_come
+    }
+}
+
+/// Says where the victims are now; returns how many are out. `own`: what is still busy stays.
+fn settle(
+    shared: &Shared,
+    managed: &Managed,
+    space: &mut Space,
+    mut moved: Moved,
+    own: bool,
+) -> usize {
+    let zeros = take_zeros(&mut moved);
+    shared.counters.zeros_found.add(zeros.len());
+    shared.counters.evicted.add(moved.pages.len());
+    let out = zeros.len() + moved.pages.len();
+    if out > 0 {
+        space.settled();
+    }
+    zeros.iter().for_each(|&page| space.set(page, Page::Absent));
+    for &(page, stays) in &moved.stay {
+        match stays {
+            Stays::Again => {}
+            Stays::Busy if !own => {}
+            Stays::Absent => space.set(page, Page::Absent),
+            Stays::Busy | Stays::Fixed => {
+                shared.counters.fixed.add(1);
+                let state = if stays == Stays::Busy { Space::BUSY } else { Space::FIXED };
+                space.set(page, state);
+            }
+        }
+    }
+    if moved.pages.is_empty() {
+        return out;
+    }
+    shared.budget.change(0, moved.pages.len());
+    let pages = moved.pages.clone();
+    let batch = lock(&shared.chances).push(managed.id, moved.bytes, moved.pages);
+    for (at, &page) in pages.iter().enumerate() {
+        space.set(page, Page::Chance(batch.slot(at)));
+    }
+    out
+}
+
+/// Takes the pages out of a batch that are zeros.
+fn take_zeros(moved: &mut Moved) -> Vec<PageNo> {
+    const ZEROS: [u8; PAGE] = [0; PAGE];
+    let mut zeros = Vec::new();
+    let mut kept = 0;
+    for at in 0..moved.pages.len() {
+        let page = at * PAGE..(at + 1) * PAGE;
+        if moved.bytes[page.clone()] == ZEROS {
+            zeros.push(moved.pages[at]);
+            continue;
+        }
+        if kept != at {
+            moved.bytes.copy_within(page, kept * PAGE);
+            moved.pages[kept] = moved.pages[at];
+        }
+        kept += 1;
+    }
+    moved.pages.truncate(kept);
+    moved.bytes.truncate(kept * PAGE);
+    zeros
+}
+
+/// Threads that may have announced that they give up contents: all that share the space.
+fn threads_of(managed: &Managed) -> BTreeSet<i32> {
+    let tasks = lock(&managed.tasks).clone();
+    let mut threads = BTreeSet::new();
+    for &task in &tasks {
+        if threads.contains(&task) {
+            continue;
+        }
+        // Also threads that the kernel made for the process, such as those of io_uring.
+        let listed = std::fs::read_dir(format!("/proc/{task}/task"));
+        let names = listed.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        threads.extend(names.filter_map(|name| name.to_str()?.parse::<i32>().ok()));
+    }
+    threads
+}
+
+/// Returns whether a thread may still be in a call that gives up contents. One that runs is asked
+/// to be stopped for a moment, by `visit`: it is in none then.
+fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}"));
+    // One that is gone is in no call.
+    let Ok(stat) = read("stat") else { return false };
+    let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
+    let state = rest.chars().next();
+    if name.contains("(iou-wrk-") {
+        // Between two requests it sleeps so that a signal would wake it.
+        return state != Some('S');
+    }
+    if matches!(state, Some('Z' | 'X')) {
+        return false;
+    }
+    let Ok(call) = read("syscall") else { return false };
+    let number = call.split(' ').next().unwrap_or("");
+    if number == "running" {
+        visit(thread);
+        return true;
+    }
+    let number = number.trim_end().parse::<i64>().unwrap_or(-1);
+    number == libc::SYS_madvise || number == libc::SYS_process_madvise
+}
+
+/// Closes the mappings of an attached space that are worth it.
+pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let began = Instant::now();
+    shared.counters.surveys.add(1);
+    look_at_own(shared, managed, answers);
+    let open = mappings(managed.pid()).unwrap_or_default();
+    let mut open: Vec<_> =
+        open.into_iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other).collect();
+    open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
+    let staging = lock(&managed.staging).clone();
+    for mapping in open {
+        for part in closable(shared, managed, &mapping.pages) {
+            if common(&part, &staging).is_empty() {
+                close_slices(shared, managed, &part, answers);
+            }
+        }
+    }
+    *lock(&managed.next_survey) = Some(Instant::now() + began.elapsed() * SURVEY_REST);
+}
+
+/// Forgets what was left to the program and is not its own any more, if that was not looked at
+/// lately: nobody tells of it.
+fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let mut next = lock(&managed.next_look_at_own);
+    let due = next.is_none_or(|due| due <= Instant::now());
+    if !due || managed.lock().own().is_empty() {
+        return;
+    }
+    let began = Instant::now();
+    let mut space = managed.lock();
+    drain(shared, managed, &mut space, &mut answers.told);
+    if let Ok(mappings) = marked(managed.pid()) {
+        let mut own = Ranges::default();
+        let ours = space.closed().clone();
+        for mapping in mappings {
+            let watched = mapping.registered && !ours.touches(&mapping.pages);
+            let is_staging = !common(&mapping.pages, &lock(&managed.staging)).is_empty();
+            if mapping.wiped || (watched && !is_staging) {
+                own.insert(mapping.pages);
+            }
+        }
+        // A thread that has asked for it may not have made its call yet.
+        let mut asked = lock(&managed.asked_for);
+        asked.retain(|(since, _)| since.elapsed() < ASKED_FOR);
+        asked.iter().for_each(|(_, pages)| own.insert(pages.clone()));
+        drop(asked);
+        space.set_own(own);
+    }
+    drop(space);
+    answer_told(shared, managed, answers);
+    *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
+}
+
+fn close_slices(shared: &Shared, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
+    let mut from = pages.start;
+    while from < pages.end {
+        let slice = from..pages.end.min(from + SLICE);
+        from = slice.end;
+        let open = managed.lock().closed().without(&slice);
+        for part in open {
+            close(shared, managed, &part, 0, answers);
+        }
+    }
+}
+
+/// Closes a range, of which what is there leaves after `age` passes; not one of which anything is
+/// closed, or which is no anonymous memory.
+pub(crate) fn close(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    range: &Pages,
+    age: u8,
+    answers: &mut Answers,
+) {
+    let Some(access) = managed.access() else { return };
+    // All under the lock: a page that is found present must not be given up meanwhile, and a
+    // fault must find the range closed.
+    let mut space = managed.lock();
+    drain(shared, managed, &mut space, &mut answers.told);
+    let registered = space.may_close(range) && access.register(range).is_ok();
+    match registered.then(|| look(managed, access, range)) {
+        Some(Some(present)) => {
+            let pages = present.iter().map(Pages::len).sum();
+            space.close(range, &present, age);
+            drop(space);
+            managed.closed(pages);
+            shared.counters.closed_pages.add(range.len());
+        }
+        Some(None) => {
+            // It is tried again when the change is over.
+            let _ = access.unregister(range);
+            drop(space);
+        }
+        None => drop(space),
+    }
+    answer_told(shared, managed, answers);
+}
+
+/// Returns which pages of a registered range are there, under the lock of the space; `None` if that
+/// is not to be known because a change is not read yet.
+pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Option<Vec<Pages>> {
+    let present = access.present(managed.pid(), range).ok()?;
+    // What was changed before the look and is not told yet has the kernel refuse this; what is
+    // changed after it is told after it. A page that is filled in here has no content to lose.
+    let first = range.start..range.start + 1;
+    match access.zero(&first) {
+        (1, _) if present.first().is_none_or(|part| part.start > range.start) => {
+            Some(std::iter::once(first).chain(present).collect())
+        }
+        (1, _) | (0, Some(Refused::Exists)) => Some(present),
+        _ => None,
+    }
+}

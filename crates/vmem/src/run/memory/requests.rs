@@ -1,0 +1,259 @@
+//! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::access::Access;
+use super::faults::{Answers, answer_told, bring_in};
+use super::managed::{Managed, lock};
+use super::maps::mappings;
+use super::messages::{copy_of, drain};
+use super::mover::Mover;
+use super::reclaim::{close, close_open, look};
+use super::shared::Shared;
+use crate::run::core::pages::Page;
+use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
+use crate::run::link::{Attached, Ticket};
+use crate::sys::procmap::end_of_mapping;
+
+/// Something to be done, and the thread that is held until it is.
+pub(crate) enum Work {
+    /// A space was attached: what is too much is closed before its thread goes on.
+    Attached(Arc<Managed>, Ticket),
+    /// See [`crate::run::link::Request`].
+    Open { managed: Arc<Managed>, pages: Pages, stays: bool, ticket: Ticket },
+    /// As above.
+    Level(Arc<Managed>, Pages, Ticket),
+    /// As above.
+    Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
+    /// As above.
+    Mapped(Arc<Managed>, Pages, Ticket),
+    /// As above.
+    Hold(Arc<Managed>, Vec<PageNo>, Ticket),
+    /// A page comes in that never leaves from now on.
+    Keep(Arc<Managed>, PageNo, Ticket),
+    /// A child of a fork that was held.
+    Born { parent: Arc<Managed>, child: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
+    /// There is none.
+    Unborn(Arc<Managed>),
+    /// A space is gone.
+    Gone(Arc<Managed>),
+}
+
+/// Does it, and lets the thread go on.
+pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
+    let ticket = match work {
+        Work::Attached(managed, ticket) => {
+            if shared.budget.is_near() {
+                close_open(shared, &managed, answers);
+            }
+            ticket
+        }
+        Work::Open { managed, pages, stays, ticket } => {
+            give_back(shared, &managed, &pages, stays, answers);
+            ticket
+        }
+        Work::Level(managed, pages, ticket) => {
+            managed.lock().set_moving(true);
+            level(shared, &managed, &pages, answers);
+            // The kernel moves several mappings at once only if none of them is closed, and may
+            // have moved some before it finds one that is.
+            let end = end_of_mapping(managed.pid(), pages.start * PAGE).unwrap_or(0);
+            if end < pages.end * PAGE && managed.lock().closed().touches(&pages) {
+                give_back(shared, &managed, &pages, false, answers);
+            }
+            ticket
+        }
+        Work::Moved { managed, from, to, ticket } => {
+            let is_own = {
+                let mut space = managed.lock();
+                space.set_moving(false);
+                space.own().touches(&from)
+            };
+            match to {
+                Some(to) if is_own => give_back(shared, &managed, &to, true, answers),
+                Some(to) => level(shared, &managed, &to, answers),
+                None => {}
+            }
+            ticket
+        }
+        Work::Mapped(managed, pages, ticket) => {
+            close(shared, &managed, &pages, 1, answers);
+            ticket
+        }
+        Work::Hold(managed, pages, ticket) => {
+            hold(shared, &managed, &pages, answers);
+            ticket
+        }
+        Work::Keep(managed, page, ticket) => {
+            bring_in(shared, &managed, page, answers);
+            ticket
+        }
+        Work::Born { parent, child, attached, ticket } => {
+            born(shared, &parent, &child, *attached, answers);
+            ticket
+        }
+        Work::Unborn(parent) => {
+            let released = parent.lock().release();
+            return shared.release(&released);
+        }
+        Work::Gone(managed) => return bury(shared, &managed),
+    };
+    shared.tracing.go_on(ticket);
+}
+
+/// Brings back all that left a range and leaves it open.
+fn give_back(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    pages: &Pages,
+    stays: bool,
+    answers: &mut Answers,
+) {
+    // Nothing of it leaves from now on.
+    managed.lock().leave_open(pages);
+    lock(&managed.asked_for).push((Instant::now(), pages.clone()));
+    let Some(access) = managed.access() else { return };
+    while !managed.is_dead() {
+        let mut space = managed.lock();
+        drain(shared, managed, &mut space, &mut answers.told);
+        let mut known = space.table().known(pages);
+        let away = known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Chance(_)));
+        drop(known);
+        if away.is_none() {
+            for part in space.closed().within(pages) {
+                // It fails where nothing is mapped any more.
+                let _ = access.unregister(&part);
+            }
+            answers.told.released.extend(space.forget(pages));
+            if !stays {
+                space.take_back(pages);
+            }
+            drop(space);
+            return answer_told(shared, managed, answers);
+        }
+        drop(space);
+        answer_told(shared, managed, answers);
+        if let Some((page, _)) = away {
+            bring_in(shared, managed, page, answers);
+        }
+    }
+}
+
+/// Makes a range closed as a whole if any of it is.
+fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
+    let Some(access) = managed.access() else { return };
+    while !managed.is_dead() {
+        let mut space = managed.lock();
+        drain(shared, managed, &mut space, &mut answers.told);
+        let mut told = true;
+        // All of it, closed or not: the kernel passes over what is registered.
+        if space.closed().touches(pages) && access.register(pages).is_ok() {
+            for part in space.closed().without(pages) {
+                let present = look(managed, access, &part);
+                told &= present.is_some();
+                if let Some(present) = present {
+                    space.close(&part, &present, 1);
+                }
+            }
+        }
+        drop(space);
+        answer_told(shared, managed, answers);
+        if told {
+            return;
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Lets nothing leave until a fork is over.
+fn hold(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &[PageNo], answers: &mut Answers) {
+    let mut space = managed.lock();
+    space.hold();
+    shared.flush(managed.id, &mut space);
+    drop(space);
+    for &page in pages {
+        bring_in(shared, managed, page, answers);
+    }
+}
+
+/// The child of a held fork gets what its parent has, as far as the kernel has not copied it.
+fn born(
+    shared: &Arc<Shared>,
+    parent: &Arc<Managed>,
+    child: &Arc<Managed>,
+    attached: Attached,
+    answers: &mut Answers,
+) {
+    let mut mapped = Ranges::default();
+    for mapping in mappings(child.pid()).unwrap_or_default() {
+        mapped.insert(mapping.pages);
+    }
+    let mut space = parent.lock();
+    drain(shared, parent, &mut space, &mut answers.told);
+    let mut copy = copy_of(shared, &space);
+    let arrivals = space.end_hold();
+    drop(space);
+    answers.told.released.extend(copy.retain(&mapped));
+    if let Err(error) = set_attached(child, attached) {
+        return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+    }
+    let access = child.access().expect("set just now");
+    let closed = copy.closed().clone();
+    for part in closed.iter() {
+        if access.register(&part).is_err() {
+            answers.told.released.extend(copy.forget(&part));
+        }
+    }
+    for (page, key) in arrivals {
+        let is_there = |page: PageNo| {
+            access.present(child.pid(), &(page..page + 1)).is_ok_and(|found| !found.is_empty())
+        };
+        if copy.closed().around(page).is_some() && !is_there(page) {
+            copy.arrive_stored(page, key);
+        } else {
+            answers.told.released.push((page, Page::Stored(key)));
+        }
+    }
+    *child.lock() = copy;
+    shared.counters.forks.add(1);
+    shared.counters.attached.add(1);
+    shared.polls.add(child);
+    answer_told(shared, parent, answers);
+}
+
+/// Gives a space what the tracer made.
+pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
+    let Attached { uffd, number, inside, helper, pid, staging, arguments } = attached;
+    let mover = Mover::new(inside, number, staging.start..arguments, arguments)?;
+    if let Some(uffd) = uffd {
+        managed.set_access(Access::new(uffd));
+    }
+    *lock(&managed.staging) = pages_of(&(staging.start..arguments));
+    managed.set_pid(pid);
+    managed.set_mover(mover, helper);
+    Ok(())
+}
+
+/// Gives up all that is kept for a space that is gone.
+fn bury(shared: &Shared, managed: &Arc<Managed>) {
+    managed.die();
+    shared.polls.remove(managed);
+    // Its last threads may not have been told of what they did last.
+    let mut space = managed.lock();
+    let released = space.forget_all();
+    drop(space);
+    managed.seen(0);
+    managed.set_credit(0);
+    *lock(&managed.sharing) = None;
+    shared.release(&released);
+    shared.evictor.call();
+}
+
+/// How long the watcher may leave a fault that has to wait for a change to be over.
+pub(crate) const RETRY: Duration = Duration::from_micros(100);
+
+/// Returns what of a range may be closed.
+pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
+    managed.lock().own().without(&common(pages, &shared.window))
+}

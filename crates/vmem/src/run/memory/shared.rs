@@ -1,0 +1,300 @@
+//! What the threads of the memory side share.
+//!
+//! Locks, in the order in which they are taken; nobody takes an earlier one while holding a
+//! later one, and of one kind only one at a time, but for a child's while it is made:
+//!
+//! 1. a space's mover (`Managed::mover`): held by the evictor while the helper works
+//! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
+//!    moved out. Never across compression or loading (but for the few pages of the second-chance
+//!    buffer at a fork), and never while a call is made that may need a page of the space.
+//! 3. leaves: the table of spaces, unclaimed children, keys, second chances, what is charged for a
+//!    space, kept pages, the queues of the evictor and the watcher
+//!
+//! Who waits for whom:
+//!
+//! - The tracer waits for nobody: it takes leaves only, and the lock of a core if it is free. What
+//!   needs more is left to the watcher or the evictor, and the thread stays stopped meanwhile.
+//! - The evictor waits for the helper, under the lock of a core: the helper then makes calls that
+//!   touch no page but its own. It waits for the helper without that lock when that makes shared
+//!   pages the space's own, which may need readers. A helper that somebody stops is let go by the
+//!   tracer.
+//! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
+//!   left to the evictor (no room) or the watcher (a change that is not over).
+//! - The program waits for readers, evictor and watcher.
+//!
+//! So every chain ends at the tracer or at the helper. A space that is lost (its helper died) is
+//! dead: nobody waits for anything there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use zfold_store::{LoadError, Store, StoreError};
+
+use super::budget::Budget;
+use super::chance::{Batch, Chances};
+use super::keys::Keys;
+use super::managed::{Held, Managed, lock};
+use super::messages::Fault;
+use super::readers::Polls;
+use super::requests::Work;
+use super::stats::Counters;
+use crate::run::core::pages::{Key, Page};
+use crate::run::core::ranges::{PageNo, Pages};
+use crate::run::link::{SpaceId, Ticket, Tracing};
+
+/// How long a space whose helper is gone may take to end.
+const LOST: Duration = Duration::from_secs(2);
+
+/// A fault that is answered later.
+pub(crate) struct Pending {
+    pub managed: Arc<Managed>,
+    pub fault: Fault,
+}
+
+/// Pages that should leave now. The thread that asked goes on when they have.
+pub(crate) struct PageOut {
+    pub managed: Arc<Managed>,
+    /// Those that are still to be looked at.
+    pub pages: Pages,
+    /// The mappings there are closed.
+    pub closed: bool,
+    pub ticket: Ticket,
+}
+
+/// Wakes a thread that has something to do.
+#[derive(Debug, Default)]
+pub(crate) struct Signal {
+    called: AtomicBool,
+    state: Mutex<Call>,
+    condition: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Call {
+    work: bool,
+    stop: bool,
+}
+
+impl Signal {
+    /// Calls the thread.
+    pub(crate) fn call(&self) {
+        // A call that was made and not taken is enough. AcqRel, with `wait`: what was done before a
+        // call that is left out is seen by the thread after it has taken the other.
+        if !self.called.swap(true, Ordering::AcqRel) {
+            lock(&self.state).work = true;
+            self.condition.notify_one();
+        }
+    }
+
+    /// Has it end.
+    pub(crate) fn stop(&self) {
+        lock(&self.state).stop = true;
+        self.condition.notify_one();
+    }
+
+    /// The thread waits for a call; returns whether it should stop.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        let state = lock(&self.state);
+        let idle = |state: &mut Call| !state.work && !state.stop;
+        let waited = self.condition.wait_timeout_while(state, time, idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.work = false;
+        self.called.swap(false, Ordering::AcqRel);
+        state.stop
+    }
+}
+
+/// The memory side without its threads.
+pub(crate) struct Shared {
+    pub budget: Arc<Budget>,
+    pub store: Arc<Store>,
+    pub tracing: Arc<dyn Tracing>,
+    pub counters: Counters,
+    pub latency: Mutex<Histogram<u64>>,
+    pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
+    pub ids: AtomicU64,
+    pub keys: Mutex<Keys>,
+    pub chances: Mutex<Chances>,
+    /// Faults that wait for room.
+    pub pending: Mutex<VecDeque<Pending>>,
+    /// Faults that wait for a change to be over.
+    pub retries: Mutex<Vec<Pending>>,
+    pub page_outs: Mutex<VecDeque<PageOut>>,
+    /// What the watcher is asked for.
+    pub work: Mutex<VecDeque<Work>>,
+    /// Spaces whose helper is gone, and since when; they should be gone soon, too.
+    pub lost: Mutex<Vec<(SpaceId, Instant)>>,
+    /// Why spaces could not be attached.
+    pub refusals: Mutex<Vec<String>>,
+    pub polls: Polls,
+    /// Calls the evictor.
+    pub evictor: Signal,
+    /// Calls the watcher.
+    pub watcher: Signal,
+    /// Memory that may be closed; all of it but in tests that are their own program.
+    pub window: Pages,
+    /// Whether open memory is looked at: not of tests that are their own program.
+    pub looks: bool,
+    /// Pages that the second-chance buffer holds when nothing presses.
+    pub chance_max: usize,
+}
+
+impl Shared {
+    /// Returns a new space that is not in the table.
+    pub(crate) fn new_space(&self, pid: i32) -> Arc<Managed> {
+        let id = SpaceId(self.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Arc::new(Managed::new(id, pid, &self.budget))
+    }
+
+    /// Adds a space to the table, and has its messages read if there may be any.
+    pub(crate) fn insert(&self, managed: Arc<Managed>) {
+        self.counters.spaces.add(1);
+        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        spaces.insert(managed.id, Arc::clone(&managed));
+        drop(spaces);
+        if managed.access().is_some() {
+            self.polls.add(&managed);
+        }
+    }
+
+    /// Returns a space.
+    pub(crate) fn find(&self, id: SpaceId) -> Option<Arc<Managed>> {
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.get(&id).cloned()
+    }
+
+    /// Returns all spaces in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.values().cloned().collect()
+    }
+
+    /// Calls the evictor if there is too much.
+    pub(crate) fn call_evictor_if_high(&self) {
+        if self.budget.is_high() {
+            self.evictor.call();
+        }
+    }
+
+    /// Asks the watcher for something.
+    pub(crate) fn ask(&self, work: Work) {
+        lock(&self.work).push_back(work);
+        self.watcher.call();
+    }
+
+    /// Releases what states name that were taken out of a space (S3).
+    ///
+    /// # Cost
+    /// A free in the store for each stored page.
+    pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
+        let keys = pages.iter().filter_map(|(_, state)| match state {
+            Page::Stored(key) => Some(*key),
+            _ => None,
+        });
+        self.release_keys(keys);
+    }
+
+    /// Releases keys.
+    pub(crate) fn release_keys(&self, keys: impl Iterator<Item = Key>) {
+        let last: Vec<Key> = {
+            let mut of = None;
+            keys.filter(|&key| of.get_or_insert_with(|| lock(&self.keys)).release(key)).collect()
+        };
+        for &key in &last {
+            self.store.invalidate(u64::from(key));
+        }
+        if !last.is_empty() {
+            let mut keys = lock(&self.keys);
+            last.into_iter().for_each(|key| keys.put_back(key));
+        }
+    }
+
+    /// Stores the pages of a batch that are still in it, so that none is left there.
+    ///
+    /// # Errors
+    /// The store takes no more; the tree is being ended, the pages stay.
+    pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
+        let live: Vec<usize> = {
+            let space = managed.lock();
+            (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at))).collect()
+        };
+        let keys = self.compress(batch, &live)?;
+        let mut unused = Vec::new();
+        {
+            let mut space = managed.lock();
+            for (&at, &key) in live.iter().zip(&keys) {
+                if !space.stored(batch.owner(at), batch.slot(at), key) {
+                    unused.push(key);
+                }
+            }
+        }
+        self.counters.stored.add(live.len() - unused.len());
+        self.release_keys(unused.into_iter());
+        Ok(())
+    }
+
+    /// Stores what the second-chance buffer has of a space, under its lock.
+    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
+        if space.counts().chance == 0 {
+            return;
+        }
+        let batches = lock(&self.chances).of(id);
+        for batch in batches {
+            let live = (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at)));
+            let live: Vec<_> = live.collect();
+            let Ok(keys) = self.compress(&batch, &live) else { return };
+            for (&at, &key) in live.iter().zip(&keys) {
+                space.stored(batch.owner(at), batch.slot(at), key);
+            }
+            self.counters.stored.add(live.len());
+        }
+    }
+
+    /// Compresses pages of a batch; returns their keys.
+    fn compress(&self, batch: &Batch, live: &[usize]) -> Result<Vec<Key>, ()> {
+        let keys: Vec<Key> = {
+            let mut keys = lock(&self.keys);
+            live.iter().map_while(|_| keys.take()).collect()
+        };
+        let stored = live.iter().zip(&keys).try_for_each(|(&at, &key)| {
+            self.store.store(u64::from(key), batch.page(at)).map(|_| ())
+        });
+        let failure = match stored {
+            Err(error) => Some(error),
+            Ok(()) if keys.len() < live.len() => Some(StoreError::Full),
+            Ok(()) => None,
+        };
+        let Some(error) = failure else { return Ok(keys) };
+        self.release_keys(keys.into_iter());
+        self.tracing.end(format!(
+            "memory that left the program cannot be kept: {error}; give a larger --limit, or a \
+             file for what does not fit with --backing"
+        ));
+        Err(())
+    }
+
+    /// Ends the tree because a page cannot be loaded.
+    pub(crate) fn end_load(&self, error: &LoadError) {
+        self.tracing.end(format!("a page of the program cannot be given back: {error}"));
+    }
+
+    /// Notes that a space's helper is gone. That should mean that the space is, and that the
+    /// tracer is about to say so; see [`check_lost`](Self::check_lost).
+    pub(crate) fn lost(&self, managed: &Managed) {
+        managed.die();
+        lock(&self.lost).push((managed.id, Instant::now()));
+    }
+
+    /// Ends the tree if a space has lost its helper and goes on.
+    pub(crate) fn check_lost(&self) {
+        let mut lost = lock(&self.lost);
+        lost.retain(|(id, _)| self.find(*id).is_some());
+        if lost.iter().any(|(_, since)| since.elapsed() > LOST) {
+            lost.clear();
+            self.tracing.end("the helper that gives a program its memory was killed".to_owned());
+        }
+    }
+}

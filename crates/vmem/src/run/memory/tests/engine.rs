@@ -1,0 +1,268 @@
+//! What a program sees, and what the limit holds, while its memory leaves and comes back.
+
+use super::*;
+
+#[test]
+fn pages_leave_and_come_back_and_the_limit_holds() {
+    let Some(world) = World::new("pages_leave_and_come_back", 8 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    for page in pages(&memory) {
+        fill(page, 1);
+        if page % (64 * PAGE) == 0 {
+            assert!(world.resident() <= 8 * MIB, "{} resident", world.resident());
+        }
+    }
+    for round in 1..4 {
+        for page in pages(&memory) {
+            verify(page, round);
+            fill(page, round + 1);
+        }
+    }
+    assert!(world.resident() <= 8 * MIB);
+    let stats = world.stats();
+    assert_eq!(stats.over_limit_total, 0, "{stats:?}");
+    assert!(stats.stored_faults_total > 1000 && stats.prefetched_total > 0, "{stats:?}");
+    assert!(stats.stored_bytes < 16 * MIB as u64, "compressed: {stats:?}");
+    world.check();
+}
+
+#[test]
+fn pages_that_left_lately_come_back_from_the_buffer() {
+    let Some(world) = World::new("pages_that_left_lately", 8 * MIB) else { return };
+    let memory = world.map(12 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    // The hand goes in the order of addresses: what it took last is right before it.
+    for _ in 0..20 {
+        pages(&memory).rev().for_each(|page| verify(page, 1));
+    }
+    let stats = world.stats();
+    assert!(stats.chance_faults_total > 0, "{stats:?}");
+    world.check();
+}
+
+#[test]
+fn memory_never_touched_is_zeros_and_is_not_kept() {
+    let Some(world) = World::new("memory_never_touched", 4 * MIB) else { return };
+    let memory = world.map(64 * MIB);
+    for page in pages(&memory) {
+        assert_eq!(sys::get(page), 0);
+    }
+    let stats = world.stats();
+    assert!(stats.zeros_found_total > 10_000, "{stats:?}");
+    assert_eq!(stats.stored_total, 0, "{stats:?}");
+    let windows = stats.zero_pages_total / stats.zero_faults_total.max(1);
+    assert!(windows > 30, "sequential: {stats:?}");
+    world.check();
+}
+
+#[test]
+fn discarded_pages_are_zeros_wherever_they_were() {
+    let Some(world) = World::new("discarded_pages", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let half = memory.start + 2 * MIB..memory.start + 14 * MIB;
+    let stored = world.stats().stored_pages;
+    world.discard(&half, libc::MADV_DONTNEED);
+    assert!(world.stats().stored_pages < stored / 2, "released");
+    for page in pages(&memory) {
+        if half.contains(&page) {
+            assert_eq!(sys::get(page), 0, "page {page:#x}");
+        } else {
+            verify(page, 1);
+        }
+    }
+    world.check();
+}
+
+#[test]
+fn pages_marked_as_free_are_old_or_zeros_and_stay_accounted() {
+    let Some(world) = World::new("pages_marked_as_free", 4 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.discard(&memory, libc::MADV_FREE);
+    for page in pages(&memory) {
+        if sys::get(page) != 0 {
+            verify(page, 1);
+        }
+        fill(page, 2);
+        assert!(page % (256 * PAGE) != 0 || world.resident() <= 4 * MIB);
+    }
+    pages(&memory).for_each(|page| verify(page, 2));
+    world.check();
+}
+
+#[test]
+fn unmapped_memory_is_released_and_its_addresses_are_new() {
+    let Some(world) = World::new("unmapped_memory", 4 * MIB) else { return };
+    for round in 1..6 {
+        let memory = world.map_at(world.window.start, 16 * MIB);
+        for page in pages(&memory) {
+            assert_eq!(sys::get(page), 0);
+            fill(page, round);
+        }
+        pages(&memory).for_each(|page| verify(page, round));
+        world.unmap(&memory);
+        world.wait_until_released();
+    }
+    assert!(world.stats().charged_bytes <= MIB as u64, "{:?}", world.stats());
+    world.check();
+}
+
+#[test]
+fn a_mapping_over_another_replaces_it() {
+    let Some(world) = World::new("a_mapping_over_another", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let inner = world.map_at(memory.start + 4 * MIB, 8 * MIB);
+    for page in pages(&memory) {
+        if inner.contains(&page) {
+            assert_eq!(sys::get(page), 0);
+        } else {
+            verify(page, 1);
+        }
+    }
+    world.check();
+}
+
+#[test]
+fn moved_memory_keeps_its_content() {
+    let Some(world) = World::new("moved_memory", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    for (at, page) in pages(&memory).enumerate() {
+        sys::put(page, at as u64 + 1);
+    }
+    let there = world.window.start + (1 << 31);
+    let grown = world.remap(&memory, there, 24 * MIB, false);
+    for (at, page) in pages(&grown).enumerate() {
+        let expected = if at < 16 * MIB / PAGE { at as u64 + 1 } else { 0 };
+        assert_eq!(sys::get(page), expected);
+    }
+    let shrunk = world.remap(&grown, memory.start, 8 * MIB, false);
+    for (at, page) in pages(&shrunk).enumerate() {
+        assert_eq!(sys::get(page), at as u64 + 1);
+    }
+    let moved = world.remap(&shrunk, there, 8 * MIB, true);
+    for (at, page) in pages(&moved).enumerate() {
+        assert_eq!(sys::get(page), at as u64 + 1);
+    }
+    for page in pages(&shrunk) {
+        assert_eq!(sys::get(page), 0, "it stays, empty");
+        sys::put(page, 5);
+    }
+    pages(&shrunk).for_each(|page| assert_eq!(sys::get(page), 5));
+    assert!(world.resident() <= 4 * MIB);
+    world.check();
+}
+
+#[test]
+fn read_only_pages_stay_and_leave_when_they_are_writable_again() {
+    let Some(world) = World::new("read_only_pages", 4 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let fixed = memory.start..memory.start + MIB;
+    pages(&fixed).for_each(|page| verify(page, 1));
+    sys::protect(&fixed, false);
+    for _ in 0..4 {
+        pages(&memory).for_each(|page| verify(page, 1));
+    }
+    assert!(world.stats().fixed_total > 0, "{:?}", world.stats());
+    sys::protect(&fixed, true);
+    pages(&fixed).for_each(|page| fill(page, 2));
+    for _ in 0..6 {
+        for page in pages(&memory) {
+            verify(page, if fixed.contains(&page) { 2 } else { 1 });
+        }
+    }
+    assert!(world.resident() <= 4 * MIB);
+    world.check();
+}
+
+#[test]
+fn the_kernels_own_accesses_find_their_pages() {
+    let Some(world) = World::new("the_kernels_own_accesses", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let pid = std::process::id() as i32;
+    let mut copy = vec![0; 16 * MIB];
+    crate::sys::remote::read(pid, memory.start, &mut copy).unwrap();
+    for page in pages(&memory) {
+        let at = page - memory.start;
+        let word = u64::from_ne_bytes(copy[at..at + 8].try_into().unwrap());
+        assert_eq!(word, sys::get(page));
+    }
+    world.check();
+}
+
+#[test]
+fn what_is_gone_leaves_nothing() {
+    let Some(world) = World::new("what_is_gone", 4 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    assert!(world.stats().stored_pages > 4000);
+    world.engine.gone(world.space);
+    world.wait_until_released();
+    let stats = world.stats();
+    assert_eq!((stats.stored_pages, stats.spaces), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn what_the_program_wants_for_itself_comes_back_and_stays() {
+    let Some(world) = World::new("what_the_program_wants_for_itself", 4 * MIB) else { return };
+    let memory = world.map(12 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let own = memory.start + MIB..memory.start + 3 * MIB;
+    world.request(Request::Open { range: own.clone(), stays: true });
+    assert_eq!(sys::advise(&own, crate::sys::seccomp::WIPE_ON_FORK), 0);
+    let there = |range: &Range<usize>| -> usize {
+        world.map.present(range).unwrap().iter().map(ExactSizeIterator::len).sum()
+    };
+    assert_eq!(there(&own), own.len(), "all of it is there");
+    for round in 1..4 {
+        pages(&memory).for_each(|page| verify(page, round));
+        pages(&memory).for_each(|page| fill(page, round + 1));
+        assert_eq!(there(&own), own.len(), "and stays");
+    }
+    world.check();
+}
+
+#[test]
+fn a_page_out_leaves_nothing_and_loses_nothing() {
+    let Some(world) = World::new("a_page_out", 64 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let before = world.resident();
+    assert!(before >= 8 * MIB);
+    world.request(Request::PageOut { range: memory.clone() });
+    assert_eq!(world.resident(), 0);
+    assert!(world.stats().stored_total >= (8 * MIB / PAGE) as u64, "{:?}", world.stats());
+    pages(&memory).for_each(|page| verify(page, 1));
+    world.check();
+}
+
+#[test]
+fn two_threads_change_their_own_parts_at_once() {
+    let Some(world) = World::new("two_threads_change", 4 * MIB) else { return };
+    let world = &world;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                for round in 1..12 {
+                    let memory = world.map(4 * MIB);
+                    pages(&memory).for_each(|page| fill(page, round));
+                    let middle = memory.start + MIB..memory.start + 2 * MIB;
+                    world.discard(&middle, libc::MADV_DONTNEED);
+                    for page in pages(&memory) {
+                        if middle.contains(&page) {
+                            assert_eq!(sys::get(page), 0);
+                        } else {
+                            verify(page, round);
+                        }
+                    }
+                    world.unmap(&memory);
+                }
+            });
+        }
+    });
+    world.wait_until_released();
+    world.check();
+}

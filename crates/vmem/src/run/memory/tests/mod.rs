@@ -1,0 +1,258 @@
+//! The memory side in this very process: windows of its address space are the program's memory,
+//! the helper makes its calls here, and the tests are the tracer.
+//!
+//! A test that touches memory of a window waits for readers and the evictor, which touch none.
+
+mod engine;
+
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::{Arc, Mutex};
+
+use super::engine::{Engine, EngineOptions};
+use super::managed::lock;
+use super::stats::Stats;
+use crate::run::core::ranges::{PAGE, pages_of};
+use crate::run::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::sys::pagemap::Pagemap;
+use crate::sys::testing as sys;
+use crate::sys::uffd::{Faults, Features, Uffd};
+
+pub(crate) const MIB: usize = 1 << 20;
+const STAGING: usize = 2 * MIB;
+
+/// Makes the helper's calls.
+struct Here;
+
+impl Inside for Here {
+    fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()> {
+        assert!(calls.len() <= Call::AT_ONCE && calls.len() == results.len());
+        for (call, result) in calls.iter().zip(results) {
+            *result = sys::call(call);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
+        crate::sys::remote::read(std::process::id() as i32, from, into)
+    }
+
+    fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+        sys::write(to, bytes)
+    }
+}
+
+/// Records what the memory side asks for.
+#[derive(Default)]
+struct Asked {
+    attach: Mutex<Vec<SpaceId>>,
+    gone_on: Mutex<Vec<Ticket>>,
+    end: Mutex<Vec<String>>,
+}
+
+impl Tracing for Asked {
+    fn attach(&self, space: SpaceId) {
+        lock(&self.attach).push(space);
+    }
+
+    fn go_on(&self, ticket: Ticket) {
+        lock(&self.gone_on).push(ticket);
+    }
+
+    fn visit(&self, _thread: i32) {}
+
+    fn end(&self, message: String) {
+        // A test that waits for a page would wait for ever.
+        let _ = writeln!(io::stderr(), "the tree would be ended: {message}");
+        lock(&self.end).push(message);
+    }
+}
+
+/// Forks of this process are other tests' business.
+const FEATURES: Features = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+
+/// A memory side and a window that it manages.
+struct World {
+    engine: Engine,
+    asked: Arc<Asked>,
+    window: Range<usize>,
+    next: Mutex<usize>,
+    space: SpaceId,
+    turns: Mutex<u64>,
+    staging: Range<usize>,
+    map: Pagemap,
+}
+
+/// Returns a descriptor for all faults, if this is permitted.
+fn uffd(test: &str) -> Option<Uffd> {
+    let opened = Uffd::open(Faults::All).and_then(|uffd| uffd.handshake(FEATURES).map(|()| uffd));
+    match opened {
+        Ok(uffd) => Some(uffd),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "SKIPPED: {test}: full userfaultfd: {error}");
+            None
+        }
+    }
+}
+
+impl World {
+    /// Returns an attached world, unless the system does not permit it.
+    fn new(test: &str, limit: usize) -> Option<Self> {
+        let uffd = uffd(test)?;
+        let world = Self::unattached(limit);
+        world.attach(uffd);
+        Some(world)
+    }
+
+    fn unattached(limit: usize) -> Self {
+        let window = sys::window(1 << 32);
+        // The staging lies outside: it is not the program's.
+        let staging = sys::window(1 << 32);
+        let staging = staging.start..staging.start + STAGING + 16 * PAGE;
+        let asked = Arc::new(Asked::default());
+        let mut options = EngineOptions::new(limit as u64);
+        options.window = pages_of(&window);
+        let engine = Engine::start(options, Arc::clone(&asked) as _).unwrap();
+        let pid = std::process::id() as i32;
+        let space = engine.exec(pid);
+        let map = Pagemap::open(pid).unwrap();
+        let next = Mutex::new(window.start);
+        let turns = Mutex::new(0);
+        Self { engine, asked, window, next, space, turns, staging, map }
+    }
+
+    fn attach(&self, uffd: Uffd) {
+        assert!(sys::map(self.staging.start, self.staging.len(), true) > 0);
+        assert_eq!(sys::advise(&self.staging, libc::MADV_DONTFORK), 0);
+        let attached = Attached {
+            number: uffd.as_fd().as_raw_fd(),
+            uffd: Some(uffd),
+            inside: Box::new(Here),
+            helper: 0,
+            pid: std::process::id() as i32,
+            staging: self.staging.clone(),
+            arguments: self.staging.start + STAGING,
+        };
+        self.hold(|ticket| {
+            self.engine.attach(self.space, attached, ticket);
+            false
+        });
+    }
+
+    /// Asks for something, and waits as the tracer's thread does until it is done.
+    fn hold(&self, ask: impl FnOnce(Ticket) -> bool) {
+        let ticket = {
+            let mut turns = lock(&self.turns);
+            *turns += 1;
+            Ticket { thread: 1, turn: *turns }
+        };
+        if ask(ticket) {
+            return;
+        }
+        while !lock(&self.asked.gone_on).contains(&ticket) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn request(&self, request: Request) {
+        self.hold(|ticket| self.engine.request(self.space, request, ticket));
+    }
+
+    /// Maps memory, with a gap behind it so that neighbours stay apart.
+    fn map(&self, len: usize) -> Range<usize> {
+        let at = {
+            let mut next = lock(&self.next);
+            let at = *next;
+            *next += len + PAGE;
+            at
+        };
+        self.map_at(at, len)
+    }
+
+    /// What is mapped is closed, as large mappings are when there is no room.
+    fn map_at(&self, at: usize, len: usize) -> Range<usize> {
+        assert!(self.window.contains(&at) && at + len <= self.window.end);
+        assert_eq!(sys::map(at, len, true), at as i64);
+        let range = at..at + len;
+        self.request(Request::Mapped { range: range.clone() });
+        range
+    }
+
+    fn unmap(&self, range: &Range<usize>) {
+        assert_eq!(sys::unmap(range), 0);
+    }
+
+    fn discard(&self, range: &Range<usize>, advice: i32) {
+        assert_eq!(sys::advise(range, advice), 0);
+    }
+
+    fn remap(&self, from: &Range<usize>, to: usize, len: usize, keep: bool) -> Range<usize> {
+        let mut flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        flags |= if keep { libc::MREMAP_DONTUNMAP } else { 0 };
+        self.request(Request::Level { range: from.clone() });
+        let result = sys::remap(from, len, flags, to);
+        assert_eq!(result, to as i64);
+        let moved = Request::Moved { from: from.clone(), to: Some(to..to + len) };
+        self.request(moved);
+        to..to + len
+    }
+
+    /// Bytes of the window that are there.
+    fn resident(&self) -> usize {
+        let present = self.map.present(&self.window).unwrap();
+        present.iter().map(|range| range.len()).sum()
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Returns when nothing is stored: the evictor may hold a few keys for a moment.
+    fn wait_until_released(&self) {
+        while self.stats().stored_pages > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Asserts that nothing had to be given up, and that what is charged agrees with what is
+    /// there when all is closed.
+    fn check(&self) {
+        assert_eq!(*lock(&self.asked.end), [""; 0]);
+        let managed = self.engine.space(self.space);
+        managed.lock().check();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // First the space: what is unmapped then is nobody's.
+        self.engine.gone(self.space);
+        let unmapped = sys::unmap(&self.window) == 0 && sys::unmap(&self.staging) == 0;
+        assert!(unmapped || std::thread::panicking());
+    }
+}
+
+/// Fills a page with words that name it and a version; compresses to about a third.
+fn fill(page: usize, version: u64) {
+    for word in (0..PAGE).step_by(8) {
+        let low =
+            if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
+        sys::put(page + word, (page as u64) ^ (version << 20) ^ (low << 40));
+    }
+}
+
+/// Asserts that a page is as it was filled.
+fn verify(page: usize, version: u64) {
+    for word in (0..PAGE).step_by(8) {
+        let low =
+            if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
+        let expected = (page as u64) ^ (version << 20) ^ (low << 40);
+        assert_eq!(sys::get(page + word), expected, "page {page:#x} word {word} v{version}");
+    }
+}
+
+/// The pages of a range.
+fn pages(range: &Range<usize>) -> impl DoubleEndedIterator<Item = usize> + use<> {
+    range.clone().step_by(PAGE)
+}

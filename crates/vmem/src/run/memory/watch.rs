@@ -1,0 +1,184 @@
+//! The watcher: a thread that looks how much memory the tree has, and does what must not wait for
+//! the evictor: closes what grows, has spaces attached, and serves the tracer's requests.
+//!
+//! Memory that is not closed costs nothing, not even a look at each change. So growth is seen by
+//! looking, the more often the nearer the limit is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::faults::{Answers, answer_told};
+use super::managed::{Managed, lock};
+use super::maps::own_pages;
+use super::messages::drain;
+use super::reclaim::{CLOSE_MIN, close_open};
+use super::requests::{RETRY, Work, perform};
+use super::shared::{Pending, Shared};
+use crate::run::core::ranges::PAGE;
+use crate::run::link::SpaceId;
+
+/// Shortest and longest time between two looks.
+const LOOKS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(10)];
+/// As fast as a program is taken to touch memory, in bytes a second.
+const GROWTH: u64 = 6 << 30;
+/// How long after it was asked for a space is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How long more than the limit is seen before it counts: what is about to leave does not.
+const EXCURSION: Duration = Duration::from_millis(20);
+
+/// The watcher's own state.
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+    answers: Answers,
+    /// Spaces that were asked for, and when.
+    asked: Vec<(SpaceId, Instant)>,
+    /// Since when more than the limit is seen, and whether that was counted.
+    above: Option<(Instant, bool)>,
+    /// How long since the last space began; the first milliseconds are looked at closely.
+    newest: (SpaceId, Instant),
+}
+
+impl Watcher {
+    /// Returns a watcher that has seen nothing.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            answers: Answers::new(),
+            asked: Vec::new(),
+            above: None,
+            newest: (SpaceId(0), Instant::now()),
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        crate::sys::urgency::be_urgent();
+        let mut next_look = Instant::now();
+        loop {
+            let retrying = !lock(&self.shared.retries).is_empty();
+            let due = next_look.saturating_duration_since(Instant::now());
+            if self.shared.watcher.wait(if retrying { due.min(RETRY) } else { due }) {
+                return;
+            }
+            while let Some(work) = self.next_work() {
+                perform(&self.shared, work, &mut self.answers);
+            }
+            self.retry();
+            if Instant::now() >= next_look {
+                next_look = Instant::now() + self.look();
+            }
+        }
+    }
+
+    fn next_work(&self) -> Option<Work> {
+        lock(&self.shared.work).pop_front()
+    }
+
+    /// Tries faults again that had to wait for a change.
+    fn retry(&mut self) {
+        let retries = std::mem::take(&mut *lock(&self.shared.retries));
+        for Pending { managed, fault } in retries {
+            let mut space = managed.lock();
+            drain(&self.shared, &managed, &mut space, &mut self.answers.told);
+            drop(space);
+            if !managed.is_dead() {
+                self.answers.told.faults.push(fault);
+            }
+            answer_told(&self.shared, &managed, &mut self.answers);
+        }
+    }
+
+    /// Looks at all spaces; returns when to look again.
+    fn look(&mut self) -> Duration {
+        let shared = Arc::clone(&self.shared);
+        let spaces = shared.all();
+        let mut seen = lock(&shared.chances).pages();
+        let (mut shared_pages, mut immovable) = (0, 0);
+        for managed in &spaces {
+            let pages = if shared.looks { pages_of(managed) } else { 0 };
+            managed.seen(pages);
+            seen += pages;
+            shared_pages += managed.credit();
+            immovable += managed.immovable();
+        }
+        shared.budget.set_immovable(immovable);
+        self.count(seen.saturating_sub(shared_pages));
+        if let Some(newest) = spaces.last().filter(|newest| newest.id > self.newest.0) {
+            self.newest = (newest.id, Instant::now());
+        }
+        if shared.budget.is_growing() {
+            self.ask(&spaces);
+        }
+        if shared.budget.is_near() {
+            self.close(&spaces);
+        }
+        shared.call_evictor_if_high();
+        let headroom = (shared.budget.headroom() * PAGE) as u64;
+        let until_near = Duration::from_nanos(headroom.saturating_mul(1_000_000_000) / GROWTH);
+        until_near.min(self.newest.1.elapsed()).clamp(LOOKS[0], LOOKS[1])
+    }
+
+    /// Notes what was seen.
+    fn count(&mut self, pages: usize) {
+        self.shared.counters.seen_pages_peak.fetch_max(pages as u64, Ordering::Relaxed);
+        if pages <= self.shared.budget.limit() {
+            self.above = None;
+            return;
+        }
+        let (since, counted) = self.above.get_or_insert((Instant::now(), false));
+        if !*counted && since.elapsed() > EXCURSION {
+            *counted = true;
+            self.shared.budget.count_over_limit();
+        }
+    }
+
+    /// Asks for large spaces to be attached.
+    fn ask(&mut self, spaces: &[Arc<Managed>]) {
+        self.asked.retain(|(_, since)| since.elapsed() < ASK_AGAIN);
+        let smallest = CLOSE_MIN.max(self.shared.budget.limit() / 64);
+        for managed in spaces {
+            let can = !managed.is_attached()
+                && !managed.is_dead()
+                && !managed.refused.load(Ordering::Relaxed)
+                && managed.pid() != 0;
+            if can
+                && managed.charged() >= smallest
+                && !self.asked.iter().any(|(id, _)| *id == managed.id)
+            {
+                self.asked.push((managed.id, Instant::now()));
+                self.shared.tracing.attach(managed.id);
+            }
+        }
+    }
+
+    /// Closes what is open in attached spaces, the largest first.
+    fn close(&mut self, spaces: &[Arc<Managed>]) {
+        let mut attached: Vec<_> = spaces
+            .iter()
+            .filter(|managed| managed.is_attached() && managed.open() >= CLOSE_MIN)
+            .collect();
+        attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
+        for managed in attached {
+            let due = lock(&managed.next_survey).is_none_or(|due| due <= Instant::now());
+            if due && self.shared.budget.is_near() {
+                close_open(&self.shared, managed, &mut self.answers);
+            }
+        }
+    }
+}
+
+/// Pages that a space has of its own.
+pub(crate) fn pages_of(managed: &Managed) -> usize {
+    if managed.is_dead() || managed.pid() == 0 {
+        return 0;
+    }
+    match own_pages(managed.pid()) {
+        // The main thread may have ended before the others: its number shows nothing then.
+        Ok(0) | Err(_) => {
+            let tasks = lock(&managed.tasks).clone();
+            tasks.iter().find_map(|&task| own_pages(task).ok().filter(|n| *n > 0)).unwrap_or(0)
+        }
+        Ok(pages) => pages,
+    }
+}

@@ -1,0 +1,550 @@
+//! The tracer: starts a program, follows all its threads and children, and makes helpers.
+//!
+//! One thread does all of it, since the kernel binds a traced thread to the one that traces it. It
+//! waits for the next stop of any thread; requests of others ([`Handle`]) reach it as a stop, too:
+//! of a child of its own that does nothing else (the *bell*), which they signal.
+//!
+//! Before the first helper nothing stops but fork, clone, exec and their children at birth. A
+//! program with a helper runs under a filter, which stops the few calls of which the kernel does
+//! not tell in time ([`calls`]).
+//!
+//! Invariants:
+//! - T1: a thread that is stopped is let go by whoever handles its event, or it is held by a
+//!   ticket, and whoever has that lets it go ([`Tracing::go_on`]).
+//! - T2: the events of a child and of its parent come in any order. A child that is seen first
+//!   waits in `unclaimed`, one that ends first in `stillborn`.
+//! - T3: a space is `gone` when the last thread in it ends or leaves it by exec. Its helper ends
+//!   before the end of that thread is received, or before exec goes on, so that nobody who waits
+//!   for it finds the executable or the mounts of its program busy.
+//! - T4: the tracer waits for nothing but events. It receives those of all threads while it waits
+//!   for one, and what the memory side does for a thread is done while that is held.
+//! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
+//!   two of these would not say in which order they were made.
+
+mod areas;
+mod calls;
+mod helper;
+mod inject;
+mod program;
+mod stops;
+mod task;
+#[cfg(test)]
+mod tests;
+mod waits;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::run::link::{Memory, Request, SpaceId, Ticket, Tracing};
+use crate::run::permission::Access;
+use crate::sys::process::{self, ChildrenKept, Outcome};
+use crate::sys::ptrace::{self, Event};
+
+use inject::Queue;
+pub(crate) use program::Program;
+use task::{Spaces, Task, Waits};
+
+/// How the main process of a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(i32),
+    /// By this signal; whether it left a core.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// Whether there is a core.
+        core: bool,
+    },
+    /// It never began: the error number of exec.
+    NotRun(i32),
+}
+
+impl Exit {
+    /// The status by which a shell would tell of it.
+    #[must_use]
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal { number, .. } => 128 + number,
+            Self::NotRun(libc::ENOENT) => 127,
+            Self::NotRun(_) => 126,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Asked {
+    Attach(SpaceId),
+    GoOn(Ticket),
+    Visit(i32),
+    End(String),
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    waiting: Vec<Asked>,
+    bell: Option<OwnedFd>,
+}
+
+/// The tracer as others see it; made before it starts.
+#[derive(Debug, Default)]
+pub(crate) struct Handle {
+    requests: Mutex<Requests>,
+}
+
+impl Handle {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, request: Asked) {
+        let mut requests = self.lock();
+        requests.waiting.push(request);
+        if let Some(bell) = &requests.bell
+            && requests.waiting.len() == 1
+        {
+            // Fails only when the tracer ends, which asks for nothing more.
+            let _ = pidfd_send_signal(bell, Signal::USR1);
+        }
+    }
+
+    fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.lock().waiting)
+    }
+}
+
+impl Tracing for Handle {
+    fn attach(&self, space: SpaceId) {
+        self.ask(Asked::Attach(space));
+    }
+
+    fn go_on(&self, ticket: Ticket) {
+        self.ask(Asked::GoOn(ticket));
+    }
+
+    fn visit(&self, thread: i32) {
+        self.ask(Asked::Visit(thread));
+    }
+
+    fn end(&self, message: String) {
+        self.ask(Asked::End(message));
+    }
+}
+
+/// What the tracer tells while the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The main process has become the program; this is its number.
+    Started(i32),
+    /// It has ended.
+    Ended(Exit),
+}
+
+/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
+/// the beginning and the end of the main process at once, unless it never began; the call returns
+/// when the last child has ended, too.
+///
+/// # Errors
+/// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
+/// runs then.
+pub(crate) fn trace(
+    program: &Program,
+    memory: Arc<dyn Memory>,
+    handle: &Handle,
+    access: Access,
+    tell: &mut dyn FnMut(News),
+) -> io::Result<Exit> {
+    let _children = ChildrenKept::new();
+    // Orphans come here instead of to an init that may not care for them: helpers of processes that
+    // have ended are such, too.
+    process::adopt_orphans()?;
+    let waiting = process::start(&program.image()?)?;
+    let main = waiting.pid;
+    ptrace::seize(main, ptrace::FOLLOW)?;
+    let mut tracer = Tracer {
+        memory,
+        handle,
+        access,
+        tell,
+        main,
+        exit: None,
+        ended: None,
+        outcome: None,
+        bell: 0,
+        tasks: HashMap::from([(main, Task::default())]),
+        spaces: Spaces::default(),
+        helpers: HashMap::new(),
+        unclaimed: HashSet::new(),
+        stillborn: HashSet::new(),
+        visits: HashSet::new(),
+        lost_forks: 0,
+        turns: 0,
+        queue: Queue::new(),
+    };
+    tracer.hang_bell()?;
+    tracer.outcome = Some(waiting.go()?);
+    let result = tracer.run();
+    tracer.take_bell_down();
+    result
+}
+
+struct Tracer<'a> {
+    memory: Arc<dyn Memory>,
+    handle: &'a Handle,
+    access: Access,
+    tell: &'a mut dyn FnMut(News),
+    /// The process that was started, and how it ended.
+    main: i32,
+    exit: Option<Exit>,
+    /// Why everything is being ended.
+    ended: Option<String>,
+    outcome: Option<Outcome>,
+    bell: i32,
+    tasks: HashMap<i32, Task>,
+    spaces: Spaces,
+    /// Helpers that live, with their spaces.
+    helpers: HashMap<i32, SpaceId>,
+    unclaimed: HashSet<i32>,
+    stillborn: HashSet<i32>,
+    /// Threads that are to be stopped for a moment.
+    visits: HashSet<i32>,
+    /// Forks of attached spaces whose parent was killed, and whose child was not seen.
+    lost_forks: usize,
+    /// Tickets that were made.
+    turns: u64,
+    queue: Queue,
+}
+
+/// A thread may end at any moment, which its own event tells: errors of calls about it are no news.
+fn let_go(result: io::Result<()>) {
+    if let Err(error) = result {
+        debug_assert_eq!(error.raw_os_error(), Some(libc::ESRCH), "{error}");
+    }
+}
+
+impl Tracer<'_> {
+    fn hang_bell(&mut self) -> io::Result<()> {
+        self.bell = process::start_bell()?;
+        ptrace::seize(self.bell, ptrace::FOLLOW)?;
+        let pid = Pid::from_raw(self.bell).expect("not 0");
+        let bell = pidfd_open(pid, PidfdFlags::empty())?;
+        self.handle.lock().bell = Some(bell);
+        Ok(())
+    }
+
+    fn take_bell_down(&mut self) {
+        self.handle.lock().bell = None;
+        process::kill(self.bell);
+        helper::wait_for_end(self.bell, &mut self.queue);
+    }
+
+    fn run(&mut self) -> io::Result<Exit> {
+        while !self.tasks.is_empty() || !self.helpers.is_empty() || !self.unclaimed.is_empty() {
+            self.serve_requests();
+            let (tid, event) = match self.queue.pop_front() {
+                Some(event) => event,
+                None => self.next_event()?,
+            };
+            self.handle_event(tid, event);
+        }
+        match (self.ended.take(), self.exit) {
+            (None, Some(exit)) => Ok(exit),
+            (Some(message), _) => Err(io::Error::other(message)),
+            (None, None) => Err(io::Error::other("the program is lost")),
+        }
+    }
+
+    /// Waits for an event. A helper ends before the last thread of its program is received (T3).
+    fn next_event(&mut self) -> io::Result<(i32, Event)> {
+        if self.helpers.is_empty() {
+            return ptrace::wait(0);
+        }
+        let (tid, is_end) = ptrace::peek()?;
+        if is_end
+            && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
+            && let Some(helper) = self.spaces.last_helper(space)
+        {
+            self.end_helper(helper);
+        }
+        ptrace::wait(tid)
+    }
+
+    fn end_helper(&mut self, helper: i32) {
+        process::kill(helper);
+        helper::wait_for_end(helper, &mut self.queue);
+        self.helpers.remove(&helper);
+    }
+
+    fn serve_requests(&mut self) {
+        for request in self.handle.take() {
+            match request {
+                Asked::Attach(space) => self.ask_for(space),
+                Asked::GoOn(ticket) => self.go_on(ticket),
+                Asked::Visit(thread) => {
+                    // One that is held is stopped.
+                    match self.tasks.get(&thread) {
+                        Some(Task { space: Some(space), parked: Some(_), .. }) => {
+                            self.memory.visited(*space, thread);
+                        }
+                        Some(_) => {
+                            self.visits.insert(thread);
+                            let_go(ptrace::interrupt(thread));
+                        }
+                        None => {}
+                    }
+                }
+                Asked::End(message) => self.end(message),
+            }
+        }
+    }
+
+    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
+    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
+    fn ask_for(&self, space: SpaceId) {
+        const LOOKED_AT: usize = 16;
+        if !self.spaces.attachable(space) {
+            return;
+        }
+        let here = self.tasks.iter().filter(|(_, task)| {
+            task.space == Some(space) && task.parked.is_none() && task.held.is_none()
+        });
+        let chosen =
+            here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match state(tid) {
+                Some('R') => 0,
+                Some('D') | None => 2,
+                Some('Z' | 'X') => 3,
+                Some(_) => 1,
+            });
+        if let Some(tid) = chosen {
+            let_go(ptrace::interrupt(tid));
+        }
+    }
+
+    fn end(&mut self, message: String) {
+        self.ended.get_or_insert(message);
+        for &tid in self.tasks.keys().chain(&self.unclaimed) {
+            process::kill(tid);
+        }
+    }
+
+    fn handle_event(&mut self, tid: i32, event: Event) {
+        if tid == self.bell {
+            if !matches!(event, Event::Exited(_) | Event::Killed { .. }) {
+                let_go(ptrace::cont(tid, 0));
+            }
+        } else if self.helpers.contains_key(&tid) {
+            self.helper_event(tid, event);
+        } else if self.tasks.contains_key(&tid) {
+            self.task_event(tid, event);
+        } else {
+            self.unknown_event(tid, event);
+        }
+    }
+
+    /// A helper blocks its signals; SIGSTOP cannot be blocked and is not for it.
+    fn helper_event(&mut self, pid: i32, event: Event) {
+        match event {
+            Event::Exited(_) | Event::Killed { .. } => {
+                self.helpers.remove(&pid);
+            }
+            Event::Signal(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGILL)) => {
+                let_go(ptrace::cont(pid, signal));
+            }
+            _ => let_go(ptrace::cont(pid, 0)),
+        }
+    }
+
+    /// A child whose parent has not reported it (T2), or a thread that is known by another number
+    /// since an exec.
+    fn unknown_event(&mut self, tid: i32, event: Event) {
+        match event {
+            Event::Exited(_) | Event::Killed { .. } => {
+                if !self.unclaimed.remove(&tid) {
+                    self.stillborn.insert(tid);
+                }
+            }
+            Event::Stop { .. } => {
+                self.stillborn.remove(&tid);
+                self.unclaimed.insert(tid);
+                self.adopt();
+            }
+            Event::Exec => self.exec(tid),
+            Event::Signal(signal) => let_go(ptrace::cont(tid, signal)),
+            _ => let_go(ptrace::cont(tid, 0)),
+        }
+    }
+
+    fn task_event(&mut self, tid: i32, event: Event) {
+        match event {
+            Event::Exited(code) => self.exited(tid, Exit::Code(code)),
+            Event::Killed { signal, core } => {
+                self.exited(tid, Exit::Signal { number: signal, core });
+            }
+            Event::Seccomp => self.before(tid),
+            Event::Syscall => self.behind(tid),
+            Event::Child => self.child(tid),
+            Event::Exec => self.exec(tid),
+            Event::Stop { .. } => self.stopped(tid, event),
+            Event::Signal(signal) => {
+                self.soften(tid, signal);
+                let_go(self.resume_with(tid, signal));
+            }
+        }
+    }
+
+    fn exited(&mut self, tid: i32, exit: Exit) {
+        let Some(task) = self.tasks.remove(&tid) else { return };
+        self.visits.remove(&tid);
+        self.leave(tid, &task);
+        if tid == self.main {
+            let failure = self.outcome.take().and_then(|outcome| outcome.failure());
+            let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
+            self.exit = Some(exit);
+            // Of a program that is being ended, the result says why.
+            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
+                (self.tell)(News::Ended(exit));
+            }
+        }
+        self.adopt();
+    }
+
+    /// A parent that is killed in the middle of fork never reports its child, which goes on all the
+    /// same. Of an attached space nobody knows what that child's memory should hold: it ends with
+    /// its parent.
+    fn adopt(&mut self) {
+        let own = std::process::id().cast_signed();
+        let orphans: Vec<_> = self
+            .unclaimed
+            .iter()
+            .copied()
+            .filter(|&tid| {
+                relative(tid).is_none_or(|pid| pid == own || !self.tasks.contains_key(&pid))
+            })
+            .collect();
+        for tid in orphans {
+            self.unclaimed.remove(&tid);
+            if self.lost_forks > 0 {
+                self.lost_forks -= 1;
+                process::kill(tid);
+                // Its end is told, and is nobody's.
+                continue;
+            }
+            let space = self.memory.exec(tid);
+            self.spaces.add(space);
+            self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
+            let_go(ptrace::cont(tid, 0));
+        }
+    }
+
+    /// A thread has left its space.
+    fn leave(&mut self, tid: i32, task: &Task) {
+        let Some(id) = task.space else { return };
+        if matches!(task.waits, Waits::Fork { .. }) {
+            self.lost_forks += 1;
+            self.memory.unborn(id);
+        }
+        if let Waits::Moved { from, old, .. } = task.waits {
+            let ticket = self.ticket(tid);
+            let moved = Request::Moved { from: from..from + old, to: None };
+            self.memory.request(id, moved, ticket);
+        }
+        self.end_change(tid, id);
+        self.memory.left(id, tid, task.tid_at);
+        let Some(space) = self.spaces.leave(id) else { return };
+        self.memory.gone(id);
+        if let Some(helper) = space.helper
+            && self.helpers.contains_key(&helper)
+        {
+            self.end_helper(helper);
+        }
+    }
+
+    fn exec(&mut self, tid: i32) {
+        let former = ptrace::message(tid).unwrap_or(tid);
+        let mut filtered = false;
+        for number in [tid, former] {
+            if let Some(task) = self.tasks.remove(&number) {
+                filtered |= task.filtered;
+                self.leave(number, &task);
+            }
+        }
+        let space = self.memory.exec(tid);
+        self.spaces.add(space);
+        self.tasks.insert(tid, Task { space: Some(space), filtered, ..Task::default() });
+        if tid == self.main && self.outcome.take().is_some() {
+            (self.tell)(News::Started(tid));
+        }
+        self.refuse_foreign(tid, space);
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// A ticket for a thread that is stopped.
+    fn ticket(&mut self, thread: i32) -> Ticket {
+        self.turns += 1;
+        Ticket { thread, turn: self.turns }
+    }
+
+    /// Lets a thread go on, and stops it behind a call that was shortened.
+    fn resume_with(&self, tid: i32, signal: i32) -> io::Result<()> {
+        let shortened = self.tasks.get(&tid).and_then(|task| task.softened.as_ref());
+        if shortened.is_some_and(waits::Softened::is_shortened) {
+            return ptrace::syscall(tid, signal);
+        }
+        ptrace::cont(tid, signal)
+    }
+
+    /// After an injection.
+    fn resume_after(&self, tid: i32, stop: io::Result<Event>) {
+        match stop {
+            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => let_go(ptrace::listen(tid)),
+            Err(_) if self.is_queued(tid) => {}
+            _ => let_go(self.resume_with(tid, 0)),
+        }
+    }
+
+    /// Whether something has happened to a thread that is still to be handled; it may be stopped
+    /// for that.
+    fn is_queued(&self, tid: i32) -> bool {
+        self.queue.iter().any(|(queued, _)| *queued == tid)
+    }
+
+    /// A 32-bit program makes calls by other numbers.
+    fn refuse_foreign(&mut self, tid: i32, space: SpaceId) {
+        if ptrace::is_foreign(tid) {
+            self.refuse(space, "it is a 32-bit program".into());
+        }
+    }
+
+    /// Tells, once, that a space cannot be managed.
+    fn refuse(&mut self, id: SpaceId, reason: String) {
+        if let Some(space) = self.spaces.get_mut(id)
+            && !space.refused
+        {
+            space.refused = true;
+            self.memory.cannot_attach(id, reason);
+        }
+    }
+}
+
+/// What a thread does, by the kernel's letter.
+fn state(tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The process of a thread, or the parent of a process; `None` if it is gone.
+fn relative(tid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let number = |name| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse::<i32>().ok()
+    };
+    let (process, parent) = (number("Tgid:")?, number("PPid:")?);
+    Some(if process == tid { parent } else { process })
+}

@@ -1,0 +1,502 @@
+//! What the tracer does with a stopped thread: asks the memory side, attaches, lets it go.
+
+use std::io;
+
+use super::areas::{self, Areas};
+use super::calls::{self, Meaning};
+use super::helper::{self, Descriptor};
+use super::inject::{At, Injection};
+use super::task::{Park, Task, Waits};
+use super::{Tracer, let_go, state, waits};
+use crate::run::link::{Attached, Request, SpaceId, Ticket};
+use crate::run::permission::may_follow_forks;
+use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
+use crate::sys::{process, seccomp};
+
+impl Tracer<'_> {
+    /// A thread is about to make a call that the filter stops.
+    pub(super) fn before(&mut self, tid: i32) {
+        let Ok(SyscallInfo::Seccomp { call, data }) = ptrace::syscall_info(tid) else {
+            return let_go(ptrace::cont(tid, 0));
+        };
+        let space = self.tasks.get(&tid).and_then(|task| task.space);
+        match (space, data) {
+            (Some(space), seccomp::STOP_CHANGE) => self.before_change(tid, space, &call),
+            (Some(space), seccomp::STOP_FOREIGN) => self.before_foreign(tid, space),
+            (None, seccomp::STOP_CHANGE | seccomp::STOP_FOREIGN) => let_go(ptrace::cont(tid, 0)),
+            // A filter of the program's own that wants a tracer; without one, no call.
+            _ => self.skip(tid, libc::ENOSYS),
+        }
+    }
+
+    fn before_change(&mut self, tid: i32, space: SpaceId, call: &Syscall) {
+        if self.wanted(space) {
+            return self.attach(tid, space, At::Seccomp);
+        }
+        if !self.memory.is_attached(space) {
+            return let_go(ptrace::cont(tid, 0));
+        }
+        let read = |from: usize, to: &mut [u8]| match process::read_memory(tid, from, to)? {
+            got if got == to.len() => Ok(()),
+            _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        };
+        let meaning = calls::decode(call, &read);
+        follow_children(tid, call, &read);
+        match meaning {
+            Meaning::Nothing => let_go(ptrace::cont(tid, 0)),
+            Meaning::Before(request) => self.ask(tid, space, request, Park::Run),
+            Meaning::Map(len) if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
+            Meaning::Map(len) => self.enter(tid, Waits::Mapped(len)),
+            Meaning::Move { from, len } => {
+                if self.begin_change(tid, space) {
+                    self.set_waits(tid, Waits::Moved { from: from.start, old: from.len(), len });
+                    self.ask(tid, space, Request::Level { range: from }, Park::IntoCall);
+                }
+            }
+            Meaning::Fork => {
+                if self.begin_change(tid, space) {
+                    self.before_fork(tid, space);
+                }
+            }
+        }
+    }
+
+    fn before_fork(&mut self, tid: i32, space: SpaceId) {
+        // The child needs a descriptor here: better no child than one that nobody answers.
+        if self.memory.descriptor(space).is_err() {
+            self.end_change(tid, space);
+            return self.skip(tid, libc::EAGAIN);
+        }
+        if may_follow_forks() {
+            return self.enter(tid, Waits::Fork { held: false });
+        }
+        self.set_waits(tid, Waits::Fork { held: true });
+        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
+        let pages = areas.unwrap_or_default().on_the_way.into_iter().flatten().collect();
+        self.ask(tid, space, Request::Hold { pages }, Park::IntoCall);
+    }
+
+    fn set_waits(&mut self, tid: i32, waits: Waits) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.waits = waits;
+        }
+    }
+
+    /// Lets a thread make its call, and stops it behind that.
+    fn enter(&mut self, tid: i32, waits: Waits) {
+        self.set_waits(tid, waits);
+        let_go(ptrace::syscall(tid, 0));
+    }
+
+    /// Asks the memory side for something, before the thread goes on.
+    fn ask(&mut self, tid: i32, space: SpaceId, request: Request, park: Park) {
+        let ticket = self.ticket(tid);
+        self.hold(tid, ticket, Some(park));
+        if self.memory.request(space, request, ticket) {
+            self.go_on(ticket);
+        }
+    }
+
+    /// Holds a thread by a ticket; `park` if it is stopped.
+    fn hold(&mut self, tid: i32, ticket: Ticket, park: Option<Park>) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.held = Some(ticket.turn);
+            task.parked = park;
+        }
+    }
+
+    /// What threads were held for is done.
+    pub(super) fn go_on(&mut self, ticket: Ticket) {
+        let mut parked = Vec::new();
+        // Mostly one thread, which the ticket names; of a birth, its child as well.
+        let holders = match self.tasks.get(&ticket.thread) {
+            Some(task) => [Some(ticket.thread), task.related].into_iter().flatten().collect(),
+            None => self.tasks.keys().copied().collect::<Vec<_>>(),
+        };
+        for tid in holders {
+            if let Some(task) = self.tasks.get_mut(&tid)
+                && task.held == Some(ticket.turn)
+            {
+                task.held = None;
+                task.related = None;
+                parked.extend(task.parked.take().map(|park| (tid, park)));
+            }
+        }
+        for (tid, park) in parked {
+            // What it held others up for is over, unless it is about to begin.
+            if park != Park::IntoCall
+                && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
+            {
+                self.end_change(tid, space);
+            }
+            let_go(match park {
+                Park::Run => ptrace::cont(tid, 0),
+                Park::IntoCall => ptrace::syscall(tid, 0),
+                Park::Listen => ptrace::listen(tid),
+            });
+        }
+    }
+
+    /// A thread is about to move a mapping or to fork (T5); returns false if it has to wait.
+    fn begin_change(&mut self, tid: i32, id: SpaceId) -> bool {
+        let Some(space) = self.spaces.get_mut(id) else { return true };
+        match space.changing {
+            Some(other) if other != tid => {
+                space.waiting.push_back(tid);
+                false
+            }
+            _ => {
+                space.changing = Some(tid);
+                true
+            }
+        }
+    }
+
+    /// It has, or has ended.
+    pub(super) fn end_change(&mut self, tid: i32, id: SpaceId) {
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        space.waiting.retain(|waiting| *waiting != tid);
+        if space.changing != Some(tid) {
+            return;
+        }
+        space.changing = None;
+        if let Some(next) = space.waiting.pop_front() {
+            self.before(next);
+        }
+    }
+
+    /// Calls of the 32-bit interface cannot be followed. Such a program is not managed; one that is
+    /// has no such calls, as under a kernel without them.
+    fn before_foreign(&mut self, tid: i32, space: SpaceId) {
+        if self.memory.is_attached(space) {
+            return self.skip(tid, libc::ENOSYS);
+        }
+        self.refuse(space, "it makes system calls of the 32-bit interface".into());
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// Does not make the call, which fails with `error`.
+    fn skip(&self, tid: i32, error: i32) {
+        let skipped = ptrace::registers(tid).and_then(|mut registers| {
+            registers.skip();
+            registers.set_result(-i64::from(error));
+            ptrace::set_registers(tid, &registers)
+        });
+        let_go(skipped.and_then(|()| ptrace::cont(tid, 0)));
+    }
+
+    /// A thread has made the call into which it was followed.
+    pub(super) fn behind(&mut self, tid: i32) {
+        let result = match ptrace::syscall_info(tid) {
+            Ok(SyscallInfo::Exit(result)) => result,
+            Ok(_) => return let_go(ptrace::syscall(tid, 0)),
+            Err(_) => return,
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        let Some(space) = task.space else { return let_go(ptrace::cont(tid, 0)) };
+        let waits = std::mem::take(&mut task.waits);
+        // If it was interrupted once more, a stop for that comes next.
+        if result != -i64::from(libc::EINTR)
+            && let Some(softened) = task.softened.take()
+        {
+            let_go(softened.returned(tid));
+        }
+        let at = usize::try_from(result).ok();
+        match (waits, at) {
+            (Waits::Moved { from, old, len }, at) => {
+                let to = at.map(|at| at..at + len);
+                let moved = Request::Moved { from: from..from + old, to };
+                return self.ask(tid, space, moved, Park::Run);
+            }
+            (Waits::Mapped(len), Some(at)) => {
+                let range = at..at + len;
+                return self.ask(tid, space, Request::Mapped { range }, Park::Run);
+            }
+            // It has failed: else its child was seen before.
+            (Waits::Fork { .. }, _) => {
+                self.memory.unborn(space);
+                self.end_change(tid, space);
+            }
+            (Waits::Nothing, _) => self.end_change(tid, space),
+            (Waits::Mapped(_), None) => {}
+        }
+        if self.wanted(space) {
+            return self.attach(tid, space, At::Behind);
+        }
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// A thread has made a child, which may have been seen already (T2).
+    pub(super) fn child(&mut self, tid: i32) {
+        let Ok(child) = ptrace::message(tid) else { return };
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        let (parent_space, filtered) = (task.space, task.filtered);
+        let waits = std::mem::take(&mut task.waits);
+        // A fork stops once more, behind its call.
+        let park = if waits == Waits::Nothing { Park::Run } else { Park::IntoCall };
+        let resume = move || {
+            let_go(match park {
+                Park::Run => ptrace::cont(tid, 0),
+                _ => ptrace::syscall(tid, 0),
+            });
+        };
+        let dead = self.stillborn.remove(&child) && !lives(child);
+        let seen = self.unclaimed.remove(&child);
+        let Some(parent_space) = parent_space else {
+            if !dead {
+                self.tasks.insert(child, Task::default());
+            }
+            if seen {
+                let_go(ptrace::cont(child, 0));
+            }
+            return resume();
+        };
+        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
+        let areas = areas.unwrap_or_default();
+        let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
+        let held = waits == Waits::Fork { held: true };
+        if dead {
+            if held {
+                self.memory.unborn(parent_space);
+            } else if !shares {
+                // Its space is gone, but may be waiting to be claimed.
+                let space = self.memory.forked(parent_space, child);
+                self.memory.gone(space);
+            }
+            return resume();
+        }
+        let space = if shares {
+            self.spaces.join(parent_space);
+            parent_space
+        } else {
+            let space = self.memory.forked(parent_space, child);
+            self.spaces.add(space);
+            space
+        };
+        let tid_at = areas.tid_at;
+        self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
+        if held {
+            // Parent and child wait for each other.
+            if let Some(task) = self.tasks.get_mut(&child) {
+                task.birth = Some((tid, parent_space));
+            }
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.parked = Some(park);
+            }
+            if seen {
+                self.born(child, tid, parent_space);
+            }
+            return;
+        }
+        let ticket = self.ticket(tid);
+        if self.memory.joined(space, child, tid_at, ticket) {
+            if seen {
+                let_go(ptrace::cont(child, 0));
+            }
+            return resume();
+        }
+        self.hold(tid, ticket, Some(park));
+        self.hold(child, ticket, seen.then_some(Park::Run));
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.related = Some(child);
+        }
+    }
+
+    /// Parent and child of a held fork are both stopped.
+    fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
+        let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
+        let (made, stop) = self.make_helper(child, space, At::Stop);
+        let park = match stop {
+            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => Park::Listen,
+            _ => Park::Run,
+        };
+        let ticket = self.ticket(parent);
+        let parked = self.tasks.get(&parent).and_then(|task| task.parked).unwrap_or(Park::Run);
+        self.hold(parent, ticket, Some(parked));
+        self.hold(child, ticket, Some(park));
+        if let Some(task) = self.tasks.get_mut(&parent) {
+            task.related = Some(child);
+        }
+        match made {
+            Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
+            Err(error) => {
+                if error.raw_os_error() != Some(libc::ESRCH) {
+                    self.end(format!("a child of fork cannot be managed: {error}"));
+                }
+                self.memory.unborn(parent_space);
+                self.go_on(ticket);
+            }
+        }
+    }
+
+    /// A thread is stopped on request, at birth, or with its whole process.
+    pub(super) fn stopped(&mut self, tid: i32, event: Event) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        if let Some((parent, parent_space)) = task.birth.take() {
+            return self.born(tid, parent, parent_space);
+        }
+        let is_group = matches!(event, Event::Stop { signal } if signal != libc::SIGTRAP);
+        if task.held.is_some() {
+            task.parked = Some(if is_group { Park::Listen } else { Park::Run });
+            return;
+        }
+        let space = task.space;
+        if let Some(space) = space
+            && self.visits.remove(&tid)
+        {
+            self.memory.visited(space, tid);
+        }
+        if let Some(space) = space
+            && self.wanted(space)
+        {
+            return self.attach(tid, space, At::Stop);
+        }
+        self.soften(tid, 0);
+        self.resume_after(tid, Ok(event));
+    }
+
+    /// Makes good what a stop of ours, or a signal that the program ignores, has done to a call.
+    pub(super) fn soften(&mut self, tid: i32, signal: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            let_go(waits::soften(tid, signal, &mut task.softened));
+        }
+    }
+
+    fn wanted(&self, space: SpaceId) -> bool {
+        self.spaces.attachable(space) && self.memory.wants(space)
+    }
+
+    /// Attaches a space by one of its threads, which goes on when the memory side says so.
+    fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
+        let (made, stop) = self.make_helper(tid, space, at);
+        let ticket = self.ticket(tid);
+        match made {
+            Ok(attached) => {
+                // An error says that the thread has ended, or is about to.
+                if let Ok(event) = stop {
+                    let group = matches!(event, Event::Stop { signal } if signal != libc::SIGTRAP);
+                    let park = if group { Park::Listen } else { Park::Run };
+                    self.hold(tid, ticket, Some(park));
+                } else if !self.is_queued(tid) {
+                    let_go(ptrace::cont(tid, 0));
+                }
+                return self.memory.attach(space, attached, ticket);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => self.refuse(space, error.to_string()),
+        }
+        match stop {
+            // Nothing was done to the thread; its call is still to be told.
+            Err(_) if at == At::Seccomp && !self.is_queued(tid) => self.before(tid),
+            stop => self.resume_after(tid, stop),
+        }
+    }
+
+    /// Makes a helper for a space in one of its threads. Also returns how the thread is stopped
+    /// now; an error if it is as before.
+    fn make_helper(
+        &mut self,
+        tid: i32,
+        space: SpaceId,
+        at: At,
+    ) -> (io::Result<Attached>, io::Result<Event>) {
+        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
+        let unfiltered = match suspend_filters(tid, filtered) {
+            Ok(unfiltered) => unfiltered,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        if at == At::Stop {
+            self.soften(tid, 0);
+        }
+        let descriptor = match self.memory.descriptor(space) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        let descriptor = descriptor.map_or(Descriptor::Open(&self.access), Descriptor::Given);
+        let mut injection = match Injection::begin(tid, at, None, &mut self.queue) {
+            Ok(injection) => injection,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        let made = helper::attach(&mut injection, descriptor, !filtered);
+        let stop = injection.finish();
+        if unfiltered {
+            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
+        }
+        let made = made.map(|(helper, attached)| {
+            self.helpers.insert(helper, space);
+            if let Some(space) = self.spaces.get_mut(space) {
+                space.helper = Some(helper);
+            }
+            for task in self.tasks.values_mut().filter(|task| task.space == Some(space)) {
+                task.filtered = true;
+            }
+            attached
+        });
+        (made, stop)
+    }
+}
+
+/// Has the filters of a program that has its own not be asked while calls are made in it, and never
+/// in its helper; returns whether there was any.
+///
+/// # Errors
+/// It is not permitted: what is done there might end the program.
+fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let number = |name| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name));
+        value.and_then(|value| value.trim().parse::<usize>().ok()).unwrap_or(0)
+    };
+    let own = match number("Seccomp:") {
+        0 => 0,
+        // Strict mode, or a kernel that does not count filters.
+        mode if mode == 1 || !status.contains("Seccomp_filters:") => 1 + usize::from(filtered),
+        _ => number("Seccomp_filters:"),
+    };
+    if own <= base_filters() + usize::from(filtered) {
+        return Ok(false);
+    }
+    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(|error| {
+        io::Error::new(error.kind(), "its own filter of system calls may end a helper")
+    })?;
+    Ok(true)
+}
+
+/// Filters that this process itself runs under, and all that it starts.
+fn base_filters() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
+/// Whether a child shares the memory of its parent.
+fn is_same(parent: i32, child: i32, areas: &Areas) -> bool {
+    let flags = areas.flags & libc::CLONE_VM as u64 != 0;
+    ptrace::share_memory(parent, child).unwrap_or(flags)
+}
+
+/// Whether there is such a thread that has not ended; a number may be given anew.
+fn lives(tid: i32) -> bool {
+    state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// A child that asks not to be traced would run under a filter that nobody answers.
+fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) {
+    const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
+    let number = call.number as libc::c_long;
+    if !matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+        return;
+    }
+    let Some(flags) = calls::flags_of_clone(call, read).filter(|flags| flags & UNTRACED != 0)
+    else {
+        return;
+    };
+    if number == libc::SYS_clone3 {
+        return let_go(ptrace::poke(tid, call.args[0] as usize, flags & !UNTRACED));
+    }
+    let_go(ptrace::registers(tid).and_then(|mut registers| {
+        registers.set_first(flags & !UNTRACED);
+        ptrace::set_registers(tid, &registers)
+    }));
+}

@@ -1,0 +1,115 @@
+//! What the tracer knows of threads and address spaces.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::waits::Softened;
+use crate::run::link::SpaceId;
+
+/// For what a thread was let into a system call.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waits {
+    /// For nothing.
+    #[default]
+    Nothing,
+    /// To look at a large mapping of so many bytes.
+    Mapped(usize),
+    /// To look at what was moved or resized, from this many bytes at that address to so many.
+    Moved { from: usize, old: usize, len: usize },
+    /// To see the child of a fork. `held`: the kernel does not tell of it, and the memory side
+    /// waits for the child.
+    Fork { held: bool },
+}
+
+/// How a thread that is held goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Park {
+    /// It runs.
+    Run,
+    /// It makes its call, and stops when that has returned.
+    IntoCall,
+    /// It stays as it is, with its whole process.
+    Listen,
+}
+
+/// A thread of the program.
+#[derive(Debug, Default)]
+pub(crate) struct Task {
+    /// Its address space; `None` before the first exec.
+    pub space: Option<SpaceId>,
+    /// What it is in a call for.
+    pub waits: Waits,
+    /// The turn of the ticket by which it is held, and how it goes on once it is stopped.
+    pub held: Option<u64>,
+    /// As above.
+    pub parked: Option<Park>,
+    /// Another thread that is held by the same ticket.
+    pub related: Option<i32>,
+    /// Where the kernel writes when it ends.
+    pub tid_at: Option<usize>,
+    /// It is a child of a held fork, of this parent and its space, and has not stopped yet.
+    pub birth: Option<(i32, SpaceId)>,
+    /// It runs under the filter.
+    pub filtered: bool,
+    /// It is in a wait that was interrupted and made anew.
+    pub softened: Option<Softened>,
+}
+
+/// An address space.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Threads in it.
+    pub tasks: usize,
+    /// The process that makes calls in it, once it is attached.
+    pub helper: Option<i32>,
+    /// It cannot be attached, and that was told.
+    pub refused: bool,
+    /// The thread that moves a mapping or forks, and those that wait to do that (T5).
+    pub changing: Option<i32>,
+    /// As above; each is stopped before its call.
+    pub waiting: VecDeque<i32>,
+}
+
+/// The address spaces of the tree.
+#[derive(Debug, Default)]
+pub(crate) struct Spaces {
+    spaces: HashMap<SpaceId, Space>,
+}
+
+impl Spaces {
+    /// A new one with one thread.
+    pub(crate) fn add(&mut self, id: SpaceId) {
+        self.spaces.insert(id, Space { tasks: 1, ..Space::default() });
+    }
+
+    /// One more thread is in it.
+    pub(crate) fn join(&mut self, id: SpaceId) {
+        if let Some(space) = self.spaces.get_mut(&id) {
+            space.tasks += 1;
+        }
+    }
+
+    /// A thread has left it. Returns the space if that was the last.
+    pub(crate) fn leave(&mut self, id: SpaceId) -> Option<Space> {
+        let space = self.spaces.get_mut(&id)?;
+        space.tasks -= 1;
+        if space.tasks > 0 {
+            return None;
+        }
+        self.spaces.remove(&id)
+    }
+
+    /// One that has threads.
+    pub(crate) fn get_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
+        self.spaces.get_mut(&id)
+    }
+
+    /// Its helper, if there is only one thread left.
+    pub(crate) fn last_helper(&self, id: SpaceId) -> Option<i32> {
+        self.spaces.get(&id).filter(|space| space.tasks == 1)?.helper
+    }
+
+    /// Whether it has no helper and may get one.
+    pub(crate) fn attachable(&self, id: SpaceId) -> bool {
+        self.spaces.get(&id).is_some_and(|space| space.helper.is_none() && !space.refused)
+    }
+}

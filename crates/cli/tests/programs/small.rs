@@ -13,7 +13,7 @@ fn compile(source: &str) -> (PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     let program = dir.path().join("program");
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-o"]).arg(&program).arg(workload(source));
+    cc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(workload(source));
     assert!(cc.status().is_ok_and(|status| status.success()), "{cc:?}");
     (program, dir)
 }
@@ -37,4 +37,17 @@ fn heap_that_shrinks_and_grows() {
 #[test]
 fn first_touches_across_protections() {
     check_compiled("first_touches_across_protections", "protections.c", &[]);
+}
+
+/// One thread, and several with their children, map, move, protect, discard, page out and fork.
+#[test]
+fn address_spaces_that_change_at_random() {
+    let seconds = sized("3", "30");
+    for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
+        check_compiled(
+            "address_spaces_that_change_at_random",
+            "space.c",
+            &[seed, seconds, threads],
+        );
+    }
 }

@@ -32,8 +32,8 @@ pub(crate) enum Request {
     /// What left the range comes back, and the kernel alone has it from now on; for good if it
     /// `stays` so.
     Open { range: Range<usize>, stays: bool },
-    /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as a
-    /// whole or not at all.
+    /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as
+    /// a whole or not at all.
     Level { range: Range<usize> },
     /// It was, to here, or that has failed: what is added is closed if the rest is, and left to the
     /// program if that is.

@@ -315,8 +315,8 @@ impl Uffd {
         }
     }
 
-    /// Reads up to `max` messages, 16 at most, and adds them to `events`; returns how many. Waits for the first if
-    /// the descriptor is blocking.
+    /// Reads up to `max` messages, 16 at most, and adds them to `events`; returns how many. Waits
+    /// for the first if the descriptor is blocking.
     ///
     /// # Errors
     /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number

@@ -1,11 +1,11 @@
 //! What is known of each page of the closed ranges of an address space.
 //!
 //! ```text
-//!   absent ---- filled with zeros ----> resident ---- moved out ----> chance -- compressed --> stored
-//!     ^                                  ^  |  ^                         |                       |
-//!     |                                  |  |  +------- filled in -------+-----------------------+
-//!     +-- missing -- doomed <-- discard -|--+
-//!                      +---- still there-+
+//!   absent --- zeros ---> resident --- moved out ---> chance --- compressed ---> stored
+//!     ^                    ^  | ^                       |                          |
+//!     |                    |  | +------ filled in ------+--------------------------+
+//!     +- missing - doomed <-- | discard
+//!                    +--------+ still there
 //! ```
 //!
 //! No state says that a thread is at work with a page: whoever fills it in or moves it out holds

@@ -406,8 +406,8 @@ impl Space {
         self.table.set(page, Page::Stored(key));
     }
 
-    /// Returns the space of a child that was copied from this one. What is in the second-chance buffer is
-    /// not copied: store it first. Calls `refer` with each key that the child names, too.
+    /// Returns the space of a child that was copied from this one. What is in the second-chance
+    /// buffer is not copied: store it first. Calls `refer` with each key that the child names, too.
     pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
         let mut table = self.table.clone();
         // What was announced in the parent was made before the copy or is not made in the child.

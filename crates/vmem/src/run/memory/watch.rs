@@ -22,6 +22,8 @@ use crate::run::link::SpaceId;
 const LOOKS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(10)];
 /// As fast as a program is taken to touch memory, in bytes a second.
 const GROWTH: u64 = 6 << 30;
+/// Open memory of this share of the limit is closed at once.
+const GROWN_SHARE: usize = 32;
 /// How long after it was asked for a space is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How long more than the limit is seen before it counts: what is about to leave does not.
@@ -161,7 +163,9 @@ impl Watcher {
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
         for managed in attached {
             let due = lock(&managed.next_survey).is_none_or(|due| due <= Instant::now());
-            if due && self.shared.budget.is_near() {
+            // What has grown by much is not left until reading the mappings has become cheap.
+            let grown = managed.open() >= CLOSE_MIN.max(self.shared.budget.limit() / GROWN_SHARE);
+            if (due || grown) && self.shared.budget.is_near() {
                 close_open(&self.shared, managed, &mut self.answers);
             }
         }

@@ -14,9 +14,9 @@
 //! Invariants:
 //! - H1: the page lies at the same address in every space, so that the filter of system calls can
 //!   let calls from there pass. A program that has something there already is not managed.
-//! - H2: the program does not see it: it is the child of a child that has ended, so that `wait`
-//!   does not find it; it has a session of its own, blocks all signals, and holds no descriptor,
-//!   directory or signal handler of the program's.
+//! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
+//!   not with `__WALL` or `__WCLONE`); it has a session of its own, blocks all signals, and holds
+//!   no descriptor, directory or signal handler of the program's.
 //! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.
@@ -111,6 +111,17 @@ fn checked(what: &str, result: i64) -> io::Result<i64> {
     because(what, Err(io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO))))
 }
 
+/// A helper as the tracer knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Helper {
+    /// Its process number.
+    pub pid: i32,
+    /// The same in the program's namespace of process numbers.
+    pub inside: i32,
+    /// The process that made it.
+    pub parent: i32,
+}
+
 /// How a helper comes to the descriptor for missing pages.
 #[derive(Debug)]
 pub(crate) enum Descriptor<'a> {
@@ -121,7 +132,7 @@ pub(crate) enum Descriptor<'a> {
 }
 
 /// Makes a helper for the address space of the thread in which calls are injected, and puts the
-/// program under the filter if that is asked for. Returns the number of its process.
+/// program under the filter if that is asked for.
 ///
 /// # Errors
 /// `ESRCH` if the thread has ended. Else why it cannot be; nothing is left in the space then.
@@ -129,41 +140,35 @@ pub(crate) fn attach(
     injection: &mut Injection<'_>,
     descriptor: Descriptor<'_>,
     filter: bool,
-) -> io::Result<(i32, Attached)> {
+) -> io::Result<(Helper, Attached)> {
     map(injection)?;
-    let pid = match make(injection) {
-        Ok(pid) => pid,
+    let made = injection.call(libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0])?;
+    let inside = match checked("the helper could not be started", made) {
+        Ok(inside) => inside as i32,
         Err(error) => return unmap(injection).and(Err(error)),
     };
+    let pid = injection.child();
     let result = start(injection, pid, descriptor, filter);
     if result.is_err() {
         process::kill(pid);
         wait_for_end(pid, injection.queue());
+        reap(injection, inside)?;
         unmap(injection)?;
     }
-    Ok((pid, result?))
+    Ok((Helper { pid, inside, parent: process_of(injection.tid()) }, result?))
 }
 
-/// Makes the process, by one that ends (H2).
-fn make(injection: &mut Injection<'_>) -> io::Result<i32> {
-    let clone = [libc::CLONE_VM as u64, 0, 0, 0, 0, 0];
-    let made = injection.call(libc::SYS_clone, clone)?;
-    let between_inside = checked("the helper could not be started", made)? as u64;
-    let between = injection.child();
-    let made = make_in(between, injection.queue(), clone);
-    process::kill(between);
-    wait_for_end(between, injection.queue());
+/// The process that a thread belongs to.
+fn process_of(tid: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or(tid)
+}
+
+/// Has the program's process that made a helper forget it, after it has ended.
+pub(crate) fn reap(injection: &mut Injection<'_>, inside: i32) -> io::Result<()> {
     let all = (libc::__WALL | libc::WNOHANG) as u64;
-    injection.call(libc::SYS_wait4, [between_inside, 0, all, 0, 0, 0])?;
-    made
-}
-
-fn make_in(between: i32, queue: &mut Queue, clone: [u64; 6]) -> io::Result<i32> {
-    wait_for_birth(between, queue)?;
-    let mut injection = Injection::begin(between, At::Stop, Some(GADGET), queue)?;
-    let made = injection.call(libc::SYS_clone, clone)?;
-    checked("the helper could not be started", made)?;
-    Ok(injection.child())
+    injection.call(libc::SYS_wait4, [inside as u64, 0, all, 0, 0, 0]).map(drop)
 }
 
 const PRIVATE_HERE: u64 =
@@ -417,7 +422,7 @@ impl Channel {
 
     /// Gives up what the helper has in common with the program but the memory (H2, H4).
     fn settle(&mut self) -> io::Result<()> {
-        const NAME: &[u8] = b"zfold-helper\0/\0";
+        const NAME: &[u8] = b"zfold-inside\0/\0";
         const ROOT: u64 = ARGUMENTS as u64 + 13;
         self.write(ARGUMENTS, NAME)?;
         let advise = |at: usize, end: usize, advice: libc::c_int| {

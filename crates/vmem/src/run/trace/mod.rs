@@ -45,7 +45,8 @@ use crate::run::permission::Access;
 use crate::sys::process::{self, ChildrenKept, Outcome};
 use crate::sys::ptrace::{self, Event};
 
-use inject::Queue;
+use helper::Helper;
+use inject::{At, Injection, Queue};
 pub(crate) use program::Program;
 use task::{Spaces, Task, Waits};
 
@@ -180,6 +181,7 @@ pub(crate) fn trace(
         tasks: HashMap::from([(main, Task::default())]),
         spaces: Spaces::default(),
         helpers: HashMap::new(),
+        buried: HashSet::new(),
         unclaimed: HashSet::new(),
         stillborn: HashSet::new(),
         visits: HashSet::new(),
@@ -210,6 +212,8 @@ struct Tracer<'a> {
     spaces: Spaces,
     /// Helpers that live, with their spaces.
     helpers: HashMap<i32, SpaceId>,
+    /// Helpers that have ended before their parents.
+    buried: HashSet<i32>,
     unclaimed: HashSet<i32>,
     stillborn: HashSet<i32>,
     /// Threads that are to be stopped for a moment.
@@ -275,10 +279,23 @@ impl Tracer<'_> {
         ptrace::wait(tid)
     }
 
-    fn end_helper(&mut self, helper: i32) {
-        process::kill(helper);
-        helper::wait_for_end(helper, &mut self.queue);
-        self.helpers.remove(&helper);
+    fn end_helper(&mut self, helper: Helper) {
+        if self.helpers.remove(&helper.pid).is_some() {
+            process::kill(helper.pid);
+            helper::wait_for_end(helper.pid, &mut self.queue);
+            self.buried.insert(helper.pid);
+        }
+    }
+
+    /// Has the maker of a helper, which goes on with another program, forget that it had a child.
+    fn reap(&mut self, tid: i32, helper: Helper) {
+        let reaped =
+            Injection::begin(tid, At::Behind, None, &mut self.queue).and_then(|mut injection| {
+                helper::reap(&mut injection, helper.inside)?;
+                injection.finish()
+            });
+        self.buried.remove(&helper.pid);
+        self.resume_after(tid, reaped);
     }
 
     fn serve_requests(&mut self) {
@@ -365,7 +382,8 @@ impl Tracer<'_> {
     fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {
-                if !self.unclaimed.remove(&tid) {
+                // A helper whose parent has ended is this process's child.
+                if !self.buried.remove(&tid) && !self.unclaimed.remove(&tid) {
                     self.stillborn.insert(tid);
                 }
             }
@@ -442,9 +460,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread has left its space.
-    fn leave(&mut self, tid: i32, task: &Task) {
-        let Some(id) = task.space else { return };
+    /// A thread has left its space; returns the helper if that was the last.
+    fn leave(&mut self, tid: i32, task: &Task) -> Option<Helper> {
+        let id = task.space?;
         if matches!(task.waits, Waits::Fork { .. }) {
             self.lost_forks += 1;
             self.memory.unborn(id);
@@ -456,22 +474,19 @@ impl Tracer<'_> {
         }
         self.end_change(tid, id);
         self.memory.left(id, tid, task.tid_at);
-        let Some(space) = self.spaces.leave(id) else { return };
+        let space = self.spaces.leave(id)?;
         self.memory.gone(id);
-        if let Some(helper) = space.helper
-            && self.helpers.contains_key(&helper)
-        {
-            self.end_helper(helper);
-        }
+        space.helper.inspect(|&helper| self.end_helper(helper))
     }
 
     fn exec(&mut self, tid: i32) {
         let former = ptrace::message(tid).unwrap_or(tid);
         let mut filtered = false;
+        let mut helper = None;
         for number in [tid, former] {
             if let Some(task) = self.tasks.remove(&number) {
                 filtered |= task.filtered;
-                self.leave(number, &task);
+                helper = self.leave(number, &task).or(helper);
             }
         }
         let space = self.memory.exec(tid);
@@ -481,7 +496,10 @@ impl Tracer<'_> {
             (self.tell)(News::Started(tid));
         }
         self.refuse_foreign(tid, space);
-        let_go(ptrace::cont(tid, 0));
+        match helper {
+            Some(helper) if helper.parent == tid => self.reap(tid, helper),
+            _ => let_go(ptrace::cont(tid, 0)),
+        }
     }
 
     /// A ticket for a thread that is stopped.

@@ -424,7 +424,7 @@ impl Tracer<'_> {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));
         }
         let made = made.map(|(helper, attached)| {
-            self.helpers.insert(helper, space);
+            self.helpers.insert(helper.pid, space);
             if let Some(space) = self.spaces.get_mut(space) {
                 space.helper = Some(helper);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::helper::Helper;
 use super::waits::Softened;
 use crate::run::link::SpaceId;
 
@@ -60,7 +61,7 @@ pub(crate) struct Space {
     /// Threads in it.
     pub tasks: usize,
     /// The process that makes calls in it, once it is attached.
-    pub helper: Option<i32>,
+    pub helper: Option<Helper>,
     /// It cannot be attached, and that was told.
     pub refused: bool,
     /// The thread that moves a mapping or forks, and those that wait to do that (T5).
@@ -104,7 +105,7 @@ impl Spaces {
     }
 
     /// Its helper, if there is only one thread left.
-    pub(crate) fn last_helper(&self, id: SpaceId) -> Option<i32> {
+    pub(crate) fn last_helper(&self, id: SpaceId) -> Option<Helper> {
         self.spaces.get(&id).filter(|space| space.tasks == 1)?.helper
     }
 

@@ -63,7 +63,10 @@ fn discarded_pages_are_zeros_wherever_they_were() {
     let half = memory.start + 2 * MIB..memory.start + 14 * MIB;
     let stored = world.stats().stored_pages;
     world.discard(&half, libc::MADV_DONTNEED);
-    assert!(world.stats().stored_pages < stored / 2, "released");
+    // Whoever reads the message releases them.
+    while world.stats().stored_pages >= stored / 2 {
+        std::thread::yield_now();
+    }
     for page in pages(&memory) {
         if half.contains(&page) {
             assert_eq!(sys::get(page), 0, "page {page:#x}");

@@ -602,8 +602,9 @@ pub(crate) fn close(
         Some(Some(present)) => {
             let pages = present.iter().map(Pages::len).sum();
             space.close(range, &present, age);
-            drop(space);
+            // Before they are charged as closed, when the lock is released.
             managed.closed(pages);
+            drop(space);
             shared.counters.closed_pages.add(range.len());
         }
         Some(None) => {

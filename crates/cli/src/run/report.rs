@@ -106,7 +106,7 @@ fn work(record: &Record) -> Vec<Row> {
     vec![
         ("evictions", count(record.evictions), "pages that left a process"),
         ("stores", count(record.stores), "pages that were compressed"),
-        ("over_limit", count(record.over_limit), "times that nothing could leave"),
+        ("over_limit", count(record.over_limit), "times that more than the limit was seen"),
         ("processes", count(record.processes), "by fork or exec"),
         ("managed", count(record.managed), "address spaces that pages left"),
         ("wall", seconds(record.wall_ns), ""),

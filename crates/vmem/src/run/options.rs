@@ -55,7 +55,8 @@ pub struct Report {
     pub wall: Duration,
     /// The limit.
     pub limit_bytes: u64,
-    /// Most bytes charged against it at any moment: an upper bound of what was resident.
+    /// Most bytes charged against it at any moment: memory that is closed as it came and went, the
+    /// rest as it was seen last.
     pub peak_charge_bytes: u64,
     /// Most bytes of anonymous memory that were seen resident in the tree, shared pages counted
     /// once; sampled.
@@ -78,8 +79,7 @@ pub struct Report {
     pub evictions: u64,
     /// Pages that were compressed.
     pub stores: u64,
-    /// Times that memory was given out although the limit was reached, because nothing could
-    /// leave.
+    /// Times that more than the limit was seen resident, for 20 ms or longer.
     pub over_limit: u64,
     /// Processes that were run, by fork or exec.
     pub processes: u64,

@@ -10,6 +10,7 @@ use super::*;
 fn programs_do_not_notice_their_helpers() {
     const TEST: &str = "programs_do_not_notice_their_helpers";
     let Some(path) = tracee(TEST) else { return };
+    let mut attachments = 0;
     for program in PLAIN {
         let Some(access) = access(TEST) else { return };
         let expected = alone(path, &[program]);
@@ -17,8 +18,10 @@ fn programs_do_not_notice_their_helpers() {
         assert_eq!(traced(path, &[program], &witness, access), expected, "{program}");
         let refused = |note: &Note| matches!(note, Note::Refused(..));
         assert!(!witness.notes().iter().any(refused), "{program}: {:?}", witness.notes());
-        assert!(witness.attachments() > 1, "{program}");
+        attachments += witness.attachments();
     }
+    // Not each of them: a program may end while a helper is on its way.
+    assert!(attachments > 2 * PLAIN.len(), "{attachments} attachments");
 }
 
 #[test]

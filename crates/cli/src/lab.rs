@@ -3,7 +3,7 @@
 use std::io;
 
 use zfold_lab::experiment::machine::Machine;
-use zfold_lab::experiment::{Error, Experiment, Outcome, pageout, report};
+use zfold_lab::experiment::{Error, Experiment, Outcome, calls, pageout, report};
 
 use crate::args::{Format, LabArgs};
 use crate::exit::{self, Failure};
@@ -12,9 +12,13 @@ use crate::progress::Progress;
 
 /// Runs the experiments that were asked for and writes what they found.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
-    if let Some(job) = args.job() {
-        let work = pageout::work(job, &mut io::stdin().lock(), &mut io::stdout().lock());
-        return work.map_err(|error| Failure::new(error.to_string()));
+    if let Some((experiment, job)) = args.job() {
+        let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
+        let done = match experiment {
+            Experiment::Calls => calls::work(job, output),
+            _ => pageout::work(job, input, output),
+        };
+        return done.map_err(|error| Failure::new(error.to_string()));
     }
     if args.html.is_some() && args.html == args.output {
         return Err(Failure::usage("--html and --output name the same file: give two names"));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_refused, results};
 
-const EXPERIMENTS: [&str; 11] = [
+const EXPERIMENTS: [&str; 12] = [
     "pool-lock",
     "per-cpu-lists",
     "compaction",
@@ -16,6 +16,7 @@ const EXPERIMENTS: [&str; 11] = [
     "scale",
     "disk",
     "pageout",
+    "calls",
     "build",
     "all",
 ];

@@ -15,4 +15,4 @@ pub mod run;
 mod sync;
 mod sys;
 
-pub use sys::advice::page_out;
+pub use sys::advice::{discard, page_out};

@@ -103,8 +103,9 @@ impl LabArgs {
             Choice::Scale => vec![Experiment::Scale],
             Choice::Disk => vec![Experiment::Disk],
             Choice::Pageout => vec![Experiment::Pageout],
+            Choice::Calls => vec![Experiment::Calls],
             Choice::Build { .. } => vec![Experiment::Build],
-            Choice::PageoutProcess { .. } => Vec::new(),
+            Choice::Process { .. } => Vec::new(),
             Choice::All => Experiment::ALL.to_vec(),
         }
     }
@@ -122,9 +123,9 @@ impl LabArgs {
     }
 
     /// Returns what this process is to do as a part of an experiment, if it is one.
-    pub(crate) fn job(&self) -> Option<&str> {
+    pub(crate) fn job(&self) -> Option<(Experiment, &str)> {
         match &self.choice {
-            Choice::PageoutProcess { job } => Some(job),
+            Choice::Process { experiment, job } => Some((*experiment, job)),
             _ => None,
         }
     }
@@ -229,6 +230,17 @@ what cannot be set up is left out and named. Swap and devices are gone afterward
 Ctrl-C.")]
     Pageout,
 
+    #[command(name = Experiment::Calls.name(), about = Experiment::Calls.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab calls --repeats 9"))]
+    #[command(long_about = "\
+What do calls that change an address space cost under zfold run?
+
+One process makes brk, mmap with munmap, and madvise(MADV_DONTNEED), of 64 KiB each, on memory \
+that nobody has used and on memory that is full, and starts programs: alone, under a limit that is \
+not reached, and under one that is. Settles what a program pays that is never short of memory, and \
+what a call costs where memory has left.")]
+    Calls,
+
     #[command(name = Experiment::Build.name(), about = Experiment::Build.summary())]
     #[command(after_help =
         concat!(columns!(), "\n\nExample: zfold lab build --project src/linux --repeats 3"))]
@@ -247,9 +259,11 @@ is left out and named.")]
         project: Option<PathBuf>,
     },
 
-    /// A process of pageout, which starts it.
-    #[command(name = "pageout-process", hide = true)]
-    PageoutProcess {
+    /// A process of an experiment, which starts it.
+    #[command(hide = true)]
+    Process {
+        /// Whose.
+        experiment: Experiment,
         /// What it does.
         job: String,
     },
@@ -317,8 +331,9 @@ mod tests {
 
     #[test]
     fn processes_of_an_experiment_run_none() {
-        let args = lab(&["pageout-process", "{}"]).expect("valid");
-        assert_eq!((args.job(), args.experiments()), (Some("{}"), vec![]));
+        let args = lab(&["process", "pageout", "{}"]).expect("valid");
+        assert_eq!(args.job(), Some((Experiment::Pageout, "{}")));
+        assert_eq!(args.experiments(), []);
         assert_eq!(lab(&["pageout"]).expect("valid").job(), None);
     }
 

@@ -1,7 +1,7 @@
 //! Experiments on lock designs and compaction: each repeats, in one run on one machine, what one
-//! of the documents did that zfold comes from, and puts its published figures beside. Three more
-//! drive other programs: [`disk`] compares block devices of compressed memory, [`pageout`] and
-//! [`build`] programs whose memory lies compressed.
+//! of the documents did that zfold comes from, and puts its published figures beside. Four more
+//! drive other programs: [`disk`] compares block devices of compressed memory, [`pageout`],
+//! [`calls`] and [`build`] programs whose memory lies compressed.
 //!
 //! An [`Experiment`] returns an [`Outcome`]: figures, histograms and remarks; a [`report`] is made
 //! of these and of the [`machine`]. Base and variant alternate within every repeat, and each run
@@ -9,6 +9,7 @@
 
 pub mod allocators;
 pub mod build;
+pub mod calls;
 pub mod compaction;
 pub mod disk;
 pub mod free;
@@ -64,13 +65,15 @@ pub enum Experiment {
     Disk,
     /// See [`pageout`].
     Pageout,
+    /// See [`calls`].
+    Calls,
     /// See [`build`].
     Build,
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::PoolLock,
         Self::PerCpuLists,
         Self::Compaction,
@@ -80,6 +83,7 @@ impl Experiment {
         Self::Scale,
         Self::Disk,
         Self::Pageout,
+        Self::Calls,
         Self::Build,
     ];
 
@@ -95,6 +99,7 @@ impl Experiment {
             Self::Scale => scale::NAME,
             Self::Disk => disk::NAME,
             Self::Pageout => pageout::NAME,
+            Self::Calls => calls::NAME,
             Self::Build => build::NAME,
         }
     }
@@ -113,6 +118,7 @@ impl Experiment {
             Self::Scale => "How far does each lock design scale with the cores?",
             Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
             Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
+            Self::Calls => "What do calls that change an address space cost under zfold run?",
             Self::Build => "How long does a build take whose memory is limited?",
         }
     }
@@ -133,6 +139,7 @@ impl Experiment {
             Self::Scale => scale::run(settings, progress),
             Self::Disk => disk::run(settings, progress),
             Self::Pageout => pageout::run(settings, progress),
+            Self::Calls => calls::run(settings, progress),
             Self::Build => build::run(settings, progress),
         }
     }
@@ -296,7 +303,7 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, lockstat, scale, disk, pageout, build)"
+             free, allocators, lockstat, scale, disk, pageout, calls, build)"
         );
     }
 

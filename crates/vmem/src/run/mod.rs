@@ -8,10 +8,10 @@
 //!
 //! | room | what is there |
 //! | --- | --- |
-//! | [`link`] | what the tracer and the memory side say to each other |
-//! | [`trace`] | the tracer: stops, helpers |
-//! | [`memory`] | the memory side: what the kernel tells, faults, eviction, the limit |
-//! | [`core`] | what is decided about the pages of one address space, as plain data |
+//! | `link` | what the tracer and the memory side say to each other |
+//! | `trace` | the tracer: stops, helpers |
+//! | `memory` | the memory side: what the kernel tells, faults, eviction, the limit |
+//! | `core` | what is decided about the pages of one address space, as plain data |
 
 mod core;
 pub(crate) mod link;

@@ -1,7 +1,8 @@
-//! Advice to the kernel about memory that changes nothing in it.
+//! Advice to the kernel about memory.
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 
 use rustix::mm::{Advice, madvise};
 
@@ -15,16 +16,41 @@ use rustix::mm::{Advice, madvise};
 /// # Cost
 /// That of compressing every page.
 pub fn page_out(bytes: &[u8]) -> io::Result<()> {
-    let page = rustix::param::page_size();
-    let start = bytes.as_ptr().align_offset(page).min(bytes.len());
-    let len = (bytes.len() - start) / page * page;
-    if len == 0 {
+    let whole = &bytes[whole_pages(bytes)];
+    if whole.is_empty() {
         return Ok(());
     }
-    let address = bytes[start..].as_ptr().cast::<c_void>().cast_mut();
+    let address = whole.as_ptr().cast::<c_void>().cast_mut();
     // SAFETY: the whole pages at `address` are mapped and lent by `bytes`; the advice moves where
     // they lie, not what they hold, whoever else uses them.
-    unsafe { madvise(address, len, Advice::LinuxPageOut) }.map_err(io::Error::from)
+    unsafe { madvise(address, whole.len(), Advice::LinuxPageOut) }.map_err(io::Error::from)
+}
+
+/// Gives up what the whole pages of `bytes` hold, if they are private memory: they read as zeros
+/// then, or as what is in the file that they map, and take no memory until they are touched.
+///
+/// # Errors
+/// The pages are locked in memory, or of a kind that cannot be given up.
+///
+/// # Cost
+/// One system call.
+pub fn discard(bytes: &mut [u8]) -> io::Result<()> {
+    let range = whole_pages(bytes);
+    let whole = &mut bytes[range];
+    if whole.is_empty() {
+        return Ok(());
+    }
+    let address = whole.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the whole pages at `address` are mapped and lent by `bytes` alone, and whatever they
+    // hold afterwards are bytes.
+    unsafe { madvise(address, whole.len(), Advice::LinuxDontNeed) }.map_err(io::Error::from)
+}
+
+/// Returns where the whole pages of `bytes` lie.
+fn whole_pages(bytes: &[u8]) -> Range<usize> {
+    let page = rustix::param::page_size();
+    let start = bytes.as_ptr().align_offset(page).min(bytes.len());
+    start..start + (bytes.len() - start) / page * page
 }
 
 #[cfg(test)]
@@ -38,5 +64,18 @@ mod tests {
         assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == (at % 251) as u8));
         page_out(&bytes[..7]).unwrap();
         page_out(&[]).unwrap();
+    }
+
+    #[test]
+    fn what_is_given_up_reads_as_zeros() {
+        let page = rustix::param::page_size();
+        let mut bytes = vec![7; 4 * page];
+        let whole = whole_pages(&bytes);
+        assert!(whole.len() >= 3 * page);
+        discard(&mut bytes).unwrap();
+        for (at, &byte) in bytes.iter().enumerate() {
+            assert_eq!(byte, if whole.contains(&at) { 0 } else { 7 }, "byte {at}");
+        }
+        discard(&mut bytes[..7]).unwrap();
     }
 }

@@ -35,7 +35,7 @@ pub(super) trait Memory {
 ///
 /// # Errors
 /// The system does not tell.
-pub(super) fn resident_pages(address: usize, pages: usize) -> io::Result<usize> {
+pub(in super::super) fn resident_pages(address: usize, pages: usize) -> io::Result<usize> {
     /// Bytes of an entry, of which the highest bit says that the page is there.
     const ENTRY: usize = 8;
     let mut entries = vec![0; pages * ENTRY];

@@ -11,7 +11,7 @@
 //! says so and why. There is no turn for warming up.
 
 mod job;
-mod memory;
+pub(super) mod memory;
 mod side;
 mod work;
 

@@ -97,12 +97,13 @@ impl Plan {
         Self { all_bytes, resident_bytes, limited }
     }
 
-    /// Returns the limit for whom it holds for whole programs: one that nothing reaches, unless
-    /// the memory is to be limited.
+    /// Returns the limit for whom it holds for whole programs: one that is nearly reached, so that
+    /// `zfold run` looks after the memory, or the memory that is to be resident.
     fn limit_bytes(&self) -> u64 {
-        /// Much more than all processes need for themselves.
-        const UNREACHED: u64 = 512 << 20;
-        self.resident_bytes + if self.limited { Side::PROGRAM_BYTES } else { UNREACHED }
+        /// What all processes need for themselves, and more.
+        const PROGRAMS: u64 = 8 << 20;
+        let spare = (self.all_bytes / 4).min(64 << 20) + PROGRAMS;
+        self.resident_bytes + if self.limited { Side::PROGRAM_BYTES } else { spare }
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
     fn half_is_resident_only_where_that_is_asked_for() {
         let plan = Plan::new(4, 256, Work::Unmap { out: true });
         assert_eq!((plan.all_bytes, plan.resident_bytes, plan.limited), (4 << 20, 4 << 20, false));
-        assert_eq!(plan.limit_bytes(), (4 << 20) + (512 << 20));
+        assert_eq!(plan.limit_bytes(), (4 << 20) + (1 << 20) + (8 << 20));
         let plan = Plan::new(1, 512, Work::Access { times: 1 });
         assert_eq!((plan.all_bytes, plan.resident_bytes, plan.limited), (2 << 20, 1 << 20, true));
         assert_eq!(plan.limit_bytes(), (1 << 20) + Side::PROGRAM_BYTES);

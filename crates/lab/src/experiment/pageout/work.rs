@@ -118,7 +118,7 @@ impl Drop for Follower {
 }
 
 /// The arguments of the hidden command, before the job.
-pub(super) const COMMAND: [&str; 2] = ["lab", "pageout-process"];
+pub(super) const COMMAND: [&str; 3] = ["lab", "process", NAME];
 
 /// One of the processes that work.
 struct Worker<'a> {
@@ -163,6 +163,8 @@ impl Worker<'_> {
     ) -> Result<Done, Error> {
         let mut done = Done::default();
         if out {
+            // A manager has to notice first how much memory there is.
+            std::thread::sleep(REST);
             let (time, left_pages) = page_out(&mut *memory, self.job.pages)?;
             done.page_out.push(time.as_secs_f64());
             done.left_pages = left_pages;

@@ -97,6 +97,11 @@ impl Observer {
         if record || self.seen.samples.is_multiple_of(EXACT_EVERY) {
             let exact = programs.iter().filter_map(|member| Bytes::of(member.pid));
             let Bytes { managed, unmanaged } = exact.fold(Bytes::default(), Bytes::plus);
+            // Pages that move while they are counted, one mapping after the other, are counted
+            // twice; there are not more than all processes say that they have.
+            let after = self.members();
+            let after = sum(&mut after.iter().filter(|member| !member.own));
+            let managed = managed.min(most.max(after));
             self.unmanaged_bytes = unmanaged;
             let seen = &mut self.seen;
             seen.managed_bytes = seen.managed_bytes.max(managed);

@@ -1,5 +1,6 @@
 //! Programs under `zfold run`, and what can be found out about their processes.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -50,6 +51,20 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
+/// Returns a command whose signals are not ignored, as they are here if the tests were started in
+/// the background of a shell that does no job control.
+fn with_default_signals(command: &Command) -> Command {
+    let mut env = Command::new("env");
+    env.arg("--default-signal");
+    let works = env.arg("true").output().is_ok_and(|output| output.status.success());
+    let mut defaulted = Command::new(if works { OsStr::new("env") } else { command.get_program() });
+    if works {
+        defaulted.arg("--default-signal").arg(command.get_program());
+    }
+    defaulted.args(command.get_args());
+    defaulted
+}
+
 /// A program that runs under zfold, in a process group of its own, with pipes to it.
 pub(crate) struct Run {
     front: Child,
@@ -61,7 +76,7 @@ pub(crate) struct Run {
 impl Run {
     /// Starts a shell script.
     pub(crate) fn start(text: &str) -> Self {
-        let mut command = script(text);
+        let mut command = with_default_signals(&script(text));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut front = command.process_group(0).spawn().expect("it starts");
         let lines = BufReader::new(front.stdout.take().expect("a pipe"));

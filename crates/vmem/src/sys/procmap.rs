@@ -1,10 +1,13 @@
-//! Where a mapping of another process ends, without reading all of them.
+//! The mappings of another process, without reading all of them.
 
+use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader, Seek as _};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use linux_raw_sys::general as raw;
+use raw::procmap_query_flags as flags;
 
 /// `PROCMAP_QUERY`: number 17 of the type 'f', which takes and returns the structure.
 const QUERY: libc::c_ulong = (3 << 30)
@@ -12,51 +15,101 @@ const QUERY: libc::c_ulong = (3 << 30)
     | ((b'f' as libc::c_ulong) << 8)
     | 17;
 
-/// Returns the address behind the mapping of a process that holds `address`.
-///
-/// # Errors
-/// `ENOENT` if there is none; those of opening `/proc/PID/maps`.
-///
-/// # Cost
-/// A few microseconds; with kernels before 6.11, some 100 ns for each mapping.
-pub(crate) fn end_of_mapping(pid: i32, address: usize) -> io::Result<usize> {
-    let maps = File::open(format!("/proc/{pid}/maps"))?;
-    let mut query = raw::procmap_query {
-        size: size_of::<raw::procmap_query>() as u64,
-        query_flags: 0,
-        query_addr: address as u64,
-        vma_start: 0,
-        vma_end: 0,
-        vma_flags: 0,
-        vma_page_size: 0,
-        vma_offset: 0,
-        inode: 0,
-        dev_major: 0,
-        dev_minor: 0,
-        vma_name_size: 0,
-        build_id_size: 0,
-        vma_name_addr: 0,
-        build_id_addr: 0,
-    };
-    // SAFETY: the structure is the one that this number names and lives across the call; it asks
-    // for no name, so that the kernel writes nothing else.
-    if unsafe { libc::ioctl(maps.as_raw_fd(), QUERY, &raw mut query) } == 0 {
-        return Ok(query.vma_end as usize);
-    }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() != Some(libc::ENOTTY) {
-        return Err(error);
-    }
-    find(BufReader::new(maps).lines().map_while(Result::ok), address)
-        .ok_or_else(|| io::ErrorKind::NotFound.into())
+/// A mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Vma {
+    /// Its addresses.
+    pub range: Range<usize>,
+    /// Not shared with other processes.
+    pub private: bool,
+    /// It can be written to, and not executed.
+    pub data: bool,
+    /// Of a file.
+    pub file: bool,
+    /// What the kernel calls it; empty for most.
+    pub name: String,
 }
 
-fn find(mut lines: impl Iterator<Item = String>, address: usize) -> Option<usize> {
-    lines.find_map(|line| {
-        let (start, end) = line.split(' ').next()?.split_once('-')?;
-        let number = |hex| usize::from_str_radix(hex, 16).ok();
-        let range = number(start)?..number(end)?;
-        range.contains(&address).then_some(range.end)
+/// The mappings of a process.
+#[derive(Debug)]
+pub(crate) struct Maps(File);
+
+impl Maps {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// Those of opening `/proc/PID/maps`.
+    pub(crate) fn open(pid: i32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/maps")).map(Self)
+    }
+
+    /// Returns the mapping that holds `address`, or else the next one; `None` behind the last.
+    ///
+    /// # Errors
+    /// Those of reading `/proc/PID/maps`: the process is gone.
+    ///
+    /// # Cost
+    /// A microsecond; with kernels before 6.11, some 100 ns for each mapping before.
+    pub(crate) fn at_or_behind(&mut self, address: usize) -> io::Result<Option<Vma>> {
+        let mut name = [0_u8; 128];
+        let mut query = raw::procmap_query {
+            size: size_of::<raw::procmap_query>() as u64,
+            query_flags: flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64,
+            query_addr: address as u64,
+            vma_start: 0,
+            vma_end: 0,
+            vma_flags: 0,
+            vma_page_size: 0,
+            vma_offset: 0,
+            inode: 0,
+            dev_major: 0,
+            dev_minor: 0,
+            vma_name_size: name.len() as u32,
+            build_id_size: 0,
+            vma_name_addr: name.as_mut_ptr() as u64,
+            build_id_addr: 0,
+        };
+        // SAFETY: the structure is the one that this number names, and lives across the call like
+        // the room for a name, whose size it tells.
+        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), QUERY, &raw mut query) } == 0;
+        let error = io::Error::last_os_error();
+        if done || error.raw_os_error() == Some(libc::ENAMETOOLONG) {
+            let is = |flag: flags| query.vma_flags & flag as u64 != 0;
+            let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+            return Ok(Some(Vma {
+                range: query.vma_start as usize..query.vma_end as usize,
+                private: !is(flags::PROCMAP_QUERY_VMA_SHARED),
+                data: is(flags::PROCMAP_QUERY_VMA_WRITABLE)
+                    && !is(flags::PROCMAP_QUERY_VMA_EXECUTABLE),
+                file: query.inode != 0,
+                name: name.to_string_lossy().into_owned(),
+            }));
+        }
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(None),
+            Some(libc::ENOTTY) => {
+                self.0.rewind()?;
+                let lines = BufReader::new(&self.0).lines().map_while(Result::ok);
+                Ok(lines.filter_map(|line| parse(&line)).find(|vma| vma.range.end > address))
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+/// Returns the mapping in a line of `/proc/PID/maps`: `start-end perms offset device inode path`.
+pub(crate) fn parse(line: &str) -> Option<Vma> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let number = |hex| usize::from_str_radix(hex, 16).ok();
+    let perms = words.next()?.as_bytes();
+    let file = words.nth(2)? != "0";
+    Some(Vma {
+        range: number(start)?..number(end)?,
+        private: perms.get(3) == Some(&b'p'),
+        data: perms.get(1) == Some(&b'w') && perms.get(2) == Some(&b'-'),
+        file,
+        name: words.next().unwrap_or("").to_owned(),
     })
 }
 
@@ -70,15 +123,33 @@ mod tests {
         const PAGE: usize = 4096;
         let start = testing::window(4 * PAGE).start;
         assert_eq!(testing::map(start, 4 * PAGE, true), start as i64);
-        let pid = std::process::id() as i32;
-        assert_eq!(end_of_mapping(pid, start).unwrap(), start + 4 * PAGE);
+        let mut maps = Maps::open(std::process::id() as i32).unwrap();
+        let mut at = |address| maps.at_or_behind(address).unwrap().unwrap();
+        let whole = at(start + PAGE);
+        assert_eq!(whole.range, start..start + 4 * PAGE);
+        assert!(whole.private && whole.data && !whole.file && whole.name.is_empty());
         testing::protect(&(start + PAGE..start + 2 * PAGE), false);
-        assert_eq!(end_of_mapping(pid, start).unwrap(), start + PAGE);
-        assert_eq!(end_of_mapping(pid, start + 3 * PAGE).unwrap(), start + 4 * PAGE);
+        assert_eq!(at(start).range.end, start + PAGE);
+        assert!(!at(start + PAGE).data);
+        let last = at(start + 3 * PAGE);
+        assert_eq!(last.range, start + 2 * PAGE..start + 4 * PAGE);
         let text = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let found = find(text.lines().map(str::to_owned), start + PAGE);
-        assert_eq!(found, Some(start + 2 * PAGE), "the other way");
+        assert!(text.lines().filter_map(parse).any(|vma| vma == last), "the other way");
         assert_eq!(testing::unmap(&(start..start + 4 * PAGE)), 0);
-        assert!(end_of_mapping(pid, start).is_err());
+        assert_ne!(at(start).range.start, start);
+        assert_eq!(maps.at_or_behind(usize::MAX).unwrap(), None);
+        assert!(Maps::open(0).is_err());
+    }
+
+    #[test]
+    fn a_line_says_what_a_mapping_is() {
+        let vma = |line| parse(line).unwrap();
+        let heap = vma("55d0e000-55d2f000 rw-p 00000000 00:00 0                 [heap]");
+        assert_eq!((heap.range, &*heap.name), (0x55d0_e000..0x55d2_f000, "[heap]"));
+        assert!(heap.private && heap.data && !heap.file);
+        let file = vma("7f0004003000-7f0004004000 rw-s 00003000 08:01 1235 /usr/lib/a.so");
+        assert!(!file.private && file.file);
+        assert!(!vma("55d0a000-55d0c000 rwxp 00000000 00:00 0").data);
+        assert_eq!(parse("rubbish"), None);
     }
 }

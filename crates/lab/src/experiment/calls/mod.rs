@@ -1,8 +1,8 @@
 //! Calls that change an address space: what they cost under `zfold run`, whose manager has to
 //! follow them.
 //!
-//! One process makes `brk`, `mmap` with `munmap`, and `madvise(MADV_DONTNEED)`, of 64 KiB each, first
-//! on memory that nobody has used and then on memory that is full, and starts programs. Contestants
+//! One process makes `brk`, `mmap` with `munmap`, and `madvise(MADV_DONTNEED)`, of 64 KiB each,
+//! first on memory that nobody has used and then on memory that is full, and starts programs. Contestants
 //! are the process alone; under a limit that is not reached; and under one that is, so that what it
 //! works on is closed and has left.
 //!
@@ -114,8 +114,8 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     let mut remarks = found.notes;
     remarks.push(format!(
         "A call is about {} KiB; brk is that of malloc and free, a program is started by fork, \
-         exec and wait of a shell. Full memory is {} MiB of distinct pages; where it is closed, the \
-         limit is half of that, and at least half of the pages must have left.",
+         exec and wait of a shell. Full memory is {} MiB of distinct pages; where it is closed, \
+         the limit is half of that, and at least half of the pages must have left.",
         PIECE_BYTES >> 10,
         job.bytes() >> 20,
     ));

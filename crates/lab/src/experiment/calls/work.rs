@@ -21,10 +21,10 @@ const REST: Duration = Duration::from_millis(200);
 
 /// Lets the heap of a command grow and shrink by `brk` with every piece.
 pub(super) fn with_plain_heap(command: &mut Command) -> &mut Command {
-    command.env(
-        "GLIBC_TUNABLES",
-        "glibc.malloc.top_pad=0:glibc.malloc.trim_threshold=65536:glibc.malloc.mmap_threshold=1048576",
-    )
+    const NAME: &str = "glibc.malloc";
+    let settings = ["top_pad=0", "trim_threshold=65536", "mmap_threshold=1048576"];
+    let settings = settings.map(|setting| format!("{NAME}.{setting}"));
+    command.env("GLIBC_TUNABLES", settings.join(":"))
 }
 
 /// Does what the process is told: `job` is the argument of the hidden command that
@@ -118,11 +118,7 @@ fn programs(starts: usize) -> Result<Duration, Error> {
     let start = Instant::now();
     let status = Command::new("sh").args(["-c", script, "sh", &starts.to_string()]).status()?;
     let time = start.elapsed();
-    if status.success() {
-        Ok(time)
-    } else {
-        Err(Error::Other(format!("sh: {status}")))
-    }
+    if status.success() { Ok(time) } else { Err(Error::Other(format!("sh: {status}"))) }
 }
 
 /// Memory of distinct pages.

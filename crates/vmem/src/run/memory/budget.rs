@@ -49,8 +49,8 @@ impl Budget {
         let margin = (limit / 32).clamp(16.min(limit / 4), 2048);
         Self {
             limit,
-            attach: limit.saturating_sub((limit * 2 / 5).clamp(MIB * 4, MIB * 96)),
-            near: limit.saturating_sub((limit / 8).clamp(MIB, MIB * 32)),
+            attach: limit.saturating_sub((limit * 2 / 5).clamp(MIB * 16, MIB * 96)),
+            near: limit.saturating_sub((limit / 4).clamp(MIB, MIB * 32)),
             high: limit - margin,
             low: limit - 2 * margin,
             raised: AtomicUsize::new(0),
@@ -183,7 +183,7 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let limit = 16384;
         assert_eq!((budget.limit(), budget.room()), (limit, limit));
-        assert!(budget.fits(limit / 8 * 7) && !budget.fits(limit / 8 * 7 + 1));
+        assert!(budget.fits(limit / 4 * 3) && !budget.fits(limit / 4 * 3 + 1));
         budget.change(0, limit - 6);
         assert_eq!((budget.charge(), budget.room()), (limit - 6, 6));
         assert!(budget.is_growing() && budget.is_near() && budget.is_high());
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn small_limits_are_attached_at_once() {
-        let budget = Budget::new(4 << 20);
+        let budget = Budget::new(16 << 20);
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
     }

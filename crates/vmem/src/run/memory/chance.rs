@@ -57,8 +57,11 @@ impl Batch {
 /// The buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Chances {
-    /// The oldest first, numbered without gaps.
-    batches: VecDeque<Arc<Batch>>,
+    /// The oldest first, numbered without gaps; `None` of those that retired before older ones.
+    batches: VecDeque<Option<Arc<Batch>>>,
+    /// So many of the oldest were taken to be compressed; of these so many are not done.
+    taken: usize,
+    in_work: usize,
     next: u32,
     pages: usize,
     spare: Vec<Vec<u8>>,
@@ -87,16 +90,20 @@ impl Chances {
         let batch = Arc::new(Batch { number: self.next, space, bytes, owners });
         self.next = (self.next + 1) % NUMBERS;
         self.pages += batch.len();
-        self.batches.push_back(Arc::clone(&batch));
+        self.batches.push_back(Some(Arc::clone(&batch)));
         batch
     }
 
     /// Returns the batch that a slot is in and the place in it, if it is not retired.
     pub(crate) fn find(&self, slot: SlotNo) -> Option<(Arc<Batch>, usize)> {
-        let oldest = self.batches.front()?.number;
-        let place = (slot >> PAGE_BITS).wrapping_sub(oldest) % NUMBERS;
-        let batch = self.batches.get(place as usize)?;
+        let batch = self.batches.get(self.place(slot >> PAGE_BITS))?.as_ref()?;
         Some((Arc::clone(batch), slot as usize % BATCH))
+    }
+
+    /// Returns where a batch stands.
+    fn place(&self, number: u32) -> usize {
+        let oldest = self.next.wrapping_sub(self.batches.len() as u32);
+        (number.wrapping_sub(oldest) % NUMBERS) as usize
     }
 
     /// Notes that a mapping was moved and the page in a slot with it.
@@ -106,25 +113,42 @@ impl Chances {
         }
     }
 
-    /// Returns the oldest batch, which stays until [`retire`](Self::retire).
-    pub(crate) fn oldest(&self) -> Option<Arc<Batch>> {
-        self.batches.front().cloned()
+    /// Returns the oldest batch that nobody has taken; it stays until [`retire`](Self::retire).
+    pub(crate) fn take(&mut self) -> Option<Arc<Batch>> {
+        let batch = self.batches.get(self.taken)?.clone().expect("it was not taken");
+        self.taken += 1;
+        self.in_work += 1;
+        Some(batch)
+    }
+
+    /// Notes that a batch that was taken will not retire.
+    pub(crate) fn give_up(&mut self) {
+        self.in_work -= 1;
+    }
+
+    /// Returns whether a batch is about to retire.
+    pub(crate) fn is_in_work(&self) -> bool {
+        self.in_work > 0
     }
 
     /// Returns all batches of a space, the oldest first.
     pub(crate) fn of(&self, space: SpaceId) -> Vec<Arc<Batch>> {
-        self.batches.iter().filter(|batch| batch.space == space).cloned().collect()
+        self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
     }
 
-    /// Removes the oldest batch, in whose slots no page is any more; returns its pages.
+    /// Removes a batch that was taken, in whose slots no page is any more; returns its pages.
     pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
-        let oldest = self.batches.pop_front().expect("it is the oldest");
-        assert_eq!(oldest.number, batch.number);
+        let place = self.place(batch.number);
+        drop(self.batches[place].take().expect("it retires once"));
+        while let Some(None) = self.batches.front() {
+            self.batches.pop_front();
+            self.taken -= 1;
+        }
+        self.in_work -= 1;
         let pages = batch.len();
         self.pages -= pages;
-        drop(batch);
         // A thread that still reads it keeps the memory instead.
-        if let Ok(batch) = Arc::try_unwrap(oldest)
+        if let Ok(batch) = Arc::try_unwrap(batch)
             && self.spare.len() < SPARE
         {
             let mut bytes = batch.bytes;
@@ -155,8 +179,9 @@ mod tests {
             assert_eq!((found.page(at)[0], at), (fill, 2));
         }
         let retired = batches[0].slot(0);
-        assert_eq!(chances.oldest().unwrap().number, batches[0].number);
-        assert_eq!(chances.retire(Arc::clone(&batches[0])), 3);
+        let oldest = chances.take().unwrap();
+        assert_eq!(oldest.number, batches[0].number);
+        assert_eq!(chances.retire(oldest), 3);
         assert!(chances.find(retired).is_none(), "it is the newest that could be, not the oldest");
         assert_eq!(chances.of(SpaceId(3)).len(), 1);
         chances.moved(batches[1].slot(1), 77);
@@ -165,9 +190,29 @@ mod tests {
     }
 
     #[test]
+    fn batches_retire_in_any_order() {
+        let mut chances = Chances { next: NUMBERS - 1, ..Chances::default() };
+        let batches: Vec<_> = (1..=3).map(|fill| push(&mut chances, fill, 2)).collect();
+        let (first, second) = (chances.take().unwrap(), chances.take().unwrap());
+        chances.retire(second);
+        assert_eq!(chances.pages(), 4);
+        assert!(chances.find(batches[1].slot(0)).is_none());
+        assert!(chances.of(SpaceId(2)).is_empty());
+        for at in [0, 2] {
+            let (found, _) = chances.find(batches[at].slot(1)).unwrap();
+            assert_eq!(found.page(1)[0], at as u8 + 1);
+        }
+        chances.retire(first);
+        assert_eq!((chances.batches.len(), chances.taken), (1, 0));
+        assert_eq!(chances.take().unwrap().number, batches[2].number);
+        assert!(chances.take().is_none());
+    }
+
+    #[test]
     fn memory_is_used_again() {
         let mut chances = Chances::default();
-        let batch = push(&mut chances, 1, BATCH);
+        drop(push(&mut chances, 1, BATCH));
+        let batch = chances.take().unwrap();
         chances.retire(batch);
         assert!(chances.buffer().capacity() >= BATCH * PAGE);
     }

@@ -14,11 +14,12 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 use super::budget::Budget;
 use super::chance::Chances;
 use super::keys::Keys;
-use super::managed::{Managed, Sharing, lock};
+use super::managed::{Managed, lock};
 use super::maps::marked;
 use super::readers::{self, Polls};
 use super::reclaim::Evictor;
 use super::requests::{Work, set_attached};
+use super::retire;
 use super::shared::{PageOut, Shared, Signal};
 use super::stats::{Counters, Latency, Stats, histogram};
 use super::watch::Watcher;
@@ -85,6 +86,7 @@ impl Engine {
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
+            compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
             chance_max,
@@ -95,6 +97,7 @@ impl Engine {
         engine.spawn("evictor", move || evictor.run())?;
         let watcher = Watcher::new(Arc::clone(&engine.shared));
         engine.spawn("watcher", move || watcher.run())?;
+        retire::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
     }
@@ -185,7 +188,7 @@ impl Engine {
     fn share(&self, parent: &Managed, child: &Managed) {
         child.seen(parent.charged());
         child.set_credit(child.charged());
-        let due = || Some(Sharing { next: Instant::now() + FIRST_LOOK, pause: FIRST_LOOK });
+        let due = || Some(Instant::now() + FIRST_LOOK);
         *lock(&child.sharing) = due();
         lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
         if self.shared.budget.is_high_without_credit() {
@@ -421,6 +424,7 @@ impl Drop for Engine {
         self.shared.polls.stop();
         self.shared.evictor.stop();
         self.shared.watcher.stop();
+        self.shared.compressors.stop();
         for thread in self.threads.drain(..) {
             // It panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();

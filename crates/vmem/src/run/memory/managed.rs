@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::access::Access;
 use super::budget::Budget;
@@ -12,13 +12,6 @@ use crate::run::core::pages::Counts;
 use crate::run::core::ranges::Pages;
 use crate::run::core::space::{Kept, Space};
 use crate::run::link::SpaceId;
-
-/// When what a fork shares is measured next.
-#[derive(Debug)]
-pub(crate) struct Sharing {
-    pub next: Instant,
-    pub pause: Duration,
-}
 
 /// An address space.
 pub(crate) struct Managed {
@@ -39,8 +32,8 @@ pub(crate) struct Managed {
     charged: Mutex<Charged>,
     /// Pages that are counted here and elsewhere.
     credit: AtomicUsize,
-    /// Present if it was forked, or forked from, and shares pages.
-    pub sharing: Mutex<Option<Sharing>>,
+    /// When what it shares is measured next, if it was forked, or forked from.
+    pub sharing: Mutex<Option<Instant>>,
     /// Threads that have it.
     pub tasks: Mutex<BTreeSet<i32>>,
     /// Pages that never leave.
@@ -54,8 +47,9 @@ pub(crate) struct Managed {
     pub visited: Mutex<BTreeSet<i32>>,
     /// The helper's own mapping, which is not closed.
     pub staging: Mutex<Pages>,
-    /// When the mappings may be read again: it costs much where there are many.
-    pub next_survey: Mutex<Option<Instant>>,
+    /// When the mappings may be read again, which costs much where there are many; and how many
+    /// pages were left open.
+    pub next_survey: Mutex<Option<(Instant, usize)>>,
     /// The same of their marks.
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// What the program has asked for as its own lately.

@@ -4,44 +4,69 @@
 use std::fs;
 use std::io;
 
-use crate::run::core::ranges::{PAGE, Pages, pages_of};
+use crate::run::core::ranges::{PAGE, Pages, common, pages_of};
+use crate::sys::procmap::{self, Maps, Vma};
 
-/// A mapping that has anonymous memory of its own.
+/// Memory of a process that may be anonymous: one mapping, or neighbours of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// Its pages.
     pub pages: Pages,
-    /// Nothing can be in it: it may not be accessed, only reserved.
-    pub reserved: bool,
     /// It is the stack, or writable pages of a file (a program's variables): it counts, but cannot
     /// be closed.
     pub other: bool,
 }
 
-/// Returns the mappings of a process that have anonymous memory, in order.
+/// Returns where a process has anonymous memory, in order.
 ///
 /// # Errors
 /// `ENOENT` or `ESRCH` if it is gone, `EACCES` without the right to trace it.
 pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(maps.lines().filter_map(parse).collect())
+    Ok(join(maps.lines().filter_map(procmap::parse)))
 }
 
-/// A line: `start-end perms offset device inode path`.
-fn parse(line: &str) -> Option<Mapping> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let perms = words.next()?;
-    let inode = words.nth(2)?;
-    let path = words.next().unwrap_or("");
-    let nameless = path.is_empty() || path == "[heap]" || path.starts_with("[anon:");
-    let other = path == "[stack]" || (inode != "0" && perms == "rw-p");
-    if !perms.ends_with('p') || !(other || (inode == "0" && nameless)) {
-        return None;
+/// Returns where a process has anonymous memory in a range, in order.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// Some microseconds, and one for each mapping of the range.
+pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
+    let mut maps = Maps::open(pid)?;
+    let mut at = pages.start * PAGE;
+    let mut vmas = Vec::new();
+    while at < pages.end * PAGE
+        && let Some(vma) = maps.at_or_behind(at)?
+    {
+        at = vma.range.end;
+        vmas.push(vma);
     }
-    let number = |hex| usize::from_str_radix(hex, 16).ok();
-    let pages = pages_of(&(number(start)?..number(end)?));
-    Some(Mapping { pages, reserved: perms.starts_with("---"), other })
+    let mut found = join(vmas.into_iter());
+    found.iter_mut().for_each(|mapping| mapping.pages = common(&mapping.pages, pages));
+    found.retain(|mapping| !mapping.pages.is_empty());
+    Ok(found)
+}
+
+fn join(vmas: impl Iterator<Item = Vma>) -> Vec<Mapping> {
+    let mut joined: Vec<Mapping> = Vec::new();
+    for vma in vmas {
+        let nameless =
+            vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
+        let other = vma.name == "[stack]" || (vma.file && vma.data);
+        if !vma.private || !(other || (!vma.file && nameless)) {
+            continue;
+        }
+        let pages = pages_of(&vma.range);
+        match joined.last_mut() {
+            Some(last) if last.pages.end == pages.start && last.other == other => {
+                last.pages.end = pages.end;
+            }
+            _ => joined.push(Mapping { pages, other }),
+        }
+    }
+    joined
 }
 
 /// What the kernel notes of a mapping besides.
@@ -134,26 +159,27 @@ mod tests {
             7f0004003000-7f0004004000 rw-p 00003000 08:01 1235 /usr/lib/a.so\n\
             7ffc0000-7ffe0000 rw-p 00000000 00:00 0 [stack]\n\
             7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
-        let found: Vec<_> = maps.lines().filter_map(parse).collect();
-        let plain = |pages| Mapping { pages, reserved: false, other: false };
+        let plain = |pages| Mapping { pages, other: false };
         assert_eq!(
-            found,
+            join(maps.lines().filter_map(procmap::parse)),
             [
-                plain(0x55d0d..0x55d0e),
-                plain(0x55d0e..0x55d2f),
-                Mapping { reserved: true, ..plain(0x7f0000000..0x7f0004000) },
-                plain(0x7f0004000..0x7f0004001),
+                // Neighbours, whatever they may be used for.
+                plain(0x55d0d..0x55d2f),
+                plain(0x7f0000000..0x7f0004001),
                 Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
                 Mapping { other: true, ..plain(0x7ffc0..0x7ffe0) },
             ]
         );
-        assert_eq!(parse("rubbish"), None);
     }
 
     #[test]
     fn this_process_has_a_heap_and_shares_little() {
         let pid = std::process::id() as i32;
-        assert!(!mappings(pid).unwrap().is_empty());
+        let all = mappings(pid).unwrap();
+        let largest = all.iter().max_by_key(|mapping| mapping.pages.len()).unwrap();
+        let part = largest.pages.start + 1..largest.pages.end;
+        assert_eq!(mappings_in(pid, &part).unwrap()[0].pages.start, part.start);
+        assert!(mappings_in(pid, &(0..1)).unwrap().is_empty());
         assert!(shared_pages(pid).unwrap() < 1 << 20);
         assert!(own_pages(pid).unwrap() > 0);
         let marked = marked(pid).unwrap();

@@ -14,6 +14,7 @@ mod mover;
 mod readers;
 mod reclaim;
 mod requests;
+mod retire;
 mod shared;
 mod stats;
 #[cfg(test)]

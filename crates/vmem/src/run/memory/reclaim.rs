@@ -7,16 +7,16 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::access::{Access, Refused};
 use super::faults::{Answers, Outcome, answer_told, serve};
 use super::managed::{Managed, lock};
-use super::maps::{mappings, marked, shared_pages};
+use super::maps::{mappings, mappings_in, marked, shared_pages};
 use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
 use super::requests::closable;
+use super::retire::{self, retire, wait_for_others};
 use super::shared::{PageOut, Pending, Shared};
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common};
@@ -25,16 +25,21 @@ use crate::run::link::SpaceId;
 
 /// Pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;
-/// A mapping with fewer pages stays open: it would cost more than it gives.
+/// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
+/// gives.
 pub(crate) const CLOSE_MIN: usize = 16;
+/// Open memory of this share of the limit is much.
+pub(crate) const GROWN_SHARE: usize = 32;
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often is looked whether anything is due, when nobody calls.
 const IDLE: Duration = Duration::from_millis(500);
-/// Shortest and longest time between two measurements of what forks share.
-const SHARING: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(320)];
+/// Shortest time between two measurements of what forks share, and how many times as long as one
+/// took: what is no longer shared is not told.
+const SHARING_MIN: Duration = Duration::from_millis(2);
+const SHARING_REST: u32 = 20;
 /// After reading the mappings, this many times as long passes before they are read again.
 const SURVEY_REST: u32 = 10;
 /// The same of a look at what is the program's own, which costs more.
@@ -51,6 +56,8 @@ pub(crate) struct Evictor {
     hand: (SpaceId, PageNo),
     answers: Answers,
     victims: Vec<PageNo>,
+    /// Pages that the buffer may have beyond its measure while others help to compress.
+    ahead: usize,
     /// Waits for announced calls to end, one for each space.
     waits: Vec<Wait>,
 }
@@ -68,6 +75,7 @@ impl Evictor {
     /// Returns an evictor whose hand is at the beginning.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
+            ahead: retire::ahead(&shared),
             shared,
             hand: (SpaceId(0), 0),
             answers: Answers::new(),
@@ -107,6 +115,7 @@ impl Evictor {
             budget.set_exhausted(!freed);
             self.serve_pending(!freed);
             self.page_out();
+            self.measure_sharing();
             if !freed {
                 return budget.is_high();
             }
@@ -122,9 +131,10 @@ impl Evictor {
         let managed = Arc::clone(&asked.managed);
         if !asked.closed {
             asked.closed = true;
-            for mapping in mappings(managed.pid()).unwrap_or_default() {
-                for part in closable(&self.shared, &managed, &common(&mapping.pages, &asked.pages))
-                {
+            let is_open = !managed.lock().closed().without(&asked.pages).is_empty();
+            let found = is_open.then(|| mappings_in(managed.pid(), &asked.pages));
+            for mapping in found.and_then(Result::ok).unwrap_or_default() {
+                for part in closable(&self.shared, &managed, &mapping.pages) {
                     close_slices(&self.shared, &managed, &part, &mut self.answers);
                 }
             }
@@ -140,13 +150,13 @@ impl Evictor {
         } else {
             None
         };
-        while lock(&self.shared.chances).pages() > self.shared.chance_max && self.retire() {}
+        while !self.may_evict(self.ahead) && retire(&self.shared) {}
         if let Some(next) = next {
             asked.pages.start = next;
             lock(&self.shared.page_outs).push_front(asked);
             return true;
         }
-        while self.retire() {}
+        while retire(&self.shared) || wait_for_others(&self.shared) {}
         self.shared.tracing.go_on(asked.ticket);
         true
     }
@@ -175,34 +185,26 @@ impl Evictor {
 
     /// Frees something; returns false if there is nothing.
     fn step(&mut self) -> bool {
-        let chances = lock(&self.shared.chances).pages();
-        if chances > self.shared.chance_max {
-            return self.retire();
+        let pressed = !lock(&self.shared.pending).is_empty();
+        if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {
+            return true;
         }
         let spaces = self.shared.all();
         self.look_at_doomed(&spaces, DOOMED_MIN)
             || self.evict(&spaces)
-            || self.retire()
+            || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
+            || wait_for_others(&self.shared)
     }
 
-    /// Compresses the oldest batch of the second-chance buffer.
-    fn retire(&mut self) -> bool {
-        let shared = &self.shared;
-        let Some(batch) = lock(&shared.chances).oldest() else {
-            return false;
-        };
-        if let Some(managed) = shared.find(batch.space)
-            && shared.store_batch(&batch, &managed).is_err()
-        {
-            return false;
+    /// Returns whether the second-chance buffer has room, of which it may have `ahead` pages more
+    /// than when nothing presses; others are called to compress these.
+    fn may_evict(&self, ahead: usize) -> bool {
+        let chances = lock(&self.shared.chances).pages();
+        if ahead > 0 && chances > self.shared.chance_max {
+            self.shared.compressors.call();
         }
-        let pages = lock(&shared.chances).retire(batch);
-        shared.budget.change(pages, 0);
-        let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
-        shared.counters.stored_pages_peak.fetch_max(stored, Ordering::Relaxed);
-        shared.counters.stored_bytes_peak.fetch_max(bytes, Ordering::Relaxed);
-        true
+        chances <= self.shared.chance_max + ahead
     }
 
     /// Moves the hand on until it has found pages that go; returns whether any went.
@@ -399,15 +401,16 @@ impl Evictor {
             let Some(due) = sharing.as_mut() else {
                 continue;
             };
-            if due.next <= Instant::now() {
+            if *due <= Instant::now() {
+                let began = Instant::now();
                 let shared = shared_pages(managed.pid()).unwrap_or(0);
                 managed.set_credit(shared.min(managed.charged()));
                 if shared == 0 {
                     *sharing = None;
                     continue;
                 }
-                due.pause = (due.pause * 2).clamp(SHARING[0], SHARING[1]);
-                due.next = Instant::now() + due.pause;
+                let rest = began.elapsed() * SHARING_REST;
+                *due = Instant::now() + rest.max(SHARING_MIN);
             }
             to_come = true;
         }
@@ -524,18 +527,23 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     shared.counters.surveys.add(1);
     look_at_own(shared, managed, answers);
     let open = mappings(managed.pid()).unwrap_or_default();
-    let mut open: Vec<_> =
-        open.into_iter().filter(|m| m.pages.len() >= CLOSE_MIN && !m.other).collect();
+    let mut open: Vec<_> = open.into_iter().filter(|mapping| !mapping.other).collect();
     open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
+    // Small ones only if there is much in them.
+    let much = shared.budget.limit() / GROWN_SHARE;
     let staging = lock(&managed.staging).clone();
     for mapping in open {
+        if mapping.pages.len() < CLOSE_MIN && managed.open() < much {
+            break;
+        }
         for part in closable(shared, managed, &mapping.pages) {
             if common(&part, &staging).is_empty() {
                 close_slices(shared, managed, &part, answers);
             }
         }
     }
-    *lock(&managed.next_survey) = Some(Instant::now() + began.elapsed() * SURVEY_REST);
+    let next = Instant::now() + began.elapsed() * SURVEY_REST;
+    *lock(&managed.next_survey) = Some((next, managed.open()));
 }
 
 /// Forgets what was left to the program and is not its own any more, if that was not looked at

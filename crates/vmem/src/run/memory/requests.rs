@@ -14,7 +14,7 @@ use super::shared::Shared;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
 use crate::run::link::{Attached, Ticket};
-use crate::sys::procmap::end_of_mapping;
+use crate::sys::procmap::Maps;
 
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {
@@ -58,7 +58,9 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             level(shared, &managed, &pages, answers);
             // The kernel moves several mappings at once only if none of them is closed, and may
             // have moved some before it finds one that is.
-            let end = end_of_mapping(managed.pid(), pages.start * PAGE).unwrap_or(0);
+            let first = Maps::open(managed.pid())
+                .and_then(|mut maps| maps.at_or_behind(pages.start * PAGE));
+            let end = first.ok().flatten().map_or(0, |vma| vma.range.end);
             if end < pages.end * PAGE && managed.lock().closed().touches(&pages) {
                 give_back(shared, &managed, &pages, false, answers);
             }

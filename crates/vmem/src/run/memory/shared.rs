@@ -18,6 +18,8 @@
 //!   touch no page but its own. It waits for the helper without that lock when that makes shared
 //!   pages the space's own, which may need readers. A helper that somebody stops is let go by the
 //!   tracer.
+//! - Those who help to compress wait for the lock of a core; the evictor waits a moment at a time
+//!   for them when nothing else is left to free.
 //! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
 //!   left to the evictor (no room) or the watcher (a change that is not over).
 //! - The program waits for readers, evictor and watcher.
@@ -134,6 +136,8 @@ pub(crate) struct Shared {
     pub evictor: Signal,
     /// Calls the watcher.
     pub watcher: Signal,
+    /// Calls one of those who help to compress.
+    pub compressors: Signal,
     /// Memory that may be closed; all of it but in tests that are their own program.
     pub window: Pages,
     /// Whether open memory is looked at: not of tests that are their own program.

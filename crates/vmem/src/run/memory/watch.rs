@@ -12,18 +12,18 @@ use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
 use super::maps::own_pages;
 use super::messages::drain;
-use super::reclaim::{CLOSE_MIN, close_open};
+use super::reclaim::{CLOSE_MIN, GROWN_SHARE, close_open};
 use super::requests::{RETRY, Work, perform};
 use super::shared::{Pending, Shared};
 use crate::run::core::ranges::PAGE;
 use crate::run::link::SpaceId;
 
 /// Shortest and longest time between two looks.
-const LOOKS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(10)];
+const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
+/// Time between two looks for each space: a look takes some 2 microseconds for each.
+const LOOK_REST: Duration = Duration::from_micros(40);
 /// As fast as a program is taken to touch memory, in bytes a second.
 const GROWTH: u64 = 6 << 30;
-/// Open memory of this share of the limit is closed at once.
-const GROWN_SHARE: usize = 32;
 /// How long after it was asked for a space is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How long more than the limit is seen before it counts: what is about to leave does not.
@@ -118,7 +118,8 @@ impl Watcher {
         shared.call_evictor_if_high();
         let headroom = (shared.budget.headroom() * PAGE) as u64;
         let until_near = Duration::from_nanos(headroom.saturating_mul(1_000_000_000) / GROWTH);
-        until_near.min(self.newest.1.elapsed()).clamp(LOOKS[0], LOOKS[1])
+        let shortest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
+        until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
     }
 
     /// Notes what was seen.
@@ -139,18 +140,19 @@ impl Watcher {
     fn ask(&mut self, spaces: &[Arc<Managed>]) {
         self.asked.retain(|(_, since)| since.elapsed() < ASK_AGAIN);
         let smallest = CLOSE_MIN.max(self.shared.budget.limit() / 64);
-        for managed in spaces {
-            let can = !managed.is_attached()
+        let can = |managed: &&Arc<Managed>| {
+            !managed.is_attached()
                 && !managed.is_dead()
                 && !managed.refused.load(Ordering::Relaxed)
-                && managed.pid() != 0;
-            if can
+                && managed.pid() != 0
                 && managed.charged() >= smallest
                 && !self.asked.iter().any(|(id, _)| *id == managed.id)
-            {
-                self.asked.push((managed.id, Instant::now()));
-                self.shared.tracing.attach(managed.id);
-            }
+        };
+        let mut wanted: Vec<_> = spaces.iter().filter(can).collect();
+        wanted.sort_by_key(|managed| std::cmp::Reverse(managed.charged()));
+        for managed in wanted {
+            self.asked.push((managed.id, Instant::now()));
+            self.shared.tracing.attach(managed.id);
         }
     }
 
@@ -162,10 +164,12 @@ impl Watcher {
             .collect();
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
         for managed in attached {
-            let due = lock(&managed.next_survey).is_none_or(|due| due <= Instant::now());
+            let next = *lock(&managed.next_survey);
             // What has grown by much is not left until reading the mappings has become cheap.
-            let grown = managed.open() >= CLOSE_MIN.max(self.shared.budget.limit() / GROWN_SHARE);
-            if (due || grown) && self.shared.budget.is_near() {
+            let much = CLOSE_MIN.max(self.shared.budget.limit() / GROWN_SHARE);
+            let due = next
+                .is_none_or(|(due, left)| due <= Instant::now() || managed.open() >= left + much);
+            if due && self.shared.budget.is_near() {
                 close_open(&self.shared, managed, &mut self.answers);
             }
         }

@@ -35,8 +35,8 @@ pub(crate) enum Meaning {
     Nothing,
     /// This is done before.
     Before(Request),
-    /// A large mapping of so many bytes.
-    Map(usize),
+    /// A large mapping of so many bytes, all of them at once if `filled`.
+    Map { len: usize, filled: bool },
     /// A range is moved or resized to so many bytes.
     Move { from: Range<usize>, len: usize },
     /// A child with a copy of the address space.
@@ -52,7 +52,9 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
     let arg = |index: usize| args[index] as usize;
     let before = match call.number as libc::c_long {
         libc::SYS_mmap => {
-            return covered(0, arg(1)).map_or(Meaning::Nothing, |range| Meaning::Map(range.len()));
+            let filled = args[3] & libc::MAP_POPULATE as u64 != 0;
+            return covered(0, arg(1))
+                .map_or(Meaning::Nothing, |range| Meaning::Map { len: range.len(), filled });
         }
         libc::SYS_mremap => {
             let len = covered(0, arg(2)).map(|range| range.len());

@@ -13,6 +13,8 @@ use crate::run::permission::may_follow_forks;
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::sys::{process, seccomp};
 
+const POPULATE: u64 = libc::MAP_POPULATE as u64;
+
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.
     pub(super) fn before(&mut self, tid: i32) {
@@ -45,8 +47,12 @@ impl Tracer<'_> {
         match meaning {
             Meaning::Nothing => let_go(ptrace::cont(tid, 0)),
             Meaning::Before(request) => self.ask(tid, space, request, Park::Run),
-            Meaning::Map(len) if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
-            Meaning::Map(len) => self.enter(tid, Waits::Mapped(len)),
+            Meaning::Map { len, .. } if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
+            Meaning::Map { len, filled } => {
+                // The kernel would fill it before it is closed.
+                let flags = filled.then(|| replace_flags(tid, |flags| flags & !POPULATE));
+                self.enter(tid, Waits::Mapped { len, flags: flags.and_then(Result::ok) });
+            }
             Meaning::Move { from, len } => {
                 if self.begin_change(tid, space) {
                     self.set_waits(tid, Waits::Moved { from: from.start, old: from.len(), len });
@@ -201,6 +207,10 @@ impl Tracer<'_> {
         {
             let_go(softened.returned(tid));
         }
+        if let Waits::Mapped { flags: Some(flags), .. } = waits {
+            // A thread that is gone needs none.
+            let _ = replace_flags(tid, |_| flags);
+        }
         let at = usize::try_from(result).ok();
         match (waits, at) {
             (Waits::Moved { from, old, len }, at) => {
@@ -208,7 +218,7 @@ impl Tracer<'_> {
                 let moved = Request::Moved { from: from..from + old, to };
                 return self.ask(tid, space, moved, Park::Run);
             }
-            (Waits::Mapped(len), Some(at)) => {
+            (Waits::Mapped { len, .. }, Some(at)) => {
                 let range = at..at + len;
                 return self.ask(tid, space, Request::Mapped { range }, Park::Run);
             }
@@ -218,7 +228,7 @@ impl Tracer<'_> {
                 self.end_change(tid, space);
             }
             (Waits::Nothing, _) => self.end_change(tid, space),
-            (Waits::Mapped(_), None) => {}
+            (Waits::Mapped { .. }, None) => {}
         }
         if self.wanted(space) {
             return self.attach(tid, space, At::Behind);
@@ -479,6 +489,16 @@ fn is_same(parent: i32, child: i32, areas: &Areas) -> bool {
 /// Whether there is such a thread that has not ended; a number may be given anew.
 fn lives(tid: i32) -> bool {
     state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// Replaces the flags of a call of mmap that a thread stops at; returns what they were.
+fn replace_flags(tid: i32, with: impl Fn(u64) -> u64) -> io::Result<u64> {
+    const FLAGS: usize = 3;
+    let mut registers = ptrace::registers(tid)?;
+    let flags = registers.arguments()[FLAGS];
+    registers.set_argument(FLAGS, with(flags));
+    ptrace::set_registers(tid, &registers)?;
+    Ok(flags)
 }
 
 /// A child that asks not to be traced would run under a filter that nobody answers.

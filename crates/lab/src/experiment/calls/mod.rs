@@ -2,9 +2,9 @@
 //! follow them.
 //!
 //! One process makes `brk`, `mmap` with `munmap`, and `madvise(MADV_DONTNEED)`, of 64 KiB each,
-//! first on memory that nobody has used and then on memory that is full, and starts programs. Contestants
-//! are the process alone; under a limit that is not reached; and under one that is, so that what it
-//! works on is closed and has left.
+//! first on memory that nobody has used and then on memory that is full, and starts programs.
+//! Contestants are the process alone; under a limit that is not reached; and under one that is, so
+//! that what it works on is closed and has left.
 //!
 //! The process is this program again ([`work`]).
 

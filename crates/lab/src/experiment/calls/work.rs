@@ -70,7 +70,8 @@ fn measure(job: &Job) -> Result<Done, Error> {
 /// Returns where the heap ends.
 fn end_of_heap() -> Result<usize, Error> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
-    let heap = maps.lines().find(|line| line.ends_with("[heap]"));
+    // It may be several mappings.
+    let heap = maps.lines().rfind(|line| line.ends_with("[heap]"));
     let end = heap.and_then(|line| usize::from_str_radix(line.split(['-', ' ']).nth(1)?, 16).ok());
     end.ok_or_else(|| Error::Other("the process has no heap".to_owned()))
 }

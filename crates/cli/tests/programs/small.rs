@@ -39,6 +39,12 @@ fn first_touches_across_protections() {
     check_compiled("first_touches_across_protections", "protections.c", &[]);
 }
 
+/// Also what is not its own: the helper's mappings are among those that it finds.
+#[test]
+fn all_that_there_is_is_paged_out() {
+    check_compiled("all_that_there_is_is_paged_out", "everything.c", &[sized("50", "500")]);
+}
+
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.
 #[test]
 fn address_spaces_that_change_at_random() {

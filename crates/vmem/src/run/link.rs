@@ -104,6 +104,8 @@ pub(crate) struct Attached {
     pub staging: Range<usize>,
     /// Where the arguments of ioctls may be written, 16 KiB.
     pub arguments: usize,
+    /// Addresses that are the helper's, the above and its code among them: they never leave.
+    pub all: Range<usize>,
 }
 
 /// The memory side. Called by the tracer thread only, and never waits.

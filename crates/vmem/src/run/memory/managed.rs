@@ -47,6 +47,8 @@ pub(crate) struct Managed {
     pub visited: Mutex<BTreeSet<i32>>,
     /// The helper's own mapping, which is not closed.
     pub staging: Mutex<Pages>,
+    /// All that is the helper's, which waits for nobody and so must be there.
+    pub helpers: Mutex<Pages>,
     /// When the mappings may be read again, which costs much where there are many; and how many
     /// pages were left open.
     pub next_survey: Mutex<Option<(Instant, usize)>>,
@@ -90,6 +92,7 @@ impl Managed {
             helper: AtomicI32::new(0),
             visited: Mutex::default(),
             staging: Mutex::new(0..0),
+            helpers: Mutex::new(0..0),
             next_survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
             asked_for: Mutex::default(),

@@ -531,15 +531,12 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
     // Small ones only if there is much in them.
     let much = shared.budget.limit() / GROWN_SHARE;
-    let staging = lock(&managed.staging).clone();
     for mapping in open {
         if mapping.pages.len() < CLOSE_MIN && managed.open() < much {
             break;
         }
         for part in closable(shared, managed, &mapping.pages) {
-            if common(&part, &staging).is_empty() {
-                close_slices(shared, managed, &part, answers);
-            }
+            close_slices(shared, managed, &part, answers);
         }
     }
     let next = Instant::now() + began.elapsed() * SURVEY_REST;

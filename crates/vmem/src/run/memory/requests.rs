@@ -226,12 +226,13 @@ fn born(
 
 /// Gives a space what the tracer made.
 pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
-    let Attached { uffd, number, inside, helper, pid, staging, arguments } = attached;
+    let Attached { uffd, number, inside, helper, pid, staging, arguments, all } = attached;
     let mover = Mover::new(inside, number, staging.start..arguments, arguments)?;
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));
     }
     *lock(&managed.staging) = pages_of(&(staging.start..arguments));
+    *lock(&managed.helpers) = pages_of(&all);
     managed.set_pid(pid);
     managed.set_mover(mover, helper);
     Ok(())
@@ -255,7 +256,14 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
 /// How long the watcher may leave a fault that has to wait for a change to be over.
 pub(crate) const RETRY: Duration = Duration::from_micros(100);
 
-/// Returns what of a range may be closed.
+/// Returns what of a range may be closed: not what is the program's own, nor the helper's.
 pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
-    managed.lock().own().without(&common(pages, &shared.window))
+    let helpers = lock(&managed.helpers).clone();
+    let parts = managed.lock().own().without(&common(pages, &shared.window));
+    let around = |part: Pages| {
+        [part.start..part.end.min(helpers.start), part.start.max(helpers.end)..part.end]
+    };
+    let mut parts: Vec<_> = parts.into_iter().flat_map(around).collect();
+    parts.retain(|part| !part.is_empty());
+    parts
 }

@@ -265,6 +265,7 @@ fn start(
         pid,
         staging: STAGING..DATA_END,
         arguments: ARGUMENTS,
+        all: AT..DATA_END,
     })
 }
 

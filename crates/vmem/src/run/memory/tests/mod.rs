@@ -133,6 +133,7 @@ impl World {
             pid: std::process::id() as i32,
             staging: self.staging.clone(),
             arguments: self.staging.start + STAGING,
+            all: self.staging.clone(),
         };
         self.hold(|ticket| {
             self.engine.attach(self.space, attached, ticket);

@@ -39,6 +39,12 @@ fn first_touches_across_protections() {
     check_compiled("first_touches_across_protections", "protections.c", &[]);
 }
 
+/// Memory that goes and comes again while it is being closed: it was taken for registered.
+#[test]
+fn open_memory_that_is_mapped_again() {
+    check_compiled("open_memory_that_is_mapped_again", "again.c", &[sized("200", "2000")]);
+}
+
 /// Also what is not its own: the helper's mappings are among those that it finds.
 #[test]
 fn all_that_there_is_is_paged_out() {

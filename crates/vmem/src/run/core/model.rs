@@ -225,7 +225,7 @@ impl World {
                 present.insert(page..page + 1);
             }
         }
-        self.space.close(pages, &present.iter().collect::<Vec<_>>(), 0);
+        self.space.close(pages, &present, 0);
     }
 
     /// One mapping, closed as a whole or not at all, goes elsewhere.

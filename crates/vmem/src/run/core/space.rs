@@ -24,7 +24,7 @@
 use std::collections::BTreeMap;
 
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
-use super::ranges::{PageNo, Pages, Ranges, common};
+use super::ranges::{PageNo, Pages, Ranges};
 use super::streams::Streams;
 
 /// Pages that a fault on a sequence fills with zeros, at most.
@@ -115,9 +115,9 @@ impl Space {
 
     /// Closes a range that was open, of which `present` is there; `age` says how soon that
     /// leaves. The range is registered.
-    pub(crate) fn close(&mut self, range: &Pages, present: &[Pages], age: u8) {
+    pub(crate) fn close(&mut self, range: &Pages, present: &Ranges, age: u8) {
         self.closed.insert(range.clone());
-        for page in present.iter().flat_map(|part| common(part, range)) {
+        for page in present.within(range).into_iter().flatten() {
             if self.table.get(page) == Page::Absent {
                 self.table.set(page, Page::Resident { age });
             }

@@ -7,7 +7,7 @@ use std::io;
 use crate::run::core::ranges::{PAGE, Pages, common, pages_of};
 use crate::sys::procmap::{self, Maps, Vma};
 
-/// Memory of a process that may be anonymous: one mapping, or neighbours of one kind.
+/// A mapping that may have anonymous memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
     /// Its pages.
@@ -17,16 +17,16 @@ pub(crate) struct Mapping {
     pub other: bool,
 }
 
-/// Returns where a process has anonymous memory, in order.
+/// Returns the mappings of a process that have anonymous memory, in order.
 ///
 /// # Errors
 /// `ENOENT` or `ESRCH` if it is gone, `EACCES` without the right to trace it.
 pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
-    Ok(join(maps.lines().filter_map(procmap::parse)))
+    Ok(maps.lines().filter_map(procmap::parse).filter_map(mapping).collect())
 }
 
-/// Returns where a process has anonymous memory in a range, in order.
+/// Returns the parts of a range that have anonymous memory, in order, one for each mapping.
 ///
 /// # Errors
 /// As of [`mappings`].
@@ -36,37 +36,25 @@ pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
 pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
     let mut maps = Maps::open(pid)?;
     let mut at = pages.start * PAGE;
-    let mut vmas = Vec::new();
+    let mut found = Vec::new();
     while at < pages.end * PAGE
         && let Some(vma) = maps.at_or_behind(at)?
     {
         at = vma.range.end;
-        vmas.push(vma);
+        found.extend(
+            mapping(vma)
+                .map(|Mapping { pages: all, other }| Mapping { pages: common(&all, pages), other }),
+        );
     }
-    let mut found = join(vmas.into_iter());
-    found.iter_mut().for_each(|mapping| mapping.pages = common(&mapping.pages, pages));
     found.retain(|mapping| !mapping.pages.is_empty());
     Ok(found)
 }
 
-fn join(vmas: impl Iterator<Item = Vma>) -> Vec<Mapping> {
-    let mut joined: Vec<Mapping> = Vec::new();
-    for vma in vmas {
-        let nameless =
-            vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
-        let other = vma.name == "[stack]" || (vma.file && vma.data);
-        if !vma.private || !(other || (!vma.file && nameless)) {
-            continue;
-        }
-        let pages = pages_of(&vma.range);
-        match joined.last_mut() {
-            Some(last) if last.pages.end == pages.start && last.other == other => {
-                last.pages.end = pages.end;
-            }
-            _ => joined.push(Mapping { pages, other }),
-        }
-    }
-    joined
+fn mapping(vma: Vma) -> Option<Mapping> {
+    let nameless = vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
+    let other = vma.name == "[stack]" || (vma.file && vma.data);
+    let counts = vma.private && (other || (!vma.file && nameless));
+    counts.then(|| Mapping { pages: pages_of(&vma.range), other })
 }
 
 /// What the kernel notes of a mapping besides.
@@ -161,11 +149,12 @@ mod tests {
             7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
         let plain = |pages| Mapping { pages, other: false };
         assert_eq!(
-            join(maps.lines().filter_map(procmap::parse)),
+            maps.lines().filter_map(procmap::parse).filter_map(mapping).collect::<Vec<_>>(),
             [
-                // Neighbours, whatever they may be used for.
-                plain(0x55d0d..0x55d2f),
-                plain(0x7f0000000..0x7f0004001),
+                plain(0x55d0d..0x55d0e),
+                plain(0x55d0e..0x55d2f),
+                plain(0x7f0000000..0x7f0004000),
+                plain(0x7f0004000..0x7f0004001),
                 Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
                 Mapping { other: true, ..plain(0x7ffc0..0x7ffe0) },
             ]

@@ -19,9 +19,10 @@ use super::requests::closable;
 use super::retire::{self, retire, wait_for_others};
 use super::shared::{PageOut, Pending, Shared};
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common};
+use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
+use crate::sys::procmap::Maps;
 
 /// Pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;
@@ -604,16 +605,16 @@ pub(crate) fn close(
     drain(shared, managed, &mut space, &mut answers.told);
     let registered = space.may_close(range) && access.register(range).is_ok();
     match registered.then(|| look(managed, access, range)) {
-        Some(Some(present)) => {
-            let pages = present.iter().map(Pages::len).sum();
+        Some(Look::Present(present)) => {
+            let pages = present.iter().map(|part| part.len()).sum();
             space.close(range, &present, age);
             // Before they are charged as closed, when the lock is released.
             managed.closed(pages);
             drop(space);
             shared.counters.closed_pages.add(range.len());
         }
-        Some(None) => {
-            // It is tried again when the change is over.
+        Some(_) => {
+            // It is tried again with what there is then.
             let _ = access.unregister(range);
             drop(space);
         }
@@ -622,18 +623,62 @@ pub(crate) fn close(
     answer_told(shared, managed, answers);
 }
 
-/// Returns which pages of a registered range are there, under the lock of the space; `None` if that
-/// is not to be known because a change is not read yet.
-pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Option<Vec<Pages>> {
-    let present = access.present(managed.pid(), range).ok()?;
-    // What was changed before the look and is not told yet has the kernel refuse this; what is
-    // changed after it is told after it. A page that is filled in here has no content to lose.
-    let first = range.start..range.start + 1;
-    match access.zero(&first) {
-        (1, _) if present.first().is_none_or(|part| part.start > range.start) => {
-            Some(std::iter::once(first).chain(present).collect())
-        }
-        (1, _) | (0, Some(Refused::Exists)) => Some(present),
-        _ => None,
+/// What a look at a range found.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// All of it is registered, nothing is untold, and these pages are there.
+    Present(Ranges),
+    /// A change is not read yet.
+    Again,
+    /// Not all of it is mapped and registered.
+    Holes,
+}
+
+/// Looks at a range that was registered before, under the lock of the space.
+///
+/// That registering it succeeded says little: what was unmapped just before, and is mapped again
+/// just after, is not registered, and nobody tells of its changes. So it is proven afterwards, by
+/// an operation that the kernel refuses where anything is untold or not registered. What was
+/// registered then was so when the look was taken: nobody else registers, and what was unmapped in
+/// between would be untold.
+pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
+    let Ok(found) = access.present(managed.pid(), range) else { return Look::Holes };
+    let mut present = Ranges::default();
+    found.into_iter().for_each(|part| present.insert(part));
+    match prove(access, range, &mut present) {
+        Some(Refused::Elsewhere) => {}
+        Some(Refused::Again) => return Look::Again,
+        Some(_) => return Look::Holes,
+        None => return Look::Present(present),
     }
+    // Several mappings, which are proven one by one.
+    let Ok(mut maps) = Maps::open(managed.pid()) else { return Look::Holes };
+    let mut at = range.start;
+    while at < range.end {
+        let Ok(Some(vma)) = maps.at_or_behind(at * PAGE) else { return Look::Holes };
+        let part = at..range.end.min(pages_of(&vma.range).end);
+        if vma.range.start > at * PAGE {
+            return Look::Holes;
+        }
+        match prove(access, &part, &mut present) {
+            None => at = part.end,
+            Some(Refused::Again) => return Look::Again,
+            Some(_) => return Look::Holes,
+        }
+    }
+    Look::Present(present)
+}
+
+/// Proves that a range lies in one registered mapping of which nothing is untold; if not, returns
+/// what the kernel says. A page that this fills in has no content to lose.
+fn prove(access: &Access, range: &Pages, present: &mut Ranges) -> Option<Refused> {
+    // The first page is there then, so that the whole is looked at, and not filled in.
+    for pages in [range.start..range.start + 1, range.clone()] {
+        match access.zero(&pages) {
+            (0, Some(Refused::Exists)) => {}
+            (0, refused) => return refused,
+            (done, _) => present.insert(pages.start..pages.start + done),
+        }
+    }
+    None
 }

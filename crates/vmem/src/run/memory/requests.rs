@@ -9,7 +9,7 @@ use super::managed::{Managed, lock};
 use super::maps::mappings;
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
-use super::reclaim::{close, close_open, look};
+use super::reclaim::{Look, close, close_open, look};
 use super::shared::Shared;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
@@ -152,10 +152,11 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
         // All of it, closed or not: the kernel passes over what is registered.
         if space.closed().touches(pages) && access.register(pages).is_ok() {
             for part in space.closed().without(pages) {
-                let present = look(managed, access, &part);
-                told &= present.is_some();
-                if let Some(present) = present {
-                    space.close(&part, &present, 1);
+                match look(managed, access, &part) {
+                    Look::Present(present) => space.close(&part, &present, 1),
+                    Look::Again => told = false,
+                    // The call that it is made level for fails.
+                    Look::Holes => drop(access.unregister(&part)),
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What a program sees, and what the limit holds, while its memory leaves and comes back.
 
+use super::super::reclaim::{Look, look};
 use super::*;
 
 #[test]
@@ -124,6 +125,38 @@ fn a_mapping_over_another_replaces_it() {
             verify(page, 1);
         }
     }
+    world.check();
+}
+
+/// It would be moved out, and nobody would ask for it again.
+#[test]
+fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
+    let Some(world) = World::new("what_is_mapped_while_closed", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 16 * PAGE;
+    let again = memory.start + 8 * PAGE..memory.end;
+    let managed = world.engine.space(world.space);
+    let access = managed.access().expect("attached");
+    let whole = pages_of(&memory);
+
+    let held = managed.lock();
+    assert!(sys::map(memory.start, memory.len(), true) > 0);
+    assert_eq!(sys::unmap(&again), 0);
+    access.register(&whole).unwrap();
+    assert!(matches!(look(&managed, access, &whole), Look::Holes));
+    assert!(sys::map(again.start, again.len(), true) > 0);
+    fill(again.start, 1);
+    assert!(matches!(look(&managed, access, &whole), Look::Holes));
+    access.register(&whole).unwrap();
+    let Look::Present(present) = look(&managed, access, &whole) else {
+        panic!("all is registered")
+    };
+    assert!(present.around(again.start / PAGE).is_some());
+    access.unregister(&whole).unwrap();
+    drop(held);
+
+    world.request(Request::Mapped { range: memory.clone() });
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    verify(again.start, 1);
     world.check();
 }
 

@@ -208,6 +208,8 @@ static int jobs(void) {
         mmap(NULL, PAGE, RW, PRIVATE, -1, 0);
         wait_for_ever(NULL);
     }
+    /* In an orphaned group, as of a container, SIGTSTP stops nobody: its own has a parent. */
+    setpgid(child, child);
     for (int i = 0; i < 3; i++) {
         kill(child, i == 1 ? SIGTSTP : SIGSTOP);
         waitpid(child, &status, WUNTRACED);

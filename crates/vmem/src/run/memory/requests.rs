@@ -123,10 +123,7 @@ fn give_back(
         let away = known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Chance(_)));
         drop(known);
         if away.is_none() {
-            for part in space.closed().within(pages) {
-                // It fails where nothing is mapped any more.
-                let _ = access.unregister(&part);
-            }
+            unregister(managed, access, pages);
             answers.told.released.extend(space.forget(pages));
             if !stays {
                 space.take_back(pages);
@@ -139,6 +136,24 @@ fn give_back(
         if let Some((page, _)) = away {
             bring_in(shared, managed, page, answers);
         }
+    }
+}
+
+/// Unregisters a range, also what is not known to be closed: where a moved mapping has grown.
+fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
+    if access.unregister(pages).is_ok() {
+        return;
+    }
+    // Some of it is of another kind, or the program's own business.
+    let mut at = pages.start;
+    let Ok(mut maps) = Maps::open(managed.pid()) else { return };
+    while at < pages.end
+        && let Ok(Some(vma)) = maps.at_or_behind(at * PAGE)
+    {
+        let part = common(&pages_of(&vma.range), pages);
+        at = pages_of(&vma.range).end;
+        // It fails where nothing is mapped any more.
+        let _ = access.unregister(&part);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use common::{assert_refused, results};
@@ -110,6 +111,20 @@ fn directory_is_not_a_file() {
 fn page_and_results_need_two_files() {
     let arguments = ["lab", "all", "--html", "a", "--output", "a"];
     assert_refused(&arguments, 2, &["--html and --output name the same file"]);
+}
+
+/// What a process that nobody manages can always be timed at.
+#[test]
+fn every_kind_of_call_is_timed() {
+    let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
+    let json = results(&[&["lab", "calls"], &small[..]].concat());
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let records = report["records"].as_array().expect("records");
+    let alone: Vec<_> = records.iter().filter(|record| record["variant"] == "alone").collect();
+    let metrics: BTreeSet<_> =
+        alone.iter().filter_map(|record| record["metric"].as_str()).collect();
+    assert_eq!((metrics.len(), alone.len()), (7, 7), "{metrics:?}");
+    assert!(alone.iter().all(|record| record["value"].as_f64() > Some(0.0)), "{alone:?}");
 }
 
 /// Every experiment, small: records by the schema, finite figures, and a page that stands alone.

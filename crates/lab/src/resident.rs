@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn touched_memory_is_seen_exactly() {
         let before = resident_bytes().expect("proc is mounted");
-        let touched = vec![1u8; 256 << 20];
+        let touched = std::hint::black_box(vec![1_u8; 256 << 20]);
         let after = resident_bytes().expect("proc is mounted");
         let grown = after - before;
         let wanted = touched.len() as u64;

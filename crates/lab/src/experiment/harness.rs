@@ -217,6 +217,7 @@ fn parse_processor_time(stat: &str, first: usize) -> Option<(f64, f64)> {
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::BTreeSet;
+    use std::fmt::Display;
     use std::sync::Mutex;
 
     use super::*;
@@ -253,6 +254,16 @@ pub(super) mod tests {
         }
         let beside = outcome.figures.iter().filter(|figure| figure.published.is_some());
         assert_eq!(beside.count(), published.len());
+    }
+
+    /// Asserts that an outcome has no figures and names all sides of a part as left out.
+    pub(in super::super) fn check_left_out(outcome: &Outcome, part: &str, sides: &[impl Display]) {
+        assert!(outcome.figures.is_empty());
+        for side in sides {
+            let skipped = format!("SKIPPED: {part}, {side}: ");
+            let named = outcome.remarks.iter().any(|remark| remark.starts_with(&skipped));
+            assert!(named, "{skipped}: {:?}", outcome.remarks);
+        }
     }
 
     /// Returns the value of a figure.

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::harness::{Samples, sized};
 use super::machine::load_remark;
+use super::system::again;
 use super::system::child::run as run_tool;
 use super::system::zfold_run::{ZfoldRun, report_path};
 use super::turns::{Fault, Found, in_turns};
@@ -27,8 +28,6 @@ pub use work::work;
 /// Name of the experiment.
 pub const NAME: &str = "calls";
 
-/// The arguments of the hidden command, before the job.
-const COMMAND: [&str; 3] = ["lab", "process", NAME];
 /// Bytes that a call is about.
 const PIECE_BYTES: usize = 64 << 10;
 /// Share of the full memory that must be out where the limit is reached.
@@ -148,10 +147,10 @@ fn once(
             ZfoldRun { zfold: program, limit_bytes, allocator, codec, report }.command(program)
         }
     };
-    let job = serde_json::to_string(job).expect("plain data is JSON");
-    let text = run_tool(work::with_plain_heap(&mut command).args(COMMAND).arg(job))?;
-    let done: Done = serde_json::from_str(text.trim_end())
-        .map_err(|_| Error::Other(format!("{NAME}: the process said: {text}")))?;
+    work::with_plain_heap(&mut command).args(again::command(NAME)).arg(again::line(job));
+    let text = run_tool(&mut command)?;
+    let done: Done = again::answer(&text)
+        .ok_or_else(|| Error::Other(format!("{NAME}: the process said: {text}")))?;
     if side == Side::Closed && done.away < AWAY_MIN {
         let percent = done.away * 100.0;
         let reason = format!("only {percent:.0} % of the full memory has left under the limit");
@@ -165,17 +164,12 @@ fn once(
 
 #[cfg(test)]
 mod tests {
-    use super::super::harness::tests::tiny;
+    use super::super::harness::tests::{check_left_out, tiny};
     use super::*;
 
     #[test]
     fn without_the_program_all_is_named_as_left_out() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
-        assert!(outcome.figures.is_empty());
-        for side in SIDES {
-            let skipped = format!("SKIPPED: calls, {side}: ");
-            assert!(outcome.remarks.iter().any(|remark| remark.starts_with(&skipped)), "{skipped}");
-        }
+        check_left_out(&run(&tiny(), &|_, _| ()).unwrap(), "calls", &SIDES);
     }
 
     #[test]

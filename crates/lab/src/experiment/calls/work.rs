@@ -1,18 +1,18 @@
 //! The process that makes the calls.
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 use zfold_vmem::{discard, page_out};
 
 use super::{Done, Job, PIECE_BYTES};
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
-use crate::experiment::pageout::memory::resident_pages;
+use crate::experiment::pageout::memory::{resident_pages, small_pages};
+use crate::experiment::system::again;
 
 /// Kinds of calls for which pieces are filled.
 pub(super) const FILLED: usize = 3;
@@ -33,10 +33,8 @@ pub(super) fn with_plain_heap(command: &mut Command) -> &mut Command {
 /// # Errors
 /// The job is not one, or a call fails.
 pub fn work(job: &str, output: &mut dyn Write) -> Result<(), Error> {
-    let job: Job = serde_json::from_str(job)
-        .map_err(|_| Error::Other("this command is for the program itself only".to_owned()))?;
-    let done = measure(&job)?;
-    writeln!(output, "{}", serde_json::to_string(&done).expect("plain data is JSON"))?;
+    let done = measure(&again::job(job)?)?;
+    writeln!(output, "{}", again::line(&done))?;
     Ok(output.flush()?)
 }
 
@@ -53,18 +51,31 @@ fn measure(job: &Job) -> Result<Done, Error> {
     note("mmap and munmap", mappings(job.calls)?, job.calls);
     note("madvise", discards(job.calls)?, job.calls);
     let Full { heap, mappings, mut region } = full;
-    note("brk that shrinks full memory", shrink(heap), job.pieces);
-    note("munmap of full memory", unmap(mappings), job.pieces);
-    let start = Instant::now();
-    for piece in region.chunks_exact_mut(PIECE_BYTES) {
-        discard(piece)?;
-    }
-    note("madvise of full memory", start.elapsed(), job.pieces);
+    // From the end of the heap, which shrinks then.
+    let shrinks = timed(|| {
+        heap.into_iter().rev().for_each(drop);
+        Ok(())
+    })?;
+    note("brk that shrinks full memory", shrinks, job.pieces);
+    let unmaps = timed(|| {
+        drop(mappings);
+        Ok(())
+    })?;
+    note("munmap of full memory", unmaps, job.pieces);
+    let discards = timed(|| Ok(region.chunks_exact_mut(PIECE_BYTES).try_for_each(discard)?))?;
+    note("madvise of full memory", discards, job.pieces);
     if let Some(at) = region.iter().position(|byte| *byte != 0) {
         return Err(Error::WrongBytes { experiment: super::NAME, what: format!("byte {at}") });
     }
     note("fork, exec and wait", programs(job.starts)?, job.starts);
     Ok(Done { times, away })
+}
+
+/// Returns how long something takes.
+fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
 }
 
 /// Returns where the heap ends.
@@ -85,66 +96,63 @@ fn heap(calls: usize) -> Result<Duration, Error> {
     if grown < before + PIECE_BYTES / 2 || end_of_heap()? >= grown {
         return Err(Error::Other("the C library does not give memory back by brk".to_owned()));
     }
-    let start = Instant::now();
-    for _ in 0..calls {
-        drop(black_box(Vec::<u8>::with_capacity(PIECE_BYTES)));
-    }
-    Ok(start.elapsed())
+    timed(|| {
+        for _ in 0..calls {
+            drop(black_box(Vec::<u8>::with_capacity(PIECE_BYTES)));
+        }
+        Ok(())
+    })
 }
 
 /// Maps and unmaps.
 fn mappings(calls: usize) -> Result<Duration, Error> {
-    let start = Instant::now();
-    for _ in 0..calls {
-        drop(black_box(MmapMut::map_anon(PIECE_BYTES)?));
-    }
-    Ok(start.elapsed())
+    timed(|| {
+        for _ in 0..calls {
+            drop(black_box(MmapMut::map_anon(PIECE_BYTES)?));
+        }
+        Ok(())
+    })
 }
 
 /// Writes to a page and gives its piece up.
 fn discards(calls: usize) -> Result<Duration, Error> {
     let mut piece = MmapMut::map_anon(PIECE_BYTES)?;
-    let start = Instant::now();
-    for _ in 0..calls {
-        piece[PAGE_BYTES] = 1;
-        discard(&mut piece)?;
-    }
-    Ok(start.elapsed())
+    timed(|| {
+        for _ in 0..calls {
+            piece[PAGE_BYTES] = 1;
+            discard(&mut piece)?;
+        }
+        Ok(())
+    })
 }
 
 /// Starts programs by fork and exec, and waits for them.
 fn programs(starts: usize) -> Result<Duration, Error> {
     // A shell forks for what is in brackets; starting one from here would not copy the memory.
     let script = "i=0; while [ $i -lt $1 ]; do (exec true); i=$((i+1)); done";
-    let start = Instant::now();
-    let status = Command::new("sh").args(["-c", script, "sh", &starts.to_string()]).status()?;
-    let time = start.elapsed();
-    if status.success() { Ok(time) } else { Err(Error::Other(format!("sh: {status}"))) }
+    timed(|| {
+        let status = Command::new("sh").args(["-c", script, "sh", &starts.to_string()]).status()?;
+        if status.success() { Ok(()) } else { Err(Error::Other(format!("sh: {status}"))) }
+    })
 }
 
 /// Memory of distinct pages.
 struct Full {
     heap: Vec<Vec<u8>>,
-    mappings: VecDeque<MmapMut>,
+    mappings: Vec<MmapMut>,
     region: MmapMut,
 }
 
 impl Full {
     fn new(pieces: usize) -> Result<Self, Error> {
-        let plain = |bytes| {
-            let map = MmapMut::map_anon(bytes)?;
-            // Not every kernel has huge pages to refuse.
-            let _ = map.advise(Advice::NoHugePage);
-            Ok::<_, Error>(map)
-        };
-        let mut region = plain(pieces * PIECE_BYTES)?;
-        let mut mappings = VecDeque::with_capacity(pieces);
+        let mut region = small_pages(pieces * PIECE_BYTES)?;
+        let mut mappings = Vec::with_capacity(pieces);
         let mut heap = Vec::with_capacity(pieces);
         fill(&mut region, 0);
         for piece in 1..=pieces {
-            let mut mapping = plain(PIECE_BYTES)?;
+            let mut mapping = small_pages(PIECE_BYTES)?;
             fill(&mut mapping, piece);
-            mappings.push_back(mapping);
+            mappings.push(mapping);
         }
         for piece in 1..=pieces {
             let mut bytes = vec![0; PIECE_BYTES];
@@ -180,42 +188,9 @@ fn fill(bytes: &mut [u8], piece: usize) {
     }
 }
 
-/// Frees pieces from the end of the heap.
-fn shrink(mut heap: Vec<Vec<u8>>) -> Duration {
-    let start = Instant::now();
-    while let Some(piece) = heap.pop() {
-        drop(piece);
-    }
-    start.elapsed()
-}
-
-fn unmap(mut mappings: VecDeque<MmapMut>) -> Duration {
-    let start = Instant::now();
-    while let Some(mapping) = mappings.pop_front() {
-        drop(mapping);
-    }
-    start.elapsed()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_kind_of_call_is_timed() {
-        let mut output = Vec::new();
-        let job = serde_json::to_string(&Job { calls: 10, pieces: 4, starts: 2 }).unwrap();
-        match work(&job, &mut output) {
-            Ok(()) => {}
-            // The tests' own heap is in use by other threads, which is what it says then.
-            Err(Error::Other(reason)) if reason.contains("brk") => return,
-            Err(error) => panic!("{error}"),
-        }
-        let done: Done = serde_json::from_slice(&output).unwrap();
-        assert_eq!(done.times.len(), 7);
-        assert!(done.times.iter().all(|(_, microseconds)| *microseconds > 0.0));
-        assert!((0.0..=1.0).contains(&done.away));
-    }
 
     #[test]
     fn no_two_pages_are_equal() {

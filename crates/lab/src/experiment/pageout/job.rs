@@ -90,14 +90,10 @@ impl From<Result<Done, Error>> for Answer {
     }
 }
 
-/// Returns a job or an answer as a line without its end.
-pub(super) fn line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain data is JSON")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::system::again::{self, line};
 
     #[test]
     fn jobs_and_answers_are_lines() {
@@ -110,11 +106,11 @@ mod tests {
         };
         let text = line(&job);
         assert!(!text.contains('\n'));
-        assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
+        assert_eq!(again::job::<Job>(&text).unwrap(), job);
         let error = Error::WrongBytes { experiment: "pageout", what: "page 7".to_owned() };
         let answer = Answer::from(Err(error));
         assert_eq!(answer, Answer::Wrong("page 7".to_owned()));
-        assert_eq!(serde_json::from_str::<Answer>(&line(&answer)).unwrap(), answer);
+        assert_eq!(again::answer(&line(&answer)), Some(answer));
     }
 
     #[test]

@@ -55,11 +55,19 @@ impl Mapping {
     /// # Errors
     /// The system has none.
     pub(super) fn new(pages: usize) -> io::Result<Self> {
-        let map = MmapMut::map_anon(pages * PAGE_BYTES)?;
-        // Not every kernel has huge pages to refuse.
-        let _ = map.advise(Advice::NoHugePage);
-        Ok(Self(map))
+        small_pages(pages * PAGE_BYTES).map(Self)
     }
+}
+
+/// Maps anonymous memory in pages of the smallest size.
+///
+/// # Errors
+/// The system has none.
+pub(in super::super) fn small_pages(bytes: usize) -> io::Result<MmapMut> {
+    let map = MmapMut::map_anon(bytes)?;
+    // Not every kernel has huge pages to refuse.
+    let _ = map.advise(Advice::NoHugePage);
+    Ok(map)
 }
 
 impl Memory for Mapping {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-use super::job::{Answer, Done, Job, Kind, Role, Work, line};
-use super::work::COMMAND;
+use super::job::{Answer, Done, Job, Kind, Role, Work};
 use super::{Bench, NAME};
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
+use crate::experiment::system::again::{self, line};
 use crate::experiment::system::cgroup::Cgroup;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::swap::Swap;
@@ -120,12 +120,12 @@ fn zram(plan: &Plan, codec: &str, program: &Path, job: &str) -> Result<Done, Fau
 
 /// Runs the job and returns what it measured.
 fn answer(mut command: Command, job: &str) -> Result<Done, Fault> {
-    let text = run_tool(command.args(COMMAND).arg(job))?;
-    match serde_json::from_str(text.trim_end()) {
-        Ok(Answer::Done(done)) => Ok(done),
-        Ok(Answer::Wrong(what)) => Err(Error::WrongBytes { experiment: NAME, what }.into()),
-        Ok(Answer::Failed(reason)) => Err(Fault::Missing(reason)),
-        Err(_) => Err(Error::Other(format!("{NAME}: the workload said: {text}")).into()),
+    let text = run_tool(command.args(again::command(NAME)).arg(job))?;
+    match again::answer(&text) {
+        Some(Answer::Done(done)) => Ok(done),
+        Some(Answer::Wrong(what)) => Err(Error::WrongBytes { experiment: NAME, what }.into()),
+        Some(Answer::Failed(reason)) => Err(Fault::Missing(reason)),
+        None => Err(Error::Other(format!("{NAME}: the workload said: {text}")).into()),
     }
 }
 

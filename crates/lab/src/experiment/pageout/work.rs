@@ -11,10 +11,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::NAME;
-use super::job::{Answer, Done, Job, Kind, Role, Work, line};
+use super::job::{Answer, Done, Job, Kind, Role, Work};
 use super::memory::{Mapping, Memory, region, resident_pages};
 use crate::experiment::Error;
 use crate::experiment::content::{PAGE_BYTES, verify};
+use crate::experiment::system::again::{self, line};
 use crate::input::PageSet;
 use crate::rng::{SplitMix64, Xorshift64};
 
@@ -37,8 +38,7 @@ const STAMP_AT: usize = 2048;
 /// # Errors
 /// The job is not one, or the leader is gone; what goes wrong in the work is an answer.
 pub fn work(job: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
-    let job: Job = serde_json::from_str(job)
-        .map_err(|_| Error::Other("this command is for the program itself only".to_owned()))?;
+    let job: Job = again::job(job)?;
     let result = match job.role {
         Role::Leader(workers) => lead(&job, workers),
         Role::Worker(number) => Worker { job: &job, number, input, output }.run(),
@@ -66,11 +66,11 @@ fn lead(job: &Job, workers: u32) -> Result<Done, Error> {
 fn sum_up(lines: &[String]) -> Result<Done, Error> {
     let mut sum = Done::default();
     for line in lines.iter().filter(|line| *line != READY) {
-        match serde_json::from_str(line) {
-            Ok(Answer::Done(done)) => sum.add(done),
-            Ok(Answer::Wrong(what)) => return Err(Error::WrongBytes { experiment: NAME, what }),
-            Ok(Answer::Failed(reason)) => return Err(Error::Other(reason)),
-            Err(_) => return Err(Error::Other(format!("a process of the workload said: {line}"))),
+        match again::answer(line) {
+            Some(Answer::Done(done)) => sum.add(done),
+            Some(Answer::Wrong(what)) => return Err(Error::WrongBytes { experiment: NAME, what }),
+            Some(Answer::Failed(reason)) => return Err(Error::Other(reason)),
+            None => return Err(Error::Other(format!("a process of the workload said: {line}"))),
         }
     }
     Ok(sum)
@@ -86,7 +86,11 @@ struct Follower {
 impl Follower {
     fn start(program: &Path, job: &Job) -> Result<Self, Error> {
         let mut command = Command::new(program);
-        command.args(COMMAND).arg(line(job)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(again::command(NAME))
+            .arg(line(job))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut process = command.spawn()?;
         let input = process.stdin.take().expect("it was asked for");
         let output = BufReader::new(process.stdout.take().expect("it was asked for"));
@@ -116,9 +120,6 @@ impl Drop for Follower {
         let _ = self.process.wait();
     }
 }
-
-/// The arguments of the hidden command, before the job.
-pub(super) const COMMAND: [&str; 3] = ["lab", "process", NAME];
 
 /// One of the processes that work.
 struct Worker<'a> {

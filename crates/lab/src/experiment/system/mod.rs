@@ -2,6 +2,7 @@
 //! memory cgroups. Each is set up by a guard, and gone with it; what would stay behind if this
 //! process were killed is undone by [`cleanup`].
 
+pub(super) mod again;
 pub(super) mod cgroup;
 pub(super) mod child;
 pub(super) mod cleanup;

@@ -1,0 +1,31 @@
+//! This program again, as a process of an experiment: what it is to do is the last argument of the
+//! hidden command `zfold lab process EXPERIMENT JOB`, in JSON, and its answer a line.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::Error;
+
+/// Returns the arguments of the hidden command before the job.
+pub(in super::super) const fn command(experiment: &str) -> [&str; 3] {
+    ["lab", "process", experiment]
+}
+
+/// Returns a job or an answer as a line without its end.
+pub(in super::super) fn line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data is JSON")
+}
+
+/// Reads an answer; `None` if it is none.
+pub(in super::super) fn answer<'a, T: Deserialize<'a>>(line: &'a str) -> Option<T> {
+    serde_json::from_str(line.trim_end()).ok()
+}
+
+/// Reads a job.
+///
+/// # Errors
+/// It is none: somebody else uses the command.
+pub(in super::super) fn job<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text)
+        .map_err(|_| Error::Other("this command is for the program itself only".to_owned()))
+}

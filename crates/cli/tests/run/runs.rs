@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -54,14 +54,17 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// Returns a command whose signals are not ignored, as they are here if the tests were started in
 /// the background of a shell that does no job control.
 fn with_default_signals(command: &Command) -> Command {
-    let mut env = Command::new("env");
-    env.arg("--default-signal");
-    let works = env.arg("true").output().is_ok_and(|output| output.status.success());
-    let mut defaulted = Command::new(if works { OsStr::new("env") } else { command.get_program() });
-    if works {
-        defaulted.arg("--default-signal").arg(command.get_program());
-    }
-    defaulted.args(command.get_args());
+    const DEFAULT: [&str; 2] = ["env", "--default-signal"];
+    // Other systems' env may not have the option.
+    static WORKS: LazyLock<bool> = LazyLock::new(|| {
+        let output = Command::new(DEFAULT[0]).args([DEFAULT[1], "true"]).output();
+        output.is_ok_and(|output| output.status.success())
+    });
+    let before = if *WORKS { &DEFAULT[..] } else { &[] };
+    let words = before.iter().map(OsStr::new).chain([command.get_program()]);
+    let mut words = words.chain(command.get_args());
+    let mut defaulted = Command::new(words.next().expect("a program"));
+    defaulted.args(words);
     defaulted
 }
 

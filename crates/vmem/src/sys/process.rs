@@ -2,6 +2,7 @@
 //! rustix has no call for.
 
 use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
@@ -57,6 +58,24 @@ impl Outcome {
             _ => None,
         }
     }
+}
+
+/// Where a thread belongs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Relatives {
+    pub process: i32,
+    /// The parent of its process.
+    pub parent: i32,
+}
+
+/// Returns where a thread belongs; `None` if it is gone.
+pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let number = |name| {
+        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+        value.trim().parse().ok()
+    };
+    Some(Relatives { process: number("Tgid:")?, parent: number("PPid:")? })
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {

@@ -30,27 +30,37 @@ pub(crate) struct Vma {
     pub name: String,
 }
 
+/// Returns the parts of a range of addresses that are mapped in a process, in order, one for each
+/// mapping.
+///
+/// # Errors
+/// Those of opening and reading `/proc/PID/maps`: the process is gone.
+///
+/// # Cost
+/// Some microseconds, and one for each mapping; with kernels before 6.11, for each also some 100 ns
+/// for every mapping before it.
+pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
+    let mut maps = Maps(File::open(format!("/proc/{pid}/maps"))?);
+    let mut found = Vec::new();
+    let mut at = range.start;
+    while at < range.end
+        && let Some(mut vma) = maps.at_or_behind(at)?
+        && vma.range.start < range.end
+    {
+        at = vma.range.end;
+        vma.range = vma.range.start.max(range.start)..at.min(range.end);
+        found.push(vma);
+    }
+    Ok(found)
+}
+
 /// The mappings of a process.
 #[derive(Debug)]
-pub(crate) struct Maps(File);
+struct Maps(File);
 
 impl Maps {
-    /// Opens them.
-    ///
-    /// # Errors
-    /// Those of opening `/proc/PID/maps`.
-    pub(crate) fn open(pid: i32) -> io::Result<Self> {
-        File::open(format!("/proc/{pid}/maps")).map(Self)
-    }
-
     /// Returns the mapping that holds `address`, or else the next one; `None` behind the last.
-    ///
-    /// # Errors
-    /// Those of reading `/proc/PID/maps`: the process is gone.
-    ///
-    /// # Cost
-    /// A microsecond; with kernels before 6.11, some 100 ns for each mapping before.
-    pub(crate) fn at_or_behind(&mut self, address: usize) -> io::Result<Option<Vma>> {
+    fn at_or_behind(&mut self, address: usize) -> io::Result<Option<Vma>> {
         let mut name = [0_u8; 128];
         let mut query = raw::procmap_query {
             size: size_of::<raw::procmap_query>() as u64,
@@ -123,7 +133,8 @@ mod tests {
         const PAGE: usize = 4096;
         let start = testing::window(4 * PAGE).start;
         assert_eq!(testing::map(start, 4 * PAGE, true), start as i64);
-        let mut maps = Maps::open(std::process::id() as i32).unwrap();
+        let pid = std::process::id() as i32;
+        let mut maps = Maps(File::open("/proc/self/maps").unwrap());
         let mut at = |address| maps.at_or_behind(address).unwrap().unwrap();
         let whole = at(start + PAGE);
         assert_eq!(whole.range, start..start + 4 * PAGE);
@@ -133,12 +144,17 @@ mod tests {
         assert!(!at(start + PAGE).data);
         let last = at(start + 3 * PAGE);
         assert_eq!(last.range, start + 2 * PAGE..start + 4 * PAGE);
+        let parts = within(pid, &(start..start + 3 * PAGE)).unwrap();
+        let parts: Vec<_> = parts.into_iter().map(|vma| vma.range).collect();
+        let ends = [start, start + PAGE, start + 2 * PAGE, start + 3 * PAGE];
+        assert_eq!(parts, [ends[0]..ends[1], ends[1]..ends[2], ends[2]..ends[3]]);
         let text = std::fs::read_to_string("/proc/self/maps").unwrap();
         assert!(text.lines().filter_map(parse).any(|vma| vma == last), "the other way");
         assert_eq!(testing::unmap(&(start..start + 4 * PAGE)), 0);
         assert_ne!(at(start).range.start, start);
         assert_eq!(maps.at_or_behind(usize::MAX).unwrap(), None);
-        assert!(Maps::open(0).is_err());
+        assert_eq!(within(pid, &(start..start + 4 * PAGE)).unwrap(), []);
+        assert!(within(0, &(0..1)).is_err());
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub(crate) enum Event {
 }
 
 impl Event {
+    /// Returns whether the thread has ended.
+    pub(crate) fn is_end(self) -> bool {
+        matches!(self, Self::Exited(_) | Self::Killed { .. })
+    }
+
     fn parse(status: libc::c_int) -> Self {
         if libc::WIFEXITED(status) {
             return Self::Exited(libc::WEXITSTATUS(status));

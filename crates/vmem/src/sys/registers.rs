@@ -89,11 +89,6 @@ impl Registers {
         [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9] = *args;
     }
 
-    /// Sets the first argument of the system call in which the thread is, at a stop before it.
-    pub(crate) fn set_first(&mut self, value: u64) {
-        self.0.rdi = value;
-    }
-
     /// Starts code whose one parameter is an address.
     pub(crate) fn enter(&mut self, code: usize, parameter: usize) {
         self.jump(code);

@@ -123,6 +123,11 @@ impl Budget {
         self.charge() > self.attach
     }
 
+    /// Returns how many pages of open memory are much.
+    pub(crate) fn much(&self) -> usize {
+        self.limit / 32
+    }
+
     /// Returns how many pages may be touched before memory should be closed.
     pub(crate) fn headroom(&self) -> usize {
         self.near.saturating_sub(self.charge())

@@ -188,9 +188,9 @@ impl Engine {
     fn share(&self, parent: &Managed, child: &Managed) {
         child.seen(parent.charged());
         child.set_credit(child.charged());
-        let due = || Some(Instant::now() + FIRST_LOOK);
-        *lock(&child.sharing) = due();
-        lock(&parent.sharing).get_or_insert_with(|| due().expect("it is some"));
+        let due = Instant::now() + FIRST_LOOK;
+        *lock(&child.sharing) = Some(due);
+        lock(&parent.sharing).get_or_insert(due);
         if self.shared.budget.is_high_without_credit() {
             self.shared.evictor.call();
         }

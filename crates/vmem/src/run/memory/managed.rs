@@ -9,7 +9,7 @@ use super::access::Access;
 use super::budget::Budget;
 use super::mover::Mover;
 use crate::run::core::pages::Counts;
-use crate::run::core::ranges::Pages;
+use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::core::space::{Kept, Space};
 use crate::run::link::SpaceId;
 
@@ -45,10 +45,8 @@ pub(crate) struct Managed {
     helper: AtomicI32,
     /// Threads that were stopped because that was asked for.
     pub visited: Mutex<BTreeSet<i32>>,
-    /// The helper's own mapping, which is not closed.
-    pub staging: Mutex<Pages>,
-    /// All that is the helper's, which waits for nobody and so must be there.
-    pub helpers: Mutex<Pages>,
+    /// What of it is the helper's.
+    pub helpers: Mutex<Helpers>,
     /// When the mappings may be read again, which costs much where there are many; and how many
     /// pages were left open.
     pub next_survey: Mutex<Option<(Instant, usize)>>,
@@ -56,6 +54,15 @@ pub(crate) struct Managed {
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// What the program has asked for as its own lately.
     pub asked_for: Mutex<Vec<(Instant, Pages)>>,
+}
+
+/// The pages of a helper.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Helpers {
+    /// All of them. It waits for nobody, so they are never closed.
+    pub all: Pages,
+    /// One that is registered and of no use.
+    pub spare: PageNo,
 }
 
 #[derive(Debug, Default)]
@@ -91,8 +98,7 @@ impl Managed {
             unclaimed: Mutex::default(),
             helper: AtomicI32::new(0),
             visited: Mutex::default(),
-            staging: Mutex::new(0..0),
-            helpers: Mutex::new(0..0),
+            helpers: Mutex::default(),
             next_survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
             asked_for: Mutex::default(),

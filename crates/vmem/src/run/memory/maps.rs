@@ -4,8 +4,8 @@
 use std::fs;
 use std::io;
 
-use crate::run::core::ranges::{PAGE, Pages, common, pages_of};
-use crate::sys::procmap::{self, Maps, Vma};
+use crate::run::core::ranges::{PAGE, Pages, bytes_of, pages_of};
+use crate::sys::procmap::{self, Vma};
 
 /// A mapping that may have anonymous memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,20 +34,8 @@ pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
 /// # Cost
 /// Some microseconds, and one for each mapping of the range.
 pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
-    let mut maps = Maps::open(pid)?;
-    let mut at = pages.start * PAGE;
-    let mut found = Vec::new();
-    while at < pages.end * PAGE
-        && let Some(vma) = maps.at_or_behind(at)?
-    {
-        at = vma.range.end;
-        found.extend(
-            mapping(vma)
-                .map(|Mapping { pages: all, other }| Mapping { pages: common(&all, pages), other }),
-        );
-    }
-    found.retain(|mapping| !mapping.pages.is_empty());
-    Ok(found)
+    let vmas = procmap::within(pid, &bytes_of(pages))?;
+    Ok(vmas.into_iter().filter_map(mapping).collect())
 }
 
 fn mapping(vma: Vma) -> Option<Mapping> {
@@ -84,18 +72,12 @@ pub(crate) fn marked(pid: i32) -> io::Result<Vec<Marked>> {
                 last.registered = flags.split_ascii_whitespace().any(|flag| flag == "um");
                 last.wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
             }
-        } else if let Some(pages) = range(line) {
+        } else if let Some(vma) = procmap::parse(line) {
+            let pages = pages_of(&vma.range);
             found.push(Marked { pages, registered: false, wiped: false });
         }
     }
     Ok(found)
-}
-
-/// The range at the beginning of a line.
-fn range(line: &str) -> Option<Pages> {
-    let (start, end) = line.split(' ').next()?.split_once('-')?;
-    let number = |hex| usize::from_str_radix(hex, 16).ok();
-    Some(pages_of(&(number(start)?..number(end)?)))
 }
 
 /// Returns how many pages of its own a process has, shared ones included.

@@ -19,18 +19,16 @@ use super::requests::closable;
 use super::retire::{self, retire, wait_for_others};
 use super::shared::{PageOut, Pending, Shared};
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
+use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
-use crate::sys::procmap::Maps;
+use crate::sys::procmap::within;
 
 /// Pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;
 /// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
 /// gives.
 pub(crate) const CLOSE_MIN: usize = 16;
-/// Open memory of this share of the limit is much.
-pub(crate) const GROWN_SHARE: usize = 32;
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
 /// Pause after nothing could be freed.
@@ -324,9 +322,8 @@ impl Evictor {
                 }
             }
             // A change that was made before the mappings were read and is not told yet would be
-            // told after them: there is none if this is not refused. The last page of the staging
-            // is of no other use.
-            let spare = lock(&managed.staging).end - 1;
+            // told after them: there is none if this is not refused.
+            let spare = lock(&managed.helpers).spare;
             let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
             if told && !registered.is_empty() {
                 let gone = space.retain(&registered);
@@ -531,7 +528,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     let mut open: Vec<_> = open.into_iter().filter(|mapping| !mapping.other).collect();
     open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
     // Small ones only if there is much in them.
-    let much = shared.budget.limit() / GROWN_SHARE;
+    let much = shared.budget.much();
     for mapping in open {
         if mapping.pages.len() < CLOSE_MIN && managed.open() < much {
             break;
@@ -558,10 +555,11 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     if let Ok(mappings) = marked(managed.pid()) {
         let mut own = Ranges::default();
         let ours = space.closed().clone();
+        let helpers = lock(&managed.helpers).all.clone();
         for mapping in mappings {
             let watched = mapping.registered && !ours.touches(&mapping.pages);
-            let is_staging = !common(&mapping.pages, &lock(&managed.staging)).is_empty();
-            if mapping.wiped || (watched && !is_staging) {
+            let is_helpers = !common(&mapping.pages, &helpers).is_empty();
+            if mapping.wiped || (watched && !is_helpers) {
                 own.insert(mapping.pages);
             }
         }
@@ -652,21 +650,19 @@ pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
         None => return Look::Present(present),
     }
     // Several mappings, which are proven one by one.
-    let Ok(mut maps) = Maps::open(managed.pid()) else { return Look::Holes };
-    let mut at = range.start;
-    while at < range.end {
-        let Ok(Some(vma)) = maps.at_or_behind(at * PAGE) else { return Look::Holes };
-        let part = at..range.end.min(pages_of(&vma.range).end);
-        if vma.range.start > at * PAGE {
+    let Ok(vmas) = within(managed.pid(), &bytes_of(range)) else { return Look::Holes };
+    let mut proven = range.start;
+    for part in vmas.iter().map(|vma| pages_of(&vma.range)) {
+        if part.start > proven {
             return Look::Holes;
         }
         match prove(access, &part, &mut present) {
-            None => at = part.end,
+            None => proven = part.end,
             Some(Refused::Again) => return Look::Again,
             Some(_) => return Look::Holes,
         }
     }
-    Look::Present(present)
+    if proven == range.end { Look::Present(present) } else { Look::Holes }
 }
 
 /// Proves that a range lies in one registered mapping of which nothing is untold; if not, returns

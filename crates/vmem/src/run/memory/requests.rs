@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use super::access::Access;
 use super::faults::{Answers, answer_told, bring_in};
-use super::managed::{Managed, lock};
+use super::managed::{Helpers, Managed, lock};
 use super::maps::mappings;
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
 use super::reclaim::{Look, close, close_open, look};
 use super::shared::Shared;
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, common, pages_of};
+use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::link::{Attached, Ticket};
-use crate::sys::procmap::Maps;
+use crate::sys::procmap::within;
 
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {
@@ -58,10 +58,9 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             level(shared, &managed, &pages, answers);
             // The kernel moves several mappings at once only if none of them is closed, and may
             // have moved some before it finds one that is.
-            let first = Maps::open(managed.pid())
-                .and_then(|mut maps| maps.at_or_behind(pages.start * PAGE));
-            let end = first.ok().flatten().map_or(0, |vma| vma.range.end);
-            if end < pages.end * PAGE && managed.lock().closed().touches(&pages) {
+            let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
+            let is_one = vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE);
+            if !is_one && managed.lock().closed().touches(&pages) {
                 give_back(shared, &managed, &pages, false, answers);
             }
             ticket
@@ -145,15 +144,9 @@ fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
         return;
     }
     // Some of it is of another kind, or the program's own business.
-    let mut at = pages.start;
-    let Ok(mut maps) = Maps::open(managed.pid()) else { return };
-    while at < pages.end
-        && let Ok(Some(vma)) = maps.at_or_behind(at * PAGE)
-    {
-        let part = common(&pages_of(&vma.range), pages);
-        at = pages_of(&vma.range).end;
+    for vma in within(managed.pid(), &bytes_of(pages)).unwrap_or_default() {
         // It fails where nothing is mapped any more.
-        let _ = access.unregister(&part);
+        let _ = access.unregister(&pages_of(&vma.range));
     }
 }
 
@@ -247,8 +240,8 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));
     }
-    *lock(&managed.staging) = pages_of(&(staging.start..arguments));
-    *lock(&managed.helpers) = pages_of(&all);
+    let spare = pages_of(&(staging.start..arguments)).end - 1;
+    *lock(&managed.helpers) = Helpers { all: pages_of(&all), spare };
     managed.set_pid(pid);
     managed.set_mover(mover, helper);
     Ok(())
@@ -274,7 +267,7 @@ pub(crate) const RETRY: Duration = Duration::from_micros(100);
 
 /// Returns what of a range may be closed: not what is the program's own, nor the helper's.
 pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
-    let helpers = lock(&managed.helpers).clone();
+    let helpers = lock(&managed.helpers).all.clone();
     let parts = managed.lock().own().without(&common(pages, &shared.window));
     let around = |part: Pages| {
         [part.start..part.end.min(helpers.start), part.start.max(helpers.end)..part.end]

@@ -33,8 +33,6 @@ pub(super) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
             while !shared.compressors.wait(IDLE) {
                 while lock(&shared.chances).pages() > shared.chance_max && retire(&shared) {}
             }
-            // Each is told by the one before it.
-            shared.compressors.stop();
         };
         threads.push(thread::Builder::new().name(name).spawn(help)?);
     }

@@ -91,10 +91,10 @@ impl Signal {
         }
     }
 
-    /// Has it end.
+    /// Has it end, and all others that wait for the same.
     pub(crate) fn stop(&self) {
         lock(&self.state).stop = true;
-        self.condition.notify_one();
+        self.condition.notify_all();
     }
 
     /// The thread waits for a call; returns whether it should stop.

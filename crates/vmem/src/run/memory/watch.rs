@@ -12,7 +12,7 @@ use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
 use super::maps::own_pages;
 use super::messages::drain;
-use super::reclaim::{CLOSE_MIN, GROWN_SHARE, close_open};
+use super::reclaim::{CLOSE_MIN, close_open};
 use super::requests::{RETRY, Work, perform};
 use super::shared::{Pending, Shared};
 use crate::run::core::ranges::PAGE;
@@ -166,7 +166,7 @@ impl Watcher {
         for managed in attached {
             let next = *lock(&managed.next_survey);
             // What has grown by much is not left until reading the mappings has become cheap.
-            let much = CLOSE_MIN.max(self.shared.budget.limit() / GROWN_SHARE);
+            let much = CLOSE_MIN.max(self.shared.budget.much());
             let due = next
                 .is_none_or(|(due, left)| due <= Instant::now() || managed.open() >= left + much);
             if due && self.shared.budget.is_near() {

@@ -155,14 +155,9 @@ pub(crate) fn attach(
         reap(injection, inside)?;
         unmap(injection)?;
     }
-    Ok((Helper { pid, inside, parent: process_of(injection.tid()) }, result?))
-}
-
-/// The process that a thread belongs to.
-fn process_of(tid: i32) -> i32 {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    number.and_then(|number| number.trim().parse().ok()).unwrap_or(tid)
+    let tid = injection.tid();
+    let parent = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+    Ok((Helper { pid, inside, parent }, result?))
 }
 
 /// Has the program's process that made a helper forget it, after it has ended.

@@ -42,7 +42,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::link::{Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::permission::Access;
-use crate::sys::process::{self, ChildrenKept, Outcome};
+use crate::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::sys::ptrace::{self, Event};
 
 use helper::Helper;
@@ -352,15 +352,21 @@ impl Tracer<'_> {
 
     fn handle_event(&mut self, tid: i32, event: Event) {
         if tid == self.bell {
-            if !matches!(event, Event::Exited(_) | Event::Killed { .. }) {
+            if !event.is_end() {
                 let_go(ptrace::cont(tid, 0));
             }
         } else if self.helpers.contains_key(&tid) {
             self.helper_event(tid, event);
-        } else if self.tasks.contains_key(&tid) {
-            self.task_event(tid, event);
         } else {
-            self.unknown_event(tid, event);
+            if self.tasks.contains_key(&tid) {
+                self.task_event(tid, event);
+            } else {
+                self.unknown_event(tid, event);
+            }
+            // It had not come into being when all others were killed.
+            if self.ended.is_some() && !event.is_end() && !self.is_queued(tid) {
+                process::kill(tid);
+            }
         }
     }
 
@@ -558,11 +564,6 @@ fn state(tid: i32) -> Option<char> {
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.
 fn relative(tid: i32) -> Option<i32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let number = |name| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().parse::<i32>().ok()
-    };
-    let (process, parent) = (number("Tgid:")?, number("PPid:")?);
+    let Relatives { process, parent } = process::relatives(tid)?;
     Some(if process == tid { parent } else { process })
 }

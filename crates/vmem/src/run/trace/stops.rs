@@ -13,8 +13,6 @@ use crate::run::permission::may_follow_forks;
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::sys::{process, seccomp};
 
-const POPULATE: u64 = libc::MAP_POPULATE as u64;
-
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.
     pub(super) fn before(&mut self, tid: i32) {
@@ -50,8 +48,10 @@ impl Tracer<'_> {
             Meaning::Map { len, .. } if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
             Meaning::Map { len, filled } => {
                 // The kernel would fill it before it is closed.
-                let flags = filled.then(|| replace_flags(tid, |flags| flags & !POPULATE));
-                self.enter(tid, Waits::Mapped { len, flags: flags.and_then(Result::ok) });
+                let flags = call.args[MMAP_FLAGS];
+                let replaced =
+                    filled && replace_argument(tid, MMAP_FLAGS, flags & !POPULATE).is_ok();
+                self.enter(tid, Waits::Mapped { len, flags: replaced.then_some(flags) });
             }
             Meaning::Move { from, len } => {
                 if self.begin_change(tid, space) {
@@ -209,7 +209,7 @@ impl Tracer<'_> {
         }
         if let Waits::Mapped { flags: Some(flags), .. } = waits {
             // A thread that is gone needs none.
-            let _ = replace_flags(tid, |_| flags);
+            let _ = replace_argument(tid, MMAP_FLAGS, flags);
         }
         let at = usize::try_from(result).ok();
         match (waits, at) {
@@ -491,14 +491,15 @@ fn lives(tid: i32) -> bool {
     state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Replaces the flags of a call of mmap that a thread stops at; returns what they were.
-fn replace_flags(tid: i32, with: impl Fn(u64) -> u64) -> io::Result<u64> {
-    const FLAGS: usize = 3;
+/// Which argument of mmap its flags are.
+const MMAP_FLAGS: usize = 3;
+const POPULATE: u64 = libc::MAP_POPULATE as u64;
+
+/// Replaces an argument of the call that a thread stops at.
+fn replace_argument(tid: i32, index: usize, value: u64) -> io::Result<()> {
     let mut registers = ptrace::registers(tid)?;
-    let flags = registers.arguments()[FLAGS];
-    registers.set_argument(FLAGS, with(flags));
-    ptrace::set_registers(tid, &registers)?;
-    Ok(flags)
+    registers.set_argument(index, value);
+    ptrace::set_registers(tid, &registers)
 }
 
 /// A child that asks not to be traced would run under a filter that nobody answers.
@@ -515,8 +516,5 @@ fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) {
     if number == libc::SYS_clone3 {
         return let_go(ptrace::poke(tid, call.args[0] as usize, flags & !UNTRACED));
     }
-    let_go(ptrace::registers(tid).and_then(|mut registers| {
-        registers.set_first(flags & !UNTRACED);
-        ptrace::set_registers(tid, &registers)
-    }));
+    let_go(replace_argument(tid, 0, flags & !UNTRACED));
 }

@@ -124,6 +124,7 @@ fn ending_the_tree_says_why() {
     let _watchdog = Watchdog::new(&handle);
     let from_elsewhere = Arc::clone(&handle);
     let witness = Arc::new(Witness::default());
+    witness.set_handle(&handle);
     let seen = Arc::clone(&witness);
     let ender = thread::spawn(move || {
         while seen.notes().is_empty() {

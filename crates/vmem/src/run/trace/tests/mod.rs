@@ -83,7 +83,8 @@ fn access(test: &str) -> Option<Access> {
 /// Ends the tree if it hangs.
 struct Watchdog {
     stop: mpsc::Sender<()>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Returns whether it had to.
+    thread: Option<thread::JoinHandle<bool>>,
 }
 
 impl Watchdog {
@@ -91,9 +92,11 @@ impl Watchdog {
         let (stop, stopped) = mpsc::channel();
         let handle = Arc::clone(handle);
         let thread = thread::spawn(move || {
-            if stopped.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let hangs = stopped.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+            if hangs {
                 handle.end("the program hangs".into());
             }
+            hangs
         });
         Self { stop, thread: Some(thread) }
     }
@@ -103,7 +106,8 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         let _ = self.stop.send(());
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the watchdog");
+            let hung = thread.join().expect("the watchdog");
+            assert!(!hung || thread::panicking(), "the program hangs");
         }
     }
 }

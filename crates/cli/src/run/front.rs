@@ -8,8 +8,9 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::stdio::stdin;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use zfold_vmem::run::{Inherited, die_of, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, send_file};
@@ -20,7 +21,7 @@ use crate::exit::{Failure, remark};
 use crate::file::NewFile;
 
 /// Signals that are passed on.
-const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2];
 
 /// Who gets a signal.
 #[derive(Debug)]
@@ -162,6 +163,13 @@ fn pass_signals_on(targets: Arc<Targets>) -> io::Result<()> {
     let pass = move || {
         for signal in signals.forever() {
             match &mut *held(&targets) {
+                // No manager stops this process.
+                Target::Nobody(_) | Target::Baseline(..) | Target::Waiting(_)
+                    if signal == SIGTSTP =>
+                {
+                    // It knows the signal.
+                    let _ = emulate_default_handler(signal);
+                }
                 Target::Nobody(early) => *early = Some(signal),
                 Target::Baseline(process, by) => {
                     tell(*process, signal);

@@ -1,12 +1,14 @@
 //! The manager of a run: a process of its own, which `zfold run` starts.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_signal};
 use rustix::stdio::{dup2_stderr, dup2_stdin, stdin, stdout};
 use signal_hook::consts::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
@@ -61,6 +63,12 @@ fn take_socket() -> io::Result<UnixStream> {
     Ok(socket)
 }
 
+/// Returns the process that has started this one.
+fn front() -> io::Result<OwnedFd> {
+    let parent = getppid().ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(parent, PidfdFlags::empty())?)
+}
+
 /// Runs the program; returns the last message.
 fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Failure> {
     let cannot = |what: &'static str| move |error: io::Error| failed(what, &error);
@@ -88,6 +96,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         pool,
         store,
     };
+    let front = front().map_err(cannot("find what has started this process"))?;
     let mut files = Some(files);
     let told = zfold_vmem::run::manage(options, &access, |event| {
         let message = match event {
@@ -95,6 +104,15 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
                 started(&program, process);
                 files.take().into_iter().for_each(release);
                 ToFront::Started
+            }
+            // What is gone needs to be neither stopped nor continued.
+            Event::Stopped => {
+                let _ = pidfd_send_signal(&front, Signal::STOP);
+                return;
+            }
+            Event::GoesOn => {
+                let _ = pidfd_send_signal(&front, Signal::CONT);
+                return;
             }
             Event::Ended(exit) => {
                 *held(&program) = Program::Ended;
@@ -113,7 +131,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     }
 }
 
-/// Lets go of all files that the program was started with (F4).
+/// Lets go of all files that the program was started with (F5).
 fn release(files: Files) {
     files.close();
     // Without /dev/null they stay; then a reader waits a little longer than it must.

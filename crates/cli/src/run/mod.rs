@@ -14,7 +14,9 @@
 //! - F2: the front ends as the program did, when the program does, unless a report is to come.
 //! - F3: front gone before the program has ended: the manager ends, and with it all that it traces.
 //!   Manager gone: the kernel ends what it traced, and the front says so.
-//! - F4: once the program has started, front and manager hold none of the files that it was
+//! - F4: the front is stopped while the program is, by the manager and in the order of the
+//!   program's stops, so that a shell that sees its job stopped can have the terminal.
+//! - F5: once the program has started, front and manager hold none of the files that it was
 //!   started with but the front its standard error, so nobody waits for an end of file longer than
 //!   for the program's descendants.
 

@@ -103,6 +103,48 @@ fn the_keys_of_a_terminal_work_as_without_it() {
 }
 
 #[test]
+fn a_job_stops_when_its_program_does() {
+    let test = "a_job_stops_when_its_program_does";
+    if !can_manage(test) {
+        return;
+    }
+    let Some(mut shell) = Shell::start(test) else { return };
+    let ignores = "trap \"\" TSTP; echo re\"\"ady; read line; echo \"<$line>\"";
+    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{ignores}'"));
+    shell.wait_for("ready");
+    shell.keys("\x1a");
+    shell.keys("typed\n");
+    shell.wait_for("<typed>");
+
+    let prepares = "trap \"echo prep\"\"ared; kill -STOP $$\" TSTP; echo re\"\"ady; \
+                    until read line; do :; done; echo \"<$line>\"";
+    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{prepares}'"));
+    shell.wait_for("ready");
+    shell.keys("\x1a");
+    shell.wait_for("prepared");
+    shell.wait_for("Stopped");
+    shell.command("jobs; echo \"listed\"=1");
+    shell.wait_for("Stopped");
+    shell.wait_for("listed=1");
+    shell.command("fg; echo \"status\"=$?");
+    shell.wait_for("run --limit");
+    shell.keys("later\n");
+    shell.wait_for("<later>");
+    shell.wait_for("status=0");
+
+    let killed = "echo $$ >process; echo re\"\"ady; read line";
+    shell.command("cd \"$(mktemp -d)\"; set -b");
+    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{killed}'"));
+    shell.wait_for("ready");
+    shell.keys("\x1a");
+    shell.wait_for("Stopped");
+    shell.command("kill -KILL $(cat process); rm -r \"$PWD\"");
+    shell.wait_for("Killed");
+    shell.keys("\n");
+    shell.end();
+}
+
+#[test]
 fn a_job_in_the_background_stops_when_it_reads() {
     let test = "a_job_in_the_background_stops_when_it_reads";
     if !can_manage(test) {

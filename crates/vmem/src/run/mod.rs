@@ -59,6 +59,8 @@ pub fn manage(
         trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
             match news {
                 News::Started(pid) => tell(Event::Started(pid)),
+                News::Stopped => tell(Event::Stopped),
+                News::GoesOn => tell(Event::GoesOn),
                 News::Ended(exit) => {
                     wall = began.elapsed();
                     tell(Event::Ended(exit.into()));

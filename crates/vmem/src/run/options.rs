@@ -32,6 +32,10 @@ pub struct RunOptions {
 pub enum Event {
     /// The program begins, as this process.
     Started(i32),
+    /// The program itself was stopped by a signal, as a job of a shell is.
+    Stopped,
+    /// It goes on after that, or was ended.
+    GoesOn,
     /// The program itself has ended; its descendants may go on. Not told of one that had to be
     /// ended: the error of the run says why.
     Ended(Exit),

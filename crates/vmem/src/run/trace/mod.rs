@@ -143,6 +143,10 @@ impl Tracing for Handle {
 pub(crate) enum News {
     /// The main process has become the program; this is its number.
     Started(i32),
+    /// It has been stopped by a signal, as a job of a shell.
+    Stopped,
+    /// It goes on after that, or has ended meanwhile.
+    GoesOn,
     /// It has ended.
     Ended(Exit),
 }
@@ -175,6 +179,7 @@ pub(crate) fn trace(
         tell,
         main,
         exit: None,
+        is_stopped: false,
         ended: None,
         outcome: None,
         bell: 0,
@@ -204,6 +209,8 @@ struct Tracer<'a> {
     /// The process that was started, and how it ended.
     main: i32,
     exit: Option<Exit>,
+    /// It was told that it is stopped.
+    is_stopped: bool,
     /// Why everything is being ended.
     ended: Option<String>,
     outcome: Option<Outcome>,
@@ -427,6 +434,7 @@ impl Tracer<'_> {
         self.visits.remove(&tid);
         self.leave(tid, &task);
         if tid == self.main {
+            self.main_goes_on();
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
             self.exit = Some(exit);
@@ -524,11 +532,29 @@ impl Tracer<'_> {
     }
 
     /// After an injection.
-    fn resume_after(&self, tid: i32, stop: io::Result<Event>) {
+    fn resume_after(&mut self, tid: i32, stop: io::Result<Event>) {
         match stop {
-            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => let_go(ptrace::listen(tid)),
+            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => {
+                let_go(self.leave_stopped(tid))
+            }
             Err(_) if self.is_queued(tid) => {}
             _ => let_go(self.resume_with(tid, 0)),
+        }
+    }
+
+    /// Lets a thread stay stopped with its process until that is continued.
+    fn leave_stopped(&mut self, tid: i32) -> io::Result<()> {
+        if tid == self.main && !self.is_stopped {
+            self.is_stopped = true;
+            (self.tell)(News::Stopped);
+        }
+        ptrace::listen(tid)
+    }
+
+    /// Tells so if it was told that the program is stopped.
+    fn main_goes_on(&mut self) {
+        if std::mem::take(&mut self.is_stopped) {
+            (self.tell)(News::GoesOn);
         }
     }
 

@@ -138,7 +138,7 @@ impl Tracer<'_> {
             let_go(match park {
                 Park::Run => ptrace::cont(tid, 0),
                 Park::IntoCall => ptrace::syscall(tid, 0),
-                Park::Listen => ptrace::listen(tid),
+                Park::Listen => self.leave_stopped(tid),
             });
         }
     }
@@ -346,6 +346,10 @@ impl Tracer<'_> {
             return self.born(tid, parent, parent_space);
         }
         let is_group = matches!(event, Event::Stop { signal } if signal != libc::SIGTRAP);
+        if tid == self.main && !is_group {
+            self.main_goes_on();
+        }
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
         if task.held.is_some() {
             task.parked = Some(if is_group { Park::Listen } else { Park::Run });
             return;

@@ -51,6 +51,12 @@ fn all_that_there_is_is_paged_out() {
     check_compiled("all_that_there_is_is_paged_out", "everything.c", &[sized("50", "500")]);
 }
 
+/// The kernel waits for pages of what it has moved before it tells that it was moved.
+#[test]
+fn locked_memory_grows_and_moves() {
+    check_compiled("locked_memory_grows_and_moves", "locked.c", &[]);
+}
+
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.
 #[test]
 fn address_spaces_that_change_at_random() {

@@ -13,8 +13,9 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::budget::Budget;
 use super::chance::Chances;
+use super::deferred;
 use super::keys::Keys;
-use super::managed::{Managed, lock};
+use super::managed::{Managed, Sharing, lock};
 use super::maps::marked;
 use super::readers::{self, Polls};
 use super::reclaim::Evictor;
@@ -87,6 +88,8 @@ impl Engine {
             evictor: Signal::default(),
             watcher: Signal::default(),
             compressors: Signal::default(),
+            deferred: Mutex::default(),
+            freer: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
             chance_max,
@@ -98,6 +101,7 @@ impl Engine {
         let watcher = Watcher::new(Arc::clone(&engine.shared));
         engine.spawn("watcher", move || watcher.run())?;
         retire::start(&engine.shared, &mut engine.threads)?;
+        deferred::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
     }
@@ -189,8 +193,9 @@ impl Engine {
         child.seen(parent.charged());
         child.set_credit(child.charged());
         let due = Instant::now() + FIRST_LOOK;
-        *lock(&child.sharing) = Some(due);
-        lock(&parent.sharing).get_or_insert(due);
+        // A child begins without faults.
+        *lock(&child.sharing) = Some(Sharing { due, seen: Some((0, child.open())) });
+        lock(&parent.sharing).get_or_insert(Sharing { due, seen: None });
         if self.shared.budget.is_high_without_credit() {
             self.shared.evictor.call();
         }
@@ -425,6 +430,7 @@ impl Drop for Engine {
         self.shared.evictor.stop();
         self.shared.watcher.stop();
         self.shared.compressors.stop();
+        self.shared.freer.stop();
         for thread in self.threads.drain(..) {
             // It panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();

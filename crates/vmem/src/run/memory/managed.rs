@@ -32,8 +32,8 @@ pub(crate) struct Managed {
     charged: Mutex<Charged>,
     /// Pages that are counted here and elsewhere.
     credit: AtomicUsize,
-    /// When what it shares is measured next, if it was forked, or forked from.
-    pub sharing: Mutex<Option<Instant>>,
+    /// If it was forked, or forked from.
+    pub sharing: Mutex<Option<Sharing>>,
     /// Threads that have it.
     pub tasks: Mutex<BTreeSet<i32>>,
     /// Pages that never leave.
@@ -54,6 +54,27 @@ pub(crate) struct Managed {
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// What the program has asked for as its own lately.
     pub asked_for: Mutex<Vec<(Instant, Pages)>>,
+}
+
+/// What is known of what forks share, which the program's writes make its own.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    /// When it is measured next.
+    pub due: Instant,
+    /// Faults that had been served without us, and pages that were open, at the last look after the
+    /// last measurement.
+    pub seen: Option<(usize, usize)>,
+}
+
+impl Sharing {
+    /// Notes what is seen now; returns how many pages may have been copied since the last look:
+    /// each copy is a fault, and so is each new page.
+    pub(crate) fn copies(&mut self, faults: usize, open: usize) -> usize {
+        let (faults_before, open_before) =
+            self.seen.replace((faults, open)).unwrap_or((faults, open));
+        let grown = open.saturating_sub(open_before);
+        faults.saturating_sub(faults_before).saturating_sub(grown)
+    }
 }
 
 /// The pages of a helper.

@@ -4,6 +4,7 @@
 mod access;
 mod budget;
 mod chance;
+mod deferred;
 pub(crate) mod engine;
 mod faults;
 mod keys;

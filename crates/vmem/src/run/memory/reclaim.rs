@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::access::{Access, Refused};
 use super::faults::{Answers, Outcome, answer_told, serve};
-use super::managed::{Managed, lock};
+use super::managed::{Managed, Sharing, lock};
 use super::maps::{mappings, mappings_in, marked, shared_pages};
 use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
@@ -396,13 +396,14 @@ impl Evictor {
         let mut to_come = false;
         for managed in self.shared.all() {
             let mut sharing = lock(&managed.sharing);
-            let Some(due) = sharing.as_mut() else {
+            let Some(Sharing { due, seen }) = sharing.as_mut() else {
                 continue;
             };
             if *due <= Instant::now() {
                 let began = Instant::now();
                 let shared = shared_pages(managed.pid()).unwrap_or(0);
                 managed.set_credit(shared.min(managed.charged()));
+                *seen = None;
                 if shared == 0 {
                     *sharing = None;
                     continue;

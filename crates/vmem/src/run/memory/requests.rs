@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::access::Access;
 use super::faults::{Answers, answer_told, bring_in};
 use super::managed::{Helpers, Managed, lock};
-use super::maps::mappings;
+use super::maps::{mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
 use super::reclaim::{Look, close, close_open, look};
@@ -60,7 +60,10 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             // have moved some before it finds one that is.
             let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
             let is_one = vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE);
-            if !is_one && managed.lock().closed().touches(&pages) {
+            // It fills what locked memory grows by before it tells that this was moved, and nothing
+            // can be filled in before it has told.
+            let is_closed = managed.lock().closed().touches(&pages);
+            if is_closed && (!is_one || may_be_locked(managed.pid())) {
                 give_back(shared, &managed, &pages, false, answers);
             }
             ticket

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
-use super::maps::own_pages;
+use super::maps::{minor_faults, own_pages};
 use super::messages::drain;
 use super::reclaim::{CLOSE_MIN, close_open};
 use super::requests::{RETRY, Work, perform};
@@ -96,14 +96,17 @@ impl Watcher {
         let shared = Arc::clone(&self.shared);
         let spaces = shared.all();
         let mut seen = lock(&shared.chances).pages();
-        let (mut shared_pages, mut immovable) = (0, 0);
+        let mut immovable = 0;
         for managed in &spaces {
             let pages = if shared.looks { pages_of(managed) } else { 0 };
             managed.seen(pages);
             seen += pages;
-            shared_pages += managed.credit();
             immovable += managed.immovable();
         }
+        if shared.budget.is_high_without_credit() {
+            take_copies_off(&spaces);
+        }
+        let shared_pages: usize = spaces.iter().map(|managed| managed.credit()).sum();
         shared.budget.set_immovable(immovable);
         self.count(seen.saturating_sub(shared_pages));
         if let Some(newest) = spaces.last().filter(|newest| newest.id > self.newest.0) {
@@ -173,6 +176,25 @@ impl Watcher {
                 close_open(&self.shared, managed, &mut self.answers);
             }
         }
+    }
+}
+
+/// Takes off the credit what may have been copied by writes since the last look, so that a copy
+/// counts before what is shared is measured again.
+fn take_copies_off(spaces: &[Arc<Managed>]) {
+    let mut copies = 0;
+    for managed in spaces {
+        if let Some(sharing) = &mut *lock(&managed.sharing) {
+            let faults = minor_faults(managed.pid()).unwrap_or(0);
+            copies += sharing.copies(faults, managed.open());
+        }
+    }
+    for managed in spaces {
+        // Held by whoever measures, too.
+        let _sharing = lock(&managed.sharing);
+        let (credit, off) = (managed.credit(), managed.credit().min(copies));
+        managed.set_credit(credit - off);
+        copies -= off;
     }
 }
 

@@ -202,12 +202,21 @@ static void protect(struct arena *a)
 			a->pages[n].access = access;
 }
 
+/* Of what is locked the kernel gives up nothing. */
+static int give_up(struct arena *a, size_t from, size_t len, int advice)
+{
+	int given = madvise(a->at + from * PAGE, len * PAGE, advice) == 0;
+	if (given == a->pages[from].locked)
+		differs(a, "given up", from, given, !given);
+	return given;
+}
+
 static void discard(struct arena *a)
 {
 	size_t from, len;
 	part(a, &from, &len);
 	len = alike(a, from, len);
-	if (len && madvise(a->at + from * PAGE, len * PAGE, MADV_DONTNEED) == 0)
+	if (len && give_up(a, from, len, MADV_DONTNEED))
 		for (size_t n = from; n < from + len; n++)
 			a->pages[n].tag = a->pages[n].lazy = 0;
 }
@@ -217,7 +226,7 @@ static void give_free(struct arena *a)
 	size_t from, len;
 	part(a, &from, &len);
 	len = alike(a, from, len);
-	if (len && madvise(a->at + from * PAGE, len * PAGE, MADV_FREE) == 0)
+	if (len && give_up(a, from, len, MADV_FREE))
 		for (size_t n = from; n < from + len; n++)
 			a->pages[n].lazy = 1;
 }
@@ -249,6 +258,11 @@ static void lock(struct arena *a)
 		return;
 	int locked = roll(a, 2);
 	int done = locked ? mlock(a->at + from * PAGE, len * PAGE) : munlock(a->at + from * PAGE, len * PAGE);
+	/* What cannot be filled is locked all the same. */
+	if (done != 0 && locked) {
+		done = munlock(a->at + from * PAGE, len * PAGE);
+		locked = 0;
+	}
 	if (done == 0)
 		for (size_t n = from; n < from + len; n++)
 			a->pages[n].locked = locked;
@@ -260,9 +274,10 @@ static void move(struct arena *a)
 	size_t from, len, to, new;
 	part(a, &from, &len);
 	len = alike(a, from, len);
-	if (!len || a->pages[from].locked)
+	if (!len)
 		return;
-	struct page kind = { .mapped = 1, .access = a->pages[from].access, .wiped = a->pages[from].wiped };
+	struct page kind = { .mapped = 1, .access = a->pages[from].access, .wiped = a->pages[from].wiped,
+			     .locked = a->pages[from].locked };
 	char *old = a->at + from * PAGE;
 	switch (roll(a, 4)) {
 	case 0: /* in place */
@@ -275,7 +290,8 @@ static void move(struct arena *a)
 			a->pages[n] = kind;
 		return;
 	default: /* elsewhere, and the place may stay */;
-		int keep = roll(a, 4) == 0;
+		/* If locked, more than what is moved would be unlocked. */
+		int keep = roll(a, 4) == 0 && !kind.locked;
 		new = keep || roll(a, 2) ? len : 1 + roll(a, 2 * len);
 		if (new > PAGES)
 			return;
@@ -295,10 +311,8 @@ static void move(struct arena *a)
 			}
 			return;
 		}
-		for (size_t n = 0; n < new; n++) {
+		for (size_t n = 0; n < new; n++)
 			a->pages[to + n] = n < len ? a->pages[from + n] : kind;
-			a->pages[to + n].locked = 0;
-		}
 		forget(a, from, len);
 		for (size_t n = from; keep && n < from + len; n++)
 			a->pages[n] = kind;

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::report::{DiskReport, Report};
+use super::report::{DiskReport, Nbd, Report};
 use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes, headers included.
@@ -61,6 +61,23 @@ const COUNTERS: &[Metric] = &[
     }),
 ];
 
+/// A metric of the NBD server: its name, its kind, what it is, and where it is found.
+type NbdMetric = (&'static str, &'static str, &'static str, fn(&Nbd) -> u64);
+
+/// Metrics of the NBD server.
+const NBD: &[NbdMetric] = &[
+    ("nbd_open_connections", "gauge", "NBD connections", |nbd| nbd.connections),
+    ("nbd_connections_total", "counter", "NBD connections so far", |nbd| nbd.connections_total),
+    ("nbd_connections_refused_total", "counter", "NBD connections refused", |nbd| {
+        nbd.refused_total
+    }),
+    ("nbd_failed_handshakes_total", "counter", "NBD handshakes that failed", |nbd| {
+        nbd.failed_handshakes_total
+    }),
+    ("nbd_requests_total", "counter", "NBD requests", |nbd| nbd.requests_total),
+    ("nbd_errors_total", "counter", "NBD requests answered with an error", |nbd| nbd.errors_total),
+];
+
 /// Answers a client's request.
 pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
     let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX);
@@ -97,7 +114,11 @@ fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
 
 /// Returns the metrics of all devices as text.
 fn text(report: &Report) -> String {
-    let mut text = String::new();
+    let version = escape(&report.version);
+    let mut text = format!(
+        "# HELP zfold_build_info The program that serves this\n# TYPE zfold_build_info gauge\n\
+         zfold_build_info{{version=\"{version}\"}} 1\n"
+    );
     for (kind, metrics) in [("gauge", GAUGES), ("counter", COUNTERS)] {
         for (name, help, value) in metrics {
             // Writing to a string does not fail.
@@ -108,18 +129,11 @@ fn text(report: &Report) -> String {
             }
         }
     }
-    let nbd = &report.nbd;
-    for (name, kind, help, value) in [
-        ("connections", "gauge", "NBD connections", nbd.connections),
-        ("connections_total", "counter", "NBD connections so far", nbd.connections_total),
-        ("connections_refused_total", "counter", "NBD connections refused", nbd.refused_total),
-        ("requests_total", "counter", "NBD requests", nbd.requests_total),
-        ("errors_total", "counter", "NBD requests answered with an error", nbd.errors_total),
-    ] {
+    for (name, kind, help, value) in NBD {
+        let value = value(&report.nbd);
         let _ = writeln!(
             text,
-            "# HELP zfold_nbd_{name} {help}\n# TYPE zfold_nbd_{name} {kind}\nzfold_nbd_{name} \
-             {value}"
+            "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\nzfold_{name} {value}"
         );
     }
     text
@@ -147,7 +161,13 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_counters_end_in_total() {
-        let mut names: Vec<_> = GAUGES.iter().chain(COUNTERS).map(|metric| metric.0).collect();
+        // The name of a counter, for OpenMetrics, is what stands before `_total`.
+        let names = GAUGES.iter().chain(COUNTERS).map(|metric| metric.0);
+        let names = names.chain(NBD.iter().map(|metric| metric.0)).chain(["build_info"]);
+        let mut names: Vec<_> = names.map(|name| name.trim_end_matches("_total")).collect();
+        assert!(
+            NBD.iter().all(|(name, kind, ..)| name.ends_with("_total") == (*kind == "counter"))
+        );
         assert!(COUNTERS.iter().all(|metric| metric.0.ends_with("_total")));
         assert!(GAUGES.iter().all(|metric| !metric.0.ends_with("_total")));
         names.sort_unstable();

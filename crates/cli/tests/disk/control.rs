@@ -210,6 +210,13 @@ fn control_and_metrics_bear_hostile_clients() {
     assert!(got.starts_with("HTTP/1.1 200 OK\r\n"), "{got}");
     assert!(got.contains("\nzfold_size_bytes{disk=\"disk\"} 1048576\n"), "{got}");
     assert!(got.contains("# TYPE zfold_reads_total counter"), "{got}");
+    assert!(
+        got.contains(&format!(
+            "\nzfold_build_info{{version=\"{}\"}} 1\n",
+            env!("CARGO_PKG_VERSION")
+        )),
+        "{got}"
+    );
     assert!(talk(&metrics, b"GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(talk(&metrics, b"\r\n\r\n").starts_with("HTTP/1.1 400"));
     assert!(!talk(&metrics, &vec![b'x'; 1 << 20]).contains("200 OK"));

@@ -56,7 +56,7 @@ impl NewFile {
     /// Writes the sibling and puts it in the place of the file; leaves none behind.
     fn replace(&self, sibling: &Path, text: &str) -> io::Result<()> {
         let write = || {
-            let mut file = File::create(sibling)?;
+            let mut file = created(sibling)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(sibling, &self.path)
@@ -70,7 +70,7 @@ impl NewFile {
     /// Tries whether the sibling can be created.
     fn probe(&self) -> io::Result<()> {
         match &self.sibling {
-            Some(sibling) => File::create(sibling).and_then(|_| fs::remove_file(sibling)),
+            Some(sibling) => created(sibling).and_then(|_| fs::remove_file(sibling)),
             None => Ok(()),
         }
     }
@@ -88,6 +88,14 @@ impl NewFile {
             _ => refused(&self.path, &format!("{error}; free some space or name another file")),
         }
     }
+}
+
+/// Creates a file. What is left there of a process of the same number, or was put there, such as a
+/// link, is not written to.
+fn created(path: &Path) -> io::Result<File> {
+    // Mostly there is none.
+    let _ = fs::remove_file(path);
+    File::options().write(true).create_new(true).open(path)
 }
 
 fn refused(path: &Path, why: &str) -> Failure {
@@ -148,6 +156,22 @@ mod tests {
         NewFile::at(&link).expect("a place").write("new").expect("written");
         assert_eq!(fs::read_to_string(&target).expect("text"), "new");
         assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        fs::remove_dir_all(directory).expect("a directory");
+    }
+
+    #[test]
+    fn planted_link_leads_nowhere() {
+        let directory = directory("planted");
+        let (path, victim) = (directory.join("a.html"), directory.join("victim"));
+        fs::write(&victim, "precious").expect("a file");
+        let sibling = format!(".a.html.{}.part", std::process::id());
+        std::os::unix::fs::symlink(&victim, directory.join(&sibling)).expect("a link");
+        let file = NewFile::at(&path).expect("a place");
+        std::os::unix::fs::symlink(&victim, directory.join(&sibling)).expect("a link");
+        file.write("new").expect("written");
+        assert_eq!(fs::read_to_string(&victim).expect("text"), "precious");
+        assert_eq!(fs::read_to_string(&path).expect("text"), "new");
+        assert_eq!(names(&directory), ["a.html", "victim"]);
         fs::remove_dir_all(directory).expect("a directory");
     }
 

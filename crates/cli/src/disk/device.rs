@@ -67,6 +67,12 @@ impl Device {
             )));
         }
         load(made, knobs.size, &store)?;
+        if let Some(path) = made.save.as_deref() {
+            snapshot::replaceable(path).map_err(|error| {
+                let path = path.display();
+                failure(&format_args!("cannot save to {path}: {error}; give --save a file's name"))
+            })?;
+        }
         let (size, sector, read_only) = (knobs.size, made.sector, made.read_only);
         let options = DiskOptions { size, sector, read_only };
         let store = Arc::new(store);

@@ -141,6 +141,12 @@ fn contents_are_saved_at_the_end_and_loaded_again() {
         assert_line(&output, 1, &[part, text(&file)]);
     };
     refused(&["--size", "8MiB", "--load", text(&file)], "a device of 16MiB");
+    std::os::unix::fs::symlink("/dev/null", runtime.path().join("null")).expect("a link");
+    for path in ["/dev/null", text(&runtime.path().join("null"))] {
+        let line = ["disk", "--no-mlock", "--size", "1MiB", "--save", path];
+        let output = zfold(runtime.path(), &line).output().expect("the program starts");
+        assert_line(&output, 1, &[path, "not a regular file", "--save"]);
+    }
     let mut bytes = fs::read(&file).expect("a snapshot");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

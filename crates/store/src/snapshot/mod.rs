@@ -298,23 +298,26 @@ pub fn verify(input: &mut dyn Read) -> Result<SnapshotReport, SnapshotError> {
 }
 
 /// Lets `write` write a file of what memory held, which only its owner may read. The file at `path`
-/// is replaced as a whole once the new one is complete and on stable storage.
+/// is replaced as a whole once the new one is complete and on stable storage; a link stays a link,
+/// and what it leads to is replaced.
 ///
 /// # Errors
-/// What `write` or the system says; the file at `path` is then as it was.
+/// What [`replaceable`], `write` or the system says; the file at `path` is then as it was.
 pub fn replace_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
+    let path = &replaceable(path)?;
     let part = part_of(path);
     let written = (|| {
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        // What is left of a process of this number, or was put there: it is not written to.
+        let _ = fs::remove_file(&part);
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
         let mut out = BufWriter::with_capacity(BUFFER, file);
         let result = write(&mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        fs::rename(&part, path)?;
+        fs::rename(&part, replaceable(path)?)?;
         // The name, too, must survive.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -325,6 +328,21 @@ pub fn replace_file<T, E: From<io::Error>>(
         let _ = fs::remove_file(&part);
     }
     written
+}
+
+/// Returns the path of what would be replaced at `path`, links followed; nothing need be there.
+///
+/// # Errors
+/// There is something that is not a regular file, such as a device or a pipe, or a link to nothing.
+pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
+    let path = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        _ => fs::canonicalize(path)?,
+    };
+    if fs::metadata(&path)?.is_file() {
+        return Ok(path);
+    }
+    Err(io::Error::other("it is not a regular file"))
 }
 
 /// Returns the name under which a snapshot is written until it is complete.

@@ -1,3 +1,4 @@
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 use super::*;
@@ -196,6 +197,36 @@ fn a_file_is_replaced_as_a_whole_or_left_alone() {
     assert_eq!(restored.restore_from(&path).unwrap(), report);
     let missing = restored.restore_from(&folder.path().join("none"));
     assert!(matches!(missing, Err(SnapshotError::NotEmpty | SnapshotError::Io(_))));
+}
+
+#[test]
+fn only_files_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = filled();
+    let refused = |path: &Path| match store.save_to(b"", path) {
+        Err(SnapshotError::Io(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(Path::new("/dev/null")).contains("not a regular file"));
+    assert!(!Path::new("/dev/null").is_file());
+    assert!(refused(folder.path()).contains("not a regular file"));
+    symlink(at("nothing"), at("dangling")).unwrap();
+    refused(&at("dangling"));
+    // A link to a file stays one.
+    fs::write(at("target"), "old").unwrap();
+    symlink(at("target"), at("link")).unwrap();
+    store.save_to(b"label", &at("link")).unwrap();
+    assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    assert_eq!(header(&at("target")).unwrap().label, b"label");
+    // One that was put where the new file is to grow is not followed.
+    fs::write(at("victim"), "precious").unwrap();
+    symlink(at("victim"), part_of(&at("new"))).unwrap();
+    store.save_to(b"label", &at("new")).unwrap();
+    assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
+    assert_eq!(header(&at("new")).unwrap().label, b"label");
+    let left = fs::read_dir(&folder).unwrap().count();
+    assert_eq!(left, 5, "dangling, target, link, victim, new");
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Client {
 
 /// Returns the control socket of this user's only server.
 fn the_only_server() -> Result<PathBuf, Failure> {
-    let mut live = runtime::live_controls();
+    let mut live = runtime::live_controls()?;
     match live.len() {
         1 => Ok(live.remove(0)),
         0 => Err(Failure::new(

@@ -4,7 +4,7 @@
 //! It belongs to one user and nobody else may enter it, so a socket in it is that user's. Each
 //! server's are named after its process: `PID.sock` for control, `PID.nbd` for NBD.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
@@ -29,26 +29,37 @@ pub(crate) fn nbd_path() -> Result<PathBuf, Failure> {
 }
 
 /// Returns the control sockets of this user's servers that answer.
-pub(crate) fn live_controls() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(directory()) else { return Vec::new() };
-    let paths = entries.flatten().map(|entry| entry.path());
-    let mut live: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|suffix| suffix == CONTROL) && answers(path))
-        .collect();
+///
+/// # Errors
+/// The runtime directory is there and not this user's alone: what answers may be anybody's.
+pub(crate) fn live_controls() -> Result<Vec<PathBuf>, Failure> {
+    let mut live = paths()?;
+    live.retain(|path| path.extension().is_some_and(|suffix| suffix == CONTROL) && answers(path));
     live.sort();
-    live
+    Ok(live)
 }
 
 /// Removes the sockets that killed servers have left.
 pub(crate) fn sweep() {
-    let Ok(entries) = fs::read_dir(directory()) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
+    // A directory that is not this user's alone is refused when something is to be made there.
+    for path in paths().unwrap_or_default() {
         let ours = path.extension().is_some_and(|suffix| suffix == CONTROL || suffix == NBD);
         if ours && is_stale(&path) {
             // Another server may sweep at the same time.
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// Returns what is in the runtime directory, nothing if it is not there.
+fn paths() -> Result<Vec<PathBuf>, Failure> {
+    let path = directory();
+    match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => check(&path, found)?,
+    }
+    let entries = fs::read_dir(&path).map_err(|error| refused(&path, &error.to_string()))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
 }
 
 fn answers(path: &Path) -> bool {
@@ -77,12 +88,18 @@ fn make() -> Result<PathBuf, Failure> {
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(&path).map_err(|error| refused(&path, &error.to_string()))?;
+    check(&path, fs::symlink_metadata(&path))?;
+    Ok(path)
+}
+
+/// Checks that what was found at `path` is a directory of this user's alone.
+fn check(path: &Path, found: io::Result<Metadata>) -> Result<(), Failure> {
+    let found = found.map_err(|error| refused(path, &error.to_string()))?;
     let mine = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
     if !mine || found.mode() & 0o077 != 0 {
-        return Err(refused(&path, "it is not a directory of yours alone"));
+        return Err(refused(path, "it is not a directory of yours alone"));
     }
-    Ok(path)
+    Ok(())
 }
 
 fn refused(path: &Path, why: &str) -> Failure {

@@ -1,6 +1,8 @@
 //! Knobs, commands and statistics of a running server.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 
 use serde_json::Value;
@@ -241,4 +243,14 @@ fn the_server_is_found_or_must_be_named() {
     first.kill();
     assert!(ask().status.success(), "a socket that a killed server left does not count");
     assert_eq!(second.ask(&["get"])["disksize"], 2 << 20);
+    // Where others may put sockets, what answers may be theirs.
+    let directory = runtime.path().join("zfold");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).expect("changed");
+    assert_line(&ask(), 1, &[text(&directory), "yours alone", "--control"]);
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("changed");
+    assert!(ask().status.success());
+    let elsewhere = tempdir().expect("a directory");
+    symlink(&directory, elsewhere.path().join("zfold")).expect("a link");
+    let output = zfold(elsewhere.path(), &["ctl", "get"]).output().expect("the program starts");
+    assert_line(&output, 1, &["yours alone"]);
 }

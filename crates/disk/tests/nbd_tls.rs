@@ -216,4 +216,12 @@ fn files_that_are_no_certificates_are_named() {
     let other = certificates.path("client.key");
     assert!(error(&chain, &other, None).to_string().contains("do not work"));
     assert!(error(&missing, &key, None).to_string().contains("missing.pem"));
+    // A valid key, of a size that few use.
+    let odd = certificates.path("odd.key");
+    fs::write(&odd, include_str!("client/rsa-2432.pem")).unwrap();
+    let refused = error(&chain, &odd, None).to_string();
+    assert!(
+        refused.contains("odd.key") && refused.contains("2048, 3072 or 4096 bits"),
+        "{refused}"
+    );
 }

@@ -61,7 +61,12 @@ pub enum TlsError {
     },
     /// The certificates of the authority are unusable.
     Authority(VerifierBuilderError),
-    /// Certificate and key do not fit, or are of a kind that is not supported.
+    /// The key is of a kind or size that is not supported.
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key do not fit.
     Config(rustls::Error),
 }
 
@@ -75,6 +80,12 @@ impl fmt::Display for TlsError {
                 write!(f, "{} holds no certificate; a PEM file is needed", path.display())
             }
             Self::Authority(error) => write!(f, "the client authority is unusable: {error}"),
+            Self::Key { path } => write!(
+                f,
+                "{}: no key that can be used; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or \
+                 P-384, and Ed25519 can",
+                path.display()
+            ),
             Self::Config(error) => write!(f, "certificate and key do not work: {error}"),
         }
     }
@@ -84,7 +95,7 @@ impl Error for TlsError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::File { source, .. } => Some(source),
-            Self::NoCertificate { .. } => None,
+            Self::NoCertificate { .. } | Self::Key { .. } => None,
             Self::Authority(error) => Some(error),
             Self::Config(error) => Some(error),
         }
@@ -105,6 +116,10 @@ pub fn tls_config(
     let chain = certificates(cert_chain_pem)?;
     let key = PrivateKeyDer::from_pem_file(key_pem)
         .map_err(|source| TlsError::File { path: key_pem.into(), source })?;
+    provider
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|_| TlsError::Key { path: key_pem.into() })?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Config)?;

@@ -13,7 +13,6 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::budget::Budget;
 use super::chance::Chances;
-use super::deferred;
 use super::keys::Keys;
 use super::managed::{Managed, Sharing, lock};
 use super::maps::marked;
@@ -88,8 +87,6 @@ impl Engine {
             evictor: Signal::default(),
             watcher: Signal::default(),
             compressors: Signal::default(),
-            deferred: Mutex::default(),
-            freer: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
             chance_max,
@@ -101,7 +98,6 @@ impl Engine {
         let watcher = Watcher::new(Arc::clone(&engine.shared));
         engine.spawn("watcher", move || watcher.run())?;
         retire::start(&engine.shared, &mut engine.threads)?;
-        deferred::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
     }
@@ -430,7 +426,6 @@ impl Drop for Engine {
         self.shared.evictor.stop();
         self.shared.watcher.stop();
         self.shared.compressors.stop();
-        self.shared.freer.stop();
         for thread in self.threads.drain(..) {
             // It panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();

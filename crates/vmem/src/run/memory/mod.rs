@@ -4,7 +4,6 @@
 mod access;
 mod budget;
 mod chance;
-mod deferred;
 pub(crate) mod engine;
 mod faults;
 mod keys;

@@ -7,8 +7,8 @@
 //! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
 //!    moved out. Never across compression or loading (but for the few pages of the second-chance
 //!    buffer at a fork), and never while a call is made that may need a page of the space.
-//! 3. leaves: the table of spaces, unclaimed children, keys, deferred frees, second chances, what
-//!    is charged for a space, kept pages, the queues of the evictor and the watcher
+//! 3. leaves: the table of spaces, unclaimed children, keys, second chances, what is charged for a
+//!    space, kept pages, the queues of the evictor and the watcher
 //!
 //! Who waits for whom:
 //!
@@ -37,7 +37,6 @@ use zfold_store::{LoadError, Store, StoreError};
 
 use super::budget::Budget;
 use super::chance::{Batch, Chances};
-use super::deferred::Deferred;
 use super::keys::Keys;
 use super::managed::{Held, Managed, lock};
 use super::messages::Fault;
@@ -139,10 +138,6 @@ pub(crate) struct Shared {
     pub watcher: Signal,
     /// Calls one of those who help to compress.
     pub compressors: Signal,
-    /// Keys that are to be freed.
-    pub deferred: Mutex<Deferred>,
-    /// Calls the thread that does so.
-    pub freer: Signal,
     /// Memory that may be closed; all of it but in tests that are their own program.
     pub window: Pages,
     /// Whether open memory is looked at: not of tests that are their own program.
@@ -194,7 +189,10 @@ impl Shared {
         self.watcher.call();
     }
 
-    /// Releases what states name that were taken out of a space (S3). The store frees it later.
+    /// Releases what states name that were taken out of a space (S3).
+    ///
+    /// # Cost
+    /// A free in the store for each stored page.
     pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
         let keys = pages.iter().filter_map(|(_, state)| match state {
             Page::Stored(key) => Some(*key),
@@ -203,26 +201,18 @@ impl Shared {
         self.release_keys(keys);
     }
 
-    /// Releases keys. The store frees what nobody else uses later.
+    /// Releases keys.
     pub(crate) fn release_keys(&self, keys: impl Iterator<Item = Key>) {
         let last: Vec<Key> = {
             let mut of = None;
             keys.filter(|&key| of.get_or_insert_with(|| lock(&self.keys)).release(key)).collect()
         };
-        self.free_later(&last);
-    }
-
-    /// Frees keys that nobody uses.
-    ///
-    /// # Cost
-    /// A free in the store for each.
-    pub(super) fn free(&self, unused: &[Key]) {
-        for &key in unused {
+        for &key in &last {
             self.store.invalidate(u64::from(key));
         }
-        if !unused.is_empty() {
+        if !last.is_empty() {
             let mut keys = lock(&self.keys);
-            unused.iter().for_each(|&key| keys.put_back(key));
+            last.into_iter().for_each(|key| keys.put_back(key));
         }
     }
 
@@ -269,25 +259,20 @@ impl Shared {
 
     /// Compresses pages of a batch; returns their keys.
     fn compress(&self, batch: &Batch, live: &[usize]) -> Result<Vec<Key>, ()> {
-        let error = loop {
-            let keys: Vec<Key> = {
-                let mut keys = lock(&self.keys);
-                live.iter().map_while(|_| keys.take()).collect()
-            };
-            let stored = live.iter().zip(&keys).try_for_each(|(&at, &key)| {
-                self.store.store(u64::from(key), batch.page(at)).map(|_| ())
-            });
-            let error = match stored {
-                Err(error) => error,
-                Ok(()) if keys.len() < live.len() => StoreError::Full,
-                Ok(()) => return Ok(keys),
-            };
-            self.free(&keys);
-            // There may be room in what is not freed yet.
-            if !self.free_deferred() {
-                break error;
-            }
+        let keys: Vec<Key> = {
+            let mut keys = lock(&self.keys);
+            live.iter().map_while(|_| keys.take()).collect()
         };
+        let stored = live.iter().zip(&keys).try_for_each(|(&at, &key)| {
+            self.store.store(u64::from(key), batch.page(at)).map(|_| ())
+        });
+        let failure = match stored {
+            Err(error) => Some(error),
+            Ok(()) if keys.len() < live.len() => Some(StoreError::Full),
+            Ok(()) => None,
+        };
+        let Some(error) = failure else { return Ok(keys) };
+        self.release_keys(keys.into_iter());
         self.tracing.end(format!(
             "memory that left the program cannot be kept: {error}; give a larger --limit, or a \
              file for what does not fit with --backing"

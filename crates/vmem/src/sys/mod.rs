@@ -6,6 +6,7 @@ pub(crate) mod claims;
 pub(crate) mod inherited;
 pub(crate) mod map;
 pub(crate) mod pagemap;
+pub(crate) mod proc;
 pub(crate) mod process;
 pub(crate) mod procmap;
 pub(crate) mod ptrace;

@@ -2,7 +2,6 @@
 //! rustix has no call for.
 
 use std::ffi::CString;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
@@ -10,6 +9,7 @@ use std::ptr;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::inherited::Inherited;
+use super::proc::Status;
 
 /// A program as exec wants it.
 #[derive(Debug)]
@@ -70,12 +70,8 @@ pub(crate) struct Relatives {
 
 /// Returns where a thread belongs; `None` if it is gone.
 pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let number = |name| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-        value.trim().parse().ok()
-    };
-    Some(Relatives { process: number("Tgid:")?, parent: number("PPid:")? })
+    let status = Status::of(tid).ok()?;
+    Some(Relatives { process: status.number("Tgid")?, parent: status.number("PPid")? })
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {

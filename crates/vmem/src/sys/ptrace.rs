@@ -55,6 +55,11 @@ impl Event {
         matches!(self, Self::Exited(_) | Self::Killed { .. })
     }
 
+    /// Returns whether its whole process has stopped.
+    pub(crate) fn is_group_stop(self) -> bool {
+        matches!(self, Self::Stop { signal } if signal != libc::SIGTRAP)
+    }
+
     fn parse(status: libc::c_int) -> Self {
         if libc::WIFEXITED(status) {
             return Self::Exited(libc::WEXITSTATUS(status));

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 
 use crate::run::core::ranges::{PAGE, Pages, bytes_of, pages_of};
+use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
 
 /// A mapping that may have anonymous memory of its own.
@@ -99,27 +100,21 @@ pub(crate) fn own_pages(pid: i32) -> io::Result<usize> {
 /// # Cost
 /// Some 20 microseconds.
 pub(crate) fn may_be_locked(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = Status::of(pid).ok();
+    let locked = status.as_ref().and_then(|status| status.field("VmLck"));
     // It says nothing where the main thread has ended before the others.
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmLck:"))
-        .is_none_or(|locked| locked.trim() != "0 kB")
+    locked.is_none_or(|locked| locked != "0 kB")
 }
 
-/// Returns how many page faults of a process were served without waiting for anybody, such as us.
-///
-/// # Errors
-/// As of [`mappings`].
+/// Returns how many page faults of a process were served without waiting for anybody, such as us;
+/// `None` if it is gone.
 ///
 /// # Cost
 /// Some 10 microseconds.
-pub(crate) fn minor_faults(pid: i32) -> io::Result<usize> {
+pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
     /// Which word of the line, after the name.
     const MINOR: usize = 7;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let behind = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
-    Ok(behind.split(' ').nth(MINOR).and_then(|word| word.parse().ok()).unwrap_or(0))
+    proc::stat(pid, MINOR)?.parse().ok()
 }
 
 /// Returns how many pages are counted for this process and also for others: what is there of

@@ -20,6 +20,7 @@ use super::faults::{Answers, answer};
 use super::managed::{Managed, lock};
 use super::shared::Shared;
 use crate::run::link::SpaceId;
+use crate::sys::proc;
 
 /// Readers, at most.
 const READERS: usize = 64;
@@ -199,6 +200,5 @@ fn cpu_of(thread: i32) -> Option<usize> {
     if thread <= 0 {
         return None;
     }
-    let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(PROCESSOR)?.parse().ok()
+    proc::stat(thread, PROCESSOR)?.parse().ok()
 }

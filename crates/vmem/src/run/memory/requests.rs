@@ -58,12 +58,14 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             level(shared, &managed, &pages, answers);
             // The kernel moves several mappings at once only if none of them is closed, and may
             // have moved some before it finds one that is.
-            let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
-            let is_one = vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE);
+            let is_one = || {
+                let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
+                vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
+            };
             // It fills what locked memory grows by before it tells that this was moved, and nothing
             // can be filled in before it has told.
             let is_closed = managed.lock().closed().touches(&pages);
-            if is_closed && (!is_one || may_be_locked(managed.pid())) {
+            if is_closed && (!is_one() || may_be_locked(managed.pid())) {
                 give_back(shared, &managed, &pages, false, answers);
             }
             ticket

@@ -33,7 +33,6 @@ mod tests;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +41,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::link::{Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::permission::Access;
+use crate::sys::proc;
 use crate::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::sys::ptrace::{self, Event};
 
@@ -362,18 +362,19 @@ impl Tracer<'_> {
             if !event.is_end() {
                 let_go(ptrace::cont(tid, 0));
             }
-        } else if self.helpers.contains_key(&tid) {
-            self.helper_event(tid, event);
+            return;
+        }
+        if self.helpers.contains_key(&tid) {
+            return self.helper_event(tid, event);
+        }
+        if self.tasks.contains_key(&tid) {
+            self.task_event(tid, event);
         } else {
-            if self.tasks.contains_key(&tid) {
-                self.task_event(tid, event);
-            } else {
-                self.unknown_event(tid, event);
-            }
-            // It had not come into being when all others were killed.
-            if self.ended.is_some() && !event.is_end() && !self.is_queued(tid) {
-                process::kill(tid);
-            }
+            self.unknown_event(tid, event);
+        }
+        // It had not come into being when all others were killed.
+        if self.ended.is_some() && !event.is_end() && !self.is_queued(tid) {
+            process::kill(tid);
         }
     }
 
@@ -534,9 +535,7 @@ impl Tracer<'_> {
     /// After an injection.
     fn resume_after(&mut self, tid: i32, stop: io::Result<Event>) {
         match stop {
-            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => {
-                let_go(self.leave_stopped(tid))
-            }
+            Ok(event) if event.is_group_stop() => let_go(self.leave_stopped(tid)),
             Err(_) if self.is_queued(tid) => {}
             _ => let_go(self.resume_with(tid, 0)),
         }
@@ -584,8 +583,7 @@ impl Tracer<'_> {
 
 /// What a thread does, by the kernel's letter.
 fn state(tid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
+    proc::stat(tid, 0)?.chars().next()
 }
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.

@@ -10,6 +10,7 @@ use super::task::{Park, Task, Waits};
 use super::{Tracer, let_go, state, waits};
 use crate::run::link::{Attached, Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
+use crate::sys::proc::Status;
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::sys::{process, seccomp};
 
@@ -316,10 +317,7 @@ impl Tracer<'_> {
     fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
         let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
         let (made, stop) = self.make_helper(child, space, At::Stop);
-        let park = match stop {
-            Ok(Event::Stop { signal }) if signal != libc::SIGTRAP => Park::Listen,
-            _ => Park::Run,
-        };
+        let park = stop.map_or(Park::Run, Park::at);
         let ticket = self.ticket(parent);
         let parked = self.tasks.get(&parent).and_then(|task| task.parked).unwrap_or(Park::Run);
         self.hold(parent, ticket, Some(parked));
@@ -341,17 +339,15 @@ impl Tracer<'_> {
 
     /// A thread is stopped on request, at birth, or with its whole process.
     pub(super) fn stopped(&mut self, tid: i32, event: Event) {
+        if tid == self.main && !event.is_group_stop() {
+            self.main_goes_on();
+        }
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if let Some((parent, parent_space)) = task.birth.take() {
             return self.born(tid, parent, parent_space);
         }
-        let is_group = matches!(event, Event::Stop { signal } if signal != libc::SIGTRAP);
-        if tid == self.main && !is_group {
-            self.main_goes_on();
-        }
-        let Some(task) = self.tasks.get_mut(&tid) else { return };
         if task.held.is_some() {
-            task.parked = Some(if is_group { Park::Listen } else { Park::Run });
+            task.parked = Some(Park::at(event));
             return;
         }
         let space = task.space;
@@ -388,9 +384,7 @@ impl Tracer<'_> {
             Ok(attached) => {
                 // An error says that the thread has ended, or is about to.
                 if let Ok(event) = stop {
-                    let group = matches!(event, Event::Stop { signal } if signal != libc::SIGTRAP);
-                    let park = if group { Park::Listen } else { Park::Run };
-                    self.hold(tid, ticket, Some(park));
+                    self.hold(tid, ticket, Some(Park::at(event)));
                 } else if !self.is_queued(tid) {
                     let_go(ptrace::cont(tid, 0));
                 }
@@ -451,22 +445,21 @@ impl Tracer<'_> {
     }
 }
 
+/// The field that counts the filters of a thread.
+const FILTERS: &str = "Seccomp_filters";
+
 /// Has the filters of a program that has its own not be asked while calls are made in it, and never
 /// in its helper; returns whether there was any.
 ///
 /// # Errors
 /// It is not permitted: what is done there might end the program.
 fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status"))?;
-    let number = |name| {
-        let value = status.lines().find_map(|line| line.strip_prefix(name));
-        value.and_then(|value| value.trim().parse::<usize>().ok()).unwrap_or(0)
-    };
-    let own = match number("Seccomp:") {
-        0 => 0,
+    let status = Status::of(tid)?;
+    let own = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
+        (0, _) => 0,
         // Strict mode, or a kernel that does not count filters.
-        mode if mode == 1 || !status.contains("Seccomp_filters:") => 1 + usize::from(filtered),
-        _ => number("Seccomp_filters:"),
+        (1, _) | (_, None) => 1 + usize::from(filtered),
+        (_, Some(filters)) => filters,
     };
     if own <= base_filters() + usize::from(filtered) {
         return Ok(false);
@@ -479,9 +472,8 @@ fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
 
 /// Filters that this process itself runs under, and all that it starts.
 fn base_filters() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    let status = Status::of(std::process::id().cast_signed()).ok();
+    status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
 }
 
 /// Whether a child shares the memory of its parent.

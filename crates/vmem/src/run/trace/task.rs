@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::helper::Helper;
 use super::waits::Softened;
 use crate::run::link::SpaceId;
+use crate::sys::ptrace::Event;
 
 /// For what a thread was let into a system call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,13 @@ pub(crate) enum Park {
     IntoCall,
     /// It stays as it is, with its whole process.
     Listen,
+}
+
+impl Park {
+    /// Returns how a thread goes on from a stop.
+    pub(crate) fn at(stop: Event) -> Self {
+        if stop.is_group_stop() { Self::Listen } else { Self::Run }
+    }
 }
 
 /// A thread of the program.

@@ -8,6 +8,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::sys::proc::Status;
 use crate::sys::process;
 use crate::sys::ptrace;
 use crate::sys::registers::Registers;
@@ -157,8 +158,8 @@ fn length(tid: i32, registers: &Registers, limit: Limit) -> Option<Duration> {
 
 /// Whether a process has a handler for a signal.
 fn is_handled(tid: i32, signal: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    let status = Status::of(tid).ok();
+    let caught = status.as_ref().and_then(|status| status.field("SigCgt"));
+    let caught = caught.and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
     caught >> (signal - 1) & 1 == 1
 }

@@ -115,14 +115,12 @@ fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
 /// Returns the metrics of all devices as text.
 fn text(report: &Report) -> String {
     let version = escape(&report.version);
-    let mut text = format!(
-        "# HELP zfold_build_info The program that serves this\n# TYPE zfold_build_info gauge\n\
-         zfold_build_info{{version=\"{version}\"}} 1\n"
-    );
+    let mut text = head("build_info", "gauge", "The program that serves this");
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "zfold_build_info{{version=\"{version}\"}} 1");
     for (kind, metrics) in [("gauge", GAUGES), ("counter", COUNTERS)] {
         for (name, help, value) in metrics {
-            // Writing to a string does not fail.
-            let _ = writeln!(text, "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}");
+            text += &head(name, kind, help);
             for disk in &report.disks {
                 let label = escape(&disk.name);
                 let _ = writeln!(text, "zfold_{name}{{disk=\"{label}\"}} {}", value(disk));
@@ -131,12 +129,15 @@ fn text(report: &Report) -> String {
     }
     for (name, kind, help, value) in NBD {
         let value = value(&report.nbd);
-        let _ = writeln!(
-            text,
-            "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\nzfold_{name} {value}"
-        );
+        text += &head(name, kind, help);
+        let _ = writeln!(text, "zfold_{name} {value}");
     }
     text
+}
+
+/// Returns what stands before the values of a metric.
+fn head(name: &str, kind: &str, help: &str) -> String {
+    format!("# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\n")
 }
 
 /// Returns a name as the value of a label.

@@ -97,6 +97,10 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         store,
     };
     let front = front().map_err(cannot("find what has started this process"))?;
+    let tell_front = |signal| {
+        // One that is gone needs to be neither stopped nor continued.
+        let _ = pidfd_send_signal(&front, signal);
+    };
     let mut files = Some(files);
     let told = zfold_vmem::run::manage(options, &access, |event| {
         let message = match event {
@@ -105,15 +109,8 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
                 files.take().into_iter().for_each(release);
                 ToFront::Started
             }
-            // What is gone needs to be neither stopped nor continued.
-            Event::Stopped => {
-                let _ = pidfd_send_signal(&front, Signal::STOP);
-                return;
-            }
-            Event::GoesOn => {
-                let _ = pidfd_send_signal(&front, Signal::CONT);
-                return;
-            }
+            Event::Stopped => return tell_front(Signal::STOP),
+            Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
                 *held(&program) = Program::Ended;
                 ToFront::Ended(exit.into())

@@ -59,6 +59,25 @@ impl Shell {
         }
     }
 
+    /// Runs a script under zfold.
+    fn run(&mut self, script: &str) {
+        self.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{script}'"));
+    }
+
+    /// Has a job that has just been stopped listed and continued, which ends with the next line.
+    fn continue_stopped(&mut self) {
+        self.wait_for("Stopped");
+        self.command("jobs; echo \"listed\"=1");
+        self.wait_for("Stopped");
+        self.wait_for("listed=1");
+        self.command("fg; echo \"status\"=$?");
+        // The shell shows what it continues; typed before, the rest would be a command for it.
+        self.wait_for("run --limit");
+        self.keys("later\n");
+        self.wait_for("<later>");
+        self.wait_for("status=0");
+    }
+
     fn end(mut self) {
         self.command("exit");
         self.child.wait().expect("it ends");
@@ -89,16 +108,7 @@ fn the_keys_of_a_terminal_work_as_without_it() {
     shell.command(&run);
     shell.wait_for("ready");
     shell.keys("\x1a");
-    shell.wait_for("Stopped");
-    shell.command("jobs; echo \"listed\"=1");
-    shell.wait_for("Stopped");
-    shell.wait_for("listed=1");
-    shell.command("fg; echo \"status\"=$?");
-    // The shell shows what it continues; typed before, the rest would be a command for it.
-    shell.wait_for("run --limit");
-    shell.keys("later\n");
-    shell.wait_for("<later>");
-    shell.wait_for("status=0");
+    shell.continue_stopped();
     shell.end();
 }
 
@@ -110,7 +120,7 @@ fn a_job_stops_when_its_program_does() {
     }
     let Some(mut shell) = Shell::start(test) else { return };
     let ignores = "trap \"\" TSTP; echo re\"\"ady; read line; echo \"<$line>\"";
-    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{ignores}'"));
+    shell.run(ignores);
     shell.wait_for("ready");
     shell.keys("\x1a");
     shell.keys("typed\n");
@@ -118,23 +128,15 @@ fn a_job_stops_when_its_program_does() {
 
     let prepares = "trap \"echo prep\"\"ared; kill -STOP $$\" TSTP; echo re\"\"ady; \
                     until read line; do :; done; echo \"<$line>\"";
-    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{prepares}'"));
+    shell.run(prepares);
     shell.wait_for("ready");
     shell.keys("\x1a");
     shell.wait_for("prepared");
-    shell.wait_for("Stopped");
-    shell.command("jobs; echo \"listed\"=1");
-    shell.wait_for("Stopped");
-    shell.wait_for("listed=1");
-    shell.command("fg; echo \"status\"=$?");
-    shell.wait_for("run --limit");
-    shell.keys("later\n");
-    shell.wait_for("<later>");
-    shell.wait_for("status=0");
+    shell.continue_stopped();
 
     let killed = "echo $$ >process; echo re\"\"ady; read line";
     shell.command("cd \"$(mktemp -d)\"; set -b");
-    shell.command(&format!("\"$zfold\" run --limit 64MiB -- sh -c '{killed}'"));
+    shell.run(killed);
     shell.wait_for("ready");
     shell.keys("\x1a");
     shell.wait_for("Stopped");

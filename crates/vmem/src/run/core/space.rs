@@ -20,11 +20,13 @@
 //!   other order only if one unmaps and the other moves something there. Then states at the new
 //!   place are those of the old mapping: they go, and the message that is still to come, the
 //!   *debt*, takes nothing.
+//! - S6: the helper's pages are never of a closed range, also where a fault fills them in: the
+//!   program can touch them, and `mlockall` does.
 
 use std::collections::BTreeMap;
 
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
-use super::ranges::{PageNo, Pages, Ranges};
+use super::ranges::{PageNo, Pages, Ranges, common};
 use super::streams::Streams;
 
 /// Pages that a fault on a sequence fills with zeros, at most.
@@ -55,6 +57,16 @@ pub(crate) enum Answer {
 /// States that were taken out of a table, with what they name (S3).
 pub(crate) type Released = Vec<(PageNo, Page)>;
 
+/// The pages of the helper that works in an address space.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Helpers {
+    /// All of them. It waits for nobody, so they are never closed; but the program, which sees
+    /// them, can have them filled in.
+    pub all: Pages,
+    /// One that is registered and of no use.
+    pub spare: PageNo,
+}
+
 /// The core; see the module.
 #[derive(Default)]
 pub(crate) struct Space {
@@ -65,6 +77,8 @@ pub(crate) struct Space {
     debts: Ranges,
     /// What the program wants to have for itself: it stays open.
     own: Ranges,
+    /// What is not the program's.
+    helpers: Helpers,
     /// Increases with each wait for announced calls to end (S2).
     epoch: u32,
     /// A thread moves or resizes a mapping: nothing is closed, so that it is one for the kernel.
@@ -98,6 +112,16 @@ impl Space {
         &self.own
     }
 
+    /// Returns which pages are the helper's.
+    pub(crate) fn helpers(&self) -> &Helpers {
+        &self.helpers
+    }
+
+    /// Says which pages are the helper's.
+    pub(crate) fn set_helpers(&mut self, helpers: Helpers) {
+        self.helpers = helpers;
+    }
+
     /// Returns the table, to be looked through.
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
@@ -110,7 +134,8 @@ impl Space {
 
     /// Returns whether a range may be closed: nothing of it is, and nothing is moved just now.
     pub(crate) fn may_close(&self, range: &Pages) -> bool {
-        !self.moving && !self.closed.touches(range)
+        let is_helpers = !common(range, &self.helpers.all).is_empty();
+        !self.moving && !is_helpers && !self.closed.touches(range)
     }
 
     /// Closes a range that was open, of which `present` is there; `age` says how soon that
@@ -149,6 +174,9 @@ impl Space {
 
     /// Notes that a fault on `pages.start` has filled in these pages; returns what they named.
     pub(crate) fn filled(&mut self, pages: &Pages, state: Page) -> Released {
+        if self.helpers.all.contains(&pages.start) {
+            return Released::new();
+        }
         if self.closed.around(pages.start).is_none() {
             // Part of a closed mapping that has grown: the kernel registers what it grows by.
             self.closed.insert(pages.clone());
@@ -422,8 +450,8 @@ impl Space {
         for (page, state) in changed {
             table.set(page, state);
         }
-        let (closed, own) = (self.closed.clone(), self.own.clone());
-        Self { closed, table, own, unsure: true, ..Self::default() }
+        let (closed, own, helpers) = (self.closed.clone(), self.own.clone(), self.helpers.clone());
+        Self { closed, table, own, helpers, unsure: true, ..Self::default() }
     }
 
     /// Returns whether [`retain`](Self::retain) is due.

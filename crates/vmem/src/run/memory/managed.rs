@@ -9,7 +9,7 @@ use super::access::Access;
 use super::budget::Budget;
 use super::mover::Mover;
 use crate::run::core::pages::Counts;
-use crate::run::core::ranges::{PageNo, Pages};
+use crate::run::core::ranges::Pages;
 use crate::run::core::space::{Kept, Space};
 use crate::run::link::SpaceId;
 
@@ -45,8 +45,6 @@ pub(crate) struct Managed {
     helper: AtomicI32,
     /// Threads that were stopped because that was asked for.
     pub visited: Mutex<BTreeSet<i32>>,
-    /// What of it is the helper's.
-    pub helpers: Mutex<Helpers>,
     /// When the mappings may be read again, which costs much where there are many; and how many
     /// pages were left open.
     pub next_survey: Mutex<Option<(Instant, usize)>>,
@@ -75,15 +73,6 @@ impl Sharing {
         let grown = open.saturating_sub(open_before);
         faults.saturating_sub(faults_before).saturating_sub(grown)
     }
-}
-
-/// The pages of a helper.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Helpers {
-    /// All of them. It waits for nobody, so they are never closed.
-    pub all: Pages,
-    /// One that is registered and of no use.
-    pub spare: PageNo,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +108,6 @@ impl Managed {
             unclaimed: Mutex::default(),
             helper: AtomicI32::new(0),
             visited: Mutex::default(),
-            helpers: Mutex::default(),
             next_survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
             asked_for: Mutex::default(),

@@ -323,7 +323,7 @@ impl Evictor {
             }
             // A change that was made before the mappings were read and is not told yet would be
             // told after them: there is none if this is not refused.
-            let spare = lock(&managed.helpers).spare;
+            let spare = space.helpers().spare;
             let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
             if told && !registered.is_empty() {
                 let gone = space.retain(&registered);
@@ -556,7 +556,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     if let Ok(mappings) = marked(managed.pid()) {
         let mut own = Ranges::default();
         let ours = space.closed().clone();
-        let helpers = lock(&managed.helpers).all.clone();
+        let helpers = space.helpers().all.clone();
         for mapping in mappings {
             let watched = mapping.registered && !ours.touches(&mapping.pages);
             let is_helpers = !common(&mapping.pages, &helpers).is_empty();

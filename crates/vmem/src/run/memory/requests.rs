@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::access::Access;
 use super::faults::{Answers, answer_told, bring_in};
-use super::managed::{Helpers, Managed, lock};
+use super::managed::{Managed, lock};
 use super::maps::{mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
@@ -13,6 +13,7 @@ use super::reclaim::{Look, close, close_open, look};
 use super::shared::Shared;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
+use crate::run::core::space::Helpers;
 use crate::run::link::{Attached, Ticket};
 use crate::sys::procmap::within;
 
@@ -215,6 +216,7 @@ fn born(
         return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
     }
     let access = child.access().expect("set just now");
+    copy.set_helpers(child.lock().helpers().clone());
     let closed = copy.closed().clone();
     for part in closed.iter() {
         if access.register(&part).is_err() {
@@ -241,12 +243,13 @@ fn born(
 /// Gives a space what the tracer made.
 pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
     let Attached { uffd, number, inside, helper, pid, staging, arguments, all } = attached;
+    let spare = pages_of(&(staging.start..arguments)).end - 1;
+    // Before the first page of it is registered, and any thread can ask for it.
+    managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
     let mover = Mover::new(inside, number, staging.start..arguments, arguments)?;
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));
     }
-    let spare = pages_of(&(staging.start..arguments)).end - 1;
-    *lock(&managed.helpers) = Helpers { all: pages_of(&all), spare };
     managed.set_pid(pid);
     managed.set_mover(mover, helper);
     Ok(())
@@ -272,8 +275,10 @@ pub(crate) const RETRY: Duration = Duration::from_micros(100);
 
 /// Returns what of a range may be closed: not what is the program's own, nor the helper's.
 pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
-    let helpers = lock(&managed.helpers).all.clone();
-    let parts = managed.lock().own().without(&common(pages, &shared.window));
+    let space = managed.lock();
+    let helpers = space.helpers().all.clone();
+    let parts = space.own().without(&common(pages, &shared.window));
+    drop(space);
     let around = |part: Pages| {
         [part.start..part.end.min(helpers.start), part.start.max(helpers.end)..part.end]
     };

@@ -302,3 +302,21 @@ fn two_threads_change_their_own_parts_at_once() {
     world.wait_until_released();
     world.check();
 }
+
+/// A program can touch what its helper works with, as mlockall does, and harms only itself.
+#[test]
+fn memory_of_the_helper_is_never_taken_for_the_programs() {
+    let Some(world) = World::new("memory_of_the_helper", 8 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    for round in 1..4 {
+        pages(&memory).for_each(|page| fill(page, round));
+        for page in pages(&world.staging) {
+            sys::get(page);
+        }
+        let closed = world.engine.space(world.space).lock().closed().clone();
+        assert!(!closed.touches(&pages_of(&world.staging)), "round {round}");
+        pages(&memory).for_each(|page| verify(page, round));
+    }
+    assert!(world.resident() <= 8 * MIB);
+    world.check();
+}

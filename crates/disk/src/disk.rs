@@ -11,6 +11,7 @@
 //!   same page. Requests of several pages may interleave page by page, as on any disk.
 //! - D2: bytes never written, discarded or zeroed read as zeros and hold no memory.
 //! - D3: a request is checked against the size before it touches anything. The size only grows.
+//! - D4: what was acknowledged was whole before the device closed (`access.rs`, A2).
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_store::{Content, Store};
 
+use crate::access::{Access, Claim, User};
 use crate::error::{IoError, OpenError};
 use crate::stats::{Counters, DiskStats};
 
@@ -112,6 +114,7 @@ pub struct Disk {
     sector: SectorSize,
     read_only: bool,
     size: AtomicU64,
+    access: Access,
     counters: Counters,
 }
 
@@ -141,6 +144,7 @@ impl Disk {
             sector: options.sector,
             read_only: options.read_only,
             size: AtomicU64::new(0),
+            access: Access::default(),
             counters: Counters::default(),
         };
         disk.grow(options.size)?;
@@ -198,6 +202,34 @@ impl Disk {
         }
         let now = self.size.fetch_max(size, Ordering::AcqRel);
         if size < now { Err(OpenError::Shrink { size, now }) } else { Ok(()) }
+    }
+
+    /// Returns a user of the device, which it has until that is dropped: whoever may send requests
+    /// says so by it. `kind` is what a sentence calls it, such as "an NBD client is connected".
+    /// Waits while the device is [claimed](Self::claim).
+    #[must_use]
+    pub fn attach(self: &Arc<Self>, kind: &'static str) -> User {
+        User::attach(Arc::clone(self), kind)
+    }
+
+    /// Claims the device for work during which nobody may use it. Until the claim is dropped, users
+    /// who [attach](Self::attach) wait, and so does another claim.
+    ///
+    /// # Errors
+    /// The kinds of its users, as they attached, if it has any.
+    pub fn claim(&self) -> Result<Claim<'_>, Vec<&'static str>> {
+        self.access.claim()
+    }
+
+    /// Ends all changes: from now on writes, discards and the like fail with [`IoError::Closed`],
+    /// also those under way, which may have changed something. What was acknowledged is in a
+    /// snapshot of the store that begins after this returns. Does not wait.
+    pub fn close(&self) {
+        self.access.close();
+    }
+
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
     }
 
     /// Reads the bytes from `offset` into `out`.
@@ -321,7 +353,8 @@ impl Disk {
         self.counters.snapshot()
     }
 
-    fn check(&self, offset: u64, len: u64) -> Result<(), IoError> {
+    /// Checks a range against the size.
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), IoError> {
         let size = self.size();
         match offset.checked_add(len) {
             Some(end) if end <= size => Ok(()),
@@ -336,8 +369,17 @@ impl Disk {
         len: u64,
         change: impl FnOnce() -> Result<(), IoError>,
     ) -> Result<(), IoError> {
-        let allowed = if self.read_only { Err(IoError::ReadOnly) } else { self.check(offset, len) };
-        allowed.and_then(|()| change()).inspect_err(|_| self.counters.failed_writes_total.add(1))
+        let allowed = || match () {
+            () if self.read_only => Err(IoError::ReadOnly),
+            () if self.access.is_closed() => Err(IoError::Closed),
+            () => self.check(offset, len),
+        };
+        let changed = allowed().and_then(|()| change());
+        let acknowledged = changed.and_then(|()| match self.access.has_closed() {
+            false => Ok(()),
+            true => Err(IoError::Closed),
+        });
+        acknowledged.inspect_err(|_| self.counters.failed_writes_total.add(1))
     }
 
     /// Cuts a request at the borders of pages.
@@ -505,6 +547,79 @@ mod tests {
         let (size, max) = (5 * PAGE, 4 * PAGE);
         assert_eq!(disk.grow(size), Err(OpenError::TooLarge { size, max }));
         assert_eq!(disk.size(), now);
+    }
+
+    #[test]
+    fn a_closed_device_refuses_changes_and_is_read() {
+        let disk = disk(2);
+        disk.write(0, &[5; 100]).unwrap();
+        disk.close();
+        assert_eq!(disk.write(0, &[1]), Err(IoError::Closed));
+        assert_eq!(disk.discard(0, 4096), Err(IoError::Closed));
+        assert_eq!(disk.write_zeroes(0, 4096, Holes::Forbid), Err(IoError::Closed));
+        assert_eq!(read(&disk, 0, 100), [5; 100]);
+        assert_eq!(disk.stats().failed_writes_total, 3);
+    }
+
+    /// Threads write until the device closes under them; what was acknowledged is in a snapshot
+    /// that begins then.
+    #[test]
+    fn what_was_acknowledged_is_in_a_snapshot_after_the_end() {
+        for _ in 0..50 {
+            let disk = disk(64);
+            let (acknowledged, saved) = std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..4u64)
+                    .map(|thread| {
+                        let disk = &disk;
+                        scope.spawn(move || {
+                            let write = |n: &u64| {
+                                let page = (thread * 16 + n % 16) * PAGE;
+                                disk.write(page, &(n + 1).to_le_bytes()).is_ok()
+                            };
+                            (0u64..).take_while(write).count() as u64
+                        })
+                    })
+                    .collect();
+                std::thread::sleep(std::time::Duration::from_micros(300));
+                disk.close();
+                let mut saved = Vec::new();
+                disk.store().save(b"", &mut saved).unwrap();
+                (writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>(), saved)
+            });
+            let after = self::disk(64);
+            after.store().restore(&mut &saved[..]).unwrap();
+            for (thread, count) in (0u64..).zip(acknowledged) {
+                for n in count.saturating_sub(16)..count {
+                    let found = read(&after, (thread * 16 + n % 16) * PAGE, 8);
+                    let found = u64::from_le_bytes(found.try_into().unwrap());
+                    // The one that was refused may be there as well.
+                    let refused = n + 16 == count;
+                    assert!(
+                        found == n + 1 || refused && found == n + 17,
+                        "{n} of {count}: {found}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_finds_nobody_and_keeps_everybody_out() {
+        let disk = Arc::new(disk(2));
+        let user = disk.attach("a test uses it");
+        assert_eq!(disk.claim().err(), Some(vec!["a test uses it"]));
+        drop(user);
+        let claim = disk.claim().unwrap();
+        std::thread::scope(|scope| {
+            let came = scope.spawn(|| disk.attach("it came later"));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            assert!(!came.is_finished(), "nobody comes in during a claim");
+            drop(claim);
+            let user = came.join().unwrap();
+            assert_eq!(disk.claim().err(), Some(vec!["it came later"]));
+            drop(user);
+        });
+        assert!(disk.claim().is_ok());
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub enum IoError {
     NoSpace,
     /// The page's bytes did not come back right, or could not be written.
     Io,
+    /// The device is being shut down and takes no changes any more.
+    Closed,
 }
 
 impl IoError {
@@ -36,6 +38,7 @@ impl IoError {
             Self::ReadOnly => rustix::io::Errno::PERM,
             Self::NoSpace => rustix::io::Errno::NOSPC,
             Self::Io => rustix::io::Errno::IO,
+            Self::Closed => rustix::io::Errno::SHUTDOWN,
         };
         errno.raw_os_error()
     }
@@ -50,6 +53,7 @@ impl fmt::Display for IoError {
             Self::ReadOnly => write!(f, "the device is read-only"),
             Self::NoSpace => write!(f, "no space: the memory limit is reached"),
             Self::Io => write!(f, "the page is damaged or cannot be reached"),
+            Self::Closed => write!(f, "the device is being shut down"),
         }
     }
 }

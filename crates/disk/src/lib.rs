@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod disk;
 mod error;
 pub mod fuse;
@@ -15,6 +16,7 @@ mod stats;
 pub mod ublk;
 pub mod vhost_user;
 
+pub use access::{Claim, User};
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};
 pub use error::{IoError, OpenError};
 pub use stats::DiskStats;

@@ -191,6 +191,7 @@ impl Drop for UblkDoor {
 
 /// Makes the device and stays until it is gone.
 fn serve(disk: &Arc<Disk>, options: UblkOptions, ready: SyncSender<Ready>) {
+    let _user = disk.attach("it is a block device of this system");
     let control = UblkCtrlBuilder::default()
         .name("zfold")
         .id(options.id.map_or(-1, i32::from))

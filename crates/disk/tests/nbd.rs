@@ -2,6 +2,7 @@
 
 mod client;
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::net::Shutdown;
 use std::time::Duration;
@@ -310,6 +311,84 @@ fn a_client_that_does_not_read_blocks_itself_only() {
         received += slow.stream.read(&mut buffer).unwrap();
     }
     drop((slow, other));
+    served.finish();
+}
+
+/// Options of a server that holds no large request whole.
+fn in_pieces() -> NbdOptions {
+    NbdOptions { max_held_bytes: 0, ..NbdOptions::default() }
+}
+
+#[test]
+fn large_requests_in_pieces_are_like_any_other() {
+    let disk = disk(4096);
+    let mut served = Served::new(vec![export("", &disk)], in_pieces());
+    let mut client = served.ready();
+    // Holes in front, in the middle and at the end of what is read.
+    for (offset, len) in [(5_000u64, 3 << 20), (4 << 20, 1 << 20), ((6 << 20) + 1, 300_000)] {
+        let data = bytes(len, offset);
+        assert_eq!(client.write(FUA, offset, &data), 0);
+        for flags in [0, DF] {
+            assert_eq!(client.read(flags, offset, len as u32), Ok(data.clone()), "{offset}");
+        }
+    }
+    assert_eq!(disk.stats().flushes_total, 3, "each write that asks for it is followed by one");
+    let mut all = vec![0; 8 << 20];
+    disk.read(0, &mut all).unwrap();
+    for flags in [0, DF] {
+        assert_eq!(client.read(flags, 0, 8 << 20), Ok(all.clone()));
+    }
+    // Small ones besides, before and behind.
+    let mut wanted = HashMap::new();
+    for n in 0..20u64 {
+        let len = if n % 5 == 2 { 1 << 20 } else { 4096 };
+        let part = &all[(n * PAGE) as usize..][..len];
+        wanted.insert(client.request(READ, DF, n * PAGE, len as u32), part);
+    }
+    while !wanted.is_empty() {
+        let Reply::Chunk { cookie, done: true, kind: 1, data } = client.reply() else {
+            panic!("one chunk of data is wanted");
+        };
+        assert!(wanted.remove(&cookie).expect("a request") == &data[8..]);
+    }
+    let size = 4096 * PAGE;
+    assert_eq!(client.write(0, size - 4096, &bytes(1 << 20, 1)), ENOSPC);
+    assert_eq!(client.read(0, size - 4096, 1 << 20), Err(EINVAL));
+    assert_eq!(client.read(0, u64::MAX - 10, 1 << 20), Err(EINVAL));
+    assert_eq!(client.read(0, size - 4096, 4096), Ok(vec![0; 4096]), "nothing was written");
+    assert_eq!(client.write(0, 0, &bytes(48 << 20, 3)), ENOSPC);
+    drop(client);
+
+    let mut simple = served.client();
+    simple.go("");
+    let cookie = simple.request(READ, 0, 0, 8 << 20);
+    assert_eq!(simple.reply(), Reply::Simple { cookie, error: 0 });
+    assert!(simple.take_vec(8 << 20) == all);
+    assert_eq!(simple.simple(READ, 0, size - 1, 1 << 20), EINVAL);
+    drop(simple);
+    served.finish();
+}
+
+#[test]
+fn clients_that_hold_all_that_is_shared_keep_nobody_waiting() {
+    let disk = disk(4096);
+    disk.write(0, &bytes(4 << 20, 5)).unwrap();
+    let options = NbdOptions { max_held_bytes: 4 << 20, ..NbdOptions::default() };
+    let mut served = Served::new(vec![export("", &disk)], options);
+    // One does not send what it announced, one does not read what it asked for.
+    let (mut silent, mut deaf) = (served.ready(), served.ready());
+    silent.send(&request(WRITE, 0, 1, 8 << 20, 2 << 20));
+    for n in 0..20 {
+        deaf.send(&request(READ, 0, n, 0, 1 << 20));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let mut other = served.ready();
+    let data = bytes(6 << 20, 7);
+    assert_eq!(other.write(0, 4 << 20, &data), 0);
+    assert_eq!(other.read(0, 4 << 20, 6 << 20), Ok(data));
+    drop((silent, deaf, other));
+    // What they held is there again.
+    assert_eq!(served.ready().read(0, 0, 4 << 20), Ok(bytes(4 << 20, 5)));
     served.finish();
 }
 

@@ -12,7 +12,7 @@ use zfold_disk::nbd::{
 use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
 
 use super::device::Device;
-use super::plan::{Made, Plan, TlsPlan};
+use super::plan::{Plan, TlsPlan};
 use super::runtime;
 use crate::exit::{Failure, remark};
 
@@ -135,21 +135,6 @@ impl Doors {
     /// Returns what the NBD door has served.
     pub(crate) fn nbd_stats(&self) -> NbdStats {
         self.nbd.stats()
-    }
-
-    /// Returns who may be using a device, if anybody may.
-    pub(crate) fn user(&self, made: &Made) -> Option<&'static str> {
-        if self.nbd.stats().connections > 0 {
-            Some("an NBD client is connected")
-        } else if made.fuse.is_some() {
-            Some("it is mounted as a file")
-        } else if made.vhost_user.is_some() {
-            Some("a guest may be connected")
-        } else if made.ublk {
-            Some("it is a block device of this system")
-        } else {
-            None
-        }
     }
 
     /// Closes all doors: nobody new comes in, and who is inside has `drain` to finish.

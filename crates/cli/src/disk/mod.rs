@@ -8,8 +8,8 @@
 //!
 //! - R1: everything that can be refused is refused before the first address is told.
 //! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
-//! - R3: at the end the doors are closed before a snapshot is written, so it holds all that was
-//!   acknowledged.
+//! - R3: at the end the doors are closed, and then the devices, before a snapshot is written, so it
+//!   holds all that was acknowledged, also to who has a file open that cannot be closed.
 
 pub(crate) mod command;
 mod config;
@@ -72,6 +72,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     notify::tell("STOPPING=1");
     server.doors.close(DRAIN);
     drop(services);
+    server.devices.iter().for_each(|device| device.disk.close());
     save(&server)?;
     status.map(ExitCode::from)
 }

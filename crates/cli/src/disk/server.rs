@@ -107,26 +107,26 @@ impl Server {
                 device.grow(size)?;
                 Ok(json!({ "size_bytes": device.disk.size() }))
             }
-            Command::Reset => self.reset(device),
+            Command::Reset => reset(device),
             Command::Stat | Command::Shutdown => unreachable!("not of one device"),
         }
     }
+}
 
-    /// Drops all contents of a device that nobody uses.
-    fn reset(&self, device: &Device) -> Result<Value, String> {
-        if let Some(user) = self.doors.user(&device.made) {
-            let name = &device.made.name;
-            return Err(format!("{name} is in use ({user}): let its clients leave first"));
-        }
-        if device.made.read_only {
-            return Err(format!("{} is read-only", device.made.name));
-        }
-        let store = device.store();
-        let pages = store.invalidate_range(0..store.slots());
-        store.compact();
-        store.reset_held_max();
-        Ok(json!({ "pages_dropped": pages }))
+/// Drops all contents of a device that nobody uses; who comes meanwhile waits.
+fn reset(device: &Device) -> Result<Value, String> {
+    let name = &device.made.name;
+    if device.made.read_only {
+        return Err(format!("{name} is read-only"));
     }
+    let _claim = device.disk.claim().map_err(|users| {
+        format!("{name} is in use ({}): let its clients leave first", users.join(", "))
+    })?;
+    let store = device.store();
+    let pages = store.invalidate_range(0..store.slots());
+    store.compact();
+    store.reset_held_max();
+    Ok(json!({ "pages_dropped": pages }))
 }
 
 /// Clients make paths absolute, since the server's directory is another one.

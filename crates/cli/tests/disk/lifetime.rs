@@ -6,6 +6,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
@@ -263,4 +266,114 @@ fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
     drop(device);
     // Without the right to unmount, an empty file may stay where the mount was.
     assert!(fs::metadata(&file).map_or(0, |file| file.len()) == 0 && !guests.exists());
+}
+
+/// A file that cannot be closed for its user is still written to when the snapshot begins.
+#[test]
+fn what_an_open_file_acknowledged_is_in_the_snapshot() {
+    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
+        return skip("what_an_open_file_acknowledged_is_in_the_snapshot", "no /dev/fuse");
+    }
+    const PAGES: u64 = 2048;
+    let runtime = tempdir().expect("a directory");
+    let (file, saved) = (runtime.path().join("disk.img"), runtime.path().join("saved"));
+    let doors = ["--fuse", text(&file), "--save", text(&saved)];
+    let server = Server::start(runtime.path(), &[&["--size", "8MiB"], &doors[..]].concat());
+    let device = fs::OpenOptions::new().write(true).open(&file).expect("opened");
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&acknowledged);
+    let writer = std::thread::spawn(move || {
+        // Each page holds the number of the last write to it.
+        let write = |n: &u64| device.write_all_at(&(n + 1).to_le_bytes(), n % PAGES * 4096).is_ok();
+        (0..).take_while(write).for_each(|n| count.store(n + 1, Ordering::Relaxed));
+    });
+    while acknowledged.load(Ordering::Relaxed) < PAGES && !writer.is_finished() {
+        std::thread::yield_now();
+    }
+    server.signal(Signal::TERM);
+    server.heard("in use");
+    assert_eq!(server.ended().0, Some(0));
+    writer.join().expect("writes end with the server");
+    let acknowledged = acknowledged.load(Ordering::Relaxed);
+
+    let server = Server::start(runtime.path(), &["--load", text(&saved)]);
+    let mut client = server.connect("");
+    assert!(acknowledged >= PAGES, "{acknowledged} writes");
+    for n in acknowledged - PAGES..acknowledged {
+        let found = client.read(n % PAGES * 4096, 8);
+        let found = u64::from_le_bytes(found.try_into().expect("8 bytes"));
+        // The write that was refused may be in it as well.
+        let refused = n + PAGES == acknowledged && found == acknowledged + 1;
+        assert!(found == n + 1 || refused, "{n} of {acknowledged}: {found}");
+    }
+}
+
+#[test]
+fn a_client_that_connects_during_a_reset_loses_nothing() {
+    const RESETS: usize = 20;
+    let runtime = tempdir().expect("a directory");
+    let server = Server::start(runtime.path(), &["--size", "64MiB"]);
+    let (socket, stop) = (server.socket(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let last = (64 << 20) - 4096;
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                // Many pages before it, so that a reset takes a while to come to the last one.
+                let mut client = Client::connect(&socket, "");
+                client.write(0, &vec![n as u8 | 1; 32 << 20]).expect("written");
+                drop(client);
+                for n in n..n + 10 {
+                    let mut client = Client::connect(&socket, "");
+                    client.write(last, &page(n)).expect("written");
+                    std::thread::sleep(Duration::from_millis(2));
+                    assert_eq!(client.read(last, 4096), page(n), "lost by a reset");
+                }
+            }
+        });
+        // Those that find the client there are refused.
+        let mut resets = 0;
+        while resets < RESETS && !client.is_finished() {
+            resets += usize::from(server.ctl(&["reset"]).status.success());
+        }
+        stop.store(true, Ordering::Relaxed);
+        client.join().expect("nothing is lost");
+    });
+}
+
+/// What a server holds for its clients beyond what they store: see "Limits" in docs/disk.md.
+#[test]
+fn clients_cannot_make_a_server_hold_more_than_it_says() {
+    const CLIENTS: u64 = 256;
+    let runtime = tempdir().expect("a directory");
+    let server = Server::start(runtime.path(), &["--size", "1GiB", "--limit", "64MiB"]);
+    let mut first = server.connect("");
+    for at in 0..256u32 {
+        first.write(u64::from(at) * 4096, &noise(at)).expect("written");
+    }
+    drop(first);
+    let before = server.resident();
+    let mut most = 0;
+    let mut clients = Vec::new();
+    for n in 0..CLIENTS - 1 {
+        let mut client = server.connect("");
+        client.burden(n % 2 == 0);
+        clients.push(client);
+        most = most.max(server.resident());
+    }
+    // One that behaves is served as if there were no others.
+    let mut sound = server.connect("");
+    sound.write(512 << 20, &noise(7).repeat(512)).expect("written");
+    assert_eq!(sound.read(512 << 20, 4096), noise(7));
+    for _ in 0..20 {
+        most = most.max(server.resident());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let held = most.saturating_sub(before);
+    println!("{} KiB for {CLIENTS} clients", held >> 10);
+    let limit = (32 << 20) + CLIENTS * (640 << 10);
+    assert!(held <= limit, "{held} bytes are held for {CLIENTS} clients, {limit} are allowed");
+    drop((clients, sound));
+    assert_eq!(server.stop().0, Some(0));
 }

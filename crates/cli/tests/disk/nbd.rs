@@ -99,6 +99,27 @@ impl Client {
         data
     }
 
+    /// Sends what keeps memory busy: a write whose payload never comes to its end, or reads whose
+    /// replies nobody takes, of a mebibyte each.
+    pub(crate) fn burden(&mut self, reads: bool) {
+        let head = |command: u16, len: u32| {
+            let mut head = REQUEST_MAGIC.to_be_bytes().to_vec();
+            head.extend(0_u16.to_be_bytes());
+            head.extend(command.to_be_bytes());
+            head.extend([0; 16]);
+            head.extend(len.to_be_bytes());
+            head
+        };
+        let all = match reads {
+            true => head(READ, 1 << 20).repeat(64),
+            false => [head(WRITE, 30 << 20), vec![0xA5; 20 << 20]].concat(),
+        };
+        let patience = std::time::Duration::from_millis(20);
+        self.stream.set_write_timeout(Some(patience)).expect("a socket");
+        // The server takes as much as it likes.
+        let _ = self.stream.write_all(&all);
+    }
+
     /// Discards a range.
     pub(crate) fn trim(&mut self, offset: u64, len: u32) {
         self.request(TRIM, offset, len, &[]).expect("answered").expect("discarded");

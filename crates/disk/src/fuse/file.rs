@@ -25,7 +25,7 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 
-use crate::{Disk, ExtentKind, IoError};
+use crate::{Disk, ExtentKind, IoError, User};
 
 /// Bytes of the largest request. The kernel's own limit is 256 pages unless its administrator
 /// raised it.
@@ -50,6 +50,8 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct DeviceFile {
     disk: Arc<Disk>,
+    /// For as long as the file is served, also where nothing shows it any more.
+    _user: User,
     mode: u16,
     uid: u32,
     gid: u32,
@@ -62,7 +64,8 @@ impl DeviceFile {
         let kept = if disk.read_only() { 0o444 } else { 0o666 };
         let mode = (below.mode() & kept) as u16;
         let (uid, gid) = (below.uid(), below.gid());
-        Self { disk, mode, uid, gid, mounted_at: SystemTime::now() }
+        let _user = disk.attach("it is mounted as a file");
+        Self { disk, _user, mode, uid, gid, mounted_at: SystemTime::now() }
     }
 
     fn attr(&self) -> FileAttr {

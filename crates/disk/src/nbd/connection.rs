@@ -21,7 +21,8 @@
 //!   connection ends. Replies may leave in any order.
 //! - C3: what requests hold from being read to being answered is limited by the budget. The
 //!   leader waits for it only when its own batch is empty, so that what is waited for is in the
-//!   hands of threads that do not wait.
+//!   hands of threads that do not wait. A request that does not fit is served in pieces
+//!   (`pieces.rs`) by the leader, which keeps the receiving side meanwhile.
 //! - C4: when the client sends no more, breaks the protocol, or the server stops, no further
 //!   request is read; those read are answered, and the last thread closes the connection.
 
@@ -31,10 +32,11 @@ use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
-use super::budget::Budget;
+use super::budget::{Budget, RESERVE, Reserved, Shared};
 use super::channel::{Channel, Input};
 use super::lock;
 use super::output::{Output, Replies};
+use super::pieces;
 use super::protocol::{COMMON_PAYLOAD, Request, command};
 use super::serve::{Refusal, Responder, is_long, weight};
 use super::stats::Counters;
@@ -47,10 +49,8 @@ const SLOW: Duration = Duration::from_micros(200);
 const SEND_BYTES: usize = 64 << 10;
 /// Requests after which their replies are sent although more of the batch is to be served.
 const SEND_REQUESTS: usize = 8;
-/// Largest buffer that a thread keeps from one batch to the next.
-const KEPT_BYTES: usize = 2 << 20;
-/// What requests may hold beside the largest one.
-const SPARE_BUDGET: u64 = 8 << 20;
+/// Largest buffer that a thread keeps from one batch to the next: what a batch of pages needs.
+const KEPT_BYTES: usize = 80 << 10;
 
 /// A connection in transmission.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub(super) struct Connection<'a> {
     counters: &'a Counters,
     turn: Mutex<Turn>,
     turn_passed: Condvar,
-    budget: Budget,
+    budget: Budget<'a>,
     output: Output,
     /// Whether the last batch was slow.
     slow: AtomicBool,
@@ -129,9 +129,8 @@ impl<'a> Connection<'a> {
         responder: Responder<'a>,
         threads: usize,
         stopping: &'a AtomicBool,
-        counters: &'a Counters,
+        (shared, counters): (&'a Shared, &'a Counters),
     ) -> Self {
-        let budget = Budget::new(u64::from(responder.max_request) + SPARE_BUDGET);
         Self {
             channel,
             responder,
@@ -140,7 +139,7 @@ impl<'a> Connection<'a> {
             counters,
             turn: Mutex::new(Turn { input: Some(input), idle: 0, threads: 1, ended: false }),
             turn_passed: Condvar::new(),
-            budget,
+            budget: Budget::new(shared),
             output: Output::default(),
             slow: AtomicBool::new(false),
         }
@@ -234,12 +233,20 @@ impl<'a> Connection<'a> {
                 return Ok(Next::Busy);
             }
             let weight = weight(&request, self.responder.max_request);
-            let reserved =
-                if first { self.budget.reserve(weight) } else { self.budget.try_reserve(weight) };
-            if !reserved {
-                return Ok(if first { Next::End } else { Next::Idle });
+            if !first && !self.budget.try_reserve(weight) {
+                return Ok(Next::Idle);
+            }
+            let reserved = if first { self.budget.reserve(weight) } else { Reserved::Whole };
+            if reserved == Reserved::Closed {
+                return Ok(Next::End);
             }
             input.consume(Request::LEN);
+            if reserved == Reserved::Pieces {
+                let served = self.serve_in_pieces(input, &request, &mut batch.replies);
+                self.budget.release(RESERVE);
+                served?;
+                continue;
+            }
             if let Err(error) = self.take_payload(input, batch, request, weight) {
                 self.budget.release(weight);
                 return Err(error);
@@ -249,6 +256,22 @@ impl<'a> Connection<'a> {
             }
         }
         Ok(if input.buffered().is_empty() { Next::Idle } else { Next::Busy })
+    }
+
+    fn serve_in_pieces(
+        &self,
+        input: &mut Input,
+        request: &Request,
+        replies: &mut Replies,
+    ) -> io::Result<()> {
+        let send = |bytes: &mut Vec<u8>| {
+            std::mem::swap(bytes, &mut replies.bytes);
+            self.output.send(&self.channel, &self.budget, replies);
+            std::mem::swap(bytes, &mut replies.bytes);
+        };
+        let served = pieces::serve(&self.responder, request, (&self.channel, input), send)?;
+        self.counters.served(1, u64::from(!served));
+        Ok(())
     }
 
     fn take_payload(

@@ -19,8 +19,10 @@
 //! ```
 //!
 //! - N1: a client can harm its own connection only. What it sends has limits, and so has what it
-//!   makes the server keep: [`NbdOptions`] says how many connections there are, each of them holds
-//!   at most the largest request and 8 MiB of requests and replies, and some buffers.
+//!   makes the server keep: [`NbdOptions`] says how many connections there are, and what the
+//!   requests of all of them hold beyond 256 KiB of each. A client that keeps all of that makes
+//!   large requests of others go in pieces, and nobody wait. Each connection has buffers besides:
+//!   256 KiB, and some 200 KiB for each of its threads.
 //! - N2: a client that does not read its replies is not read from any more, and keeps no other one
 //!   waiting.
 //! - N3: how the threads of a connection share its work, and which locks there are, is told in
@@ -34,6 +36,7 @@ mod connection;
 mod handshake;
 mod listener;
 mod output;
+mod pieces;
 mod protocol;
 mod serve;
 mod server;
@@ -77,6 +80,9 @@ pub struct NbdOptions {
     pub max_connections: usize,
     /// Bytes of one read or write, told to clients; at least 64 KiB and at most 1 GiB count.
     pub max_request_bytes: u32,
+    /// Bytes that requests of all connections together may hold, beyond the 256 KiB that each
+    /// connection may. Requests that find no room are served in pieces of 64 KiB.
+    pub max_held_bytes: u64,
     /// Threads that one connection may use; at least 1.
     pub threads_per_connection: usize,
     /// Time for each message of a client before the transmission begins.
@@ -90,7 +96,8 @@ impl Default for NbdOptions {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             max_connections: 256,
-            max_request_bytes: 32 << 20,
+            max_request_bytes: 64 << 20,
+            max_held_bytes: 32 << 20,
             threads_per_connection: cpus.min(8),
             handshake_timeout: Duration::from_secs(10),
             tls: Tls::Off,

@@ -17,6 +17,7 @@ const EPERM: u32 = 1;
 const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 const ENOSPC: u32 = 28;
+const ESHUTDOWN: u32 = 108;
 
 /// Why a request is answered with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,7 @@ impl Refusal {
             Self::Io(IoError::ReadOnly) => EPERM,
             Self::Io(IoError::NoSpace) => ENOSPC,
             Self::Io(IoError::Io) => EIO,
+            Self::Io(IoError::Closed) => ESHUTDOWN,
             _ => EINVAL,
         }
     }
@@ -105,7 +107,7 @@ impl Responder<'_> {
         out.extend_from_slice(message.as_bytes());
     }
 
-    fn check(&self, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let allowed = match request.command {
             command::READ if self.structured => command_flag::DF,
             command::WRITE_ZEROES => command_flag::NO_HOLE | command_flag::FAST_ZERO,
@@ -129,7 +131,7 @@ impl Responder<'_> {
         let disk = &self.export.disk;
         let (offset, len) = (request.offset, u64::from(request.len));
         match request.command {
-            command::READ if self.structured => return self.read_chunks(request, out),
+            command::READ if self.structured => return self.read_structured(request, out),
             command::READ => {
                 simple_reply(out, request.cookie, 0);
                 return self.read(offset, request.len, out);
@@ -160,18 +162,27 @@ impl Responder<'_> {
         Ok(())
     }
 
-    fn read(&self, offset: u64, len: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    pub(super) fn read(&self, offset: u64, len: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let begin = out.len();
         out.resize(begin + len as usize, 0);
         Ok(self.export.disk.read(offset, &mut out[begin..])?)
     }
 
-    /// Sends holes as such, and only what holds data as data.
-    fn read_chunks(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        let Request { cookie, offset, len, .. } = *request;
-        if request.flags & command_flag::DF != 0 || len == 0 {
-            return self.read_whole(request, out);
+    fn read_structured(&self, request: &Request, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        match request.flags & command_flag::DF != 0 || request.len == 0 {
+            true => self.read_whole(request, out),
+            false => self.read_chunks(request, true, out),
         }
+    }
+
+    /// Sends holes as such, and only what holds data as data; if `done`, the reply ends with it.
+    pub(super) fn read_chunks(
+        &self,
+        request: &Request,
+        done: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refusal> {
+        let Request { cookie, offset, len, .. } = *request;
         let runs = self.export.disk.extents(offset, len.into(), READ_EXTENTS)?;
         let (mut at, end) = (offset, offset + u64::from(len));
         let mut runs = runs.iter().peekable();
@@ -182,11 +193,11 @@ impl Responder<'_> {
             let until = if last { end } else { at + run.len };
             let run_len = (until - at) as u32;
             if hole {
-                chunk_head(out, cookie, last, chunk::OFFSET_HOLE, 12);
+                chunk_head(out, cookie, last && done, chunk::OFFSET_HOLE, 12);
                 out.extend_from_slice(&at.to_be_bytes());
                 out.extend_from_slice(&run_len.to_be_bytes());
             } else {
-                chunk_head(out, cookie, last, chunk::OFFSET_DATA, 8 + run_len);
+                chunk_head(out, cookie, last && done, chunk::OFFSET_DATA, 8 + run_len);
                 out.extend_from_slice(&at.to_be_bytes());
                 self.read(at, run_len, out)?;
             }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::budget::Shared;
 use super::channel::Channel;
 use super::connection::Connection;
 use super::handshake::{Agreed, Handshake};
@@ -51,6 +52,8 @@ pub struct NbdServer {
     exports: Vec<Export>,
     options: NbdOptions,
     counters: Counters,
+    /// What the requests of all connections hold.
+    held: Shared,
     /// Once set no more requests are taken.
     stopping: AtomicBool,
     registry: Mutex<Registry>,
@@ -93,9 +96,11 @@ impl NbdServer {
     /// Returns a server that listens nowhere yet.
     #[must_use]
     pub fn new(exports: Vec<Export>, options: NbdOptions) -> Arc<Self> {
+        let held = Shared::new(options.max_held_bytes);
         Arc::new(Self {
             exports,
             options,
+            held,
             counters: Counters::default(),
             stopping: AtomicBool::new(false),
             registry: Mutex::default(),
@@ -249,7 +254,7 @@ impl NbdServer {
 impl Membership {
     /// Leads a connection from its greeting to its end.
     fn converse(&self, socket: Arc<Socket>) {
-        let NbdServer { exports, options, counters, stopping, .. } = &*self.server;
+        let NbdServer { exports, options, counters, held, stopping, .. } = &*self.server;
         let (agreed, channel, input) =
             match Handshake::new(exports, options, Channel::new(socket)).run() {
                 Ok(Some(agreed)) => agreed,
@@ -263,14 +268,13 @@ impl Membership {
             return;
         }
         let Agreed { export, structured, allocation } = agreed;
-        let responder = Responder {
-            export: &exports[export],
-            structured,
-            allocation,
-            max_request: options.max_request(),
-        };
+        let export = &exports[export];
+        let _user = export.disk.attach("an NBD client is connected");
+        let responder =
+            Responder { export, structured, allocation, max_request: options.max_request() };
         let threads = options.threads_per_connection;
-        Connection::new((channel, input), responder, threads, stopping, counters).run();
+        let counted = (held, counters);
+        Connection::new((channel, input), responder, threads, stopping, counted).run();
     }
 
     /// From here on a shutdown waits for the requests. Returns whether there is none yet.

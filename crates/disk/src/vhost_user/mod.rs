@@ -35,7 +35,7 @@ use vm_memory::GuestMemoryMmap;
 
 use device::{Device, Memory};
 
-use crate::Disk;
+use crate::{Disk, User};
 
 /// Queues are the bits of a word.
 const QUEUES_MAX: u16 = 64;
@@ -134,6 +134,7 @@ pub struct VhostUserDoor {
     listener: UnixListener,
     state: Arc<Mutex<State>>,
     server: Option<JoinHandle<()>>,
+    _user: User,
 }
 
 /// What the door and its thread share.
@@ -174,7 +175,8 @@ impl VhostUserDoor {
         }
         let ours = bind(path)?;
         let state = Arc::new(Mutex::new(State::default()));
-        let mut door = Self { path: path.into(), listener: ours, state, server: None };
+        let _user = disk.attach("a guest may be connected");
+        let mut door = Self { path: path.into(), listener: ours, state, server: None, _user };
         let theirs = door.listener.try_clone().map_err(VhostUserError::Start)?;
         let state = door.state.clone();
         let server = thread::Builder::new()

@@ -90,3 +90,8 @@ fn a_device_that_hides_errors_is_caught() {
 fn a_snapshot_of_a_later_moment_is_caught() {
     assert_caught(Bug::LateSnapshot);
 }
+
+#[test]
+fn a_device_that_is_open_at_the_end_is_caught() {
+    assert_caught(Bug::OpenAtTheEnd);
+}

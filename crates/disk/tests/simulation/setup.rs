@@ -25,6 +25,8 @@ pub(crate) enum Bug {
     HiddenError,
     /// A snapshot is compared with the moment at which it ended.
     LateSnapshot,
+    /// A device takes changes while its last snapshot is written.
+    OpenAtTheEnd,
 }
 
 /// What came up in a run, so that a set of runs can show that it covered everything.
@@ -37,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) snapshots: u64,
     pub(crate) failed_snapshots: u64,
     pub(crate) changes_while_saving: u64,
+    pub(crate) changes_after_the_end: u64,
+    pub(crate) resets: u64,
     pub(crate) crashes: u64,
     pub(crate) written_back: u64,
     pub(crate) recompressed: u64,
@@ -54,6 +58,8 @@ impl Seen {
         self.snapshots += other.snapshots;
         self.failed_snapshots += other.failed_snapshots;
         self.changes_while_saving += other.changes_while_saving;
+        self.changes_after_the_end += other.changes_after_the_end;
+        self.resets += other.resets;
         self.crashes += other.crashes;
         self.written_back += other.written_back;
         self.recompressed += other.recompressed;
@@ -72,6 +78,8 @@ impl Seen {
             self.snapshots,
             self.failed_snapshots,
             self.changes_while_saving,
+            self.changes_after_the_end,
+            self.resets,
             self.crashes,
             self.written_back,
             self.recompressed,
@@ -161,13 +169,13 @@ pub(crate) fn device(
     slots: u64,
     pages: usize,
     backing: &Arc<FaultyBacking<MemoryBacking>>,
-) -> (Arc<Store>, Disk) {
+) -> (Arc<Store>, Arc<Disk>) {
     let store = Arc::new(setup.store(slots, Arc::clone(backing) as Arc<dyn Backing>));
     warm_up(&store);
     let size = (pages * PAGE) as u64;
     let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
     let disk = Disk::new(Arc::clone(&store), &options).unwrap();
-    (store, disk)
+    (store, Arc::new(disk))
 }
 
 /// Has all buffers and contexts made that a thread needs, so that memory grows by pages alone

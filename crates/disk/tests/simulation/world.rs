@@ -27,7 +27,7 @@ pub(crate) struct World {
     setup: Setup,
     backing: Arc<FaultyBacking<MemoryBacking>>,
     store: Arc<Store>,
-    disk: Disk,
+    disk: Arc<Disk>,
     model: Model,
     /// The last snapshot, and what it must hold.
     snapshot: Option<(Vec<u8>, Model)>,
@@ -36,6 +36,8 @@ pub(crate) struct World {
     codec_changed: bool,
     faulty: bool,
     saving: bool,
+    /// Whether the device takes no changes any more.
+    closed: bool,
     /// Held at most, while there is a limit.
     ceiling: Option<u64>,
     steps: VecDeque<String>,
@@ -65,6 +67,7 @@ impl World {
             codec_changed: false,
             faulty: false,
             saving: false,
+            closed: false,
             ceiling: None,
             steps: VecDeque::new(),
             tell,
@@ -89,8 +92,7 @@ impl World {
         self.limit(None);
         self.check_at_rest();
         self.overwrite_what_is_lost();
-        self.save(None);
-        self.crash();
+        self.save_at_the_end();
         let size = self.disk.size();
         self.zero(0, size as usize, Some(Holes::Allow));
         self.check_at_rest();
@@ -125,11 +127,13 @@ impl World {
             81..=82 => _ = self.store.mark_idle(None),
             83..=84 => _ = self.store.compact(),
             85..=88 => self.limit_any(),
-            89..=90 => self.switch_faults(),
+            // What is lost once the device is closed nobody can write anew.
+            89..=90 if !self.closed => self.switch_faults(),
             91 => self.beyond_the_end(),
             92 => self.grow(),
             93..=95 if !self.saving => self.save_any(),
             96 if !self.saving && self.rng.once_in(2) => self.crash(),
+            97 if !self.saving && self.rng.once_in(4) => self.reset(),
             _ => {}
         }
         self.settle();
@@ -177,7 +181,9 @@ impl World {
         self.counted.written_bytes_total += data.len() as u64 * pieces;
         self.note(|_| format!("write {}+{}: {written:?}", offset, data.len()));
         self.changed(written, before);
-        self.model.write(offset, data, written.is_ok());
+        if !self.closed {
+            self.model.write(offset, data, written.is_ok());
+        }
         written.is_ok()
     }
 
@@ -236,12 +242,18 @@ impl World {
         }
         self.note(|_| format!("zero {offset}+{len} {how:?}: {zeroed:?}"));
         self.changed(zeroed, before);
-        self.model.zero(offset, len, zeroed.is_ok());
+        if !self.closed {
+            self.model.zero(offset, len, zeroed.is_ok());
+        }
     }
 
     /// Counts a change that succeeded or failed, and checks that it had a reason to fail.
     fn changed(&mut self, result: Result<(), IoError>, before: u64) {
         self.seen.changes_while_saving += u64::from(self.saving && result.is_ok());
+        if self.closed {
+            assert_eq!(result, Err(IoError::Closed), "a closed device takes no change");
+            self.seen.changes_after_the_end += 1;
+        }
         let Err(error) = result else { return };
         self.counted.failed_writes_total += 1;
         self.seen.failed_changes += 1;
@@ -254,6 +266,7 @@ impl World {
                 self.seen.refused += u64::from(limited);
             }
             IoError::Io => self.assert_trouble(before, "a change of a part of a page"),
+            IoError::Closed => assert!(self.closed, "the device is open"),
             error => panic!("{error}"),
         }
     }
@@ -412,8 +425,9 @@ impl World {
         let size = self.disk.size();
         let offset = size - self.rng.below(3);
         let error = IoError::OutOfRange { offset, len: 4, size };
-        assert_eq!(self.disk.write(offset, &[1; 4]), Err(error));
-        assert_eq!(self.disk.discard(offset, 4), Err(error));
+        let refused = if self.closed { IoError::Closed } else { error };
+        assert_eq!(self.disk.write(offset, &[1; 4]), Err(refused));
+        assert_eq!(self.disk.discard(offset, 4), Err(refused));
         assert_eq!(self.disk.read(offset, &mut [0; 4]), Err(error));
         self.counted.writes_total += 1;
         self.counted.written_bytes_total += 4;
@@ -438,11 +452,49 @@ impl World {
 
     fn save_any(&mut self) {
         let room = self.rng.once_in(5).then(|| self.rng.below(100_000) as usize);
-        self.save(room);
+        _ = self.save(room);
+    }
+
+    /// Closes the device and saves it, while clients go on; what they were told is kept is kept.
+    fn save_at_the_end(&mut self) {
+        if self.bug != Bug::OpenAtTheEnd {
+            self.disk.close();
+            self.closed = true;
+        }
+        assert!(self.save(None), "all can be saved");
+        let acknowledged = self.model.clone();
+        self.crash();
+        if self.store.is_empty() {
+            // A page was refused by the codec that came with the crash.
+            return;
+        }
+        let mut found = vec![0; PAGE];
+        for page in 0..acknowledged.pages() {
+            let read = self.disk.read((page * PAGE) as u64, &mut found);
+            self.counted.reads_total += 1;
+            self.counted.read_bytes_total += PAGE as u64;
+            read.expect("a page in memory");
+            let kept = acknowledged.clone().read((page * PAGE) as u64, &found).is_ok();
+            assert!(kept, "page {page} has lost what was acknowledged before the end");
+        }
+    }
+
+    /// Drops all contents, as nobody uses the device.
+    fn reset(&mut self) {
+        let user = self.disk.attach("a client");
+        assert_eq!(self.disk.claim().err(), Some(vec!["a client"]));
+        drop(user);
+        let claim = self.disk.claim().expect("nobody is left");
+        self.store.invalidate_range(0..self.store.slots());
+        drop(claim);
+        self.note(|_| "reset".into());
+        self.model = Model::new(self.model.pages());
+        self.seen.resets += 1;
     }
 
     /// Takes a snapshot while other things happen; with `room`, its file cannot be longer.
-    fn save(&mut self, room: Option<usize>) {
+    /// Returns whether it was written.
+    fn save(&mut self, room: Option<usize>) -> bool {
         self.note(|_| "a snapshot begins".into());
         let moment = self.model.clone();
         let before = self.read_trouble();
@@ -453,6 +505,7 @@ impl World {
         let file = sink.file;
         self.saving = false;
         self.note(|_| format!("the snapshot ends: {saved:?}"));
+        let whole = saved.is_ok();
         let moment = if self.bug == Bug::LateSnapshot { self.model.clone() } else { moment };
         match saved {
             Ok(report) => {
@@ -472,6 +525,7 @@ impl World {
             Err(error) => panic!("{error}"),
         }
         self.store.check();
+        whole
     }
 
     fn check_snapshot(&self, file: &[u8], mut moment: Model) {
@@ -516,6 +570,7 @@ impl World {
         self.faulty = false;
         let pages = self.model.pages();
         (self.store, self.disk) = device(&self.setup, slots, pages, &self.backing);
+        self.closed = false;
         self.counted = DiskStats::default();
         self.ceiling = None;
         self.model = Model::new(pages);

@@ -21,7 +21,7 @@ use super::space::Space;
 use super::stats::count;
 use super::word::{State, Word};
 use crate::sys::map::PAGE;
-use crate::sys::signal::die;
+use crate::sys::signal::{Blocked, die};
 
 /// Time without any progress after which a page that is waited for is given up, and with it the
 /// process.
@@ -291,21 +291,23 @@ impl Core {
     pub(super) fn pageout(&self, space: &Space, keys: Range<u32>) -> bool {
         let before = self.counters.store_failures_total.load(Ordering::Relaxed);
         let batch = u64::from(self.batch());
-        let hand = self.hand();
         let mut key = keys.start;
         while key < keys.end {
-            key = self.move_out(&hand, space, key..keys.end, self.batch()).0;
+            // M6: a batch at a time.
+            let _blocked = Blocked::new();
+            key = self.move_out(&self.hand(), space, key..keys.end, self.batch()).0;
             if self.ring.empty().is_empty() && !self.store_some(batch) {
                 std::thread::yield_now();
             }
         }
-        drop(hand);
         let end = self.ring.end();
         while !self.ring.is_past(end) {
+            let _blocked = Blocked::new();
             if !self.store_some(batch) {
                 std::thread::yield_now();
             }
         }
+        let _blocked = Blocked::new();
         self.drop_stale();
         before == self.counters.store_failures_total.load(Ordering::Relaxed)
     }

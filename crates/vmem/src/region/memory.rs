@@ -20,7 +20,7 @@ use super::room::Room;
 use super::stats::MemoryStats;
 use super::workers::Workers;
 use crate::sys::map::{Mapping, PAGE};
-use crate::sys::signal;
+use crate::sys::signal::{self, Blocked};
 use crate::sys::uffd::{Faults, Features, Uffd};
 
 /// Threads that may bring compressed pages at a time; others wait for the moment it takes.
@@ -106,6 +106,7 @@ impl Memory {
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
         let core = &self.shared.core;
+        let _blocked = Blocked::new();
         core.drop_stale();
         let store = core.store.stats();
         MemoryStats {

@@ -28,6 +28,9 @@
 //! - M5: what cannot be right is not hidden: bytes that do not decode, a store that takes no more
 //!   while room is needed, a mapping changed by others end the process with a line on the error
 //!   output.
+//! - M6: a thread that holds a lock of this module, or is in charge of a page, has its signals
+//!   blocked: a handler that touches a region never waits for the thread that it interrupts. Calls
+//!   on many pages let signals through between pieces.
 //!
 //! Locks, none of them taken on the path of a fault: the hand of the mover, then the list of
 //! regions, then the batches of the ring. The store's are below all of them.

@@ -9,7 +9,9 @@ use super::options::{MemoryOptions, RegionError};
 use super::registry::{self, Managed};
 use super::space::{Space, WINDOW_MAX};
 use super::stats::MemoryStats;
+use super::word::State;
 use crate::sys::map::{Mapping, PAGE};
+use crate::sys::signal::Blocked;
 
 /// Bytes of address space of which a [`Memory`] keeps as many uncompressed as its limit allows.
 /// The rest lies compressed and comes back when it is touched. Zeros at first.
@@ -59,6 +61,7 @@ impl Region {
         if bytes == 0 {
             return Err(RegionError::Empty);
         }
+        let _blocked = Blocked::new();
         let pages = u32::try_from(bytes.div_ceil(PAGE)).ok();
         let keys = || memory.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let first = pages.and_then(|pages| Some((keys().take(pages)?, pages)));
@@ -186,7 +189,10 @@ impl Region {
     /// If the range is not inside the region.
     pub fn prefetch(&self, range: impl RangeBounds<usize>) {
         let keys = self.keys_touched(range);
-        self.memory.shared.core.prefetch(self.space(), keys);
+        for piece in pieces(keys) {
+            let _blocked = Blocked::new();
+            self.memory.shared.core.prefetch(self.space(), piece);
+        }
     }
 
     /// Brings the pages of the range and keeps them where they are until the result is dropped:
@@ -201,14 +207,17 @@ impl Region {
         let keys = self.keys_touched(range);
         let core = &self.memory.shared.core;
         self.memory.reserve_pins(keys.end - keys.start)?;
-        for key in keys.clone() {
-            core.pin(self.space(), key, (keys.end - key).min(WINDOW_MAX));
+        for piece in pieces(keys.clone()) {
+            let _blocked = Blocked::new();
+            for key in piece {
+                core.pin(self.space(), key, (keys.end - key).min(WINDOW_MAX));
+            }
         }
         Ok(Pin { region: self, keys })
     }
 
-    /// Makes the range zeros, and frees what its whole pages took. Pinned pages are filled with
-    /// zeros.
+    /// Makes the range zeros, and frees what its whole pages took. Pages whose pins were forgotten
+    /// (`mem::forget`) are filled with zeros where they are.
     ///
     /// # Panics
     /// If the range is not inside the region.
@@ -222,9 +231,26 @@ impl Region {
         self.as_mut_slice()[bytes.start..whole.start].fill(0);
         self.as_mut_slice()[whole.end..bytes.end].fill(0);
         let (core, keys) = (Arc::clone(&self.memory.shared.core), self.keys_touched(whole));
-        let left = core.forget(self.space(), keys, true);
-        core.room.give(left);
+        for piece in pieces(keys.clone()) {
+            let _blocked = Blocked::new();
+            let left = core.forget(self.space(), piece, true);
+            core.room.give(left);
+        }
+        // Whose pins were forgotten, they stay, and can be touched.
+        let first = self.space().keys().start;
+        for key in keys.filter(|&key| core.page(key).load().state() == State::Pinned) {
+            let at = (key - first) as usize * PAGE;
+            self.as_mut_slice()[at..at + PAGE].fill(0);
+        }
     }
+}
+
+/// Cuts a range of keys into what is done at a time, between which signals come through (M6).
+fn pieces(keys: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    const PIECE: u32 = 64;
+    keys.clone()
+        .step_by(PIECE as usize)
+        .map(move |key| key..keys.end.min(key.saturating_add(PIECE)))
 }
 
 impl Drop for Region {
@@ -234,6 +260,7 @@ impl Drop for Region {
             return;
         }
         let Some(space) = self.space.take() else { return };
+        let _blocked = Blocked::new();
         let (core, keys) = (&shared.core, space.keys());
         // From here on a touch is not resolved, and no page is moved.
         registry::remove(&space);

@@ -11,7 +11,7 @@ use super::core::Core;
 use super::evict::Progress;
 use super::fault::resolve;
 use crate::sys::map::{Mapping, PAGE};
-use crate::sys::signal::with_signals_blocked;
+use crate::sys::signal::Blocked;
 use crate::sys::uffd::Event;
 
 /// Most threads that resolve faults.
@@ -45,7 +45,8 @@ impl Workers {
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name.to_owned());
         // A handler of the program that runs here and touches a region would wait for this thread.
-        let thread = with_signals_blocked(|| thread.spawn(work))?;
+        let _blocked = Blocked::new();
+        let thread = thread.spawn(work)?;
         self.threads.push(thread);
         Ok(())
     }

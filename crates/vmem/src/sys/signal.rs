@@ -10,6 +10,7 @@
 //! - H4: what is not resolved goes to the handler before, or to the default action.
 
 use std::io;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,18 +169,38 @@ fn die_of(signal: libc::c_int, code: libc::c_int) {
     }
 }
 
-/// Calls `start` with all signals blocked; the threads that it starts keep them blocked.
-pub(crate) fn with_signals_blocked<R>(start: impl FnOnce() -> R) -> R {
-    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
-    let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: a set to be filled.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: a valid set, and room for another. What cannot be blocked, the system leaves.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
-    let result = start();
-    // SAFETY: the set that the system wrote.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    result
+/// All signals of a thread are blocked until this is dropped, in the same thread. Threads that are
+/// started meanwhile keep them blocked.
+#[derive(Debug)]
+pub(crate) struct Blocked {
+    before: libc::sigset_t,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Blocked {
+    /// Blocks what can be blocked.
+    ///
+    /// # Cost
+    /// Two system calls, one of them when it is dropped: some 0.2 microseconds.
+    pub(crate) fn new() -> Self {
+        let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: a set to be filled.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: a valid set, and room for another. What cannot be blocked, the system leaves.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
+        // SAFETY: zeros, or what the system wrote, are a valid set.
+        Self { before: unsafe { before.assume_init() }, _of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that this thread had.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
+        };
+    }
 }
 
 /// Writes a line to the error output and ends the process; for where nothing can be returned.

@@ -3,15 +3,16 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use zfold_vmem::region::{MemoryOptions, Region, RegionError};
+use zfold_vmem::region::{Memory, MemoryOptions, Region, RegionError};
 
 use super::{MIB, PAGE, expect, fill, paged_out, random, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 10] = [
+const SCENARIOS: [(&str, fn()); 11] = [
     ("handler before", handler_before),
     ("no handler before", no_handler_before),
     ("sent signal", sent_signal),
@@ -21,6 +22,7 @@ const SCENARIOS: [(&str, fn()); 10] = [
     ("store full", store_full),
     ("small stack", small_stack),
     ("handler touches", handler_touches),
+    ("handler interrupts calls", handler_interrupts_calls),
     ("many regions", many_regions),
 ];
 
@@ -331,4 +333,81 @@ fn many_regions() {
 #[test]
 fn a_process_has_many_regions() {
     succeeds("many regions");
+}
+
+/// Pages of the region that the handler touches, from the first on.
+const TOUCHED: usize = 512;
+static REGION: AtomicUsize = AtomicUsize::new(0);
+static TOUCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts in a page that may be anywhere.
+extern "C" fn counts_there(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let region = std::ptr::with_exposed_provenance_mut::<AtomicU32>(REGION.load(Ordering::Relaxed));
+    let touch = TOUCHES.fetch_add(1, Ordering::Relaxed);
+    let page = touch.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55;
+    let word = region.wrapping_add(page as usize * PAGE / size_of::<AtomicU32>());
+    // SAFETY: within the region, which is there as long as signals come; nobody else uses these
+    // pages but by calls that keep their contents.
+    unsafe { (*word).fetch_add(1, Ordering::Relaxed) };
+}
+
+/// For how long calls are interrupted; `ZFOLD_SIGNAL_SECONDS` says otherwise.
+fn patience() -> u64 {
+    std::env::var("ZFOLD_SIGNAL_SECONDS").map_or(2, |text| text.parse().expect("seconds"))
+}
+
+fn handler_interrupts_calls() {
+    let seconds = patience();
+    // SAFETY: ends a process that waits for itself.
+    unsafe { libc::alarm(seconds as u32 + 30) };
+    set_handler(libc::SIGUSR1, counts_there, libc::SA_SIGINFO | libc::SA_RESTART);
+    let memory = Memory::new(&small(MIB)).unwrap();
+    let mut region = memory.region(2 * TOUCHED * PAGE).unwrap();
+    REGION.store(region.as_ptr().expose_provenance(), Ordering::Relaxed);
+    // SAFETY: this thread's own number.
+    let target = unsafe { libc::pthread_self() };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                // SAFETY: a thread that outlives this one.
+                unsafe { libc::pthread_kill(target, libc::SIGUSR1) };
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let (mut state, began, mut rounds) = (1, Instant::now(), 0_u64);
+        while began.elapsed() < Duration::from_secs(seconds) {
+            let first = random(&mut state) as usize % (2 * TOUCHED);
+            let end = first + random(&mut state) as usize % (2 * TOUCHED - first + 1);
+            let range = first * PAGE..end * PAGE;
+            // The contents of these are nobody's.
+            let own = range.start.max(TOUCHED * PAGE)..range.end.max(TOUCHED * PAGE);
+            match rounds % 7 {
+                0 => drop(region.stats()),
+                1 => region.pageout(range).unwrap(),
+                2 => region.prefetch(range),
+                // The limit refuses much of it.
+                3 => drop(region.pin(range)),
+                4 => region.discard(own),
+                5 => region.as_mut_slice()[own].fill(rounds as u8),
+                _ => {
+                    let mut other = memory.region(64 * PAGE).unwrap();
+                    other.as_mut_slice().fill(rounds as u8);
+                    assert!(other.as_slice().iter().all(|byte| *byte == rounds as u8));
+                }
+            }
+            rounds += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let word = |page: &[u8]| u32::from_ne_bytes(page[..4].try_into().unwrap());
+    let counted: u64 =
+        region.as_slice().chunks(PAGE).take(TOUCHED).map(|page| u64::from(word(page))).sum();
+    assert_eq!(counted, TOUCHES.load(Ordering::Relaxed), "a touch was lost");
+    assert!(counted > 500 * seconds, "{counted} signals came through");
+}
+
+#[test]
+fn a_handler_may_touch_a_region_whatever_call_it_interrupts() {
+    succeeds("handler interrupts calls");
 }

@@ -262,3 +262,14 @@ fn figures_are_told() {
     assert_eq!((stats.stored_pages, stats.resident_pages), (255, 1));
     assert!(stats.store_bytes > stats.compressed_bytes && stats.compressed_bytes > 255 * 2048);
 }
+
+#[test]
+fn a_discard_fills_pages_with_zeros_whose_pins_were_forgotten() {
+    let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    region.as_mut_slice().fill(7);
+    let _forgotten = std::mem::ManuallyDrop::new(region.pin(2 * PAGE..4 * PAGE).unwrap());
+    region.discard(PAGE..8 * PAGE);
+    assert!(region.as_slice()[..PAGE].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice()[PAGE..8 * PAGE].iter().all(|&byte| byte == 0));
+    assert!(region.as_slice()[8 * PAGE..].iter().all(|&byte| byte == 7));
+}

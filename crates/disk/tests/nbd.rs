@@ -314,6 +314,20 @@ fn a_client_that_does_not_read_blocks_itself_only() {
     served.finish();
 }
 
+/// The largest requests of the NBD project's own integrity test.
+#[test]
+fn requests_of_some_50_mebibytes_are_served() {
+    let disk = disk(16384);
+    let mut served = Served::one(&disk);
+    let mut client = served.ready();
+    let data = bytes(47 << 20, 9);
+    assert_eq!(client.write(0, 4097, &data), 0);
+    assert!(client.read(0, 4097, 47 << 20) == Ok(data.clone()));
+    assert!(client.read(DF, 4097, 47 << 20) == Ok(data));
+    drop(client);
+    served.finish();
+}
+
 /// Options of a server that holds no large request whole.
 fn in_pieces() -> NbdOptions {
     NbdOptions { max_held_bytes: 0, ..NbdOptions::default() }

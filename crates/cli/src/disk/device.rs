@@ -11,7 +11,8 @@ use zfold_pool::PoolOptions;
 use zfold_store::backing::FileBacking;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
-use zfold_store::{BackingOptions, CodecChoice, Dictionary, Store, StoreOptions, snapshot};
+use zfold_store::snapshot::{self, SnapshotError};
+use zfold_store::{BackingOptions, CodecChoice, Dictionary, Store, StoreOptions};
 
 use super::knobs::Setting;
 use super::plan::{BackingPlan, DevicePlan, Knobs, Made, PAGE_LEN};
@@ -210,11 +211,12 @@ impl Device {
         let label = serde_json::to_vec(&Label { size: self.disk.size() }).expect("JSON");
         let saved = self.store().save_to(&label, path);
         let report = saved.map_err(|error| {
-            format!(
-                "cannot save {} to {}: {error}; name another file (zfold ctl save FILE)",
-                self.made.name,
-                path.display()
-            )
+            let (name, path) = (&self.made.name, path.display());
+            let remedy = match error {
+                SnapshotError::Lost { .. } => "",
+                _ => "; name another file (zfold ctl save FILE)",
+            };
+            format!("cannot save {name} to {path}: {error}{remedy}")
         })?;
         Ok(json!({ "pages": report.pages, "bytes": report.bytes }))
     }
@@ -283,7 +285,18 @@ fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
         )));
     }
     match store.restore_from(path) {
-        Ok(_) => Ok(()),
+        Ok(report) => {
+            if report.lost_pages > 0 {
+                remark(&format!(
+                    "{name}: {} of the {} pages in {} could not be read when it was saved: reading \
+                     them fails until they are written anew",
+                    report.lost_pages,
+                    report.pages,
+                    path.display()
+                ));
+            }
+            Ok(())
+        }
         Err(error) => Err(Failure::new(format!(
             "{name}: cannot load {}: {error}; give another snapshot, or no --load to begin empty",
             path.display()

@@ -160,6 +160,41 @@ fn contents_are_saved_at_the_end_and_loaded_again() {
 }
 
 #[test]
+fn a_damaged_page_costs_that_page_alone() {
+    let runtime = tempdir().expect("a directory");
+    let (cold, saved) = (runtime.path().join("cold"), runtime.path().join("saved"));
+    let files = ["--backing", text(&cold), "--save", text(&saved)];
+    let server = Server::start(runtime.path(), &[&["--size", "1MiB"], &files[..]].concat());
+    let mut client = server.connect("");
+    (0..8).for_each(|at| client.write(at * 4096, &noise(at as u32)).expect("written"));
+    server.ask(&["save", text(&saved)]);
+    assert_eq!(server.ask(&["writeback", "type=lru"])["pages"], 8);
+    let damaged = fs::OpenOptions::new().write(true).open(&cold).expect("opened");
+    // In the middle of some page.
+    damaged.write_all_at(&[0xFF; 64], 8192).expect("written");
+    let before = fs::read(&saved).expect("a snapshot");
+    drop(client);
+    let (status, said) = server.stop();
+    assert_eq!(status, Some(1));
+    let line = said.last().expect("a line");
+    assert!(line.contains("1 pages cannot be read") && line.contains("saved.incomplete"), "{line}");
+    assert!(fs::read(&saved).expect("a snapshot") == before, "the file of before is there");
+
+    let incomplete = runtime.path().join("saved.incomplete");
+    let server = Server::start(runtime.path(), &["--load", text(&incomplete)]);
+    server.heard("1 of the 8 pages");
+    let mut client = server.connect("");
+    let lost: Vec<_> = (0..8).filter(|at| client.try_read(at * 4096, 4096).is_err()).collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    for at in (0..8).filter(|at| *at != lost[0]) {
+        assert_eq!(client.read(at * 4096, 4096), noise(at as u32));
+    }
+    client.write(lost[0] * 4096, &page(1)).expect("written");
+    assert_eq!(client.read(lost[0] * 4096, 4096), page(1));
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
 fn a_killed_server_leaves_sockets_that_the_next_one_replaces() {
     let runtime = tempdir().expect("a directory");
     let (socket, control) = (runtime.path().join("a.nbd"), runtime.path().join("a.control"));

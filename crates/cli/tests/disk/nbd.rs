@@ -93,10 +93,15 @@ impl Client {
 
     /// Reads `len` bytes.
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Vec<u8> {
-        self.request(READ, offset, len as u32, &[]).expect("answered").expect("read");
+        self.try_read(offset, len).expect("read")
+    }
+
+    /// Reads `len` bytes; the error is an error number.
+    pub(crate) fn try_read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, u32> {
+        self.request(READ, offset, len as u32, &[]).expect("answered")?;
         let mut data = vec![0; len];
         self.stream.read_exact(&mut data).expect("received");
-        data
+        Ok(data)
     }
 
     /// Sends what keeps memory busy: a write whose payload never comes to its end, or reads whose

@@ -38,6 +38,7 @@ pub(crate) struct Seen {
     pub(crate) lost_pages: u64,
     pub(crate) snapshots: u64,
     pub(crate) failed_snapshots: u64,
+    pub(crate) incomplete_snapshots: u64,
     pub(crate) changes_while_saving: u64,
     pub(crate) changes_after_the_end: u64,
     pub(crate) resets: u64,
@@ -57,6 +58,7 @@ impl Seen {
         self.lost_pages += other.lost_pages;
         self.snapshots += other.snapshots;
         self.failed_snapshots += other.failed_snapshots;
+        self.incomplete_snapshots += other.incomplete_snapshots;
         self.changes_while_saving += other.changes_while_saving;
         self.changes_after_the_end += other.changes_after_the_end;
         self.resets += other.resets;
@@ -77,6 +79,7 @@ impl Seen {
             self.lost_pages,
             self.snapshots,
             self.failed_snapshots,
+            self.incomplete_snapshots,
             self.changes_while_saving,
             self.changes_after_the_end,
             self.resets,

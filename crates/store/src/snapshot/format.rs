@@ -10,7 +10,8 @@
 //!
 //! Numbers are little-endian. A page's hash is of its kept bytes, seeded with its key; the end's
 //! hash is of all bytes before the end. Dictionaries are part of the file, so that it can be read
-//! whatever the reader was set up with.
+//! whatever the reader was set up with. A page that was lost is one that no codec decodes: a single
+//! byte, zero, which says that it is compressed.
 
 use std::io::{Read, Write};
 
@@ -51,6 +52,20 @@ pub(super) struct Record<'a> {
     pub(super) priority: u8,
     /// What is kept of it.
     pub(super) kept: &'a [u8],
+}
+
+impl Record<'static> {
+    /// Returns what stands for a page that cannot be read.
+    pub(super) fn lost(key: u64) -> Self {
+        Self { key, kind: Kind::Compressed, priority: 0, kept: &[0] }
+    }
+}
+
+impl Record<'_> {
+    /// Returns whether the page was lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.kind == Kind::Compressed && self.kept == [0]
+    }
 }
 
 /// The fixed part of a page or of the end.
@@ -120,6 +135,7 @@ impl<'a> Writer<'a> {
         self.put(&head.to_bytes())?;
         self.put(kept)?;
         self.report.pages += 1;
+        self.report.lost_pages += u64::from(record.is_lost());
         Ok(())
     }
 
@@ -223,8 +239,10 @@ impl<'a> Reader<'a> {
         if xxh3_64_with_seed(&self.kept, head.key) != head.hash {
             return Err(SnapshotError::Damaged("a page's sum"));
         }
+        let record = Record { key: head.key, kind, priority: head.priority, kept: &self.kept };
         self.report.pages += 1;
-        Ok(Some(Record { key: head.key, kind, priority: head.priority, kept: &self.kept }))
+        self.report.lost_pages += u64::from(record.is_lost());
+        Ok(Some(record))
     }
 
     pub(super) fn report(&self) -> SnapshotReport {

@@ -17,6 +17,8 @@
 //!   left behind would be missing from the next snapshot, or be in it as a page of its key that is
 //!   long gone.
 //! - S4: forms that processing swaps keep the bit: they are the same page.
+//! - S5: a page that cannot be read is in the snapshot as lost. Restored, it fails to load until it
+//!   is written anew: it never reads as anything else.
 //!
 //! Locking: one snapshot at a time; the list's lock is taken below a slot's.
 
@@ -107,6 +109,8 @@ pub struct SnapshotReport {
     pub pages: u64,
     /// Bytes of the snapshot.
     pub bytes: u64,
+    /// Of the pages, those that could not be read when it was saved: only their keys are in it.
+    pub lost_pages: u64,
 }
 
 /// Why a snapshot was not written or not read.
@@ -139,8 +143,15 @@ pub enum SnapshotError {
     NotEmpty,
     /// The label is longer than [`LABEL_MAX`].
     Label(usize),
-    /// A page could not be saved.
+    /// The pool is dead, so no page can be read.
     Load(LoadError),
+    /// Some pages could not be read. All others were saved beside.
+    Lost {
+        /// How many.
+        pages: u64,
+        /// Where the others are; the lost ones fail to load once they are restored from there.
+        saved: PathBuf,
+    },
     /// A page could not be restored.
     Store(StoreError),
 }
@@ -163,6 +174,11 @@ impl fmt::Display for SnapshotError {
             Self::NotEmpty => write!(f, "the store holds pages already; restore into an empty one"),
             Self::Label(len) => write!(f, "a label of {len} bytes is above {LABEL_MAX}"),
             Self::Load(error) => error.fmt(f),
+            Self::Lost { pages, saved } => write!(
+                f,
+                "{pages} pages cannot be read; the file is as it was, and all other pages are in {}",
+                saved.display()
+            ),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -182,16 +198,11 @@ impl From<StoreError> for SnapshotError {
     }
 }
 
-impl From<LoadError> for SnapshotError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(error)
-    }
-}
-
 impl Store {
     /// Writes what the store holds at this moment to `out`. Other calls go on meanwhile; what they
     /// replace stays in memory until it is written. `label` is the owner's, and comes back with
-    /// [`Header`].
+    /// [`Header`]. Of pages that cannot be read, because they or the backing file are damaged, the
+    /// report says how many there are; restored, they fail to load.
     ///
     /// # Errors
     /// [`SnapshotError`]; what was written is not a whole snapshot then, and the store is as
@@ -232,9 +243,19 @@ impl Store {
     /// once the new one is complete and on stable storage, else left alone.
     ///
     /// # Errors
-    /// [`SnapshotError`].
+    /// [`SnapshotError`]; [`Lost`](SnapshotError::Lost) if some pages cannot be read: then the
+    /// others are in a file beside, whose name ends with `.incomplete`.
     pub fn save_to(&self, label: &[u8], path: &Path) -> Result<SnapshotReport, SnapshotError> {
-        replace_file(path, |out| self.save(label, out))
+        let incomplete = beside(&replaceable(path)?, ".incomplete");
+        let target = |path: &Path, report: &SnapshotReport| match report.lost_pages {
+            0 => path.to_owned(),
+            _ => incomplete.clone(),
+        };
+        let report = replace(path, |out| self.save(label, out), target)?;
+        match report.lost_pages {
+            0 => Ok(report),
+            pages => Err(SnapshotError::Lost { pages, saved: incomplete }),
+        }
     }
 
     /// Fills the empty store from a snapshot. Pages keep their compressed form where the store has
@@ -307,8 +328,17 @@ pub fn replace_file<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
+    replace(path, write, |path, _| path.to_owned())
+}
+
+/// As [`replace_file`]; `target` says, once it is written, which file of that folder is replaced.
+fn replace<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    target: impl FnOnce(&Path, &T) -> PathBuf,
+) -> Result<T, E> {
     let path = &replaceable(path)?;
-    let part = part_of(path);
+    let part = beside(path, &format!(".part{}", std::process::id()));
     let written = (|| {
         // What is left of a process of this number, or was put there: it is not written to.
         let _ = fs::remove_file(&part);
@@ -317,7 +347,7 @@ pub fn replace_file<T, E: From<io::Error>>(
         let result = write(&mut out)?;
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        fs::rename(&part, replaceable(path)?)?;
+        fs::rename(&part, replaceable(&target(path, &result))?)?;
         // The name, too, must survive.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -345,10 +375,10 @@ pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("it is not a regular file"))
 }
 
-/// Returns the name under which a snapshot is written until it is complete.
-fn part_of(path: &Path) -> PathBuf {
+/// Returns the name of a file with something added.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".part{}", std::process::id()));
+    name.push(suffix);
     path.with_file_name(name)
 }
 
@@ -438,8 +468,11 @@ impl Sweep<'_> {
     fn write(&mut self, key: u64, state: State, kept: Result<(), LoadError>) {
         let Ok(writer) = &mut self.written else { return };
         let (kind, priority) = (state.kind(), state.priority());
-        let record = Record { key, kind, priority, kept: &self.kept };
-        let written = kept.map_err(SnapshotError::from).and_then(|()| writer.page(&record));
+        let written = match kept {
+            Ok(()) => writer.page(&Record { key, kind, priority, kept: &self.kept }),
+            Err(LoadError::Dead) => Err(SnapshotError::Load(LoadError::Dead)),
+            Err(_) => writer.page(&Record::lost(key)),
+        };
         if let Err(error) = written {
             self.written = Err(error);
         }
@@ -490,6 +523,9 @@ impl<'a> Restore<'a> {
                         return Ok(());
                     }
                 }
+            }
+            Kind::Compressed if record.is_lost() => {
+                State::new(Kind::Compressed, record.kept.len(), 0)
             }
             // A store that keeps no page as it is takes all that fits into one.
             Kind::Compressed if record.kept.len() <= self.page.len() => {

@@ -187,12 +187,13 @@ fn a_file_is_replaced_as_a_whole_or_left_alone() {
     let report = store.save_to(b"first", &path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), report.bytes);
     assert_eq!(header(&path).unwrap().label, b"first");
-    // A page that cannot be saved: the old file stays.
+    // A page that cannot be read: the old file stays.
     let handle = store.slots.lock(303).entry().handle();
     store.pool.free(handle).unwrap();
     assert!(store.save_to(b"second", &path).is_err());
     assert_eq!(header(&path).unwrap().label, b"first");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no part is left");
+    assert_eq!(header(&beside(&path, ".incomplete")).unwrap().label, b"second");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "no part is left");
     let restored = self::store(|_| {});
     assert_eq!(restored.restore_from(&path).unwrap(), report);
     let missing = restored.restore_from(&folder.path().join("none"));
@@ -221,7 +222,7 @@ fn only_files_are_replaced() {
     assert_eq!(header(&at("target")).unwrap().label, b"label");
     // One that was put where the new file is to grow is not followed.
     fs::write(at("victim"), "precious").unwrap();
-    symlink(at("victim"), part_of(&at("new"))).unwrap();
+    symlink(at("victim"), beside(&at("new"), &format!(".part{}", std::process::id()))).unwrap();
     store.save_to(b"label", &at("new")).unwrap();
     assert_eq!(fs::read(at("victim")).unwrap(), b"precious");
     assert_eq!(header(&at("new")).unwrap().label, b"label");
@@ -259,20 +260,65 @@ fn a_writer_that_panics_costs_the_snapshot_only() {
     }
 }
 
-#[test]
-fn a_page_that_cannot_be_read_costs_the_snapshot_and_is_told_apart_from_a_damaged_one() {
+/// A store of 20 pages, and its backing file, on which page 5 lies alone.
+fn with_page_5_backed() -> (Store, Arc<FaultyBacking<MemoryBacking>>) {
     let backing = Arc::new(FaultyBacking::new(MemoryBacking::new(1 << 20), Faults::default(), 1));
     let store = store(|options| {
         let backing = Arc::clone(&backing) as Arc<dyn crate::backing::Backing>;
         options.backing = Some(BackingOptions { backing, compressed: true });
     });
-    store.store(5, &page(2, 4096)).unwrap();
-    store.writeback(&Selection::All, None).unwrap();
+    (0..20).for_each(|key| {
+        let _ = store.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();
+    });
+    store.writeback(&Selection::from(5..6), None).unwrap();
+    (store, backing)
+}
+
+#[test]
+fn a_page_that_cannot_be_read_is_lost_and_no_other() {
+    let (store, backing) = with_page_5_backed();
     backing.inject(Fault::ReadError);
-    let error = store.save(b"", &mut Vec::new()).unwrap_err();
-    let unread = matches!(error, SnapshotError::Load(LoadError::Backing { key: 5, errno: 5 }));
-    assert!(unread, "{error}");
-    assert!(load(&filled_from(&saved(&store)), 5) == Some(page(2, 4096)));
+    let mut file = Vec::new();
+    let report = store.save(b"", &mut file).unwrap();
+    assert_eq!((report.pages, report.lost_pages), (20, 1));
+    for codec in CodecKind::ALL {
+        let restored = self::store(|options| options.codec = codec.into());
+        assert_eq!(restored.restore(&mut &file[..]).unwrap().lost_pages, 1);
+        // Also what is saved and restored once more.
+        let again = self::store(|_| {});
+        assert_eq!(again.restore(&mut &saved(&restored)[..]).unwrap().lost_pages, 1);
+        for restored in [restored, again] {
+            for key in (0..20).filter(|key| *key != 5) {
+                assert!(load(&restored, key) == load(&store, key), "{key} with {codec:?}");
+            }
+            let error = restored.load(5, &mut [0; 4096]).expect_err("it is lost");
+            assert_eq!(error, LoadError::Damaged { key: 5 }, "{codec:?}");
+            let _ = restored.store(5, &page(9, 4096)).unwrap();
+            assert!(load(&restored, 5) == Some(page(9, 4096)), "it can be written");
+            restored.check();
+        }
+    }
+    assert!(load(&filled_from(&saved(&store)), 5) == load(&store, 5), "it was for once");
+}
+
+#[test]
+fn a_snapshot_with_lost_pages_leaves_the_file_before_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved");
+    let (store, backing) = with_page_5_backed();
+    store.save_to(b"", &path).unwrap();
+    let before = fs::read(&path).unwrap();
+    let _ = store.store(6, &page(1, 4096)).unwrap();
+    backing.inject(Fault::ReadError);
+    let error = store.save_to(b"", &path).unwrap_err();
+    let SnapshotError::Lost { pages: 1, saved } = &error else { panic!("{error}") };
+    assert_eq!(*saved, folder.path().join("saved.incomplete"));
+    assert!(error.to_string().contains("saved.incomplete"), "{error}");
+    assert!(fs::read(&path).unwrap() == before);
+    let restored = self::store(|_| {});
+    assert_eq!(restored.restore_from(saved).unwrap().lost_pages, 1);
+    assert!(load(&restored, 6) == Some(page(1, 4096)));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
 }
 
 /// A backing file of whole pages holds pages that compress, and a store with key headers has no

@@ -176,7 +176,7 @@ impl fmt::Display for SnapshotError {
             Self::Load(error) => error.fmt(f),
             Self::Lost { pages, saved } => write!(
                 f,
-                "{pages} pages cannot be read; the file is as it was, and all other pages are in {}",
+                "{pages} pages cannot be read; the file is as it was, all others are in {}",
                 saved.display()
             ),
             Self::Store(error) => error.fmt(f),

@@ -63,17 +63,37 @@ pub(crate) fn read(
 ) -> bool {
     let Some(access) = managed.access() else { return false };
     let mut events = std::mem::take(&mut told.events);
-    let (count, mut children) = {
-        // The parent goes on when its message is read, and the tracer finds the child then.
+    let mut born: Vec<(usize, Arc<Managed>)> = Vec::new();
+    let (count, mut births) = {
+        // The parent goes on when its message is read, and the tracer finds the child then: all of
+        // it but its pages, for which it would have to wait.
         let mut unclaimed = lock(&managed.unclaimed);
         let count = access.read(&mut events).unwrap_or(0);
-        let forks = events.iter().filter(|event| matches!(event, Event::Forked(_)));
-        let children: VecDeque<_> = forks.map(|_| shared.new_space(0)).collect();
-        unclaimed.extend(children.iter().cloned());
-        (count, children)
+        for (at, event) in events.iter_mut().enumerate() {
+            if matches!(event, Event::Forked(_))
+                && let Event::Forked(uffd) = std::mem::replace(event, Event::Other)
+            {
+                let child = shared.new_space(0);
+                child.set_access(Access::new(uffd));
+                born.push((at, child));
+            }
+        }
+        let births: VecDeque<_> = born.iter().map(|(at, child)| (*at, child.lock())).collect();
+        for (_, child) in &born {
+            shared.insert(Arc::clone(child));
+            unclaimed.push(Arc::clone(child));
+        }
+        (count, births)
     };
     let now = Instant::now();
-    for event in events.drain(..) {
+    for (at, event) in events.drain(..).enumerate() {
+        if births.front().is_some_and(|(birth, _)| *birth == at)
+            && let Some((_, mut child)) = births.pop_front()
+        {
+            shared.flush(managed.id, space);
+            *child = copy_of(shared, space);
+            shared.counters.forks.add(1);
+        }
         match event {
             Event::Missing { address, thread } => {
                 told.faults.push(Fault { page: page_of(address), thread, since: now });
@@ -93,14 +113,7 @@ pub(crate) fn read(
                 access.wake(&(page_of(to)..page_of(to) + from.len()));
             }
             Event::Discarded(range) => told.released.extend(space.doomed(&pages(&range))),
-            Event::Forked(uffd) => {
-                let child = children.pop_front().expect("one for each");
-                child.set_access(Access::new(uffd));
-                shared.flush(managed.id, space);
-                *child.lock() = copy_of(shared, space);
-                shared.counters.forks.add(1);
-                shared.insert(child);
-            }
+            Event::Forked(_) => unreachable!("taken out above"),
             Event::Other => {}
         }
     }

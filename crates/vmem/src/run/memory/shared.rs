@@ -7,12 +7,15 @@
 //! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
 //!    moved out. Never across compression or loading (but for the few pages of the second-chance
 //!    buffer at a fork), and never while a call is made that may need a page of the space.
-//! 3. leaves: the table of spaces, unclaimed children, keys, second chances, what is charged for a
-//!    space, kept pages, the queues of the evictor and the watcher
+//! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
+//!    in the table. The child's core, which nobody else knows yet, is locked under it, and is held
+//!    until the child has its pages.
+//! 4. leaves: the table of spaces, keys, second chances, what is charged for a space, kept pages,
+//!    the queues of the evictor and the watcher
 //!
 //! Who waits for whom:
 //!
-//! - The tracer waits for nobody: it takes leaves only, and the lock of a core if it is free. What
+//! - The tracer waits for nobody: it takes 3 and 4 only, and the lock of a core if it is free. What
 //!   needs more is left to the watcher or the evictor, and the thread stays stopped meanwhile.
 //! - The evictor waits for the helper, under the lock of a core: the helper then makes calls that
 //!   touch no page but its own. It waits for the helper without that lock when that makes shared

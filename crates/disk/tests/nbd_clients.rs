@@ -96,7 +96,7 @@ fn nbdinfo_shows_the_exports_and_their_maps() {
         "\"can_multi_conn\": true",
         "\"can_fast_zero\": true",
         "\"block_size_preferred\": 4096",
-        "\"block_size_maximum\": 33554432",
+        "\"block_size_maximum\": 67108864",
     ] {
         assert!(json.contains(part), "{part} in {json}");
     }

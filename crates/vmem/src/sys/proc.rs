@@ -43,6 +43,16 @@ pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
     stat.rsplit_once(") ")?.1.split(' ').nth(word).map(str::to_owned)
 }
 
+/// Returns the letter of a thread's state, such as `R`; `None` if it is gone.
+pub(crate) fn state(tid: i32) -> Option<char> {
+    stat(tid, 0)?.chars().next()
+}
+
+/// Returns whether there is such a thread that has not ended; a number may be given anew.
+pub(crate) fn lives(tid: i32) -> bool {
+    state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,6 +49,7 @@ use super::stats::Counters;
 use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::link::{SpaceId, Ticket, Tracing};
+use crate::sys::proc;
 
 /// How long a space whose helper is gone may take to end.
 const LOST: Duration = Duration::from_secs(2);
@@ -295,11 +296,16 @@ impl Shared {
         lock(&self.lost).push((managed.id, Instant::now()));
     }
 
-    /// Ends the tree if a space has lost its helper and goes on.
+    /// Ends the tree if a space has lost its helper and goes on. On a busy machine its end may take
+    /// long to be told.
     pub(crate) fn check_lost(&self) {
         let mut lost = lock(&self.lost);
         lost.retain(|(id, _)| self.find(*id).is_some());
-        if lost.iter().any(|(_, since)| since.elapsed() > LOST) {
+        let goes_on = |id: SpaceId| {
+            let tasks = self.find(id).map(|managed| lock(&managed.tasks).clone());
+            tasks.into_iter().flatten().any(proc::lives)
+        };
+        if lost.iter().any(|&(id, since)| since.elapsed() > LOST && goes_on(id)) {
             lost.clear();
             self.tracing.end("the helper that gives a program its memory was killed".to_owned());
         }

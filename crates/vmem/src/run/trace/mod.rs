@@ -339,7 +339,7 @@ impl Tracer<'_> {
             task.space == Some(space) && task.parked.is_none() && task.held.is_none()
         });
         let chosen =
-            here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match state(tid) {
+            here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match proc::state(tid) {
                 Some('R') => 0,
                 Some('D') | None => 2,
                 Some('Z' | 'X') => 3,
@@ -579,11 +579,6 @@ impl Tracer<'_> {
             self.memory.cannot_attach(id, reason);
         }
     }
-}
-
-/// What a thread does, by the kernel's letter.
-fn state(tid: i32) -> Option<char> {
-    proc::stat(tid, 0)?.chars().next()
 }
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.

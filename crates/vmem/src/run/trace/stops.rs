@@ -7,10 +7,10 @@ use super::calls::{self, Meaning};
 use super::helper::{self, Descriptor};
 use super::inject::{At, Injection};
 use super::task::{Park, Task, Waits};
-use super::{Tracer, let_go, state, waits};
+use super::{Tracer, let_go, waits};
 use crate::run::link::{Attached, Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
-use crate::sys::proc::Status;
+use crate::sys::proc::{self, Status};
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::sys::{process, seccomp};
 
@@ -251,7 +251,7 @@ impl Tracer<'_> {
                 _ => ptrace::syscall(tid, 0),
             });
         };
-        let dead = self.stillborn.remove(&child) && !lives(child);
+        let dead = self.stillborn.remove(&child) && !proc::lives(child);
         let seen = self.unclaimed.remove(&child);
         let Some(parent_space) = parent_space else {
             if !dead {
@@ -480,11 +480,6 @@ fn base_filters() -> usize {
 fn is_same(parent: i32, child: i32, areas: &Areas) -> bool {
     let flags = areas.flags & libc::CLONE_VM as u64 != 0;
     ptrace::share_memory(parent, child).unwrap_or(flags)
-}
-
-/// Whether there is such a thread that has not ended; a number may be given anew.
-fn lives(tid: i32) -> bool {
-    state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Which argument of mmap its flags are.

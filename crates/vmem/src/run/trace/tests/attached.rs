@@ -162,12 +162,12 @@ fn is_there(pid: i32, how: &str, calls: &[libc::c_long]) -> bool {
         // Stopped by the tracer for a moment looks the same.
         "stopped" => (0..20).all(|_| {
             thread::sleep(Duration::from_millis(1));
-            state(pid) == Some('t')
+            proc::state(pid) == Some('t')
         }),
         _ => {
             let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             let number = call.split(' ').next().and_then(|number| number.parse().ok());
-            number.is_some_and(|number| calls.contains(&number)) && state(pid) != Some('R')
+            number.is_some_and(|number| calls.contains(&number)) && proc::state(pid) != Some('R')
         }
     }
 }

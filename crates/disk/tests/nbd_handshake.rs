@@ -26,7 +26,7 @@ fn a_golden_transcript_of_go() {
     (&stream).write_all(b"IHAVEOPT\0\0\0\x07\0\0\0\x0e\0\0\0\x06golden\0\x01\0\x01").unwrap();
     let head = b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03";
     says(&[&head[..], b"\0\0\0\x08\0\x01golden"].concat());
-    says(&[&head[..], b"\0\0\0\x0e\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0"].concat());
+    says(&[&head[..], b"\0\0\0\x0e\0\x03\0\0\0\x01\0\0\x10\0\x04\0\0\0"].concat());
     says(&[&head[..], b"\0\0\0\x0c\0\0\0\0\0\0\0\x10\0\0\x0d\xed"].concat());
     says(b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x01\0\0\0\0");
     // Four bytes written and read back.
@@ -100,7 +100,7 @@ fn info_tells_what_is_asked_for() {
     assert_eq!(kinds, [3, 3, 3, 3, ACK]);
     assert_eq!(replies[0].1, b"\0\x01one");
     assert_eq!(replies[1].1, b"\0\x02the disk \"one\"");
-    assert_eq!(replies[2].1, b"\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0");
+    assert_eq!(replies[2].1, b"\0\x03\0\0\0\x01\0\0\x10\0\x04\0\0\0");
     assert_eq!(client.go("one").0, 4 * PAGE, "INFO leaves the handshake open");
     drop(client);
     served.finish();

@@ -6,6 +6,10 @@
 //! a reader that leaves early is no failure.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, unused_imports, reason = "what only `zfold run` uses")
+)]
 
 mod args;
 mod compare;
@@ -16,6 +20,7 @@ mod exit;
 mod file;
 mod lab;
 mod progress;
+#[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
 mod size;
 mod stat;

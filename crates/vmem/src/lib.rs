@@ -2,7 +2,7 @@
 //! compressed.
 //!
 //! - [`region`]: memory for programs that ask for it.
-//! - [`run`]: whole programs that do not know.
+//! - `run`: whole programs that do not know; on x86-64.
 //!
 //! Both let the kernel tell them of missing pages (userfaultfd), take pages away with
 //! `UFFDIO_MOVE`, which is atomic and refuses pages that a device writes to, and give them back
@@ -11,6 +11,7 @@
 #![cfg(target_os = "linux")]
 
 pub mod region;
+#[cfg(target_arch = "x86_64")]
 pub mod run;
 mod sync;
 mod sys;

@@ -12,12 +12,14 @@
 //! | `trace` | the tracer: stops, helpers |
 //! | `memory` | the memory side: what the kernel tells, faults, eviction, the limit |
 //! | `core` | what is decided about the pages of one address space, as plain data |
+//! | `sys` | system calls about other processes |
 
 mod core;
 pub(crate) mod link;
 mod memory;
 mod options;
 mod permission;
+mod sys;
 mod trace;
 
 use std::io;
@@ -29,9 +31,9 @@ use zfold_store::Store;
 use memory::engine::{self, Engine, EngineOptions};
 use trace::{Handle, News, Program};
 
-pub use crate::sys::inherited::{Files, Inherited, die_of, tell};
 pub use options::{Event, Exit, Report, RunOptions};
 pub use permission::{Access, Denied, access};
+pub use sys::inherited::{Files, Inherited, die_of, tell};
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
 /// if it ends. Tells of the program's start and end, and returns when its last descendant has

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zfold_pool::Pool;
 use zfold_store::StoreOptions;
 
-use crate::sys::inherited::Inherited;
+use crate::run::sys::inherited::Inherited;
 
 /// A program to run under a limit.
 #[derive(Debug)]

@@ -96,11 +96,13 @@ impl Mapping {
             return;
         }
         let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
-        // SAFETY: the range lies inside this mapping, and the caller has given up its contents.
-        let result = unsafe { libc::madvise(start, range.len(), DONTNEED_LOCKED) };
-        if result != 0 {
-            // SAFETY: as above; for kernels that do not know the other one.
-            unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) };
+        // The plain advice first, which is refused for locked memory alone: QEMU takes the other
+        // one and does nothing.
+        for advice in [libc::MADV_DONTNEED, DONTNEED_LOCKED] {
+            // SAFETY: the range lies inside this mapping, and the caller has given up its contents.
+            if unsafe { libc::madvise(start, range.len(), advice) } == 0 {
+                return;
+            }
         }
     }
 

@@ -1,20 +1,9 @@
-//! The system calls of this crate, each with its contract; nothing else here is unsafe but the
-//! memory that regions lend out.
+//! The system calls that regions and runs make, each with its contract; what only a run needs is in
+//! `run/sys`. Nothing else in this crate is unsafe but the memory that regions lend out.
 
 pub(crate) mod advice;
 pub(crate) mod claims;
-pub(crate) mod inherited;
 pub(crate) mod map;
-pub(crate) mod pagemap;
-pub(crate) mod proc;
-pub(crate) mod process;
-pub(crate) mod procmap;
-pub(crate) mod ptrace;
-pub(crate) mod registers;
-pub(crate) mod remote;
-pub(crate) mod seccomp;
 pub(crate) mod signal;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "much of it is for runs"))]
 pub(crate) mod uffd;
-pub(crate) mod urgency;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 
 use crate::run::core::ranges::{PAGE, PageNo, Pages, bytes_of, pages_of};
-use crate::sys::pagemap::Pagemap;
+use crate::run::sys::pagemap::Pagemap;
 use crate::sys::uffd::{Event, Partial, Uffd};
 
 /// Messages that are read at once.

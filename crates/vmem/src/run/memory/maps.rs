@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 
 use crate::run::core::ranges::{PAGE, Pages, bytes_of, pages_of};
-use crate::sys::proc::{self, Status};
-use crate::sys::procmap::{self, Vma};
+use crate::run::sys::proc::{self, Status};
+use crate::run::sys::procmap::{self, Vma};
 
 /// A mapping that may have anonymous memory of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::faults::{Answers, answer};
 use super::managed::{Managed, lock};
 use super::shared::Shared;
 use crate::run::link::SpaceId;
-use crate::sys::proc;
+use crate::run::sys::proc;
 
 /// Readers, at most.
 const READERS: usize = 64;
@@ -158,7 +158,7 @@ pub(crate) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
 fn read(shared: &Arc<Shared>, at: usize) {
     let polls = &shared.polls;
     pin(polls.polls[at].cpu);
-    crate::sys::urgency::be_urgent();
+    crate::run::sys::urgency::be_urgent();
     let mut answers = Answers::new();
     let mut events = Vec::with_capacity(AT_ONCE);
     loop {

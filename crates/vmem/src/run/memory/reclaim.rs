@@ -22,7 +22,7 @@ use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
-use crate::sys::procmap::within;
+use crate::run::sys::procmap::within;
 
 /// Pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;

@@ -15,7 +15,7 @@ use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::core::space::Helpers;
 use crate::run::link::{Attached, Ticket};
-use crate::sys::procmap::within;
+use crate::run::sys::procmap::within;
 
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {

@@ -49,7 +49,7 @@ use super::stats::Counters;
 use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::link::{SpaceId, Ticket, Tracing};
-use crate::sys::proc;
+use crate::run::sys::proc;
 
 /// How long a space whose helper is gone may take to end.
 const LOST: Duration = Duration::from_secs(2);

@@ -55,7 +55,7 @@ impl Watcher {
 
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
-        crate::sys::urgency::be_urgent();
+        crate::run::sys::urgency::be_urgent();
         let mut next_look = Instant::now();
         loop {
             let retrying = !lock(&self.shared.retries).is_empty();

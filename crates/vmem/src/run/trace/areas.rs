@@ -1,8 +1,8 @@
 //! Where the kernel writes to the memory of a new thread, by the arguments of the call that made
 //! it.
 
-use crate::sys::process;
-use crate::sys::registers::Registers;
+use crate::run::sys::process;
+use crate::run::sys::registers::Registers;
 
 /// What a call that makes a thread or process says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use std::io;
 use std::ops::Range;
 
 use crate::run::link::Request;
-use crate::sys::process;
-use crate::sys::ptrace::Syscall;
-use crate::sys::seccomp::{GUARD_INSTALL, WATCH, WIPE_ON_FORK};
+use crate::run::sys::process;
+use crate::run::sys::ptrace::Syscall;
+use crate::run::sys::seccomp::{GUARD_INSTALL, WATCH, WIPE_ON_FORK};
 
 const PAGE: usize = 4096;
 /// Beyond any address of a program, also with five levels of page tables.

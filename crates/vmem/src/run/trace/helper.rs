@@ -34,9 +34,9 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::inject::{At, Injection, Queue, next};
 use crate::run::link::{Attached, Call, Inside};
 use crate::run::permission::{Access, features};
-use crate::sys::ptrace::{self, Event};
+use crate::run::sys::ptrace::{self, Event};
+use crate::run::sys::{process, remote, seccomp};
 use crate::sys::uffd::Uffd;
-use crate::sys::{process, remote, seccomp};
 
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.

@@ -18,9 +18,9 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 
-use crate::sys::process;
-use crate::sys::ptrace::{self, Event, SyscallInfo};
-use crate::sys::registers::{Registers, SYSCALL};
+use crate::run::sys::process;
+use crate::run::sys::ptrace::{self, Event, SyscallInfo};
+use crate::run::sys::registers::{Registers, SYSCALL};
 
 /// Events that were received out of turn.
 pub(crate) type Queue = VecDeque<(i32, Event)>;

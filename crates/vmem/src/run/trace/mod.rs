@@ -41,9 +41,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::run::link::{Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::permission::Access;
-use crate::sys::proc;
-use crate::sys::process::{self, ChildrenKept, Outcome, Relatives};
-use crate::sys::ptrace::{self, Event};
+use crate::run::sys::proc;
+use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};
+use crate::run::sys::ptrace::{self, Event};
 
 use helper::Helper;
 use inject::{At, Injection, Queue};

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crate::sys::inherited::Inherited;
-use crate::sys::process::{Image, c_string};
+use crate::run::sys::inherited::Inherited;
+use crate::run::sys::process::{Image, c_string};
 
 /// What to run. Descriptors and what else exec keeps are those of the calling thread.
 #[derive(Debug, Clone)]

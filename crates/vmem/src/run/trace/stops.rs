@@ -10,9 +10,9 @@ use super::task::{Park, Task, Waits};
 use super::{Tracer, let_go, waits};
 use crate::run::link::{Attached, Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
-use crate::sys::proc::{self, Status};
-use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
-use crate::sys::{process, seccomp};
+use crate::run::sys::proc::{self, Status};
+use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
+use crate::run::sys::{process, seccomp};
 
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.

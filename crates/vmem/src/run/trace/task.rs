@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::helper::Helper;
 use super::waits::Softened;
 use crate::run::link::SpaceId;
-use crate::sys::ptrace::Event;
+use crate::run::sys::ptrace::Event;
 
 /// For what a thread was let into a system call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

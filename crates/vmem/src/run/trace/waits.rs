@@ -8,10 +8,10 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::sys::proc::Status;
-use crate::sys::process;
-use crate::sys::ptrace;
-use crate::sys::registers::Registers;
+use crate::run::sys::proc::Status;
+use crate::run::sys::process;
+use crate::run::sys::ptrace;
+use crate::run::sys::registers::Registers;
 
 /// -ERESTARTNOHAND: made anew unless a signal handler runs.
 const RESTART_UNLESS_HANDLED: i64 = -514;

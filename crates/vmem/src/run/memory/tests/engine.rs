@@ -220,7 +220,7 @@ fn the_kernels_own_accesses_find_their_pages() {
     pages(&memory).for_each(|page| fill(page, 1));
     let pid = std::process::id() as i32;
     let mut copy = vec![0; 16 * MIB];
-    crate::sys::remote::read(pid, memory.start, &mut copy).unwrap();
+    crate::run::sys::remote::read(pid, memory.start, &mut copy).unwrap();
     for page in pages(&memory) {
         let at = page - memory.start;
         let word = u64::from_ne_bytes(copy[at..at + 8].try_into().unwrap());
@@ -248,7 +248,7 @@ fn what_the_program_wants_for_itself_comes_back_and_stays() {
     pages(&memory).for_each(|page| fill(page, 1));
     let own = memory.start + MIB..memory.start + 3 * MIB;
     world.request(Request::Open { range: own.clone(), stays: true });
-    assert_eq!(sys::advise(&own, crate::sys::seccomp::WIPE_ON_FORK), 0);
+    assert_eq!(sys::advise(&own, crate::run::sys::seccomp::WIPE_ON_FORK), 0);
     let there = |range: &Range<usize>| -> usize {
         world.map.present(range).unwrap().iter().map(ExactSizeIterator::len).sum()
     };

@@ -15,8 +15,8 @@ use super::managed::lock;
 use super::stats::Stats;
 use crate::run::core::ranges::{PAGE, pages_of};
 use crate::run::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
-use crate::sys::pagemap::Pagemap;
-use crate::sys::testing as sys;
+use crate::run::sys::pagemap::Pagemap;
+use crate::run::sys::testing as sys;
 use crate::sys::uffd::{Faults, Features, Uffd};
 
 pub(crate) const MIB: usize = 1 << 20;
@@ -35,7 +35,7 @@ impl Inside for Here {
     }
 
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
-        crate::sys::remote::read(std::process::id() as i32, from, into)
+        crate::run::sys::remote::read(std::process::id() as i32, from, into)
     }
 
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {

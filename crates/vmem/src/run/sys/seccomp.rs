@@ -25,7 +25,7 @@ pub(crate) const GUARD_INSTALL: libc::c_int = 102;
 pub(crate) const LARGE: u32 = 2 << 20;
 
 /// Number of the ioctl by which a program watches a range of its memory by itself.
-pub(crate) const WATCH: u32 = super::uffd::Uffd::REGISTER_CODE as u32;
+pub(crate) const WATCH: u32 = crate::sys::uffd::Uffd::REGISTER_CODE as u32;
 
 /// One instruction.
 pub(crate) type Instruction = libc::sock_filter;

@@ -126,7 +126,7 @@ pub(crate) fn parse(line: &str) -> Option<Vma> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::testing;
+    use crate::run::sys::testing;
 
     #[test]
     fn a_mapping_ends_where_its_protection_does() {

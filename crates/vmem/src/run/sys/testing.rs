@@ -63,7 +63,7 @@ pub(crate) fn advise(range: &Range<usize>, advice: i32) -> i64 {
 /// Writes bytes to memory of a window.
 pub(crate) fn write(to: usize, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: windows hold nothing but what tests put there.
-    unsafe { crate::sys::remote::write(std::process::id() as i32, to, bytes) }
+    unsafe { crate::run::sys::remote::write(std::process::id() as i32, to, bytes) }
 }
 
 /// Makes memory of a window read-only, or writable again.

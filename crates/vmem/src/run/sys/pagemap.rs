@@ -134,7 +134,7 @@ fn join(found: &mut Vec<Range<usize>>, range: Range<usize>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::testing;
+    use crate::run::sys::testing;
 
     #[test]
     fn both_ways_find_the_pages_that_were_touched() {

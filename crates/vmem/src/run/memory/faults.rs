@@ -101,6 +101,10 @@ pub(crate) fn serve(
     let mut again = false;
     loop {
         let mut space = managed.lock();
+        if managed.is_dead() {
+            // What is missing may have been on its way out when its helper went: nobody knows.
+            return Outcome::Done;
+        }
         if again {
             messages::drain(shared, managed, &mut space, &mut answers.told);
         }

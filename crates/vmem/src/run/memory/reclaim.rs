@@ -270,11 +270,12 @@ impl Evictor {
             });
         }
         drop(mover);
-        if taken.is_err() {
-            shared.lost(managed);
-        }
+        let out = taken.unwrap_or_else(|error| {
+            shared.lost(managed, &error);
+            0
+        });
         answer_told(&shared, managed, &mut self.answers);
-        (taken.unwrap_or(0), next)
+        (out, next)
     }
 
     /// Moves out the victims; returns how many are out. Those that are shared are the victims then.
@@ -290,7 +291,8 @@ impl Evictor {
         }
         let bytes = lock(&self.shared.chances).buffer();
         let mut moved = Moved { bytes, ..Moved::default() };
-        mover.take(&self.victims, own, &mut moved)?;
+        // Some may be out, and nobody knows which: before the lock is released.
+        mover.take(&self.victims, own, &mut moved).inspect_err(|_| managed.die())?;
         let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
         self.victims = busy.map(|(page, _)| *page).collect();
         Ok(settle(&self.shared, managed, space, moved, own))
@@ -300,9 +302,9 @@ impl Evictor {
     fn clean(&self) {
         for managed in self.shared.all() {
             if let Some(mover) = managed.mover().filter(|_| !managed.is_dead())
-                && lock(mover).clean().is_err()
+                && let Err(error) = lock(mover).clean()
             {
-                self.shared.lost(&managed);
+                self.shared.lost(&managed, &error);
             }
         }
     }

@@ -31,6 +31,7 @@
 //! dead: nobody waits for anything there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -53,6 +54,15 @@ use crate::run::sys::proc;
 
 /// How long a space whose helper is gone may take to end.
 const LOST: Duration = Duration::from_secs(2);
+
+/// A space whose helper is gone.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    space: SpaceId,
+    since: Instant,
+    /// How that was noticed.
+    error: String,
+}
 
 /// A fault that is answered later.
 pub(crate) struct Pending {
@@ -131,8 +141,8 @@ pub(crate) struct Shared {
     pub page_outs: Mutex<VecDeque<PageOut>>,
     /// What the watcher is asked for.
     pub work: Mutex<VecDeque<Work>>,
-    /// Spaces whose helper is gone, and since when; they should be gone soon, too.
-    pub lost: Mutex<Vec<(SpaceId, Instant)>>,
+    /// Spaces whose helper is gone; they should be gone soon, too.
+    pub lost: Mutex<Vec<Lost>>,
     /// Why spaces could not be attached.
     pub refusals: Mutex<Vec<String>>,
     pub polls: Polls,
@@ -290,24 +300,31 @@ impl Shared {
     }
 
     /// Notes that a space's helper is gone. That should mean that the space is, and that the
-    /// tracer is about to say so; see [`check_lost`](Self::check_lost).
-    pub(crate) fn lost(&self, managed: &Managed) {
+    /// tracer is about to say so; see [`check_lost`](Self::check_lost). Until then nothing is
+    /// filled in there.
+    pub(crate) fn lost(&self, managed: &Managed, error: &io::Error) {
         managed.die();
-        lock(&self.lost).push((managed.id, Instant::now()));
+        lock(&self.lost).push(Lost {
+            space: managed.id,
+            since: Instant::now(),
+            error: error.to_string(),
+        });
     }
 
     /// Ends the tree if a space has lost its helper and goes on. On a busy machine its end may take
     /// long to be told.
     pub(crate) fn check_lost(&self) {
         let mut lost = lock(&self.lost);
-        lost.retain(|(id, _)| self.find(*id).is_some());
+        lost.retain(|lost| self.find(lost.space).is_some());
         let goes_on = |id: SpaceId| {
             let tasks = self.find(id).map(|managed| lock(&managed.tasks).clone());
             tasks.into_iter().flatten().any(proc::lives)
         };
-        if lost.iter().any(|&(id, since)| since.elapsed() > LOST && goes_on(id)) {
+        let late = lost.iter().find(|lost| lost.since.elapsed() > LOST && goes_on(lost.space));
+        if let Some(Lost { error, .. }) = late {
+            self.tracing
+                .end(format!("the helper that gives a program its memory is gone: {error}"));
             lost.clear();
-            self.tracing.end("the helper that gives a program its memory was killed".to_owned());
         }
     }
 }

@@ -1,5 +1,9 @@
 //! What a program sees, and what the limit holds, while its memory leaves and comes back.
 
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+use std::time::Duration;
+
 use super::super::reclaim::{Look, look};
 use super::*;
 
@@ -110,6 +114,38 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
     }
     assert!(world.stats().charged_bytes <= MIB as u64, "{:?}", world.stats());
     world.check();
+}
+
+/// What was on its way out then is lost: it must not be taken for memory that nobody has written.
+#[test]
+fn nothing_is_filled_in_after_the_helper_has_failed() {
+    let Some(world) = World::new("nothing_is_filled_in", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    let first = memory.start..memory.start + 2 * MIB;
+    pages(&first).for_each(|page| fill(page, 1));
+    world.fails.store(true, Ordering::Relaxed);
+    let rest = first.end..memory.end;
+    let fills = thread::spawn(move || pages(&rest).for_each(|page| fill(page, 1)));
+    while lock(&world.asked.end).is_empty() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(lock(&world.asked.end)[0].contains("the helper"), "{:?}", world.asked.end);
+    // One thread each, since those that touch a lost page wait.
+    let zeros = Arc::new(AtomicUsize::new(0));
+    let touch = |page| {
+        let zeros = Arc::clone(&zeros);
+        thread::spawn(move || {
+            zeros.fetch_add(usize::from(sys::get(page) == 0), Ordering::Relaxed);
+        })
+    };
+    let touches: Vec<_> = pages(&first).map(touch).collect();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(zeros.load(Ordering::Relaxed), 0, "pages that read as zeros");
+    let waiting = touches.iter().filter(|thread| !thread.is_finished()).count();
+    assert!(waiting > 0, "no page was on its way out");
+    world.engine.gone(world.space);
+    fills.join().unwrap();
+    touches.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

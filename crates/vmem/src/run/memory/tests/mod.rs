@@ -8,6 +8,7 @@ mod engine;
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::engine::{Engine, EngineOptions};
@@ -23,7 +24,10 @@ pub(crate) const MIB: usize = 1 << 20;
 const STAGING: usize = 2 * MIB;
 
 /// Makes the helper's calls.
-struct Here;
+struct Here {
+    /// From now on nothing that it took out can be read.
+    fails: Arc<AtomicBool>,
+}
 
 impl Inside for Here {
     fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()> {
@@ -35,6 +39,9 @@ impl Inside for Here {
     }
 
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         crate::run::sys::remote::read(std::process::id() as i32, from, into)
     }
 
@@ -76,6 +83,7 @@ const FEATURES: Features = Features::MOVE.with(Features::THREAD_ID).with(Feature
 struct World {
     engine: Engine,
     asked: Arc<Asked>,
+    fails: Arc<AtomicBool>,
     window: Range<usize>,
     next: Mutex<usize>,
     space: SpaceId,
@@ -119,7 +127,8 @@ impl World {
         let map = Pagemap::open(pid).unwrap();
         let next = Mutex::new(window.start);
         let turns = Mutex::new(0);
-        Self { engine, asked, window, next, space, turns, staging, map }
+        let fails = Arc::default();
+        Self { engine, asked, fails, window, next, space, turns, staging, map }
     }
 
     fn attach(&self, uffd: Uffd) {
@@ -128,7 +137,7 @@ impl World {
         let attached = Attached {
             number: uffd.as_fd().as_raw_fd(),
             uffd: Some(uffd),
-            inside: Box::new(Here),
+            inside: Box::new(Here { fails: Arc::clone(&self.fails) }),
             helper: 0,
             pid: std::process::id() as i32,
             staging: self.staging.clone(),

@@ -21,7 +21,7 @@ pub(crate) use lab::LabArgs;
 pub(crate) use run::{ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
 
-/// Compressed memory in user space: compare, serve and measure.
+/// Compressed memory in user space: for programs, as disks, and to compare its pools.
 #[derive(Debug, Parser)]
 #[command(name = "zfold", version, disable_help_subcommand = true)]
 #[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 100)]
@@ -32,6 +32,28 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a program in less memory than it wants, and keep the rest compressed.
+    ///
+    /// At most --limit of the anonymous memory of the program and its descendants stays resident. A
+    /// manager process compresses the other pages and brings them back when they are touched. The
+    /// program does not notice, whatever its language or libc; static programs work, too.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// The manager of a run, which zfold run starts.
+    #[command(hide = true)]
+    Manage(Box<RunArgs>),
+    /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
+    ///
+    /// What clients write is compressed and kept in this process's memory, and freed again by
+    /// discards. It lasts as long as the process; --save and --load make it last longer.
+    #[command(after_help = disk::EXAMPLES)]
+    Disk(Box<DiskArgs>),
+    /// Show the statistics of a running zfold disk, in the terms of zram and zswap.
+    #[command(after_help = stat::EXAMPLES)]
+    Stat(StatArgs),
+    /// Change settings of a running zfold disk; have it write back, compact, recompress or save.
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(CtlArgs),
     /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
     ///
     /// Every page is stored in a random order and loaded again, a random half is freed, the pool
@@ -53,29 +75,6 @@ pub(crate) enum Command {
     /// and every byte is compared.
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
-    /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
-    ///
-    /// What clients write is compressed and kept in this process's memory, and freed again by
-    /// discards. It lasts as long as the process; --save and --load make it last longer.
-    #[command(after_help = disk::EXAMPLES)]
-    Disk(Box<DiskArgs>),
-    /// Run a program in less memory than it wants: what does not fit lies compressed.
-    ///
-    /// At most so many bytes of the anonymous memory of the program and its descendants are
-    /// resident. Pages beyond that are compressed in the memory of a manager, a process of its own,
-    /// and come back when they are touched. The program need not know: any language, any libc,
-    /// static programs, too.
-    #[command(after_help = run::EXAMPLES)]
-    Run(Box<RunArgs>),
-    /// The manager of a run, which zfold run starts.
-    #[command(hide = true)]
-    Manage(Box<RunArgs>),
-    /// Turn the knobs of a running zfold disk, and have it write back, compact, save and the like.
-    #[command(after_help = ctl::EXAMPLES)]
-    Ctl(CtlArgs),
-    /// Show the statistics of a running zfold disk, with zram's and zswap's names.
-    #[command(after_help = stat::EXAMPLES)]
-    Stat(StatArgs),
     /// Write a script that completes zfold's arguments in a shell.
     #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
     Completions {

@@ -11,40 +11,40 @@ use crate::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  A compiler in half a GiB; what does not fit lies compressed in memory:
+  A build in half a GiB of memory:
     zfold run --limit 512MiB -- make -j4
-  What did it need, what was kept away from it, how long did it wait for that?
+  How much was compressed, how often was it needed, how long did the program wait for it?
     zfold run --limit 512MiB --report -- ./simulation
-  The same beside a run without a limit (the program runs twice):
+  Compare with a run without a limit (the program runs twice):
     zfold run --limit 512MiB --baseline -- ./simulation
-  Stronger compression, and a file for what does not fit in 256 MiB even so:
+  Compress better, and write what exceeds 256 MiB even so to a file:
     zfold run --limit 1GiB --codec zstd --store-limit 256MiB --backing /var/tmp/cold -- ./train
-  In a script that must also run where it is not permitted:
+  In a script that must also work where runs are not permitted:
     zfold run --limit 512MiB --best-effort -- ./batch
-  For a program:
+  A report for a script:
     zfold run --report=json --report-file run.json -- ./batch; jq .fault_ns.p99 run.json
 
-What it needs: Linux 6.8, and the right to handle page faults of the kernel's own. Root has it; to
-others it is granted by one of
-    sudo setfacl -m u:$USER:rw /dev/userfaultfd      for this user, until the next boot
-    sudo sysctl vm.unprivileged_userfaultfd=1        for everybody, until the next boot
+Needs Linux 6.8 on x86-64, and the right to handle page faults that the kernel itself takes. Root
+has it; either of these commands grants it to others:
+    sudo setfacl -m u:$USER:rw /dev/userfaultfd      to this user, until the next boot
+    sudo sysctl vm.unprivileged_userfaultfd=1        to everybody, until the next boot
 
-The program, its children and theirs share the limit. Nothing of zfold runs in them, and they see
-the same files, environment, terminal and signals as without it; they are traced, so they cannot be
-debugged at the same time. A signal sent to zfold is passed on to the program.
+The program and all its descendants share the limit. No code of zfold runs in them. They see the
+same files, environment, terminal and signals as without it, but they are traced, so no debugger can
+attach to them. A signal sent to zfold is passed on to the program.
 
-Exit status: that of the program; if a signal ended it, zfold ends by the same signal. 125: zfold
-itself failed, and the program was ended with it; 126: the program cannot be executed; 127: there is
-no such program; 2: wrong usage.";
+Exit status: the program's. If a signal ended the program, the same signal ends zfold. 125: zfold
+itself failed and ended the program; 126: the program cannot be executed; 127: there is no such
+program; 2: wrong usage.";
 
 const MEMORY: &str = "Memory";
 const REPORT: &str = "Report";
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunArgs {
-    /// Most memory of the program and its descendants that is resident, 4MiB or more: anonymous
-    /// memory, without stacks. What is compressed comes on top [default: half of what this process
-    /// can have].
+    /// Most anonymous memory that the program and its descendants may have resident, without
+    /// stacks; 4MiB or more. Compressed pages come on top [default: half of what this process can
+    /// have].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
@@ -57,13 +57,13 @@ pub(crate) struct RunArgs {
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,
 
-    /// Most memory for compressed pages and their tables; beyond it pages go to the backing file,
-    /// and without one the program is ended [default: none].
+    /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
+    /// without one, the program is ended [default: none].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
-    /// File or block device to which compressed pages go that have no room below --store-limit.
-    /// What it holds is lost with the run.
+    /// File or block device for compressed pages that exceed --store-limit. Its contents are of no
+    /// use after the run.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
     pub(crate) backing: Option<PathBuf>,
@@ -77,8 +77,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) best_effort: bool,
 
-    /// Tell at the end what the run did, on the standard error; waits for the last descendant of
-    /// the program. json has bytes and nanoseconds, schema zfold.run/1.
+    /// Print what the run did to stderr at its end, which is when the last descendant of the
+    /// program ends. json has bytes and nanoseconds, schema zfold.run/1.
     #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text", help_heading = REPORT)]
     pub(crate) report: Option<ReportFormat>,
@@ -87,8 +87,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = REPORT)]
     pub(crate) report_file: Option<PathBuf>,
 
-    /// Before, run the program without a limit, with nothing to read and its output thrown away,
-    /// and tell how the two runs differ. It must be one that can be run twice.
+    /// First run the program without a limit, without input and output, and report how the two runs
+    /// differ. Only for programs that can be run twice.
     #[arg(long, help_heading = REPORT)]
     pub(crate) baseline: bool,
 

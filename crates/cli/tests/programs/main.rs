@@ -1,9 +1,9 @@
 //! Real programs under `zfold run`: their output and exit status are the same as without it, and
 //! an observer outside sees the limit kept.
 //!
-//! Each program runs alone first; half and a quarter of what was resident then are its limits.
-//! `ZFOLD_LONG=1` lets the programs do more, one after the other, so that the times that are
-//! printed mean something. What is missing for a test is told in a line that begins with
+//! Each program runs alone first; a quarter of what was resident then is its limit. With
+//! `ZFOLD_LONG=1` the programs do more, also under half, and one after the other, so that the times
+//! that are printed mean something. What is missing for a test is told in a line that begins with
 //! `SKIPPED:`.
 
 #[path = "../common/mod.rs"]

@@ -1,5 +1,4 @@
-//! The registers of a stopped thread, by what they mean to a system call: the one part of tracing
-//! that differs between architectures. This is x86-64's.
+//! The registers of a stopped thread on x86-64, by what they mean to a system call.
 
 /// `AUDIT_ARCH_*` of the calls that are known here.
 pub(crate) const ARCH: u32 = 0xC000_003E;

@@ -60,14 +60,24 @@ pub(crate) unsafe fn open(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
 /// The range lies inside one live reservation, is open, and nobody reads or writes it during
 /// the call or expects its contents afterwards.
 pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
-    // The plain advice first, which is refused for locked memory alone: QEMU takes the other one
-    // and does nothing.
-    let done = [libc::MADV_DONTNEED, DONTNEED_LOCKED].into_iter().any(|advice| {
+    let advise = |advice| {
         // SAFETY: the caller has given up the contents of the range.
         unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) == 0 }
-    });
-    assert!(done, "madvise(MADV_DONTNEED): {}", io::Error::last_os_error());
+    };
+    // Relaxed: a stale value costs a call that is refused.
+    let locked = LOCKED.load(Ordering::Relaxed);
+    if !locked && advise(libc::MADV_DONTNEED) {
+        return;
+    }
+    assert!(advise(DONTNEED_LOCKED), "madvise(MADV_DONTNEED): {}", io::Error::last_os_error());
+    if !locked {
+        LOCKED.store(true, Ordering::Relaxed);
+    }
 }
+
+/// Whether the plain advice was refused, as it is for locked memory alone; from then on the other
+/// one, which serves both, is given at once. Not from the start: QEMU takes it and does nothing.
+static LOCKED: AtomicBool = AtomicBool::new(false);
 
 /// `MADV_DONTNEED` also for memory that the process has locked (mlockall), as servers do that
 /// must not be swapped out (Linux 5.18 and later).

@@ -87,8 +87,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = REPORT)]
     pub(crate) report_file: Option<PathBuf>,
 
-    /// First run the program without a limit, without input and output, and report how the two runs
-    /// differ. Only for programs that can be run twice.
+    /// First run the program without a limit, with no input and its output thrown away, and report
+    /// how the two runs differ. Only for programs that can be run twice.
     #[arg(long, help_heading = REPORT)]
     pub(crate) baseline: bool,
 

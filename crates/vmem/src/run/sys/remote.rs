@@ -2,10 +2,6 @@
 
 use std::io;
 
-fn pid_t(pid: i32) -> libc::pid_t {
-    pid
-}
-
 /// Reads `into.len()` bytes of the process from `from` on. Waits for pages that the process asks
 /// of a userfaultfd.
 ///
@@ -13,20 +9,8 @@ fn pid_t(pid: i32) -> libc::pid_t {
 /// `EFAULT` if the memory is not mapped or not readable, `ESRCH` if the process is gone, `EPERM`
 /// without the right to trace it. Some of `into` may have been written.
 pub(crate) fn read(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < into.len() {
-        let rest = &mut into[done..];
-        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
-        let remote = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(from + done),
-            iov_len: rest.len(),
-        };
-        // SAFETY: the kernel writes to `rest` only, which is borrowed across the call; the remote
-        // address is looked up in the other process.
-        let got = unsafe { libc::process_vm_readv(pid_t(pid), &local, 1, &remote, 1, 0) };
-        done += advance(got)?;
-    }
-    Ok(())
+    // SAFETY: the call writes to `into` only; the remote address is looked up in the other process.
+    unsafe { transfer(libc::process_vm_readv, pid, into.as_mut_ptr(), from, into.len()) }
 }
 
 /// Writes `bytes` to memory of the process from `to` on.
@@ -37,29 +21,51 @@ pub(crate) fn read(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
 /// # Safety
 /// Nobody relies on what the process has there: it is reserved for the caller.
 pub(crate) unsafe fn write(pid: i32, to: usize, bytes: &[u8]) -> io::Result<()> {
-    let mut done = 0;
-    while done < bytes.len() {
-        let rest = &bytes[done..];
-        let local = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
-        let remote = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(to + done),
-            iov_len: rest.len(),
-        };
-        // SAFETY: the kernel reads `rest`, which is borrowed across the call; the caller answers
-        // for what is overwritten.
-        let got = unsafe { libc::process_vm_writev(pid_t(pid), &local, 1, &remote, 1, 0) };
-        done += advance(got)?;
-    }
-    Ok(())
+    let here = bytes.as_ptr().cast_mut();
+    // SAFETY: the call reads `bytes` only; the caller answers for what is overwritten.
+    unsafe { transfer(libc::process_vm_writev, pid, here, to, bytes.len()) }
 }
 
-/// What a call that transfers bytes returned. Nothing transferred would be tried for ever.
-fn advance(result: isize) -> io::Result<usize> {
-    match usize::try_from(result) {
-        Ok(0) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Ok(bytes) => Ok(bytes),
-        Err(_) => Err(io::Error::last_os_error()),
+/// A call that transfers bytes between this process and another one.
+type Transfer = unsafe extern "C" fn(
+    libc::pid_t,
+    *const libc::iovec,
+    libc::c_ulong,
+    *const libc::iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> isize;
+
+/// Has `call` transfer `len` bytes between `here` and the address `there` of the process, some at a
+/// time if need be.
+///
+/// # Errors
+/// Those of the call, and `EFAULT` if it transfers nothing, which would be tried for ever.
+///
+/// # Safety
+/// `call` may access `len` bytes from `here` on, and change what it changes in the process.
+unsafe fn transfer(
+    call: Transfer,
+    pid: i32,
+    here: *mut u8,
+    there: usize,
+    len: usize,
+) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        let left = len - done;
+        let local = libc::iovec { iov_base: here.wrapping_add(done).cast(), iov_len: left };
+        let remote =
+            libc::iovec { iov_base: std::ptr::without_provenance_mut(there + done), iov_len: left };
+        // SAFETY: both vectors live during the call, and the caller answers for the bytes.
+        let result = unsafe { call(pid, &local, 1, &remote, 1, 0) };
+        match usize::try_from(result) {
+            Ok(0) => return Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            Ok(bytes) => done += bytes,
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+//! Tests of comparisons.
+
 use std::sync::Mutex;
 
 use zfold_store::CodecKind;

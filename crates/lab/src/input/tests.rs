@@ -1,3 +1,5 @@
+//! Tests of reading inputs.
+
 use super::*;
 
 const ALL: Sampling = Sampling { limit_bytes: 1 << 30, seed: 1 };

@@ -1,3 +1,5 @@
+//! Tests of the simulator.
+
 use super::*;
 
 /// One cluster in which a line costs 50 ns.

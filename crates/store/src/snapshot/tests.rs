@@ -1,3 +1,5 @@
+//! Tests of snapshots.
+
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 

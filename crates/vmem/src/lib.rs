@@ -6,7 +6,7 @@
 //!
 //! Both let the kernel tell them of missing pages (userfaultfd), take pages away with
 //! `UFFDIO_MOVE`, which is atomic and refuses pages that a device writes to, and give them back
-//! with `UFFDIO_COPY`. The design is in `docs/memory.md`.
+//! with `UFFDIO_COPY`. The design is in `docs/run.md`.
 
 #![cfg(target_os = "linux")]
 

@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use crate::contract::{AllocError, HandleError, Pool, ReclaimError, Refused};
+use crate::pool::{AllocError, HandleError, Pool, ReclaimError, Refused};
 use crate::handle::Handle;
 use crate::units::PageCount;
 

@@ -4,56 +4,43 @@
 //! [`Handle`] for each, moves them together when asked, and returns every page that becomes
 //! empty. The three allocators stand behind one contract, [`Pool`]; [`create`] makes one.
 //!
-//! Layers, each knowing only those below it:
+//! Rooms, each knowing only those below it:
+//! - `create`: makes a pool of what [`PoolOptions`] says
+//! - `buddy`: zbud and z3fold, single-threaded cores, and the locks around them
+//! - `zsmalloc`: zsmalloc and its lock designs
 //! - [`Pool`], its errors and counters: what every pool does
-//! - the plain lock design: one lock around a single-threaded core; and the per-CPU one of many
-//!   such locks, with workers
-//! - the cores: zbud, z3fold, zsmalloc
-//! - lists and tables, the arena of page frames, and where frames come from
-//!   ([`source::PageSource`])
-//! - the system calls
+//! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists
+//!   and tables
+//! - `sync`: locks, their order and statistics, threads of a pool's own
+//! - `sys`: the system calls
 
-mod age;
-mod chunks;
-mod contract;
-mod core;
-mod cpu;
-mod frames;
-mod gate;
+mod buddy;
+mod create;
 mod handle;
-mod list;
-mod lock;
-mod lock_stat;
-mod locking;
+mod memory;
 mod options;
-mod pins;
-mod sharded;
-mod shell;
-mod slab;
+mod pool;
+mod reclaim;
 mod sync;
 mod sys;
 mod units;
-mod worker;
-mod z3fold;
-mod zbud;
 mod zsmalloc;
 
 pub mod conformance;
 
-pub use contract::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
+pub use create::create;
 pub use handle::Handle;
-pub use lock_stat::LockStat;
-pub use locking::{Contexts, Locking, Release, Upkeep};
-pub use options::{Allocator, ConfigError, PoolOptions, create};
+pub use options::error::ConfigError;
+pub use options::zsmalloc::{Chooser, Commit, Compaction, Grouping};
+pub use options::{Allocator, Contexts, Locking, PoolOptions, Release, Upkeep};
+pub use pool::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
+pub use sync::stat::LockStat;
 pub use units::{PageCount, PageSize};
-pub use zsmalloc::compact::Compaction;
-pub use zsmalloc::fullness::Grouping;
-pub use zsmalloc::geometry::{Chooser, ClassSpec, Geometry};
-pub use zsmalloc::zspage::Commit;
+pub use zsmalloc::geometry::{ClassSpec, Geometry};
 
 /// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
 pub mod source {
-    pub use crate::frames::source::{
+    pub use crate::memory::source::{
         FailingPages, HeapPages, PageSource, Reservation, SourceError, SystemPages,
     };
 }

@@ -1,7 +1,8 @@
 //! A size class at work in one heap: its zspages in lists by fullness.
 
-use crate::list::List;
-use crate::zsmalloc::fullness::{GROUPS_MAX, Grouping, Groups};
+use crate::memory::list::List;
+use crate::options::zsmalloc::Grouping;
+use crate::zsmalloc::fullness::{GROUPS_MAX, Groups};
 use crate::zsmalloc::geometry::ClassSpec;
 use crate::zsmalloc::zspage::{UNLISTED, Zspages};
 

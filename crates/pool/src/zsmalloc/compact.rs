@@ -25,6 +25,7 @@
 use std::array;
 
 use crate::handle::Handle;
+use crate::options::zsmalloc::Compaction;
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::class::SizeClass;
 use crate::zsmalloc::geometry::ClassSpec;
@@ -34,18 +35,6 @@ use crate::zsmalloc::tables::Tables;
 /// Objects that one step moves at most. With twice as many, the steps' holds show in the slowest
 /// thousandth of the calls beside them.
 const STEP_OBJECTS: usize = 8;
-
-/// The compaction algorithm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Compaction {
-    /// Linux up to 6.3: takes a source from the emptier half and spreads it over targets, putting
-    /// each target back after it was used; a target may become the next source.
-    PerSource,
-    /// Linux since 6.4: keeps filling the fullest zspage from the emptiest ones.
-    #[default]
-    KeepTarget,
-}
 
 /// A class under compaction by one thread.
 #[derive(Debug)]

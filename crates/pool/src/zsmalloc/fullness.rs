@@ -3,20 +3,10 @@
 //! Group 0 is empty, the last group is full; allocation takes from the fullest group that has
 //! room, compaction empties the emptiest.
 
+use crate::options::zsmalloc::Grouping;
+
 /// Most groups that any grouping has.
 pub(crate) const GROUPS_MAX: usize = 12;
-
-/// How zspages are grouped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Grouping {
-    /// Linux up to 6.3: empty, almost empty (at most three quarters), almost full, full. A list
-    /// keeps a fuller zspage in front of a newcomer.
-    Four,
-    /// Linux since 6.4: empty, ten groups of ten percent, full. Newcomers go first.
-    #[default]
-    Twelve,
-}
 
 impl Grouping {
     /// Group of a full zspage.

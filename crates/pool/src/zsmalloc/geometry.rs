@@ -11,10 +11,7 @@
 //! An object carries a header of 8 bytes, except in the *huge* class, where one object fills one
 //! page and the zspage's record stands for the header.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::options::ConfigError;
+use crate::options::zsmalloc::Chooser;
 use crate::units::PageSize;
 
 /// Bytes in front of the payload of every object that is not huge.
@@ -23,32 +20,7 @@ pub(crate) const HEADER_BYTES: usize = 8;
 /// Size of the smallest class in bytes.
 const MIN_SIZE: usize = 32;
 
-/// The rule that chooses how many pages a zspage takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Chooser {
-    /// Linux up to about 6.3 ("old"): the fewest pages with the best share of used bytes, in
-    /// whole percent.
-    UsedPercent,
-    /// Linux since ("new"): the fewest pages with the fewest bytes wasted; one page for powers of
-    /// two.
-    #[default]
-    LeastWaste,
-}
-
 impl Chooser {
-    /// All choosers.
-    pub const ALL: [Self; 2] = [Self::UsedPercent, Self::LeastWaste];
-
-    /// Returns the name that `Display` prints and `FromStr` reads: `old` or `new`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::UsedPercent => "old",
-            Self::LeastWaste => "new",
-        }
-    }
-
     /// Returns the pages, at most `chain`, of a zspage of objects of `size` bytes.
     fn pages(self, size: usize, page: usize, chain: usize) -> usize {
         match self {
@@ -63,21 +35,6 @@ impl Chooser {
             Self::LeastWaste if size.is_power_of_two() => 1,
             Self::LeastWaste => (1..=chain).min_by_key(|pages| pages * page % size).unwrap_or(1),
         }
-    }
-}
-
-impl fmt::Display for Chooser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Chooser {
-    type Err = ConfigError;
-
-    fn from_str(name: &str) -> Result<Self, ConfigError> {
-        let found = Self::ALL.into_iter().find(|chooser| chooser.name() == name);
-        found.ok_or_else(|| ConfigError::UnknownChooser(name.to_owned()))
     }
 }
 
@@ -300,12 +257,5 @@ mod tests {
                 assert!(geometry.classes.len() <= 256);
             }
         }
-    }
-
-    #[test]
-    fn choosers_are_read_by_name() {
-        assert_eq!("old".parse(), Ok(Chooser::UsedPercent));
-        let error = "best".parse::<Chooser>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown chooser 'best' (choices: old, new)");
     }
 }

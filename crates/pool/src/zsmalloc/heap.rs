@@ -18,11 +18,11 @@
 //! Memory of objects is not touched here but for the free lists of zspages with more than 64
 //! objects: headers and payloads are written and copied by who holds the cell.
 
-use crate::age::AgeOrder;
-use crate::contract::AllocError;
-use crate::core::Victim;
+use crate::memory::age::AgeOrder;
+use crate::pool::AllocError;
+use crate::reclaim::Victim;
 use crate::handle::{Handle, Serials};
-use crate::list::NIL;
+use crate::memory::list::NIL;
 use crate::options::PoolOptions;
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::class::SizeClass;

@@ -13,15 +13,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::contract::{AllocError, PoolStats};
-use crate::frames::arena::Arena;
-use crate::frames::source::{Reservation, SourceError};
-use crate::lock::{Dead, Rank, SpinGuard, SpinLock};
-use crate::slab::{Record, Records, Slab};
+use crate::pool::{AllocError, PoolStats};
+use crate::memory::arena::Arena;
+use crate::memory::source::{Reservation, SourceError};
+use crate::sync::order::Rank;
+use crate::sync::spin::{Dead, SpinGuard, SpinLock};
+use crate::memory::slab::{Record, Records, Slab};
 use crate::units::PageCount;
-use crate::zsmalloc::cell::Cell;
+use crate::memory::list::NIL;
+use crate::options::zsmalloc::Commit;
+use crate::zsmalloc::cell::{Cell, ZSPAGES_MAX};
 use crate::zsmalloc::geometry::{ClassSpec, Geometry};
-use crate::zsmalloc::zspage::{Commit, Zspage, Zspages};
+use crate::zsmalloc::zspage::{Zspage, Zspages};
+
+/// Bytes of the smallest object: an arena holds no more objects than it has multiples of it.
+const OBJECT_BYTES_MIN: usize = 32;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -65,6 +71,16 @@ impl Depot {
 }
 
 impl Tables {
+    /// Bytes of address space for the cells of an arena of `arena_bytes`.
+    pub(crate) fn cells_range_bytes(arena_bytes: usize) -> usize {
+        Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(NIL as usize))
+    }
+
+    /// Bytes of address space for the zspages of an arena of `frames` frames.
+    pub(crate) fn zspages_range_bytes(frames: usize) -> usize {
+        Slab::<Zspage>::range_bytes(frames.min(ZSPAGES_MAX))
+    }
+
     pub(crate) fn new(
         geometry: Geometry,
         arena: Arena,
@@ -241,7 +257,7 @@ impl Tables {
     pub(crate) fn stats(&self) -> PoolStats {
         self.depot.0.with_even_dead(|depot| PoolStats {
             metadata_bytes: depot.metadata_bytes(),
-            ..depot.arena.stats()
+            ..PoolStats::of_pages(&depot.arena)
         })
     }
 

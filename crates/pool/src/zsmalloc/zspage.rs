@@ -25,13 +25,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::frames::arena::{Arena, Run};
-use crate::frames::memory::Frames;
-use crate::frames::source::SourceError;
+use crate::memory::arena::{Arena, Run};
+use crate::memory::frames::Frames;
+use crate::memory::source::SourceError;
 use crate::handle::Handle;
-use crate::list::Links;
-use crate::slab::{Record, Records};
-use crate::sync::{Plain8, Plain16, Plain32, Plain64};
+use crate::memory::list::Links;
+use crate::memory::slab::{Record, Records};
+use crate::options::zsmalloc::Commit;
+use crate::sync::plain::{Plain8, Plain16, Plain32, Plain64};
 use crate::units::{FrameIndex, PageSize};
 use crate::zsmalloc::geometry::{ClassSpec, HEADER_BYTES};
 
@@ -43,18 +44,6 @@ const MAP_OBJECTS: u32 = u64::BITS;
 
 /// Group of a zspage that is on no list: isolated, or huge.
 pub(crate) const UNLISTED: u8 = u8::MAX;
-
-/// When the pages of a zspage get their memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Commit {
-    /// All at once, when the zspage is made: the kernel's way.
-    Eager,
-    /// One by one, when the first object that needs a page is taken. Matters to pools whose
-    /// classes have few zspages.
-    #[default]
-    Lazy,
-}
 
 /// What a record stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,288 @@
+//! The per-CPU lock design: for every CPU a core of its own, behind a lock of its own.
+//!
+//! An allocation works on the lists of the CPU that it runs on, as z3fold does since Linux 4.14;
+//! every other call goes to the shard that the handle names:
+//!
+//! ```text
+//!   index of a handle:   | index that the core gave | shard |
+//! ```
+//!
+//! The CPU is a hint. A thread that is moved to another CPU between looking and locking takes a
+//! neighbour's lock and leaves its object there, which costs a cache miss and no more.
+//!
+//! - D1: an object stays in the shard that allocated it; shards share no page, no record and no
+//!   cache line.
+//! - D2: no thread holds the locks of two shards, but one that takes all of them, in order.
+//! - D3: a shard without memory sends an allocation on to the others; it fails only if all do.
+//! - D4: a panic under a lock kills that shard alone. Calls that need it say so.
+//!
+//! With [`Upkeep::Workers`], `free` leaves two things to threads of the pool: one optimises the
+//! layout of pages that lost an object, a batch for each hold of the lock, and is woken for a
+//! whole batch; the other one releases emptied pages. What they have yet to do shows in no
+//! counter: [`Pool::stats`] and [`Pool::compact`] do it first.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::Builder;
+
+use crate::pool::{
+    AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
+};
+use crate::buddy::core::Core;
+use crate::sync::cpu;
+use crate::memory::arena::UsedPages;
+use crate::sync::gate::Gate;
+use crate::handle::Handle;
+use crate::sync::stat::LockStat;
+use crate::options::{Contexts, Upkeep};
+use crate::buddy::locking::pool_lock::{Bells, Locked};
+use crate::units::PageCount;
+use crate::sync::worker::Worker;
+
+/// One CPU's part of a pool, on cache lines of its own: pairs of lines are fetched together.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard<C>(Locked<C>);
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Sharded<C> {
+    name: String,
+    shards: Arc<[Shard<C>]>,
+    /// Low bits of a handle's index that name the shard.
+    shard_bits: u32,
+    used: Arc<UsedPages>,
+    compacting: Gate,
+    /// They hold `shards`, too, until they are dropped.
+    _workers: Vec<Worker>,
+}
+
+/// Bits that tell one of `shards` shards from the others.
+const fn shard_bits(shards: usize) -> u32 {
+    shards.next_power_of_two().trailing_zeros()
+}
+
+/// Indices that each of `shards` cores may use: as many as fit a handle besides the shard.
+pub(crate) const fn core_indices(shards: usize) -> usize {
+    1 << (u32::BITS - shard_bits(shards))
+}
+
+impl<C: Core + 'static> Sharded<C> {
+    /// Returns a pool of `cores`, whose arenas count in `used` and whose indices are below
+    /// [`core_indices`].
+    pub(crate) fn new(
+        name: &str,
+        cores: Vec<C>,
+        used: Arc<UsedPages>,
+        contexts: Contexts,
+        upkeep: Upkeep,
+    ) -> Self {
+        let (shard_bits, bells) = (shard_bits(cores.len()), Arc::new(Bells::new()));
+        let shard = |core| {
+            let bells = Arc::clone(&bells);
+            Shard(Locked::with_bells(name, core, Contexts::Concurrent, bells))
+        };
+        let shards: Arc<[_]> = cores.into_iter().map(shard).collect();
+        let workers = match upkeep {
+            Upkeep::Inline => Vec::new(),
+            Upkeep::Workers => start_workers(&shards, &bells),
+        };
+        Self {
+            name: name.to_owned(),
+            shards,
+            shard_bits,
+            used,
+            compacting: Gate::new(contexts.is_single()),
+            _workers: workers,
+        }
+    }
+}
+
+/// Starts the threads for upkeep. What a thread that does not start would do stays with the
+/// callers.
+fn start_workers<C: Core + 'static>(shards: &Arc<[Shard<C>]>, bells: &Bells) -> Vec<Worker> {
+    let thread = |name: &str| Builder::new().name(name.to_owned());
+    let mine = Arc::clone(shards);
+    let layout = Worker::start(thread("zfold-layout"), Arc::clone(&bells.layout), move || {
+        mine.iter().for_each(|Shard(shard)| while shard.optimise_some() > 0 {});
+    });
+    if layout.is_some() {
+        shards.iter().for_each(|Shard(shard)| shard.defer_layout());
+    }
+    let mine = Arc::clone(shards);
+    let release = Worker::start(thread("zfold-release"), Arc::clone(&bells.release), move || {
+        mine.iter().for_each(|Shard(shard)| shard.release_due());
+    });
+    layout.into_iter().chain(release).collect()
+}
+
+impl<C: Core> Sharded<C> {
+    /// The shard of the CPU that the caller runs on.
+    #[inline]
+    fn home(&self) -> usize {
+        #[cfg(test)]
+        let cpu = tests::pretended_cpu().unwrap_or_else(cpu::hint);
+        #[cfg(not(test))]
+        let cpu = cpu::hint();
+        // A division for the CPUs that have no shard of their own only.
+        if cpu < self.shards.len() { cpu } else { cpu % self.shards.len() }
+    }
+
+    /// Returns the pool's handle for one of a shard's core.
+    #[inline]
+    fn outer(&self, shard: usize, handle: Handle) -> Handle {
+        let index = handle.index() << self.shard_bits;
+        debug_assert_eq!(index >> self.shard_bits, handle.index(), "the index leaves room");
+        handle.with_index(index | shard as u32).expect("a core's serial is not zero")
+    }
+
+    /// Returns the shard that a handle names, and its core's handle.
+    #[inline]
+    fn inner(&self, handle: Handle) -> Result<(&Locked<C>, Handle), HandleError> {
+        let index = handle.index();
+        let shard = index & ((1 << self.shard_bits) - 1);
+        let Shard(shard) = self.shards.get(shard as usize).ok_or(HandleError::Stale)?;
+        let handle = handle.with_index(index >> self.shard_bits).ok_or(HandleError::Stale)?;
+        Ok((shard, handle))
+    }
+
+    /// Allocates by `place` in the caller's own shard if that has memory.
+    #[inline]
+    fn place(
+        &self,
+        place: impl Fn(&Locked<C>) -> Result<Handle, AllocError>,
+    ) -> Result<Handle, AllocError> {
+        let home = self.home();
+        match place(&self.shards[home].0) {
+            Ok(handle) => Ok(self.outer(home, handle)),
+            Err(error @ AllocError::NoMemory(_)) => self.place_anywhere(home, place).ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Allocates in the first shard from `home` on that has memory (D3); work that was put off
+    /// is done first, since it makes room.
+    #[cold]
+    fn place_anywhere(
+        &self,
+        home: usize,
+        place: impl Fn(&Locked<C>) -> Result<Handle, AllocError>,
+    ) -> Option<Handle> {
+        let count = self.shards.len();
+        (home..home + count).map(|n| n % count).find_map(|n| {
+            let Shard(shard) = &self.shards[n];
+            shard.settle();
+            Some(self.outer(n, place(shard).ok()?))
+        })
+    }
+}
+
+impl<C: Core> PinOwner for Sharded<C> {
+    fn unpin(&self, handle: Handle) {
+        if let Ok((shard, handle)) = self.inner(handle) {
+            shard.unpin(handle);
+        }
+    }
+}
+
+impl<C: Core> Pool for Sharded<C> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len_max(&self) -> usize {
+        self.shards[0].0.len_max()
+    }
+
+    fn huge_len(&self) -> usize {
+        self.shards[0].0.huge_len()
+    }
+
+    fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
+        self.place(|shard| shard.alloc(len))
+    }
+
+    fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
+        self.place(|shard| shard.insert(bytes))
+    }
+
+    fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
+        let (shard, handle) = self.inner(handle)?;
+        shard.write(handle, bytes)
+    }
+
+    fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
+        let (shard, handle) = self.inner(handle)?;
+        shard.read(handle)
+    }
+
+    fn free(&self, handle: Handle) -> Result<(), HandleError> {
+        let (shard, handle) = self.inner(handle)?;
+        shard.free(handle)
+    }
+
+    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
+        let Some(_inside) = self.compacting.enter() else { return PageCount::ZERO };
+        self.shards.iter().fold(PageCount::ZERO, |freed, Shard(shard)| {
+            let left = PageCount(budget.0.saturating_sub(freed.0));
+            freed + shard.compact_until(left, stop)
+        })
+    }
+
+    /// There is no age order of the whole pool; [`crate::create`] refuses to ask for one.
+    fn reclaim(
+        &self,
+        _: PageCount,
+        _: &mut dyn FnMut(Handle) -> Result<(), Refused>,
+    ) -> Result<PageCount, ReclaimError> {
+        Err(ReclaimError::Disabled)
+    }
+
+    fn watch_locks(&self, on: bool) {
+        self.shards.iter().for_each(|Shard(shard)| shard.watch_locks(on));
+    }
+
+    fn lock_stats(&self) -> Vec<LockStat> {
+        let stat = |(n, Shard(shard)): (usize, &Shard<C>)| shard.lock_stat("cpu", n);
+        self.shards.iter().enumerate().map(stat).collect()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.shards.iter().map(|Shard(shard)| shard.held_bytes()).sum()
+    }
+
+    fn stats(&self) -> PoolStats {
+        self.shards.iter().for_each(|Shard(shard)| shard.settle());
+        // All locks at once (D2), so that the counters are of one moment. A dead shard's may be
+        // off by one change; they are still the best there is.
+        let held: Vec<_> = self.shards.iter().map(|Shard(shard)| shard.lock()).collect();
+        let stats = self.shards.iter().zip(&held).map(|(Shard(shard), held)| match held {
+            Ok(state) => state.core.stats(),
+            Err(_) => shard.stats(),
+        });
+        let sum = stats.reduce(|a, b| PoolStats {
+            page_size: a.page_size,
+            objects: a.objects + b.objects,
+            payload_bytes: a.payload_bytes + b.payload_bytes,
+            pages: a.pages + b.pages,
+            pages_peak: self.used.peak(),
+            idle_pages: a.idle_pages + b.idle_pages,
+            metadata_bytes: a.metadata_bytes + b.metadata_bytes,
+            freeable_pages: a.freeable_pages + b.freeable_pages,
+            pages_compacted_total: a.pages_compacted_total + b.pages_compacted_total,
+            objects_moved_total: a.objects_moved_total + b.objects_moved_total,
+        });
+        sum.expect("a pool has a shard")
+    }
+
+    fn check(&self) {
+        let held: Result<Vec<_>, _> = self.shards.iter().map(|Shard(shard)| shard.lock()).collect();
+        let held = held.unwrap_or_else(|_| panic!("pool {} is dead", self.name));
+        held.iter().for_each(|state| state.core.check());
+        let used: u64 = held.iter().map(|state| state.core.stats().pages.0).sum();
+        assert_eq!(used, self.used.now().0, "D1: the pages of all shards");
+    }
+}

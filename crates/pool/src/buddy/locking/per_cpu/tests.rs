@@ -1,0 +1,360 @@
+//! Shards, their handles, workers, threads and panics.
+
+use super::*;
+use std::cell::Cell;
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+
+use crate::conformance::{CHECKS, Model, Op};
+use crate::memory::arena::Arena;
+use crate::memory::source::{HeapPages, HookedPages, PageSource};
+use crate::options::{Allocator, Locking, PoolOptions};
+use crate::create::create;
+use crate::units::PageSize;
+use crate::buddy::z3fold::Z3fold;
+
+thread_local! {
+    /// The CPU that this thread pretends to run on, and how far it moves with every look.
+    static HOME: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+pub(super) fn pretended_cpu() -> Option<usize> {
+    let (cpu, step) = HOME.get()?;
+    HOME.set(Some((cpu + step, step)));
+    Some(cpu)
+}
+
+/// Pages of a shard under test.
+const PAGES: usize = if cfg!(miri) { 256 } else { 16 << 10 };
+
+fn sharded(shards: usize, pages: usize, upkeep: Upkeep) -> Sharded<Z3fold> {
+    let used = Arc::new(UsedPages::default());
+    let core = |_| {
+        let range = HeapPages.reserve(pages * 4096).unwrap();
+        let arena = Arena::new(range, PageSize::KIB4).counted_in(Arc::clone(&used));
+        let records = HeapPages.reserve(Z3fold::records_range_bytes(pages)).unwrap();
+        Z3fold::new(arena, records, false)
+    };
+    let cores = (0..shards).map(core).collect();
+    Sharded::new("sharded", cores, used, Contexts::Single, upkeep)
+}
+
+fn insert_on(pool: &Sharded<Z3fold>, cpu: usize, bytes: &[u8]) -> Handle {
+    HOME.set(Some((cpu, 0)));
+    let handle = pool.insert(bytes);
+    HOME.set(None);
+    handle.expect("memory for one object")
+}
+
+fn objects(pool: &Sharded<Z3fold>) -> Vec<u64> {
+    pool.shards.iter().map(|Shard(shard)| shard.stats().objects).collect()
+}
+
+#[test]
+fn every_shard_conforms() {
+    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
+        HOME.set(Some((0, 1)));
+        for (sentence, check) in CHECKS {
+            println!("{upkeep:?}: {sentence}");
+            check(&|| Box::new(sharded(5, PAGES, upkeep)));
+        }
+        HOME.set(None);
+    }
+}
+
+#[test]
+fn an_object_lies_in_the_shard_of_the_cpu_that_allocated_it() {
+    let pool = sharded(3, PAGES, Upkeep::Inline);
+    let handles = [0, 1, 2, 3, 1].map(|cpu| insert_on(&pool, cpu, &[cpu as u8; 700]));
+    assert_eq!(objects(&pool), [2, 2, 1]);
+    let stats = pool.stats();
+    assert_eq!((stats.objects, stats.payload_bytes), (5, 3500));
+    assert_eq!((stats.pages, stats.pages_peak), (PageCount(3), PageCount(3)));
+    pool.free(handles[2]).unwrap();
+    assert_eq!(objects(&pool), [2, 2, 0]);
+    assert_eq!(&*pool.read(handles[3]).unwrap(), &[3; 700]);
+    pool.check();
+}
+
+#[test]
+fn the_peak_is_that_of_the_pool_and_not_the_sum_of_the_shards() {
+    let pool = sharded(2, PAGES, Upkeep::Inline);
+    for cpu in [0, 1] {
+        let handle = insert_on(&pool, cpu, &[1; 4096]);
+        pool.free(handle).unwrap();
+    }
+    assert_eq!(pool.stats().pages_peak, PageCount(1));
+}
+
+#[test]
+fn a_handle_of_one_shard_is_stale_in_all_others() {
+    let pool = sharded(5, PAGES, Upkeep::Inline);
+    let handles: Vec<_> = (0..100).map(|n| insert_on(&pool, n % 5, b"mine")).collect();
+    for (n, &handle) in handles.iter().enumerate() {
+        assert_eq!(handle.index() & 7, n as u32 % 5);
+        // Shards 5 to 7 do not exist.
+        for other in (0..8).filter(|other| *other != n as u32 % 5) {
+            let wrong = handle.with_index(handle.index() & !7 | other).unwrap();
+            assert_eq!(pool.read(wrong).err(), Some(HandleError::Stale));
+            assert_eq!(pool.write(wrong, b"x"), Err(HandleError::Stale));
+            assert_eq!(pool.free(wrong), Err(HandleError::Stale));
+        }
+    }
+    // A handle without a serial, which is none once the shard is taken out of it.
+    for bits in 1..32 {
+        let made_up = Handle::from_bits(std::num::NonZeroU64::new(bits).unwrap());
+        assert_eq!(pool.free(made_up), Err(HandleError::Stale));
+    }
+    handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
+}
+
+#[test]
+fn indices_of_all_shards_fit_a_handle() {
+    for shards in [1, 2, 3, 5, 64, 255, 256] {
+        let last = (core_indices(shards) - 1) as u64;
+        assert!(last << shard_bits(shards) | (shards as u64 - 1) <= u64::from(u32::MAX));
+        assert!(shards <= 1 << shard_bits(shards));
+    }
+    assert_eq!((shard_bits(1), shard_bits(2), shard_bits(5)), (0, 1, 3));
+}
+
+#[test]
+fn a_shard_without_memory_sends_allocations_to_the_others() {
+    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
+        let pool = sharded(3, 10, upkeep);
+        HOME.set(Some((1, 0)));
+        let handles: Vec<_> = std::iter::from_fn(|| pool.insert(&[7; 4096]).ok()).collect();
+        assert_eq!(objects(&pool), [10; 3]);
+        assert!(matches!(pool.insert(&[7; 4096]), Err(AllocError::NoMemory(_))));
+        pool.free(handles[0]).unwrap();
+        assert!(pool.insert(&[7; 4096]).is_ok());
+        HOME.set(None);
+        pool.check();
+    }
+}
+
+/// Pages of three objects, of which the first two are freed: all wait, fewer than wake the
+/// worker.
+fn let_pages_wait(pool: &Sharded<Z3fold>, cpu: usize) -> Vec<Handle> {
+    let handles: Vec<_> = (0..30).map(|_| insert_on(pool, cpu, &[1; 1200])).collect();
+    let (go, stay) = handles.into_iter().enumerate().partition::<Vec<_>, _>(|(n, _)| n % 3 < 2);
+    go.into_iter().for_each(|(_, handle)| pool.free(handle).unwrap());
+    stay.into_iter().map(|(_, handle)| handle).collect()
+}
+
+#[test]
+fn room_that_waits_for_its_optimisation_is_used_before_memory_runs_out() {
+    let pool = sharded(1, 10, Upkeep::Workers);
+    let stay = let_pages_wait(&pool, 0);
+    let more: Vec<_> = (0..20).map(|_| insert_on(&pool, 0, &[2; 1200])).collect();
+    assert_eq!(pool.stats().pages, PageCount(10));
+    assert!(stay.iter().all(|&handle| *pool.read(handle).unwrap() == [1; 1200]));
+    assert!(more.iter().all(|&handle| *pool.read(handle).unwrap() == [2; 1200]));
+}
+
+#[test]
+fn what_was_put_off_shows_in_no_counter_and_is_done_by_compaction() {
+    let pool = sharded(2, PAGES, Upkeep::Workers);
+    let stay = [0, 1].map(|cpu| let_pages_wait(&pool, cpu)).concat();
+    assert_eq!(pool.used.now(), PageCount(20), "nothing is optimised yet");
+    pool.check();
+    assert_eq!(pool.compact(PageCount(3)), PageCount(6), "the least batch of one shard");
+    assert_eq!(pool.compact(PageCount::MAX), PageCount(6));
+    assert_eq!(pool.compact(PageCount::MAX), PageCount::ZERO);
+    assert_eq!(pool.stats().pages, PageCount(8));
+    assert_eq!(pool.stats().pages_compacted_total, 12);
+    stay.into_iter().for_each(|handle| pool.free(handle).unwrap());
+    let_pages_wait(&pool, 0);
+    assert_eq!(pool.used.now(), PageCount(10));
+    assert_eq!(pool.stats().pages, PageCount(4), "stats does what waits");
+    pool.check();
+}
+
+#[test]
+fn a_compaction_that_is_told_to_stop_leaves_the_rest() {
+    let pool = sharded(2, PAGES, Upkeep::Workers);
+    let_pages_wait(&pool, 1);
+    assert_eq!(pool.compact_until(PageCount::MAX, &AtomicBool::new(true)), PageCount::ZERO);
+    assert_eq!(pool.compact(PageCount::MAX), PageCount(6));
+}
+
+#[test]
+fn a_layout_worker_optimises_what_waits() {
+    let pool = sharded(1, PAGES, Upkeep::Workers);
+    let handles: Vec<_> = (0..300).map(|_| insert_on(&pool, 0, &[1; 1200])).collect();
+    handles.iter().step_by(3).for_each(|&handle| pool.free(handle).unwrap());
+    let start = std::time::Instant::now();
+    let waits = |pool: &Sharded<Z3fold>| pool.shards[0].0.lock().unwrap().core.optimise_due();
+    while waits(&pool) {
+        assert!(start.elapsed().as_secs() < 60, "the worker overlooked what waits");
+        std::thread::yield_now();
+    }
+    pool.check();
+}
+
+/// A pool with workers, which calls `hook` wherever it releases memory.
+fn hooked(hook: impl Fn() + Send + Sync + 'static) -> Box<dyn Pool> {
+    let options = PoolOptions {
+        locking: Some(Locking::PerCpu),
+        upkeep: Upkeep::Workers,
+        cpus: Some(1),
+        arena_bytes: 8 << 20,
+        source: Arc::new(HookedPages(Arc::new(hook))),
+        ..PoolOptions::new(Allocator::Z3fold)
+    };
+    create("hooked", &options).unwrap()
+}
+
+fn fill_and_empty(pool: &dyn Pool, pages: usize) {
+    let handles: Vec<_> = (0..pages).map(|_| pool.alloc(4096).unwrap()).collect();
+    handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
+}
+
+#[test]
+fn a_release_worker_releases_what_is_due() {
+    let (sender, names) = std::sync::mpsc::channel();
+    let pool = hooked(move || {
+        let name = std::thread::current().name().map(str::to_owned);
+        sender.send(name).unwrap();
+    });
+    fill_and_empty(&*pool, 100);
+    assert_eq!(names.recv().unwrap().as_deref(), Some("zfold-release"));
+    drop(pool);
+    assert!(names.iter().all(|name| name.as_deref() == Some("zfold-release")));
+}
+
+#[test]
+fn a_caller_releases_what_a_worker_does_not_get_to() {
+    let (at_work, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let hook = {
+        let (at_work, go_on) = (Arc::clone(&at_work), Arc::clone(&go_on));
+        let first = AtomicBool::new(true);
+        move || {
+            if first.swap(false, Ordering::Relaxed) {
+                at_work.wait();
+                go_on.wait();
+            }
+        }
+    };
+    let pool = hooked(hook);
+    fill_and_empty(&*pool, 100);
+    at_work.wait();
+    fill_and_empty(&*pool, 1000);
+    let idle = pool.stats().idle_pages;
+    assert!((33..=256).contains(&idle.0), "{idle}: at most four times what is kept");
+    go_on.wait();
+}
+
+#[test]
+fn workers_end_with_their_pool_also_in_a_panic() {
+    for panics in [false, true] {
+        let pool = sharded(2, PAGES, Upkeep::Workers);
+        assert_eq!(pool._workers.len(), 2);
+        let shards = Arc::downgrade(&pool.shards);
+        assert_eq!(shards.strong_count(), 3);
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let pool = pool;
+            // So many that the workers are at it.
+            (0..8).for_each(|n| drop(let_pages_wait(&pool, n % 2)));
+            assert!(!panics, "with the pool in use");
+        }));
+        assert_eq!(dropped.is_err(), panics);
+        assert_eq!(shards.strong_count(), 0, "threads that hold the shards are left");
+    }
+}
+
+#[test]
+fn a_panic_kills_one_shard() {
+    let pool = sharded(2, PAGES, Upkeep::Workers);
+    let handles = [0, 1].map(|cpu| insert_on(&pool, cpu, b"object"));
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let _held = pool.shards[0].0.lock();
+            panic!("while holding");
+        });
+        assert!(holder.join().is_err());
+    });
+    assert_eq!(pool.free(handles[0]), Err(HandleError::Dead));
+    HOME.set(Some((0, 0)));
+    assert_eq!(pool.insert(b"x"), Err(AllocError::Dead));
+    HOME.set(None);
+    assert_eq!(&*pool.read(handles[1]).unwrap(), b"object");
+    assert_eq!(pool.free(handles[1]), Ok(()));
+    assert_eq!(pool.stats().objects, 1);
+    pool.compact(PageCount::MAX);
+}
+
+#[test]
+fn every_shard_has_lock_statistics() {
+    let pool = sharded(3, PAGES, Upkeep::Inline);
+    pool.watch_locks(true);
+    for n in 0..7 {
+        insert_on(&pool, n % 3, b"object");
+    }
+    let stats = pool.lock_stats();
+    let name = |n| ("cpu", n);
+    assert!(stats.iter().zip(0..).all(|(stat, n)| (stat.name, stat.index) == name(n)));
+    let acquisitions: Vec<_> = stats.iter().map(|stat| stat.acquisitions).collect();
+    assert_eq!(acquisitions, [3, 2, 2]);
+}
+
+#[test]
+fn threads_free_what_others_allocated() {
+    for upkeep in [Upkeep::Inline, Upkeep::Workers] {
+        let pool = sharded(4, PAGES, upkeep);
+        let rounds = if cfg!(miri) { 20 } else { 5000 };
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..4).map(|_| std::sync::mpsc::channel()).unzip();
+        std::thread::scope(|scope| {
+            let pool = &pool;
+            for (n, receiver) in receivers.into_iter().enumerate() {
+                let next = senders[(n + 1) % 4].clone();
+                scope.spawn(move || {
+                    HOME.set(Some((n, 0)));
+                    let lens = Op::random(n as u64, 2000).filter_map(|op| match op {
+                        Op::Insert { len: len @ 1..=3000 } => Some(len),
+                        _ => None,
+                    });
+                    for len in lens.take(rounds) {
+                        let byte = (len % 251) as u8;
+                        next.send((pool.insert(&vec![byte; len]).unwrap(), len)).unwrap();
+                        let got = receiver.try_iter();
+                        got.for_each(|(handle, len)| check_and_free(pool, handle, len));
+                    }
+                    drop(next);
+                    receiver.iter().for_each(|(handle, len)| check_and_free(pool, handle, len));
+                });
+            }
+            drop(senders);
+        });
+        pool.check();
+        let stats = pool.stats();
+        assert_eq!((stats.objects, stats.pages), (0, PageCount::ZERO));
+    }
+}
+
+fn check_and_free(pool: &Sharded<Z3fold>, handle: Handle, len: usize) {
+    let bytes = pool.read(handle).unwrap();
+    assert!(bytes.len() == len && bytes.iter().all(|&byte| byte == (len % 251) as u8));
+    drop(bytes);
+    pool.free(handle).unwrap();
+}
+
+#[test]
+fn one_shard_packs_as_the_pool_lock_does() {
+    let used = Arc::new(UsedPages::default());
+    let arena =
+        |pages: usize| Arena::new(HeapPages.reserve(pages * 4096).unwrap(), PageSize::KIB4);
+    let records = || HeapPages.reserve(Z3fold::records_range_bytes(PAGES)).unwrap();
+    let core = Z3fold::new(arena(PAGES).counted_in(Arc::clone(&used)), records(), false);
+    let one = Sharded::new("one", vec![core], used, Contexts::Single, Upkeep::Inline);
+    let plain = Z3fold::new(arena(PAGES), records(), false);
+    let plain = Locked::new("plain", plain, false, Contexts::Single);
+    let (mut a, mut b) = (Model::new(&one), Model::new(&plain));
+    for op in Op::random(7, one.len_max()).take(if cfg!(miri) { 300 } else { 20_000 }) {
+        a.apply(&op);
+        b.apply(&op);
+        assert_eq!(one.stats(), plain.stats());
+    }
+    assert!(one.stats().pages_peak > PageCount(20), "{:?}", one.stats());
+}

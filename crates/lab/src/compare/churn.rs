@@ -10,10 +10,11 @@ use zfold_store::{CodecSpec, Store, StoreError, StoreOptions};
 
 use super::order::Order;
 use super::plan::Plan;
-use super::record::Sizes;
-use super::{Fault, Lap, Outcome};
+use super::record::{Measured, Sizes};
+use super::error::Fault;
+use super::meter::Lap;
 use crate::latency::Latency;
-use crate::resident::resident_bytes;
+use crate::proc::resident_bytes;
 
 /// Pages per thread of the small run that goes ahead of the measurement.
 const WARM_UP_PAGES: usize = 32;
@@ -53,7 +54,7 @@ pub(super) fn churn(
     codec: CodecSpec,
     seed: u64,
     lap: &Lap<'_>,
-) -> Result<Outcome, Fault> {
+) -> Result<Measured, Fault> {
     let order = Order::new(pages.len(), seed);
     let kept: Vec<AtomicBool> = pages.iter().map(|_| AtomicBool::new(false)).collect();
     let mut workers: Vec<Worker> = (0..plan.threads).map(|_| Worker::new(plan)).collect();
@@ -215,7 +216,7 @@ impl<'a> Churn<'a> {
     }
 
     /// Checks that the memory came back, and returns all figures.
-    fn finish(self, mut sizes: Sizes, workers: Vec<Worker>) -> Result<Outcome, Fault> {
+    fn finish(self, mut sizes: Sizes, workers: Vec<Worker>) -> Result<Measured, Fault> {
         let pool = self.store.stats().pool;
         sizes.pool_bytes_peak = pool.pages_peak.bytes(pool.page_size);
         sizes.pool_bytes_emptied = pool.pool_bytes();
@@ -227,7 +228,7 @@ impl<'a> Churn<'a> {
             stores.merge(&worker.stores);
             loads.merge(&worker.loads);
         }
-        Ok(Outcome { sizes, stores, loads })
+        Ok(Measured { sizes, stores, loads })
     }
 }
 
@@ -285,7 +286,7 @@ mod tests {
 
     use zfold_store::CodecKind;
 
-    use super::super::Meter;
+    use super::super::meter::Meter;
     use super::*;
     use crate::rng::SplitMix64;
 

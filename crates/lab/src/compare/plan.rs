@@ -9,7 +9,7 @@ use zfold_pool::{
 };
 use zfold_store::{CodecKind, CodecSpec, Incompressible};
 
-use super::Fault;
+use super::error::Fault;
 use crate::rng::Xorshift64;
 
 /// What to compare, and how: every setting, defaults resolved.

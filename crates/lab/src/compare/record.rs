@@ -5,10 +5,10 @@ use serde::Serialize;
 use crate::latency::{Latency, Summary};
 
 /// The codec name of a replayed trace: its sizes are those of whatever codec was recorded.
-pub(super) const TRACE_CODEC: &str = "trace";
+pub(crate) const TRACE_CODEC: &str = "trace";
 
 /// The name of all inputs together in one pool.
-pub(super) const ALL_INPUTS: &str = "all";
+pub(crate) const ALL_INPUTS: &str = "all";
 
 /// The figures of one input in one allocator with one codec.
 ///
@@ -53,7 +53,7 @@ pub struct Record {
     pub verified: bool,
     /// Which input, counted from 0; of several, 0 stands for all together.
     #[serde(skip)]
-    pub(super) place: usize,
+    pub(crate) place: usize,
     #[serde(skip)]
     pub(crate) stores: Latency,
     #[serde(skip)]
@@ -101,7 +101,7 @@ pub struct Sizes {
 impl Sizes {
     /// Returns the middle one of each figure, `None` where one is unknown; of an even number the
     /// larger of the middle two.
-    pub(super) fn median(all: &[Self]) -> Self {
+    pub(crate) fn median(all: &[Self]) -> Self {
         fn middle(mut values: Vec<u64>) -> u64 {
             values.sort_unstable();
             values[values.len() / 2]
@@ -153,17 +153,25 @@ impl Record {
     }
 
     /// Returns whether the sizes are those of a trace.
-    pub(super) fn is_replay(&self) -> bool {
+    pub(crate) fn is_replay(&self) -> bool {
         self.codec == TRACE_CODEC
     }
 }
 
+/// What one run over an input found.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) sizes: Sizes,
+    pub(super) stores: Latency,
+    pub(super) loads: Latency,
+}
+
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns a record of ten 4 KiB pages: one same-filled, one raw, one rejected.
-    pub(in super::super) fn record(input: &str, allocator: &str, pool_bytes: u64) -> Record {
+    pub(crate) fn record(input: &str, allocator: &str, pool_bytes: u64) -> Record {
         let mut times = Latency::new();
         times.record(std::time::Duration::from_nanos(9_000));
         let zsmalloc = allocator == "zsmalloc";

@@ -11,10 +11,11 @@ use std::time::Instant;
 use zfold_pool::{AllocError, Allocator, Handle, PageCount, Pool};
 
 use super::plan::Plan;
-use super::record::Sizes;
-use super::{Fault, Lap, Outcome};
+use super::record::{Measured, Sizes};
+use super::error::Fault;
+use super::meter::Lap;
 use crate::latency::Latency;
-use crate::resident::resident_bytes;
+use crate::proc::resident_bytes;
 use crate::rng::SplitMix64;
 use crate::trace::{Event, Trace};
 
@@ -52,7 +53,7 @@ pub(super) fn replay(
     trace: &Trace,
     allocator: Allocator,
     lap: &Lap<'_>,
-) -> Result<Outcome, Fault> {
+) -> Result<Measured, Fault> {
     let mut replay = Replay::new(plan, allocator, trace.slots())?;
     let filled = filled_point(trace);
     let base = resident_bytes().map_err(Fault::Resident)?;
@@ -197,7 +198,7 @@ impl Replay {
     }
 
     /// Frees what is left and returns all figures.
-    fn finish(mut self, base: u64) -> Result<Outcome, Fault> {
+    fn finish(mut self, base: u64) -> Result<Measured, Fault> {
         for (&slot, object) in &mut self.slots {
             let Some(Object { handle, .. }) = object.take() else { continue };
             self.pool.free(handle).map_err(|source| Fault::Access { slot, source })?;
@@ -210,7 +211,7 @@ impl Replay {
         if stats.pool_bytes() > 0 {
             return Err(Fault::NotReturned { bytes: stats.pool_bytes() });
         }
-        Ok(Outcome { sizes: self.sizes, stores: self.stores, loads: self.loads })
+        Ok(Measured { sizes: self.sizes, stores: self.stores, loads: self.loads })
     }
 }
 

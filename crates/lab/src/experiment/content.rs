@@ -9,16 +9,16 @@ use std::ops::RangeInclusive;
 use zfold_pool::{Handle, HandleError, Pool};
 use zfold_store::CodecKind;
 
-use super::Error;
+use crate::experiment::error::Error;
 use crate::input::PageSet;
 
 /// Bytes of a page.
-pub(super) const PAGE_BYTES: usize = 4096;
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// The pages of all built-in captures, one capture after the other, each with its object: what
 /// LZ4 makes of it, or the page itself if that is no shorter.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(crate) struct Content {
     /// Pages one after the other.
     pages: Vec<u8>,
     /// Objects one after the other.
@@ -32,7 +32,7 @@ impl Content {
     ///
     /// # Panics
     /// If there is none.
-    pub(super) fn of_lens(lens: RangeInclusive<usize>) -> Self {
+    pub(crate) fn of_lens(lens: RangeInclusive<usize>) -> Self {
         let mut content = Self { pages: Vec::new(), objects: Vec::new(), ends: Vec::new() };
         let codec = zfold_store::CodecSpec::from(CodecKind::Lz4).context(PAGE_BYTES);
         let mut codec = codec.expect("a page has bytes");
@@ -53,27 +53,27 @@ impl Content {
     }
 
     /// Returns all pages.
-    pub(super) fn all() -> Self {
+    pub(crate) fn all() -> Self {
         Self::of_lens(0..=PAGE_BYTES)
     }
 
     /// Returns the number of pages.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Returns the mean length of an object in bytes.
-    pub(super) fn object_len_mean(&self) -> usize {
+    pub(crate) fn object_len_mean(&self) -> usize {
         self.objects.len() / self.len()
     }
 
     /// Returns a page; those beyond the last begin anew.
-    pub(super) fn page(&self, index: usize) -> &[u8] {
+    pub(crate) fn page(&self, index: usize) -> &[u8] {
         &self.pages[index % self.len() * PAGE_BYTES..][..PAGE_BYTES]
     }
 
     /// Returns the object of a page; those beyond the last begin anew.
-    pub(super) fn object(&self, index: usize) -> &[u8] {
+    pub(crate) fn object(&self, index: usize) -> &[u8] {
         let index = index % self.len();
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         &self.objects[start..self.ends[index]]
@@ -83,7 +83,7 @@ impl Content {
     ///
     /// # Panics
     /// If the objects are shorter than that together.
-    pub(super) fn object_of_len(&self, len: usize, number: usize) -> &[u8] {
+    pub(crate) fn object_of_len(&self, len: usize, number: usize) -> &[u8] {
         // A prime stride, so that neighbours have little in common.
         let start = number.wrapping_mul(7919) % (self.objects.len() - len + 1);
         &self.objects[start..][..len]
@@ -92,7 +92,7 @@ impl Content {
 
 /// Objects that one thread keeps in a pool, by slot, with what they should hold.
 #[derive(Debug)]
-pub(super) struct Keeper<'a> {
+pub(crate) struct Keeper<'a> {
     experiment: &'static str,
     pool: &'a dyn Pool,
     slots: Vec<Option<(Handle, &'a [u8])>>,
@@ -100,12 +100,12 @@ pub(super) struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     /// Returns a keeper of `slots` empty slots.
-    pub(super) fn new(experiment: &'static str, pool: &'a dyn Pool, slots: usize) -> Self {
+    pub(crate) fn new(experiment: &'static str, pool: &'a dyn Pool, slots: usize) -> Self {
         Self { experiment, pool, slots: vec![None; slots] }
     }
 
     /// Returns whether a slot holds an object.
-    pub(super) fn holds(&self, slot: usize) -> bool {
+    pub(crate) fn holds(&self, slot: usize) -> bool {
         self.slots[slot].is_some()
     }
 
@@ -113,7 +113,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// [`Error::Alloc`].
-    pub(super) fn put(&mut self, slot: usize, object: &'a [u8]) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, slot: usize, object: &'a [u8]) -> Result<(), Error> {
         debug_assert!(!self.holds(slot));
         self.slots[slot] = Some((self.pool.insert(object)?, object));
         Ok(())
@@ -123,7 +123,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// [`Error::WrongBytes`], [`Error::Handle`].
-    pub(super) fn check(&self, slot: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, slot: usize) -> Result<(), Error> {
         let Some((handle, object)) = self.slots[slot] else { return Ok(()) };
         let found = self.pool.read(handle)?;
         verify(self.experiment, object, &found, || format!("slot {slot}"))
@@ -133,7 +133,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// As [`Keeper::check`].
-    pub(super) fn check_all(&self) -> Result<(), Error> {
+    pub(crate) fn check_all(&self) -> Result<(), Error> {
         (0..self.slots.len()).try_for_each(|slot| self.check(slot))
     }
 
@@ -142,7 +142,7 @@ impl<'a> Keeper<'a> {
     ///
     /// # Errors
     /// [`Error::Handle`].
-    pub(super) fn take(&mut self, slot: usize) -> Result<(), Error> {
+    pub(crate) fn take(&mut self, slot: usize) -> Result<(), Error> {
         let Some((handle, _)) = self.slots[slot].take() else { return Ok(()) };
         loop {
             match self.pool.free(handle) {
@@ -156,7 +156,7 @@ impl<'a> Keeper<'a> {
 #[cfg(test)]
 impl Keeper<'_> {
     /// Writes `bytes` over the beginning of every object; returns how many there are.
-    pub(super) fn overwrite_all(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn overwrite_all(&self, bytes: &[u8]) -> usize {
         let held = self.slots.iter().flatten();
         held.map(|(handle, _)| self.pool.write(*handle, bytes).unwrap()).count()
     }
@@ -166,7 +166,7 @@ impl Keeper<'_> {
 ///
 /// # Errors
 /// [`Error::WrongBytes`], naming `what`.
-pub(super) fn verify(
+pub(crate) fn verify(
     experiment: &'static str,
     stored: &[u8],
     found: &[u8],

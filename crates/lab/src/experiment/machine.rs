@@ -56,7 +56,7 @@ impl fmt::Display for Machine {
 }
 
 /// Returns a sentence on how busy the machine is; nothing if it does not tell.
-pub(super) fn load_remark() -> Option<String> {
+pub(crate) fn load_remark() -> Option<String> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     let load = text.split_whitespace().next()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -87,11 +87,11 @@ fn value<'a>(text: &'a str, separator: char, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Returns a machine that is the same wherever tests run.
-    pub(in super::super) fn machine() -> Machine {
+    pub(crate) fn machine() -> Machine {
         Machine {
             cpu_model: "Some CPU <4 GHz>".to_owned(),
             cpus: 2,

@@ -9,7 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
-use super::{InputError, Sampling};
+use super::error::InputError;
+use super::sample::Sampling;
 use crate::rng::SplitMix64;
 
 /// Pagemap entries read at once: half a MiB of them, a quarter of a GiB of addresses.

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Crew, Family, Machine, Run, Step};
+use super::machine::Machine;
+use super::program::{Crew, Family, Run, Step};
 use crate::rng::SplitMix64;
 
 /// A point in time, in picoseconds.

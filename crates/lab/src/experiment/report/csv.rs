@@ -23,7 +23,7 @@ fn cells(figure: &Figure) -> Vec<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lock_outcome, outcome};
+    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
 
     #[test]

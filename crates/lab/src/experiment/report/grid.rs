@@ -232,7 +232,7 @@ pub(super) fn microseconds(figure: &Figure, value: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lock_outcome, outcome};
+    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
 
     fn measured(variant: &str, workers: u32, value: f64) -> Figure {

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::grid::{Grid, grids, lock_stats, metrics};
 use super::plot::{self, COLORS, Mark, Palette, Plot};
-use super::remarks;
+use super::remarks::remarks;
 use crate::experiment::Outcome;
 use crate::experiment::machine::Machine;
 
@@ -121,7 +121,7 @@ fn table(grid: &Grid) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lock_outcome, outcome};
+    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
     use crate::experiment::machine::tests::machine;
 

@@ -27,7 +27,7 @@ pub fn json(machine: &Machine, outcomes: &[Outcome]) -> String {
 mod tests {
     use serde_json::Value;
 
-    use super::super::tests::outcome;
+    use crate::experiment::report::testing::outcome;
     use super::*;
     use crate::experiment::machine::tests::machine;
 

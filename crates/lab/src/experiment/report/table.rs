@@ -6,7 +6,7 @@ use crate::latency::Latency;
 use crate::text;
 
 use super::grid::{Grid, grids};
-use super::remarks;
+use super::remarks::remarks;
 
 /// Returns the tables of every outcome below its title and the machine, its histograms, and its
 /// remarks.
@@ -53,7 +53,7 @@ fn draw(grid: &Grid) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{lock_outcome, outcome};
+    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
     use crate::experiment::machine::tests::machine;
 

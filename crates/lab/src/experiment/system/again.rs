@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Error;
 
 /// Returns the arguments of the hidden command before the job.
-pub(in super::super) const fn command(experiment: &str) -> [&str; 3] {
+pub(crate) const fn command(experiment: &str) -> [&str; 3] {
     ["lab", "process", experiment]
 }
 
 /// Returns a job or an answer as a line without its end.
-pub(in super::super) fn line(value: &impl Serialize) -> String {
+pub(crate) fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain data is JSON")
 }
 
 /// Reads an answer; `None` if it is none.
-pub(in super::super) fn answer<'a, T: Deserialize<'a>>(line: &'a str) -> Option<T> {
+pub(crate) fn answer<'a, T: Deserialize<'a>>(line: &'a str) -> Option<T> {
     serde_json::from_str(line.trim_end()).ok()
 }
 
@@ -25,7 +25,7 @@ pub(in super::super) fn answer<'a, T: Deserialize<'a>>(line: &'a str) -> Option<
 ///
 /// # Errors
 /// It is none: somebody else uses the command.
-pub(in super::super) fn job<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+pub(crate) fn job<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text)
         .map_err(|_| Error::Other("this command is for the program itself only".to_owned()))
 }

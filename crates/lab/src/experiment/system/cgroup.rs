@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::cleanup::{Cleanup, patiently, quoted};
-use crate::experiment::turns::Fault;
+use crate::experiment::harness::turns::Fault;
 
 /// A cgroup with a limit of its memory. Dropping it ends the processes in it and removes it.
 #[derive(Debug)]
-pub(in super::super) struct Cgroup {
+pub(crate) struct Cgroup {
     folder: PathBuf,
     _cleanup: Cleanup,
 }
@@ -26,7 +26,7 @@ impl Cgroup {
     /// # Errors
     /// [`Fault::Missing`] without the memory controller or the right to make a cgroup; none is
     /// left then.
-    pub(in super::super) fn limited(bytes: u64) -> Result<Self, Fault> {
+    pub(crate) fn limited(bytes: u64) -> Result<Self, Fault> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let Some((root, limit)) = hierarchy(&mounts) else {
             return Err(Fault::Missing("no memory controller of cgroups is mounted".to_owned()));
@@ -48,7 +48,7 @@ impl Cgroup {
     }
 
     /// Returns a command that runs `program` in the cgroup from its first instruction on.
-    pub(in super::super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         let script =
             format!("echo $$ >{} && exec \"$@\"", quoted(&self.folder.join("cgroup.procs")));

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::experiment::turns::Fault;
-use crate::resident;
+use crate::experiment::harness::turns::Fault;
+use crate::proc;
 
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A server in a process of its own, which ends when this is dropped.
 #[derive(Debug)]
-pub(in super::super) struct Child {
+pub(crate) struct Child {
     name: String,
     process: std::process::Child,
     /// What it complains of goes here, since a pipe that nobody reads would stop it.
@@ -32,7 +32,7 @@ impl Child {
     ///
     /// # Errors
     /// [`Fault::Missing`] if the program is not installed, ends by itself, or is not ready in time.
-    pub(in super::super) fn start(
+    pub(crate) fn start(
         command: &mut Command,
         log: PathBuf,
         ready: impl Fn() -> bool,
@@ -52,7 +52,7 @@ impl Child {
     ///
     /// # Errors
     /// [`Fault::Failed`] if the server has ended.
-    pub(in super::super) fn resident_bytes(&self) -> Result<u64, Fault> {
+    pub(crate) fn resident_bytes(&self) -> Result<u64, Fault> {
         Ok(resident::resident_bytes_of(self.process.id())?)
     }
 
@@ -62,7 +62,7 @@ impl Child {
     }
 
     /// Asks the server to end, and ends it if it does not. Does nothing if it has ended.
-    pub(in super::super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         // One that has been waited for has no number any more.
         if self.has_ended() {
             return;
@@ -91,7 +91,7 @@ impl Drop for Child {
 ///
 /// # Errors
 /// [`Fault::Missing`] if it is not installed or fails, with its last line.
-pub(in super::super) fn run(command: &mut Command) -> Result<String, Fault> {
+pub(crate) fn run(command: &mut Command) -> Result<String, Fault> {
     let name = name(command);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| not_started(&name, &error))?;
@@ -103,7 +103,7 @@ pub(in super::super) fn run(command: &mut Command) -> Result<String, Fault> {
 }
 
 /// Returns whether `done` came true within `most`.
-pub(in super::super) fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {
         if done() {

@@ -24,7 +24,7 @@ eval \"$commands\"";
 /// Commands that undo what has been set up. Dropping it runs them, the newest first, and waits for
 /// their end.
 #[derive(Debug)]
-pub(in super::super) struct Cleanup {
+pub(crate) struct Cleanup {
     shell: Child,
 }
 
@@ -33,7 +33,7 @@ impl Cleanup {
     ///
     /// # Errors
     /// The shell cannot be started.
-    pub(in super::super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let mut command = Command::new("sh");
         command.args(["-c", COLLECT]).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -45,7 +45,7 @@ impl Cleanup {
     ///
     /// # Errors
     /// The shell is gone.
-    pub(in super::super) fn promise(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn promise(&mut self, line: &str) -> io::Result<()> {
         debug_assert!(!line.contains('\n'), "{line}");
         let input = self.shell.stdin.as_mut().expect("it is open until the drop");
         writeln!(input, "{line}")
@@ -61,7 +61,7 @@ impl Drop for Cleanup {
 }
 
 /// Returns `path` as one word of a shell.
-pub(in super::super) fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     let mut word = String::from("'");
     for part in path.to_string_lossy().split_inclusive('\'') {
         match part.strip_suffix('\'') {
@@ -73,7 +73,7 @@ pub(in super::super) fn quoted(path: &Path) -> String {
 }
 
 /// Returns shell that tries `command` again for two seconds while it fails.
-pub(in super::super) fn patiently(command: &str) -> String {
+pub(crate) fn patiently(command: &str) -> String {
     format!("n=0; until {{ {command}; }} || [ $n -ge 40 ]; do n=$((n+1)); sleep 0.05; done")
 }
 

@@ -2,10 +2,10 @@
 //! memory cgroups. Each is set up by a guard, and gone with it; what would stay behind if this
 //! process were killed is undone by [`cleanup`].
 
-pub(super) mod again;
-pub(super) mod cgroup;
-pub(super) mod child;
-pub(super) mod cleanup;
-pub(super) mod swap;
-pub(super) mod zfold_run;
-pub(super) mod zram;
+pub(crate) mod again;
+pub(crate) mod cgroup;
+pub(crate) mod child;
+pub(crate) mod cleanup;
+pub(crate) mod swap;
+pub(crate) mod zfold_run;
+pub(crate) mod zram;

@@ -12,13 +12,13 @@ use std::process::Command;
 use super::child::run;
 use super::cleanup::{Cleanup, quoted};
 use super::zram::Zram;
-use crate::experiment::turns::Fault;
+use crate::experiment::harness::turns::Fault;
 
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 
 /// Swap that is on. Dropping it turns it off and removes what it lay on.
 #[derive(Debug)]
-pub(in super::super) struct Swap {
+pub(crate) struct Swap {
     gauge: Gauge,
     _cleanup: Cleanup,
 }
@@ -29,7 +29,7 @@ impl Swap {
     /// # Errors
     /// [`Fault::Missing`] without zram, this codec, the tools or the right to do that; all is as
     /// before then.
-    pub(in super::super) fn to_zram(bytes: u64, codec: &str) -> Result<Self, Fault> {
+    pub(crate) fn to_zram(bytes: u64, codec: &str) -> Result<Self, Fault> {
         let device = Zram::add(bytes, codec)?;
         let (path, gauge) = (device.path(), Gauge::Zram(device.used_bytes_path()));
         let mut cleanup = device.into_cleanup();
@@ -45,7 +45,7 @@ impl Swap {
     /// # Errors
     /// [`Fault::Missing`] without zswap, its codec, the tools, the right to do that, or a file
     /// system that can swap; all is as before then.
-    pub(in super::super) fn to_zswap(
+    pub(crate) fn to_zswap(
         bytes: u64,
         codec: &str,
         folder: &Path,
@@ -61,14 +61,14 @@ impl Swap {
     }
 
     /// Returns what tells how much memory the compressed pages take.
-    pub(in super::super) fn gauge(&self) -> Gauge {
+    pub(crate) fn gauge(&self) -> Gauge {
         self.gauge.clone()
     }
 }
 
 /// Tells how much memory compressed pages take.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Gauge {
+pub(crate) enum Gauge {
     /// Of one device, by its `mm_stat`.
     Zram(PathBuf),
     /// Of all of zswap.
@@ -77,7 +77,7 @@ pub(in super::super) enum Gauge {
 
 impl Gauge {
     /// Returns the bytes of memory; nothing if the system does not tell.
-    pub(in super::super) fn bytes(&self) -> Option<u64> {
+    pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Zram(path) => super::zram::used_bytes(&fs::read_to_string(path).ok()?),
             Self::Zswap => zswap_bytes(&fs::read_to_string("/proc/meminfo").ok()?),

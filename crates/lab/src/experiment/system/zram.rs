@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::child::wait;
 use super::cleanup::{Cleanup, patiently};
-use crate::experiment::turns::Fault;
+use crate::experiment::harness::turns::Fault;
 
 const CONTROL: &str = "/sys/class/zram-control";
 /// How long a device may take to appear.
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A zram device. Dropping it removes it.
 #[derive(Debug)]
-pub(in super::super) struct Zram {
+pub(crate) struct Zram {
     number: u32,
     cleanup: Cleanup,
 }
@@ -26,7 +26,7 @@ impl Zram {
     ///
     /// # Errors
     /// [`Fault::Missing`] without zram, this codec or the right to add a device; none is left then.
-    pub(in super::super) fn add(bytes: u64, codec: &str) -> Result<Self, Fault> {
+    pub(crate) fn add(bytes: u64, codec: &str) -> Result<Self, Fault> {
         let mut cleanup = Cleanup::new()?;
         let added = fs::read_to_string(Path::new(CONTROL).join("hot_add"));
         let added = added.map_err(|error| missing(codec, &error))?;
@@ -46,12 +46,12 @@ impl Zram {
     }
 
     /// Gives up the device for what removes it, by which more can be undone before that.
-    pub(super) fn into_cleanup(self) -> Cleanup {
+    pub(crate) fn into_cleanup(self) -> Cleanup {
         self.cleanup
     }
 
     /// Returns the block device.
-    pub(in super::super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/dev/zram{}", self.number))
     }
 
@@ -59,14 +59,14 @@ impl Zram {
     ///
     /// # Errors
     /// [`Fault::Failed`] if the system does not tell.
-    pub(in super::super) fn used_bytes(&self) -> Result<u64, Fault> {
+    pub(crate) fn used_bytes(&self) -> Result<u64, Fault> {
         let stat = fs::read_to_string(self.used_bytes_path())?;
         let used = used_bytes(&stat);
         used.ok_or_else(|| io::Error::other("zram's mm_stat has no third field").into())
     }
 
     /// Returns the file that tells the same ([`used_bytes`]).
-    pub(super) fn used_bytes_path(&self) -> PathBuf {
+    pub(crate) fn used_bytes_path(&self) -> PathBuf {
         self.attribute("mm_stat")
     }
 
@@ -88,7 +88,7 @@ fn missing(codec: &str, error: &io::Error) -> Fault {
 }
 
 /// Returns the third field of an `mm_stat` text.
-pub(super) fn used_bytes(stat: &str) -> Option<u64> {
+pub(crate) fn used_bytes(stat: &str) -> Option<u64> {
     stat.split_whitespace().nth(2)?.parse().ok()
 }
 

@@ -277,7 +277,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::grid::{lock_stats, metrics};
-    use super::super::tests::{lock_outcome, outcome};
+    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
 
     #[test]

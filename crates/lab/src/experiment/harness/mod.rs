@@ -1,0 +1,13 @@
+//! How an experiment is run: its variants in turn, threads that start together, what a run cost.
+
+mod cost;
+mod samples;
+#[cfg(test)]
+pub(crate) mod testing;
+mod threads;
+pub(crate) mod turns;
+
+pub(crate) use cost::{COST_REMARK, Cost, Stopwatch, cost_of};
+pub(crate) use samples::{Published, Samples};
+pub(crate) use threads::together;
+pub(crate) use turns::{alternate, sized};

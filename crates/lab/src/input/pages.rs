@@ -1,0 +1,184 @@
+//! A set of pages, and where it can be had from.
+
+use std::path::Path;
+
+use crate::input::error::InputError;
+use crate::input::sample::{Sampling, read_sample};
+use crate::input::process;
+
+/// Captures of real anonymous memory: name, and 1024 pages of 4096 bytes packed by zstd.
+const BUILTIN: [(&str, &[u8]); 5] = [
+    ("cc1", include_bytes!("../../../../corpus/cc1.pages.zst")),
+    ("node", include_bytes!("../../../../corpus/node.pages.zst")),
+    ("numpy", include_bytes!("../../../../corpus/numpy.pages.zst")),
+    ("postgres", include_bytes!("../../../../corpus/postgres.pages.zst")),
+    ("rustc", include_bytes!("../../../../corpus/rustc.pages.zst")),
+];
+
+/// A named run of whole pages; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageSet {
+    name: String,
+    page_size: usize,
+    bytes: Vec<u8>,
+    population: u64,
+}
+
+impl PageSet {
+    /// Returns `bytes` as pages of `page_size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`InputError::Empty`] without bytes, [`InputError::PartialPage`] when the last page is
+    /// not whole.
+    ///
+    /// # Panics
+    ///
+    /// When `page_size` is zero.
+    pub fn new(name: &str, page_size: usize, bytes: Vec<u8>) -> Result<Self, InputError> {
+        assert!(page_size > 0, "pages have bytes");
+        let name = name.to_owned();
+        if bytes.is_empty() {
+            return Err(InputError::Empty { name });
+        }
+        if !bytes.len().is_multiple_of(page_size) {
+            let bytes = bytes.len() as u64;
+            return Err(InputError::PartialPage { name, bytes, page_size });
+        }
+        let population = (bytes.len() / page_size) as u64;
+        Ok(Self { name, page_size, bytes, population })
+    }
+
+    /// Returns the captures that are part of this crate, cut in pages of `page_size` bytes.
+    ///
+    /// # Panics
+    ///
+    /// When `page_size` does not divide 4 MiB, the size of each capture.
+    pub fn builtin(page_size: usize) -> Vec<Self> {
+        let load = |&(name, packed): &(&str, &[u8])| {
+            let bytes = zstd::decode_all(packed).expect("the capture was packed with this crate");
+            Self::new(name, page_size, bytes).expect("captures hold 4 MiB")
+        };
+        BUILTIN.iter().map(load).collect()
+    }
+
+    /// Returns the pages of a capture: raw pages one after the other, or the same packed by zstd
+    /// when the name ends in `.zst`. Named after the file, without `.zst` and `.pages`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or unpacked, is empty, or ends inside a page.
+    pub fn from_capture(path: &Path, page_size: usize) -> Result<Self, InputError> {
+        let mut bytes = read_file(path)?;
+        if path.extension().is_some_and(|extension| extension == "zst") {
+            bytes = unpack(path, &bytes)?;
+        }
+        let mut pages = Self::new(&path.display().to_string(), page_size, bytes)?;
+        pages.name = stem(path, &[".zst", ".pages"]);
+        Ok(pages)
+    }
+
+    /// Returns the pages of any file; the last one is filled up with zeros.
+    ///
+    /// A file larger than the sampling limit is sampled: uniformly and in the order of the file.
+    /// Of a pipe or device, whose size is not known, the bytes up to the limit are taken.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read or is empty.
+    pub fn from_file(
+        path: &Path,
+        page_size: usize,
+        sampling: Sampling,
+    ) -> Result<Self, InputError> {
+        let (mut bytes, population) = read_sample(path, page_size, sampling)
+            .map_err(|source| InputError::unreadable(path, source))?;
+        bytes.resize(bytes.len().next_multiple_of(page_size), 0);
+        let mut pages = Self::new(&path.display().to_string(), page_size, bytes)?;
+        pages.name = stem(path, &[]);
+        pages.population = population.max(pages.population);
+        Ok(pages)
+    }
+
+    /// Returns the anonymous memory of the process `pid`, named `pid-123`.
+    ///
+    /// Taken are the pages of private writable mappings, except stacks, that are present or
+    /// swapped out and not backed by a file; more than the sampling limit is sampled uniformly.
+    /// The process runs on meanwhile: pages that it gives back while it is read are left out.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such process, it may not be read, or it has no such memory.
+    pub fn from_process(
+        pid: u32,
+        page_size: usize,
+        sampling: Sampling,
+    ) -> Result<Self, InputError> {
+        let (bytes, population) = process::read_anonymous(pid, page_size, sampling)?;
+        if bytes.is_empty() {
+            return Err(InputError::NoAnonymousMemory { pid });
+        }
+        let mut pages = Self::new(&format!("pid-{pid}"), page_size, bytes)?;
+        pages.population = population.max(pages.population);
+        Ok(pages)
+    }
+
+    /// Returns the name under which results are reported.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the bytes of one page.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// Returns the number of pages, at least one.
+    #[allow(clippy::len_without_is_empty, reason = "a page set is never empty")]
+    pub fn len(&self) -> usize {
+        self.bytes.len() / self.page_size
+    }
+
+    /// Returns how many pages there were to choose from; larger than [`len`](Self::len) when
+    /// these are a sample.
+    pub fn population(&self) -> u64 {
+        self.population
+    }
+
+    /// Returns the page at `index`.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`len`](Self::len).
+    pub fn page(&self, index: usize) -> &[u8] {
+        &self.bytes[index * self.page_size..][..self.page_size]
+    }
+
+    /// Returns all pages in order.
+    pub fn pages(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.chunks_exact(self.page_size)
+    }
+}
+
+/// Returns all bytes of the file at `path`.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
+    std::fs::read(path).map_err(|source| InputError::unreadable(path, source))
+}
+
+/// Returns the contents of `packed`, the zstd frames in the file at `path`.
+pub(crate) fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> {
+    zstd::decode_all(packed).map_err(|source| InputError::NotZstd { path: path.to_owned(), source })
+}
+
+/// Returns the name of the file at `path` without those of `suffixes` that it ends in, in turn.
+pub(crate) fn stem(path: &Path, suffixes: &[&str]) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let mut stem: &str = &name;
+    for suffix in suffixes {
+        stem = match stem.strip_suffix(suffix) {
+            Some(shorter) if !shorter.is_empty() => shorter,
+            _ => stem,
+        };
+    }
+    stem.to_owned()
+}

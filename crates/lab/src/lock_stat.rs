@@ -1,0 +1,175 @@
+//! What every lock design of every allocator does with its locks, in the columns of the kernel's
+//! `/proc/lock_stat`, and what it costs to watch them.
+//!
+//! Two threads insert, read and free objects of their own in one pool, in a fixed mix: a random
+//! slot that is empty gets an object; the object of one that is not is read, compared and freed.
+
+use std::fmt;
+use std::time::Duration;
+
+use zfold_pool::{Allocator, LockStat, Locking, PoolOptions};
+
+use crate::experiment::content::{Content, Keeper};
+use crate::experiment::harness::{alternate, sized, together};
+use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::rng::SplitMix64;
+
+/// Name of the experiment.
+pub const NAME: &str = "lockstat";
+
+/// Threads at work.
+const WORKERS: u32 = 2;
+/// Slots of a thread; half of them hold an object, on average.
+const SLOTS: usize = 8 << 10;
+/// Objects longer than this are left out: not every allocator takes one as long as a page.
+const OBJECT_BYTES_MAX: usize = 3900;
+
+/// Numbers of a lock, or of several as one, as named, counted and timed in `/proc/lock_stat`.
+pub(crate) fn rows(stat: &LockStat) -> [(&'static str, &'static str, f64); 12] {
+    let count = |name, count: u64| (name, "", count as f64);
+    let time = |name, time: Duration| (name, "us", time.as_nanos() as f64 / 1e3);
+    [
+        count("con-bounces", stat.con_bounces),
+        count("contentions", stat.contentions),
+        time("waittime-min", stat.wait_min),
+        time("waittime-max", stat.wait_max),
+        time("waittime-total", stat.wait_total),
+        time("waittime-avg", stat.wait_avg()),
+        count("acq-bounces", stat.acq_bounces),
+        count("acquisitions", stat.acquisitions),
+        time("holdtime-min", stat.hold_min),
+        time("holdtime-max", stat.hold_max),
+        time("holdtime-total", stat.hold_total),
+        time("holdtime-avg", stat.hold_avg()),
+    ]
+}
+
+/// Returns the sum over all locks of a pool.
+pub(crate) fn sum(stats: &[LockStat]) -> LockStat {
+    stats.iter().copied().reduce(|sum, stat| sum.and(&stat)).unwrap_or_default()
+}
+
+/// An allocator and one of its lock designs.
+struct Variant {
+    allocator: Allocator,
+    locking: Locking,
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.allocator, self.locking)
+    }
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// [`Error`] when a pool cannot be made or refuses a call, or a byte comes back wrong.
+pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let content = Content::of_lens(0..=OBJECT_BYTES_MAX);
+    let steps = sized(settings, 256 << 10, 64 << 10);
+    let designs = |allocator| {
+        Locking::of(allocator).iter().map(move |&locking| Variant { allocator, locking })
+    };
+    let variants: Vec<Variant> = Allocator::ALL.into_iter().flat_map(designs).collect();
+    let samples = alternate(settings, progress, &variants, |variant, repeat, samples| {
+        let name = &variant.to_string();
+        let seed = settings.seed.wrapping_add(repeat);
+        for (watch, metric) in
+            [(false, "operations/s, not watched"), (true, "operations/s, watched")]
+        {
+            let (rate, stat) = mix(variant, &content, steps, seed, watch)?;
+            samples.push(name, WORKERS, metric, "1/s", rate);
+            for (row, unit, value) in rows(&stat).into_iter().filter(|_| watch) {
+                samples.push(name, WORKERS, row, unit, value);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Outcome {
+        experiment: NAME,
+        title: "the locks of every lock design under a mix of insert, read and free".to_owned(),
+        figures: samples.figures(NAME, &[]),
+        histograms: Vec::new(),
+        remarks: vec![
+            format!(
+                "{WORKERS} threads with {SLOTS} slots each take {steps} random steps: an empty \
+                 slot gets an object, that of another is read, compared and freed. Each insert, \
+                 read and free counts as an operation."
+            ),
+            "Rows are sums over all locks of the pool, as if they were one; bounces are between \
+             CPUs."
+                .to_owned(),
+        ],
+    })
+}
+
+/// Returns the operations per second of all threads, and the sum of the pool's locks, which counts
+/// from when the threads began.
+fn mix(
+    variant: &Variant,
+    content: &Content,
+    steps: usize,
+    seed: u64,
+    watch: bool,
+) -> Result<(f64, LockStat), Error> {
+    let mut options = PoolOptions::new(variant.allocator);
+    options.locking = Some(variant.locking);
+    let pool = &*zfold_pool::create(NAME, &options)?;
+    pool.watch_locks(watch);
+    let prepare = |worker: u32| {
+        let rng = SplitMix64::new(seed.wrapping_add(u64::from(worker) << 32));
+        Ok((Keeper::new(NAME, pool, SLOTS), rng))
+    };
+    let work = |_, (mut keeper, mut rng): (Keeper<'_>, SplitMix64)| {
+        let mut operations = 0;
+        for _ in 0..steps {
+            let slot = rng.below(SLOTS as u64) as usize;
+            if keeper.holds(slot) {
+                keeper.check(slot)?;
+                keeper.take(slot)?;
+                operations += 2;
+            } else {
+                keeper.put(slot, content.object(rng.below(content.len() as u64) as usize))?;
+                operations += 1;
+            }
+        }
+        Ok(operations)
+    };
+    let (operations, time) = together(WORKERS, prepare, work)?;
+    let rate = operations.iter().sum::<u64>() as f64 / time.as_secs_f64();
+    Ok((rate, sum(&pool.lock_stats())))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
+    use super::*;
+
+    #[test]
+    fn every_design_of_every_allocator_has_its_rows() {
+        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        check_outcome(&outcome, NAME, &[]);
+        assert_eq!(outcome.figures.len(), 7 * 14);
+        for variant in ["zbud pool-lock", "z3fold per-cpu", "zsmalloc hierarchical"] {
+            let value = |metric| value(&outcome, variant, metric);
+            assert!(value("operations/s, watched") > 0.0);
+            assert!(value("operations/s, not watched") > 0.0);
+            assert!(value("acquisitions") >= 1.0);
+            assert!(value("holdtime-max") >= value("holdtime-avg"));
+            assert!(value("holdtime-total") > 0.0);
+        }
+    }
+
+    #[test]
+    fn a_row_is_of_the_number_it_names_and_times_are_microseconds() {
+        let mut stat = LockStat::default();
+        stat.acquisitions = 4;
+        stat.hold_total = Duration::from_nanos(6000);
+        let stat = sum(&[stat, stat]);
+        let of = |name| rows(&stat).into_iter().find(|row| row.0 == name).unwrap();
+        assert_eq!(of("acquisitions"), ("acquisitions", "", 8.0));
+        assert_eq!(of("holdtime-total"), ("holdtime-total", "us", 12.0));
+        assert_eq!(of("holdtime-avg"), ("holdtime-avg", "us", 1.5));
+    }
+}

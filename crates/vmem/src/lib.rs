@@ -10,6 +10,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod page;
 pub mod region;
 #[cfg(target_arch = "x86_64")]
 pub mod run;

@@ -15,7 +15,8 @@ use super::stats::{Counters, Histogram};
 use super::wait::{sleep_while, wake};
 use super::word::{Page, State, Word};
 use crate::sys::claims::Claims;
-use crate::sys::map::{Mapping, PAGE, Words, Zeros};
+use crate::page::PAGE;
+use crate::sys::map::{Mapping, Words, Zeros};
 
 /// Pages whose residents are counted together; regions begin at a multiple.
 pub(super) const CHUNK: u32 = 512;

@@ -20,7 +20,7 @@ use super::ring::Owner;
 use super::space::Space;
 use super::stats::count;
 use super::word::{State, Word};
-use crate::sys::map::PAGE;
+use crate::page::PAGE;
 use crate::sys::signal::{Blocked, die};
 
 /// Time without any progress after which a page that is waited for is given up, and with it the

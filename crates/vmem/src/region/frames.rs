@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 
-use crate::sys::map::{Mapping, PAGE};
+use crate::page::PAGE;
+use crate::sys::map::Mapping;
 use crate::sys::signal::die;
 use crate::sys::uffd::{Partial, Uffd};
 

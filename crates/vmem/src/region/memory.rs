@@ -14,12 +14,12 @@ use super::core::{CHUNK, Core};
 use super::frames::Frames;
 use super::keys::Keys;
 use super::options::{FaultMode, LIMIT_PAGES_MIN, MemoryOptions, RegionError};
-use super::region::Region;
 use super::ring::Ring;
 use super::room::Room;
 use super::stats::MemoryStats;
 use super::workers::Workers;
-use crate::sys::map::{Mapping, PAGE};
+use crate::page::PAGE;
+use crate::sys::map::Mapping;
 use crate::sys::signal::{self, Blocked};
 use crate::sys::uffd::{Faults, Features, Uffd};
 
@@ -91,15 +91,6 @@ impl Memory {
             process: std::process::id(),
         };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    /// Makes a region of at least `bytes`, rounded up to whole pages, all zeros.
-    ///
-    /// # Errors
-    /// [`RegionError`] if the capacity is used up, there are too many regions, or the system
-    /// refuses.
-    pub fn region(&self, bytes: usize) -> Result<Region, RegionError> {
-        Region::in_memory(self, bytes)
     }
 
     /// Returns what the memory holds and has done.

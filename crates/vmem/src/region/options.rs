@@ -5,7 +5,7 @@ use std::io;
 
 use zfold_store::{CodecChoice, CodecKind, OpenError};
 
-use crate::sys::map::PAGE;
+use crate::page::PAGE;
 
 /// The smallest limit, in pages.
 pub(super) const LIMIT_PAGES_MIN: usize = 64;

@@ -10,7 +10,8 @@ use super::registry::{self, Managed};
 use super::space::{Space, WINDOW_MAX};
 use super::stats::MemoryStats;
 use super::word::State;
-use crate::sys::map::{Mapping, PAGE};
+use crate::page::PAGE;
+use crate::sys::map::Mapping;
 use crate::sys::signal::Blocked;
 
 /// Bytes of address space of which a [`Memory`] keeps as many uncompressed as its limit allows.
@@ -45,6 +46,17 @@ pub struct Region {
 unsafe impl Send for Region {}
 // SAFETY: shared references allow reading only; what moves pages underneath shows in no byte.
 unsafe impl Sync for Region {}
+
+impl Memory {
+    /// Makes a region of at least `bytes`, rounded up to whole pages, all zeros.
+    ///
+    /// # Errors
+    /// [`RegionError`] if the capacity is used up, there are too many regions, or the system
+    /// refuses.
+    pub fn region(&self, bytes: usize) -> Result<Region, RegionError> {
+        Region::in_memory(self, bytes)
+    }
+}
 
 impl Region {
     /// Makes a region of at least `bytes`, rounded up to whole pages, with a memory of its own. The

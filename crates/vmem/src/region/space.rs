@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::sys::map::{Mapping, PAGE};
+use crate::page::PAGE;
+use crate::sys::map::Mapping;
 
 /// Sequences of touches that are followed at a time.
 const STREAMS: usize = 4;

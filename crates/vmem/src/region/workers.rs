@@ -10,7 +10,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::core::Core;
 use super::evict::Progress;
 use super::fault::resolve;
-use crate::sys::map::{Mapping, PAGE};
+use crate::page::PAGE;
+use crate::sys::map::Mapping;
 use crate::sys::signal::Blocked;
 use crate::sys::uffd::Event;
 

@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// Bytes of a page.
-pub(crate) const PAGE: usize = 4096;
+use crate::page::PAGE;
 
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
 const DONTNEED_LOCKED: libc::c_int = 24;

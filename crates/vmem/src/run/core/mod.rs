@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod model;
+pub(crate) mod kept;
 pub(crate) mod pages;
 pub(crate) mod ranges;
 pub(crate) mod space;

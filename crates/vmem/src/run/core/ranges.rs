@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::page::PAGE;
+
 /// Number of a page: its address divided by the page size.
 pub(crate) type PageNo = usize;
 /// A range of pages.
 pub(crate) type Pages = Range<PageNo>;
-
-/// Bytes of a page.
-pub(crate) const PAGE: usize = 4096;
 
 /// Returns the page that an address lies in.
 pub(crate) fn page_of(address: usize) -> PageNo {

@@ -23,7 +23,6 @@
 //! - S6: the helper's pages are never of a closed range, also where a fault fills them in: the
 //!   program can touch them, and `mlockall` does.
 
-use std::collections::BTreeMap;
 
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
 use super::ranges::{PageNo, Pages, Ranges, common};
@@ -480,32 +479,5 @@ impl Space {
             counts.stored += usize::from(matches!(state, Page::Stored(_)));
         });
         assert_eq!(counts, self.table.counts());
-    }
-}
-
-/// Pages that never leave, each as often as it was asked for: the kernel writes to them where it
-/// cannot wait for a page.
-#[derive(Debug, Default)]
-pub(crate) struct Kept(BTreeMap<PageNo, usize>);
-
-impl Kept {
-    /// One more reason to keep a page.
-    pub(crate) fn add(&mut self, page: PageNo) {
-        *self.0.entry(page).or_insert(0) += 1;
-    }
-
-    /// One less.
-    pub(crate) fn remove(&mut self, page: PageNo) {
-        if let Some(count) = self.0.get_mut(&page) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&page);
-            }
-        }
-    }
-
-    /// Returns whether a page is kept.
-    pub(crate) fn has(&self, page: PageNo) -> bool {
-        self.0.contains_key(&page)
     }
 }

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-use crate::run::core::ranges::{PAGE, PageNo, Pages, bytes_of, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::run::sys::pagemap::Pagemap;
 use crate::sys::uffd::{Event, Partial, Uffd};
 

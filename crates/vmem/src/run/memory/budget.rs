@@ -13,7 +13,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::run::core::ranges::PAGE;
+use crate::page::PAGE;
 
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;

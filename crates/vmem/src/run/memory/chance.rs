@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::run::core::pages::{PAYLOADS, SlotNo};
-use crate::run::core::ranges::{PAGE, PageNo};
+use crate::page::PAGE;
+use crate::run::core::ranges::PageNo;
 use crate::run::link::SpaceId;
 
 /// Bits of a slot that name the page in its batch.

@@ -11,20 +11,24 @@ use std::time::{Duration, Instant};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
+use super::asked::{PageOut, Work};
 use super::budget::Budget;
 use super::chance::Chances;
 use super::keys::Keys;
 use super::managed::{Managed, Sharing, lock};
 use super::maps::marked;
-use super::readers::{self, Polls};
+use super::polls::Polls;
+use super::readers;
 use super::reclaim::Evictor;
-use super::requests::{Work, set_attached};
+use super::requests::set_attached;
 use super::retire;
-use super::shared::{PageOut, Shared, Signal};
+use super::shared::Shared;
+use super::signal::Signal;
 use super::stats::{Counters, Latency, Stats, histogram};
 use super::watch::Watcher;
 use crate::run::core::pages::{PAYLOADS, Page};
-use crate::run::core::ranges::{PAGE, PageNo, Pages, page_of, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::options::Report;
 
@@ -279,7 +283,7 @@ impl Memory for Engine {
             && self.shared.find(space).is_some_and(|managed| {
                 managed.mover().is_none()
                     && !managed.refused.load(Ordering::Relaxed)
-                    && managed.charged() >= super::reclaim::CLOSE_MIN
+                    && managed.charged() >= super::close::CLOSE_MIN
             })
     }
 

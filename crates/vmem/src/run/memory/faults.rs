@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::thread;
 
 use super::access::{Access, Refused};
+use super::asked::{Fault, Pending};
 use super::managed::{Held, Managed, lock};
-use super::messages::{self, Fault, Told};
-use super::shared::{Pending, Shared};
+use super::messages::{self, Told};
+use super::shared::Shared;
 use crate::run::core::pages::{Key, Page};
-use crate::run::core::ranges::{PAGE, PageNo, Pages};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::core::space::{Answer, LOADS_MAX, Released, Space};
 
 /// How often a fault is tried that has to wait for a change to be over, before the watcher does.

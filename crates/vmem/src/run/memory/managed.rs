@@ -10,7 +10,8 @@ use super::budget::Budget;
 use super::mover::Mover;
 use crate::run::core::pages::Counts;
 use crate::run::core::ranges::Pages;
-use crate::run::core::space::{Kept, Space};
+use crate::run::core::kept::Kept;
+use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
 
 /// An address space.

@@ -4,7 +4,8 @@
 use std::fs;
 use std::io;
 
-use crate::run::core::ranges::{PAGE, Pages, bytes_of, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{Pages, bytes_of, pages_of};
 use crate::run::sys::proc::{self, Status};
 use crate::run::sys::procmap::{self, Vma};
 

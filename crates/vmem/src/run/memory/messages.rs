@@ -8,21 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::access::Access;
+use super::asked::Fault;
 use super::managed::{Held, Managed, lock};
 use super::shared::Shared;
-use crate::run::core::ranges::{PageNo, Pages, page_of};
+use crate::run::core::ranges::{Pages, page_of};
 use crate::run::core::space::{Released, Space};
 use crate::sys::uffd::Event;
-
-/// A page that a thread waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub page: PageNo,
-    /// The thread, by the number that it has in its own namespace.
-    pub thread: i32,
-    /// When the message was read.
-    pub since: Instant,
-}
 
 /// What was read under a lock and is to be finished without it.
 #[derive(Debug, Default)]
@@ -122,7 +113,7 @@ pub(crate) fn read(
 }
 
 fn pages(range: &std::ops::Range<usize>) -> Pages {
-    page_of(range.start)..range.end.div_ceil(crate::run::core::ranges::PAGE)
+    page_of(range.start)..range.end.div_ceil(crate::page::PAGE)
 }
 
 /// The space of a child, as it is now. Its keys are shared.

@@ -2,8 +2,11 @@
 //! them back, and keeps the whole under its limit.
 
 mod access;
+mod asked;
 mod budget;
 mod chance;
+mod close;
+mod discards;
 pub(crate) mod engine;
 mod faults;
 mod keys;
@@ -11,11 +14,13 @@ mod managed;
 mod maps;
 mod messages;
 mod mover;
+mod polls;
 mod readers;
 mod reclaim;
 mod requests;
 mod retire;
 mod shared;
+mod signal;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use linux_raw_sys::general::uffdio_move;
 
-use crate::run::core::ranges::{PAGE, PageNo, Pages, bytes_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages, bytes_of};
 use crate::run::link::{Call, Inside};
 use crate::sys::uffd::Uffd;
 

@@ -9,26 +9,23 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::access::{Access, Refused};
+use super::access::Refused;
+use super::close::{closable, close_slices};
+use super::discards::{may_discard, threads_of};
 use super::faults::{Answers, Outcome, answer_told, serve};
 use super::managed::{Managed, Sharing, lock};
-use super::maps::{mappings, mappings_in, marked, shared_pages};
+use super::maps::{mappings_in, marked, shared_pages};
 use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
-use super::requests::closable;
 use super::retire::{self, retire, wait_for_others};
-use super::shared::{PageOut, Pending, Shared};
+use super::asked::{PageOut, Pending};
+use super::shared::Shared;
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Ranges};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
-use crate::run::sys::procmap::within;
 
-/// Pages that are closed under one hold of the lock.
-const SLICE: usize = 8192;
-/// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
-/// gives.
-pub(crate) const CLOSE_MIN: usize = 16;
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
 /// Pause after nothing could be freed.
@@ -39,12 +36,6 @@ const IDLE: Duration = Duration::from_millis(500);
 /// took: what is no longer shared is not told.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
-/// After reading the mappings, this many times as long passes before they are read again.
-const SURVEY_REST: u32 = 10;
-/// The same of a look at what is the program's own, which costs more.
-const OWN_REST: u32 = 50;
-/// How long what a program asked for stays its own, whatever its mappings say.
-const ASKED_FOR: Duration = Duration::from_millis(200);
 /// With so many doomed pages in a space, it is worth looking at them.
 const DOOMED_MIN: usize = 64;
 
@@ -479,205 +470,4 @@ fn take_zeros(moved: &mut Moved) -> Vec<PageNo> {
     moved.pages.truncate(kept);
     moved.bytes.truncate(kept * PAGE);
     zeros
-}
-
-/// Threads that may have announced that they give up contents: all that share the space.
-fn threads_of(managed: &Managed) -> BTreeSet<i32> {
-    let tasks = lock(&managed.tasks).clone();
-    let mut threads = BTreeSet::new();
-    for &task in &tasks {
-        if threads.contains(&task) {
-            continue;
-        }
-        // Also threads that the kernel made for the process, such as those of io_uring.
-        let listed = std::fs::read_dir(format!("/proc/{task}/task"));
-        let names = listed.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        threads.extend(names.filter_map(|name| name.to_str()?.parse::<i32>().ok()));
-    }
-    threads
-}
-
-/// Returns whether a thread may still be in a call that gives up contents. One that runs is asked
-/// to be stopped for a moment, by `visit`: it is in none then.
-fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}"));
-    // One that is gone is in no call.
-    let Ok(stat) = read("stat") else { return false };
-    let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
-    let state = rest.chars().next();
-    if name.contains("(iou-wrk-") {
-        // Between two requests it sleeps so that a signal would wake it.
-        return state != Some('S');
-    }
-    if matches!(state, Some('Z' | 'X')) {
-        return false;
-    }
-    let Ok(call) = read("syscall") else { return false };
-    let number = call.split(' ').next().unwrap_or("");
-    if number == "running" {
-        visit(thread);
-        return true;
-    }
-    let number = number.trim_end().parse::<i64>().unwrap_or(-1);
-    number == libc::SYS_madvise || number == libc::SYS_process_madvise
-}
-
-/// Closes the mappings of an attached space that are worth it.
-pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
-    let began = Instant::now();
-    shared.counters.surveys.add(1);
-    look_at_own(shared, managed, answers);
-    let open = mappings(managed.pid()).unwrap_or_default();
-    let mut open: Vec<_> = open.into_iter().filter(|mapping| !mapping.other).collect();
-    open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
-    // Small ones only if there is much in them.
-    let much = shared.budget.much();
-    for mapping in open {
-        if mapping.pages.len() < CLOSE_MIN && managed.open() < much {
-            break;
-        }
-        for part in closable(shared, managed, &mapping.pages) {
-            close_slices(shared, managed, &part, answers);
-        }
-    }
-    let next = Instant::now() + began.elapsed() * SURVEY_REST;
-    *lock(&managed.next_survey) = Some((next, managed.open()));
-}
-
-/// Forgets what was left to the program and is not its own any more, if that was not looked at
-/// lately: nobody tells of it.
-fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
-    let mut next = lock(&managed.next_look_at_own);
-    let due = next.is_none_or(|due| due <= Instant::now());
-    if !due || managed.lock().own().is_empty() {
-        return;
-    }
-    let began = Instant::now();
-    let mut space = managed.lock();
-    drain(shared, managed, &mut space, &mut answers.told);
-    if let Ok(mappings) = marked(managed.pid()) {
-        let mut own = Ranges::default();
-        let ours = space.closed().clone();
-        let helpers = space.helpers().all.clone();
-        for mapping in mappings {
-            let watched = mapping.registered && !ours.touches(&mapping.pages);
-            let is_helpers = !common(&mapping.pages, &helpers).is_empty();
-            if mapping.wiped || (watched && !is_helpers) {
-                own.insert(mapping.pages);
-            }
-        }
-        // A thread that has asked for it may not have made its call yet.
-        let mut asked = lock(&managed.asked_for);
-        asked.retain(|(since, _)| since.elapsed() < ASKED_FOR);
-        asked.iter().for_each(|(_, pages)| own.insert(pages.clone()));
-        drop(asked);
-        space.set_own(own);
-    }
-    drop(space);
-    answer_told(shared, managed, answers);
-    *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
-}
-
-fn close_slices(shared: &Shared, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
-    let mut from = pages.start;
-    while from < pages.end {
-        let slice = from..pages.end.min(from + SLICE);
-        from = slice.end;
-        let open = managed.lock().closed().without(&slice);
-        for part in open {
-            close(shared, managed, &part, 0, answers);
-        }
-    }
-}
-
-/// Closes a range, of which what is there leaves after `age` passes; not one of which anything is
-/// closed, or which is no anonymous memory.
-pub(crate) fn close(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    range: &Pages,
-    age: u8,
-    answers: &mut Answers,
-) {
-    let Some(access) = managed.access() else { return };
-    // All under the lock: a page that is found present must not be given up meanwhile, and a
-    // fault must find the range closed.
-    let mut space = managed.lock();
-    drain(shared, managed, &mut space, &mut answers.told);
-    let registered = space.may_close(range) && access.register(range).is_ok();
-    match registered.then(|| look(managed, access, range)) {
-        Some(Look::Present(present)) => {
-            let pages = present.iter().map(|part| part.len()).sum();
-            space.close(range, &present, age);
-            // Before they are charged as closed, when the lock is released.
-            managed.closed(pages);
-            drop(space);
-            shared.counters.closed_pages.add(range.len());
-        }
-        Some(_) => {
-            // It is tried again with what there is then.
-            let _ = access.unregister(range);
-            drop(space);
-        }
-        None => drop(space),
-    }
-    answer_told(shared, managed, answers);
-}
-
-/// What a look at a range found.
-#[derive(Debug)]
-pub(crate) enum Look {
-    /// All of it is registered, nothing is untold, and these pages are there.
-    Present(Ranges),
-    /// A change is not read yet.
-    Again,
-    /// Not all of it is mapped and registered.
-    Holes,
-}
-
-/// Looks at a range that was registered before, under the lock of the space.
-///
-/// That registering it succeeded says little: what was unmapped just before, and is mapped again
-/// just after, is not registered, and nobody tells of its changes. So it is proven afterwards, by
-/// an operation that the kernel refuses where anything is untold or not registered. What was
-/// registered then was so when the look was taken: nobody else registers, and what was unmapped in
-/// between would be untold.
-pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
-    let Ok(found) = access.present(managed.pid(), range) else { return Look::Holes };
-    let mut present = Ranges::default();
-    found.into_iter().for_each(|part| present.insert(part));
-    match prove(access, range, &mut present) {
-        Some(Refused::Elsewhere) => {}
-        Some(Refused::Again) => return Look::Again,
-        Some(_) => return Look::Holes,
-        None => return Look::Present(present),
-    }
-    // Several mappings, which are proven one by one.
-    let Ok(vmas) = within(managed.pid(), &bytes_of(range)) else { return Look::Holes };
-    let mut proven = range.start;
-    for part in vmas.iter().map(|vma| pages_of(&vma.range)) {
-        if part.start > proven {
-            return Look::Holes;
-        }
-        match prove(access, &part, &mut present) {
-            None => proven = part.end,
-            Some(Refused::Again) => return Look::Again,
-            Some(_) => return Look::Holes,
-        }
-    }
-    if proven == range.end { Look::Present(present) } else { Look::Holes }
-}
-
-/// Proves that a range lies in one registered mapping of which nothing is untold; if not, returns
-/// what the kernel says. A page that this fills in has no content to lose.
-fn prove(access: &Access, range: &Pages, present: &mut Ranges) -> Option<Refused> {
-    // The first page is there then, so that the whole is looked at, and not filled in.
-    for pages in [range.start..range.start + 1, range.clone()] {
-        match access.zero(&pages) {
-            (0, Some(Refused::Exists)) => {}
-            (0, refused) => return refused,
-            (done, _) => present.insert(pages.start..pages.start + done),
-        }
-    }
-    None
 }

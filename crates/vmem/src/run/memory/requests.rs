@@ -9,37 +9,15 @@ use super::managed::{Managed, lock};
 use super::maps::{mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
-use super::reclaim::{Look, close, close_open, look};
+use super::asked::Work;
+use super::close::{Look, close, close_open, look};
 use super::shared::Shared;
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PAGE, PageNo, Pages, Ranges, bytes_of, common, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::core::space::Helpers;
 use crate::run::link::{Attached, Ticket};
 use crate::run::sys::procmap::within;
-
-/// Something to be done, and the thread that is held until it is.
-pub(crate) enum Work {
-    /// A space was attached: what is too much is closed before its thread goes on.
-    Attached(Arc<Managed>, Ticket),
-    /// See [`crate::run::link::Request`].
-    Open { managed: Arc<Managed>, pages: Pages, stays: bool, ticket: Ticket },
-    /// As above.
-    Level(Arc<Managed>, Pages, Ticket),
-    /// As above.
-    Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
-    /// As above.
-    Mapped(Arc<Managed>, Pages, Ticket),
-    /// As above.
-    Hold(Arc<Managed>, Vec<PageNo>, Ticket),
-    /// A page comes in that never leaves from now on.
-    Keep(Arc<Managed>, PageNo, Ticket),
-    /// A child of a fork that was held.
-    Born { parent: Arc<Managed>, child: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
-    /// There is none.
-    Unborn(Arc<Managed>),
-    /// A space is gone.
-    Gone(Arc<Managed>),
-}
 
 /// Does it, and lets the thread go on.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
@@ -272,17 +250,3 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
 
 /// How long the watcher may leave a fault that has to wait for a change to be over.
 pub(crate) const RETRY: Duration = Duration::from_micros(100);
-
-/// Returns what of a range may be closed: not what is the program's own, nor the helper's.
-pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
-    let space = managed.lock();
-    let helpers = space.helpers().all.clone();
-    let parts = space.own().without(&common(pages, &shared.window));
-    drop(space);
-    let around = |part: Pages| {
-        [part.start..part.end.min(helpers.start), part.start.max(helpers.end)..part.end]
-    };
-    let mut parts: Vec<_> = parts.into_iter().flat_map(around).collect();
-    parts.retain(|part| !part.is_empty());
-    parts
-}

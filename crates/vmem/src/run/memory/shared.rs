@@ -32,24 +32,24 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use zfold_store::{LoadError, Store, StoreError};
 
+use super::asked::{PageOut, Pending, Work};
 use super::budget::Budget;
 use super::chance::{Batch, Chances};
 use super::keys::Keys;
 use super::managed::{Held, Managed, lock};
-use super::messages::Fault;
-use super::readers::Polls;
-use super::requests::Work;
+use super::polls::Polls;
+use super::signal::Signal;
 use super::stats::Counters;
 use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
-use crate::run::link::{SpaceId, Ticket, Tracing};
+use crate::run::link::{SpaceId, Tracing};
 use crate::run::sys::proc;
 
 /// How long a space whose helper is gone may take to end.
@@ -62,65 +62,6 @@ pub(crate) struct Lost {
     since: Instant,
     /// How that was noticed.
     error: String,
-}
-
-/// A fault that is answered later.
-pub(crate) struct Pending {
-    pub managed: Arc<Managed>,
-    pub fault: Fault,
-}
-
-/// Pages that should leave now. The thread that asked goes on when they have.
-pub(crate) struct PageOut {
-    pub managed: Arc<Managed>,
-    /// Those that are still to be looked at.
-    pub pages: Pages,
-    /// The mappings there are closed.
-    pub closed: bool,
-    pub ticket: Ticket,
-}
-
-/// Wakes a thread that has something to do.
-#[derive(Debug, Default)]
-pub(crate) struct Signal {
-    called: AtomicBool,
-    state: Mutex<Call>,
-    condition: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Call {
-    work: bool,
-    stop: bool,
-}
-
-impl Signal {
-    /// Calls the thread.
-    pub(crate) fn call(&self) {
-        // A call that was made and not taken is enough. AcqRel, with `wait`: what was done before a
-        // call that is left out is seen by the thread after it has taken the other.
-        if !self.called.swap(true, Ordering::AcqRel) {
-            lock(&self.state).work = true;
-            self.condition.notify_one();
-        }
-    }
-
-    /// Has it end, and all others that wait for the same.
-    pub(crate) fn stop(&self) {
-        lock(&self.state).stop = true;
-        self.condition.notify_all();
-    }
-
-    /// The thread waits for a call; returns whether it should stop.
-    pub(crate) fn wait(&self, time: Duration) -> bool {
-        let state = lock(&self.state);
-        let idle = |state: &mut Call| !state.work && !state.stop;
-        let waited = self.condition.wait_timeout_while(state, time, idle);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.work = false;
-        self.called.swap(false, Ordering::AcqRel);
-        state.stop
-    }
 }
 
 /// The memory side without its threads.

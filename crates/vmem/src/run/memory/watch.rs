@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::asked::{Pending, Work};
 use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
 use super::maps::{minor_faults, own_pages};
 use super::messages::drain;
-use super::reclaim::{CLOSE_MIN, close_open};
-use super::requests::{RETRY, Work, perform};
-use super::shared::{Pending, Shared};
-use crate::run::core::ranges::PAGE;
+use super::close::{CLOSE_MIN, close_open};
+use super::requests::{RETRY, perform};
+use super::shared::Shared;
+use crate::page::PAGE;
 use crate::run::link::SpaceId;
 
 /// Shortest and longest time between two looks.

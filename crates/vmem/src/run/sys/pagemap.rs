@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use linux_raw_sys::general as raw;
 
-const PAGE: usize = 4096;
+use crate::page::PAGE;
+
 
 /// `PAGEMAP_SCAN`: number 16 of the type 'f', which takes and returns the structure.
 const SCAN: libc::c_ulong = (3 << 30)

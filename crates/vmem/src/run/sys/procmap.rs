@@ -126,11 +126,11 @@ pub(crate) fn parse(line: &str) -> Option<Vma> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::PAGE;
     use crate::run::sys::testing;
 
     #[test]
     fn a_mapping_ends_where_its_protection_does() {
-        const PAGE: usize = 4096;
         let start = testing::window(4 * PAGE).start;
         assert_eq!(testing::map(start, 4 * PAGE, true), start as i64);
         let pid = std::process::id() as i32;

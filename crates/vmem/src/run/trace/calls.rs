@@ -17,12 +17,12 @@
 use std::io;
 use std::ops::Range;
 
+use crate::page::PAGE;
 use crate::run::link::Request;
 use crate::run::sys::process;
 use crate::run::sys::ptrace::Syscall;
 use crate::run::sys::seccomp::{GUARD_INSTALL, WATCH, WIPE_ON_FORK};
 
-const PAGE: usize = 4096;
 /// Beyond any address of a program, also with five levels of page tables.
 const END: usize = (1 << 56) - PAGE;
 /// Ranges in one call, at most (`UIO_MAXIOV`).

@@ -23,8 +23,12 @@
 
 mod areas;
 mod calls;
+mod channel;
+mod filters;
+mod handle;
 mod helper;
 mod inject;
+mod news;
 mod program;
 mod stops;
 mod task;
@@ -34,122 +38,23 @@ mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::run::link::{Memory, Request, SpaceId, Ticket, Tracing};
+use crate::run::link::{Memory, Request, SpaceId};
 use crate::run::permission::Access;
 use crate::run::sys::proc;
 use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::run::sys::ptrace::{self, Event};
 
+use handle::Asked;
+pub(crate) use handle::Handle;
 use helper::Helper;
 use inject::{At, Injection, Queue};
+pub(crate) use news::{Exit, News};
 pub(crate) use program::Program;
 use task::{Spaces, Task, Waits};
-
-/// How the main process of a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// With this code.
-    Code(i32),
-    /// By this signal; whether it left a core.
-    Signal {
-        /// Its number.
-        number: i32,
-        /// Whether there is a core.
-        core: bool,
-    },
-    /// It never began: the error number of exec.
-    NotRun(i32),
-}
-
-impl Exit {
-    /// The status by which a shell would tell of it.
-    #[must_use]
-    pub fn status(self) -> i32 {
-        match self {
-            Self::Code(code) => code,
-            Self::Signal { number, .. } => 128 + number,
-            Self::NotRun(libc::ENOENT) => 127,
-            Self::NotRun(_) => 126,
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Asked {
-    Attach(SpaceId),
-    GoOn(Ticket),
-    Visit(i32),
-    End(String),
-}
-
-#[derive(Debug, Default)]
-struct Requests {
-    waiting: Vec<Asked>,
-    bell: Option<OwnedFd>,
-}
-
-/// The tracer as others see it; made before it starts.
-#[derive(Debug, Default)]
-pub(crate) struct Handle {
-    requests: Mutex<Requests>,
-}
-
-impl Handle {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask(&self, request: Asked) {
-        let mut requests = self.lock();
-        requests.waiting.push(request);
-        if let Some(bell) = &requests.bell
-            && requests.waiting.len() == 1
-        {
-            // Fails only when the tracer ends, which asks for nothing more.
-            let _ = pidfd_send_signal(bell, Signal::USR1);
-        }
-    }
-
-    fn take(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.lock().waiting)
-    }
-}
-
-impl Tracing for Handle {
-    fn attach(&self, space: SpaceId) {
-        self.ask(Asked::Attach(space));
-    }
-
-    fn go_on(&self, ticket: Ticket) {
-        self.ask(Asked::GoOn(ticket));
-    }
-
-    fn visit(&self, thread: i32) {
-        self.ask(Asked::Visit(thread));
-    }
-
-    fn end(&self, message: String) {
-        self.ask(Asked::End(message));
-    }
-}
-
-/// What the tracer tells while the program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
-    /// The main process has become the program; this is its number.
-    Started(i32),
-    /// It has been stopped by a signal, as a job of a shell.
-    Stopped,
-    /// It goes on after that, or has ended meanwhile.
-    GoesOn,
-    /// It has ended.
-    Ended(Exit),
-}
 
 /// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
 /// the beginning and the end of the main process at once, unless it never began; the call returns

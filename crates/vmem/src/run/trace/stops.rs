@@ -4,6 +4,7 @@ use std::io;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Meaning};
+use super::filters::suspend_filters;
 use super::helper::{self, Descriptor};
 use super::inject::{At, Injection};
 use super::task::{Park, Task, Waits};
@@ -443,37 +444,6 @@ impl Tracer<'_> {
         });
         (made, stop)
     }
-}
-
-/// The field that counts the filters of a thread.
-const FILTERS: &str = "Seccomp_filters";
-
-/// Has the filters of a program that has its own not be asked while calls are made in it, and never
-/// in its helper; returns whether there was any.
-///
-/// # Errors
-/// It is not permitted: what is done there might end the program.
-fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
-    let status = Status::of(tid)?;
-    let own = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
-        (0, _) => 0,
-        // Strict mode, or a kernel that does not count filters.
-        (1, _) | (_, None) => 1 + usize::from(filtered),
-        (_, Some(filters)) => filters,
-    };
-    if own <= base_filters() + usize::from(filtered) {
-        return Ok(false);
-    }
-    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(|error| {
-        io::Error::new(error.kind(), "its own filter of system calls may end a helper")
-    })?;
-    Ok(true)
-}
-
-/// Filters that this process itself runs under, and all that it starts.
-fn base_filters() -> usize {
-    let status = Status::of(std::process::id().cast_signed()).ok();
-    status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
 }
 
 /// Whether a child shares the memory of its parent.

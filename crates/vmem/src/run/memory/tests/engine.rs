@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Duration;
 
-use super::super::reclaim::{Look, look};
+use super::super::close::{Look, look};
 use super::*;
 
 #[test]

@@ -1,0 +1,43 @@
+//! What is told of a program.
+
+/// How the main process of a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this code.
+    Code(i32),
+    /// By this signal; whether it left a core.
+    Signal {
+        /// Its number.
+        number: i32,
+        /// Whether there is a core.
+        core: bool,
+    },
+    /// It never began: the error number of exec.
+    NotRun(i32),
+}
+
+impl Exit {
+    /// The status by which a shell would tell of it.
+    #[must_use]
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal { number, .. } => 128 + number,
+            Self::NotRun(libc::ENOENT) => 127,
+            Self::NotRun(_) => 126,
+        }
+    }
+}
+
+/// What the tracer tells while the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News {
+    /// The main process has become the program; this is its number.
+    Started(i32),
+    /// It has been stopped by a signal, as a job of a shell.
+    Stopped,
+    /// It goes on after that, or has ended meanwhile.
+    GoesOn,
+    /// It has ended.
+    Ended(Exit),
+}

@@ -5,9 +5,9 @@ use zfold_lab::input::{InputError, PageSet, Sampling};
 use zfold_lab::trace::Trace;
 
 use crate::args::{CompareArgs, Format};
-use crate::exit::{self, Failure};
-use crate::progress::Progress;
-use crate::size::format_size;
+use crate::shared::exit::{self, Failure};
+use crate::shared::progress::Progress;
+use crate::shared::size::format_size;
 
 /// Runs the comparison that was asked for and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {

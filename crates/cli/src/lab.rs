@@ -3,12 +3,13 @@
 use std::io;
 
 use zfold_lab::experiment::machine::Machine;
-use zfold_lab::experiment::{Error, Experiment, Outcome, calls, pageout, report};
+use zfold_lab::experiment::{Error, Outcome, report};
+use zfold_lab::{Experiment, calls, pageout};
 
 use crate::args::{Format, LabArgs};
-use crate::exit::{self, Failure};
-use crate::file::NewFile;
-use crate::progress::Progress;
+use crate::shared::exit::{self, Failure};
+use crate::shared::file::NewFile;
+use crate::shared::progress::Progress;
 
 /// Runs the experiments that were asked for and writes what they found.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {

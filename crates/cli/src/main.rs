@@ -13,25 +13,18 @@
 
 mod args;
 mod compare;
-mod ctl;
 mod disk;
-mod duration;
-mod exit;
-mod file;
 mod lab;
-mod progress;
 #[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
-mod size;
-mod stat;
-mod table;
+mod shared;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
 use args::{Args, Command};
-use exit::Failure;
+use shared::exit::{self, Failure};
 
 fn main() -> ExitCode {
     match typed() {
@@ -54,9 +47,9 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Run(args) => return run::run(&args),
         Command::Manage(args) => return run::manage(&args),
         Command::Compare(args) => compare::run(&args),
-        Command::Ctl(args) => ctl::run(&args),
+        Command::Ctl(args) => disk::ctl::run(&args),
         Command::Lab(args) => lab::run(&args),
-        Command::Stat(args) => stat::run(&args),
+        Command::Stat(args) => disk::stat::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "zfold", &mut script);

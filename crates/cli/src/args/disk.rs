@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
-use super::choice;
-use crate::duration::Interval;
-use crate::size::Size;
+use super::values::{allocators, choice};
+use crate::shared::duration::Interval;
+use crate::shared::size::Size;
 use zfold_disk::nbd::Address;
 
 pub(super) const EXAMPLES: &str = "\
@@ -47,7 +47,7 @@ const DEVICE: &str = "Device";
 const MEMORY: &str = "Memory";
 const COLD: &str = "Cold pages";
 const CONTENTS: &str = "Contents";
-const DOORS: &str = "Doors";
+const FRONTENDS: &str = "Frontends";
 const PROCESS: &str = "Process";
 
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ pub(crate) struct DeviceSettings {
     pub(crate) recompress: Vec<CodecSpec>,
 
     /// How compressed pages are packed: zsmalloc, z3fold or zbud [default: zsmalloc].
-    #[arg(long, value_parser = super::allocators(), help_heading = MEMORY)]
+    #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
     #[serde(deserialize_with = "text")]
     pub(crate) allocator: Option<Allocator>,
 
@@ -177,15 +177,15 @@ pub(crate) struct DeviceSettings {
     pub(crate) save: Option<PathBuf>,
 
     /// Show the device as the file FILE, by FUSE.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DOORS)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
     pub(crate) fuse: Option<PathBuf>,
 
     /// Serve the device to a virtual machine on this Unix socket, by vhost-user-blk.
-    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = DOORS)]
+    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
     pub(crate) vhost_user: Option<PathBuf>,
 
     /// Add the device to this system as /dev/ublkbN (needs a build with the feature ublk).
-    #[arg(long, help_heading = DOORS)]
+    #[arg(long, help_heading = FRONTENDS)]
     pub(crate) ublk: bool,
 }
 
@@ -194,29 +194,29 @@ pub(crate) struct DeviceSettings {
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(crate) struct ServerSettings {
     /// Serve NBD at unix:PATH or tcp:HOST:PORT; may be given several times [default, without any
-    /// other door: a Unix socket in the runtime directory].
-    #[arg(long, value_name = "ADDRESS", help_heading = DOORS)]
+    /// other frontend: a Unix socket in the runtime directory].
+    #[arg(long, value_name = "ADDRESS", help_heading = FRONTENDS)]
     #[serde(deserialize_with = "texts")]
     pub(crate) nbd: Vec<Address>,
 
     /// Offer TLS to NBD clients, with this certificate chain (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DOORS)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
     pub(crate) tls_cert: Option<PathBuf>,
 
     /// Private key of the certificate (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DOORS)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
     pub(crate) tls_key: Option<PathBuf>,
 
     /// Ask clients for a certificate that this authority signed (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = DOORS)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
     pub(crate) tls_ca: Option<PathBuf>,
 
     /// Refuse NBD clients without TLS.
-    #[arg(long, help_heading = DOORS)]
+    #[arg(long, help_heading = FRONTENDS)]
     pub(crate) tls_required: bool,
 
     /// Most NBD connections at a time, 1 to 65536 [default: 256].
-    #[arg(long, value_name = "NUMBER", help_heading = DOORS)]
+    #[arg(long, value_name = "NUMBER", help_heading = FRONTENDS)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) max_connections: Option<u32>,
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
-use zfold_lab::experiment::{Experiment, Settings};
+use zfold_lab::Experiment;
+use zfold_lab::experiment::Settings;
 use zfold_lab::rng::Xorshift64;
 
-use super::Format;
+use super::values::Format;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -7,7 +7,8 @@ use clap::{ValueEnum, ValueHint};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
-use crate::size::Size;
+use super::values::allocators;
+use crate::shared::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -53,7 +54,7 @@ pub(crate) struct RunArgs {
     pub(crate) codec: CodecSpec,
 
     /// How compressed pages are packed: zsmalloc, z3fold or zbud.
-    #[arg(long, value_parser = super::allocators(), default_value = "zsmalloc")]
+    #[arg(long, value_parser = allocators(), default_value = "zsmalloc")]
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use zfold_store::Selection;
 
 use super::knobs::{Setting, bytes, pages};
-use crate::duration::Interval;
-use crate::size::parse_size;
+use crate::shared::duration::Interval;
+use crate::shared::size::parse_size;
 
 /// Length of a trained dictionary unless another is asked for, in bytes.
 const DICTIONARY_LEN: usize = 16 << 10;

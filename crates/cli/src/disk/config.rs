@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::args::ServerSettings;
-use crate::exit::Failure;
+use crate::shared::exit::Failure;
 
 /// Longest configuration file that is read, in bytes.
 const LEN_MAX: u64 = 1 << 20;
@@ -58,7 +58,7 @@ fn explain(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::Size;
+    use crate::shared::size::Size;
 
     #[test]
     fn keys_are_the_flags_and_each_disk_is_a_table() {

@@ -4,20 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use zfold_disk::{Disk, DiskOptions};
 use zfold_pool::PoolOptions;
-use zfold_store::backing::FileBacking;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
 use zfold_store::snapshot::{self, SnapshotError};
-use zfold_store::{BackingOptions, CodecChoice, Dictionary, Store, StoreOptions};
+use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
 
 use super::knobs::Setting;
-use super::plan::{BackingPlan, DevicePlan, Knobs, Made, PAGE_LEN};
-use crate::exit::{Failure, remark};
-use crate::size::format_size;
+use super::label::{Label, snapshot_size};
+use super::plan::{DevicePlan, Knobs, Made};
+use crate::shared::exit::{Failure, remark};
+use crate::shared::backing;
+use crate::shared::size::{PAGE_LEN, format_size};
 
 /// Longest dictionary in bytes.
 const DICTIONARY_LEN_MAX: u64 = 1 << 20;
@@ -31,13 +31,6 @@ pub(crate) struct Device {
     pub(crate) made: Made,
     pub(crate) disk: Arc<Disk>,
     shrinker: Shrinker,
-}
-
-/// What a snapshot says of its device.
-#[derive(Debug, Deserialize, Serialize)]
-struct Label {
-    /// Size in bytes.
-    size: u64,
 }
 
 impl Device {
@@ -222,17 +215,11 @@ impl Device {
     }
 }
 
-/// Returns the size of the device of which a snapshot is, if it says.
-pub(super) fn snapshot_size(path: &Path) -> Option<u64> {
-    let header = snapshot::header(path).ok()?;
-    serde_json::from_slice(&header.label).ok().map(|label: Label| label.size)
-}
-
 /// Returns the options of the store of a device.
 fn store_options(made: &Made, knobs: &Knobs) -> Result<StoreOptions, Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice { spec: *spec, dictionary: dictionary.clone() };
-    let backing = made.backing.as_ref().map(|plan| backing(plan, knobs.size)).transpose()?;
+    let backing = made.backing.as_ref().map(|plan| backing::open(plan, knobs.size)).transpose()?;
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
     options.recompression = made.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
@@ -257,17 +244,6 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
     }
     let bytes = std::fs::read(path).map_err(|error| failure(&error))?;
     Dictionary::new(bytes).map_err(|error| failure(&error))
-}
-
-/// Opens the file or device of `plan`. A file that is not there yet gets `size` bytes unless the
-/// plan says how many; one that is there keeps its size.
-///
-/// # Errors
-/// It cannot be used.
-pub(crate) fn backing(plan: &BackingPlan, size: u64) -> Result<BackingOptions, Failure> {
-    let len = plan.size.or((!plan.path.exists()).then_some(size));
-    let backing = FileBacking::open(&plan.path, len).map_err(|e| Failure::new(e.to_string()))?;
-    Ok(BackingOptions { backing: Arc::new(backing), compressed: !plan.raw })
 }
 
 /// Fills the store from the snapshot that the plan names.

@@ -3,10 +3,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::duration::Interval;
-use crate::size::parse_size;
+use crate::shared::duration::Interval;
+use crate::shared::size::{PAGE_LEN, parse_size};
 
-use super::plan::PAGE_LEN;
 
 /// A knob set to a value, written `NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]

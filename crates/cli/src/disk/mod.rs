@@ -1,32 +1,35 @@
 //! `zfold disk`: from typed arguments to devices that are served, until somebody ends it.
 //!
 //! ```text
-//!   flags, file -> Plan -> Device (store, disk) -> Doors (NBD, FUSE, vhost-user, ublk)
+//!   flags, file -> Plan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user, ublk)
 //!                              ^                     |
 //!      control socket, metrics -+--- Server ---------+      signals, --run -> Event -> main thread
 //! ```
 //!
 //! - R1: everything that can be refused is refused before the first address is told.
 //! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
-//! - R3: at the end the doors are closed, and then the devices, before a snapshot is written, so it
+//! - R3: at the end the frontends are closed, and then the devices, before a snapshot is written, so it
 //!   holds all that was acknowledged, also to who has a file open that cannot be closed.
 
-pub(crate) mod command;
+mod command;
 mod config;
-pub(crate) mod control;
-pub(crate) mod device;
-mod doors;
+mod control;
+pub(crate) mod ctl;
+mod device;
+mod frontends;
 mod knobs;
+mod label;
 mod metrics;
 mod notify;
-pub(crate) mod plan;
+mod plan;
 mod protect;
 mod reload;
-pub(crate) mod report;
+mod report;
 mod runner;
-pub(crate) mod runtime;
+mod runtime;
 mod server;
 mod service;
+pub(crate) mod stat;
 
 use std::io;
 use std::process::ExitCode;
@@ -39,9 +42,9 @@ use signal_hook::iterator::Signals;
 use zfold_disk::nbd::{Address, Listener};
 
 use crate::args::DiskArgs;
-use crate::exit::{self, Failure, remark};
+use crate::shared::exit::{self, Failure, remark};
 use device::Device;
-use doors::Doors;
+use frontends::Frontends;
 use plan::Plan;
 use runner::Runner;
 use server::{Event, Server, Shared};
@@ -61,16 +64,16 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
         protect::protect();
     }
     runtime::sweep();
-    let side_doors = bind_side_doors(&plan)?;
+    let side_services = bind_side_services(&plan)?;
     let devices = plan.devices.iter().map(Device::new).collect::<Result<Vec<_>, _>>()?;
-    let doors = Doors::open(&plan, &devices)?;
-    let server = Arc::new(Server { devices, doors, started: Instant::now() });
-    let (status, services) = match open_side_doors(&server, side_doors, events) {
+    let frontends = Frontends::open(&plan, &devices)?;
+    let server = Arc::new(Server { devices, frontends, started: Instant::now() });
+    let (status, services) = match open_side_services(&server, side_services, events) {
         Ok(services) => (serve(args, &mut plan, &server, runner, &happened), services),
         Err(failure) => (Err(failure), Vec::new()),
     };
     notify::tell("STOPPING=1");
-    server.doors.close(DRAIN);
+    server.frontends.close(DRAIN);
     drop(services);
     server.devices.iter().for_each(|device| device.disk.close());
     save(&server)?;
@@ -111,7 +114,7 @@ fn addresses(server: &Server) -> String {
     let mut lines = String::new();
     for device in &server.devices {
         let name = &device.made.name;
-        for address in server.doors.addresses(name) {
+        for address in server.frontends.addresses(name) {
             let of = if several { format!("  {name}") } else { String::new() };
             lines.push_str(&format!("{address}{of}\n"));
         }
@@ -126,12 +129,12 @@ fn save(server: &Server) -> Result<(), Failure> {
 }
 
 /// The sockets of control and metrics.
-struct SideDoors {
+struct SideServices {
     control: Listener,
     metrics: Option<Listener>,
 }
 
-fn bind_side_doors(plan: &Plan) -> Result<SideDoors, Failure> {
+fn bind_side_services(plan: &Plan) -> Result<SideServices, Failure> {
     let bind = |what: &str, address: &Address| {
         let bound = Listener::bind(address);
         bound.map_err(|error| Failure::new(format!("{what}: {error}")))
@@ -139,12 +142,12 @@ fn bind_side_doors(plan: &Plan) -> Result<SideDoors, Failure> {
     let control = plan.control.clone().map_or_else(runtime::control_path, Ok)?;
     let control = bind("control socket", &Address::Unix(control))?;
     let metrics = plan.metrics.as_ref().map(|address| bind("metrics", address)).transpose()?;
-    Ok(SideDoors { control, metrics })
+    Ok(SideServices { control, metrics })
 }
 
-fn open_side_doors(
+fn open_side_services(
     server: &Shared,
-    sockets: SideDoors,
+    sockets: SideServices,
     events: Sender<Event>,
 ) -> Result<Vec<Service>, Failure> {
     let failed = |error| system("start a thread", &error);

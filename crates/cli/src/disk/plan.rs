@@ -9,13 +9,11 @@ use zfold_pool::Allocator;
 use zfold_store::{CodecKind, CodecSpec};
 
 use super::config;
-use super::device::snapshot_size;
+use super::label::snapshot_size;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
-use crate::exit::Failure;
-use crate::size::format_size;
-
-/// Length of a page in bytes.
-pub(crate) const PAGE_LEN: u64 = 4096;
+use crate::shared::exit::Failure;
+use crate::shared::backing::BackingPlan;
+use crate::shared::size::{PAGE_LEN, format_size};
 
 /// Most devices of one process.
 const DEVICES_MAX: usize = 256;
@@ -71,14 +69,6 @@ pub(crate) struct Made {
     pub(crate) fuse: Option<PathBuf>,
     pub(crate) vhost_user: Option<PathBuf>,
     pub(crate) ublk: bool,
-}
-
-/// Where cold pages go.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct BackingPlan {
-    pub(crate) path: PathBuf,
-    pub(crate) size: Option<u64>,
-    pub(crate) raw: bool,
 }
 
 /// What the configuration file can change while the device is served.
@@ -325,8 +315,8 @@ impl Made {
         self.backing.is_some() || !self.recompress.is_empty()
     }
 
-    /// Returns whether the device has a door of its own.
-    pub(crate) fn has_door(&self) -> bool {
+    /// Returns whether the device has a frontend of its own.
+    pub(crate) fn has_frontend(&self) -> bool {
         self.fuse.is_some() || self.vhost_user.is_some() || self.ublk
     }
 }
@@ -343,7 +333,7 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::Size;
+    use crate::shared::size::Size;
 
     #[test]
     fn the_example_of_a_configuration_is_one() {

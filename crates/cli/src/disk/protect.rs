@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::configure_io_flusher_behavior;
 
-use crate::exit::remark;
+use crate::shared::exit::remark;
 
 /// Locks the memory that the process touches, now and later, and marks it as one that writes
 /// dirty pages; says what is not permitted, and how to permit it.

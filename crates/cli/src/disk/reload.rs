@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::server::Server;
 use crate::args::DiskArgs;
-use crate::exit::remark;
+use crate::shared::exit::remark;
 
 /// Reads the configuration again and takes over what can change; says a line for each key that
 /// cannot. `plan` becomes what the file says now, so that a knob that was turned by a command

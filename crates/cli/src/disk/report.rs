@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use zfold_disk::nbd::NbdStats;
 
 use super::device::Device;
-use super::plan::PAGE_LEN;
+use crate::shared::size::PAGE_LEN;
 
 /// Name of this form of the statistics; another one has another name.
 pub(crate) const SCHEMA: &str = "zfold.stat/1";
@@ -22,7 +22,7 @@ pub(crate) struct Report {
     pub(crate) disks: Vec<DiskReport>,
 }
 
-/// The NBD door, for all devices together.
+/// The NBD frontend, for all devices together.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Nbd {
     pub(crate) connections: u64,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::server::{Event, Server};
-use crate::exit::remark;
+use crate::shared::exit::remark;
 
 /// What a shell says of a command that it cannot start.
 const NOT_STARTED: u8 = 127;
@@ -107,12 +107,12 @@ fn status_of(status: ExitStatus) -> u8 {
 
 fn environment(server: &Server) -> Environment {
     let device = &server.devices[0];
-    let addresses = server.doors.addresses(&device.made.name);
+    let addresses = server.frontends.addresses(&device.made.name);
     let mut environment = vec![("size", device.disk.size().to_string())];
     if let Some(uri) = addresses.iter().find(|address| address.starts_with("nbd")) {
         environment.push(("uri", uri.clone()));
     }
-    if let Some(path) = server.doors.unix() {
+    if let Some(path) = server.frontends.unix() {
         environment.push(("unixsocket", path.to_owned()));
         environment.push(("nbd", format!("nbd:unix:{path}")));
     }

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use crate::exit::Failure;
+use crate::shared::exit::Failure;
 
 /// Suffix of control sockets.
 const CONTROL: &str = "sock";

@@ -9,7 +9,7 @@ use zfold_store::{Processed, Recompress, snapshot};
 
 use super::command::{Command, RecompressCommand, With};
 use super::device::Device;
-use super::doors::Doors;
+use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
 
 /// What the main thread waits for.
@@ -27,7 +27,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) devices: Vec<Device>,
-    pub(crate) doors: Doors,
+    pub(crate) frontends: Frontends,
     pub(crate) started: Instant,
 }
 
@@ -57,13 +57,13 @@ impl Server {
         };
         let disks = devices
             .into_iter()
-            .map(|device| DiskReport::of(device, self.doors.addresses(&device.made.name)));
+            .map(|device| DiskReport::of(device, self.frontends.addresses(&device.made.name)));
         Ok(Report {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            nbd: self.doors.nbd_stats().into(),
+            nbd: self.frontends.nbd_stats().into(),
             disks: disks.collect(),
         })
     }

@@ -1,4 +1,4 @@
-//! Small services beside the doors: a thread accepts, and each connection has one of its own.
+//! Small services beside the frontends: a thread accepts, and each connection has one of its own.
 //!
 //! - V1: a client takes one of a fixed number of places; without one it is hung up on.
 //! - V2: a client has so long to say something and to take an answer, and no longer.

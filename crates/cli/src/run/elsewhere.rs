@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use crate::args::RunArgs;
-use crate::exit::Failure;
+use crate::shared::exit::Failure;
 
 /// Refuses: a run works with the registers of a stopped thread.
 pub(crate) fn run(_: &RunArgs) -> Result<ExitCode, Failure> {

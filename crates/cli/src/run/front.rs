@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::stdio::stdin;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
@@ -13,31 +13,18 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use zfold_vmem::run::{Inherited, die_of, tell};
 
+use super::failure::{FAILED, failed};
+use super::given::{Given, release_streams};
 use super::channel::{self, ToFront, ToManager, messages, send_file};
 use super::plan::Plan;
 use super::record::{Baseline, End};
-use super::{FAILED, Given, baseline, failed, release_streams, report};
-use crate::exit::{Failure, remark};
-use crate::file::NewFile;
+use super::targets::{Target, Targets, held};
+use super::{baseline, report};
+use crate::shared::exit::{Failure, remark};
+use crate::shared::file::NewFile;
 
 /// Signals that are passed on.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2];
-
-/// Who gets a signal.
-#[derive(Debug)]
-pub(super) enum Target {
-    /// Nobody yet; this one came.
-    Nobody(Option<i32>),
-    /// The run without a limit; after it this process ends by the signal, if one came.
-    Baseline(i32, Option<i32>),
-    /// The manager, which passes it on.
-    Manager(UnixStream),
-    /// The program has ended, only the report is waited for.
-    Waiting(End),
-}
-
-/// Who gets a signal now; shared with the thread that waits for signals.
-pub(super) type Targets = Mutex<Target>;
 
 /// Returns the command that starts a manager with the arguments of this process.
 pub(super) fn manager_command() -> Command {
@@ -190,10 +177,4 @@ fn pass_signals_on(targets: Arc<Targets>) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(pass).map(drop)
-}
-
-/// Locks the targets.
-pub(super) fn held(targets: &Targets) -> MutexGuard<'_, Target> {
-    // What a panic leaves is as true as before.
-    targets.lock().unwrap_or_else(PoisonError::into_inner)
 }

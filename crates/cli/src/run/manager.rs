@@ -19,9 +19,11 @@ use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tel
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::plan::Plan;
 use super::relay::{GRACE, Own};
-use super::{FAILED, cannot_start, denied, failed, release_streams};
+use super::denied;
+use super::failure::{FAILED, cannot_start, failed};
+use super::given::release_streams;
 use crate::args::RunArgs;
-use crate::exit::Failure;
+use crate::shared::exit::Failure;
 
 /// Signals to the group, which are the program's and not the manager's.
 const GROUP: [i32; 9] =

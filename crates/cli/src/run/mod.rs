@@ -23,48 +23,28 @@
 mod baseline;
 mod channel;
 mod denied;
+mod failure;
 mod front;
+mod given;
 mod manager;
 mod plan;
 mod record;
 mod relay;
 mod report;
+mod targets;
 
-use std::io;
 use std::process::{Command, ExitCode};
 
-use rustix::stdio::{dup2_stdin, dup2_stdout};
-use zfold_vmem::run::{Files, Inherited, access};
+use zfold_vmem::run::access;
 
 use crate::args::RunArgs;
-use crate::exit::{Failure, remark};
-use crate::file::NewFile;
+use crate::shared::exit::{Failure, remark};
+use crate::shared::file::NewFile;
+use failure::{FAILED, cannot_start};
+use given::Given;
 use plan::Plan;
 
 pub(crate) use manager::manage;
-
-/// Exit status when zfold itself failed.
-const FAILED: u8 = 125;
-/// Exit status when the program cannot be executed.
-const NOT_EXECUTABLE: u8 = 126;
-/// Exit status when there is no such program.
-const NOT_FOUND: u8 = 127;
-
-/// What this process was started with.
-#[derive(Debug)]
-struct Given {
-    inherited: Inherited,
-    files: Files,
-}
-
-impl Given {
-    /// Returns what this process was started with; to be called first.
-    fn take() -> Result<Self, Failure> {
-        let inherited = Inherited::of_this_process();
-        let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
-        Ok(Self { inherited, files })
-    }
-}
 
 /// Runs the program that was asked for, and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -82,27 +62,4 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
         Err(denied) => Err(Failure::new(denied::why(&denied)).with_status(FAILED)),
     }
-}
-
-/// Returns the failure to do something that zfold needs.
-fn failed(what: &str, error: &io::Error) -> Failure {
-    Failure::new(format!("cannot {what}: {error}")).with_status(FAILED)
-}
-
-/// Returns the failure to start the program, with the status that a shell gives it.
-fn cannot_start(plan: &Plan, error: &io::Error) -> Failure {
-    let status = match error.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    };
-    let program = plan.program.display();
-    Failure::new(format!("cannot run '{program}': {error}")).with_status(status)
-}
-
-/// Lets go of the standard input and output.
-fn release_streams() -> io::Result<()> {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    Ok(())
 }

@@ -8,10 +8,9 @@ use zfold_store::pressure::memory_left;
 use zfold_store::{CodecSpec, StoreOptions};
 
 use crate::args::{ReportFormat, RunArgs};
-use crate::disk::device;
-use crate::disk::plan::BackingPlan;
-use crate::exit::Failure;
-use crate::size::{Size, format_size};
+use crate::shared::backing::{self, BackingPlan};
+use crate::shared::exit::Failure;
+use crate::shared::size::{Size, format_size};
 
 /// Least limit in bytes: below, a program has no room to make progress with a few threads.
 const LIMIT_MIN: u64 = 4 << 20;
@@ -94,7 +93,7 @@ impl Plan {
         options.limit_bytes = self.store_limit_bytes;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
-            options.backing = Some(device::backing(plan, size)?);
+            options.backing = Some(backing::open(plan, size)?);
         }
         Ok((pool, options))
     }

@@ -6,9 +6,10 @@ use std::io::{self, Write as _};
 use super::plan::Plan;
 use super::record::{Baseline, Document, End, Quantiles, Record, SCHEMA};
 use crate::args::ReportFormat;
-use crate::exit::Failure;
-use crate::file::NewFile;
-use crate::table::{Row, count, size, table};
+use crate::shared::exit::Failure;
+use crate::shared::file::NewFile;
+use crate::shared::size::PAGE_LEN;
+use crate::shared::table::{Row, count, size, table};
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
@@ -76,7 +77,7 @@ fn text(told: &Told<'_>) -> String {
 }
 
 fn memory(record: &Record) -> Vec<Row> {
-    let pages_bytes = record.peak_stored_pages * 4096;
+    let pages_bytes = record.peak_stored_pages * PAGE_LEN;
     let ratio = match record.peak_stored_bytes {
         0 => "-".to_owned(),
         bytes => format!("{:.2}", pages_bytes as f64 / bytes as f64),

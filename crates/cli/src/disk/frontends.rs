@@ -1,4 +1,4 @@
-//! The doors of a server: opened together, told by their addresses, closed in order.
+//! The frontends of a server: opened together, told by their addresses, closed in order.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
@@ -14,11 +14,11 @@ use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
 use super::device::Device;
 use super::plan::{Plan, TlsPlan};
 use super::runtime;
-use crate::exit::{Failure, remark};
+use crate::shared::exit::{Failure, remark};
 
-/// The open doors.
+/// The open frontends.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Frontends {
     nbd: Arc<NbdServer>,
     /// Addresses of the devices, by name, in the order in which they were opened.
     addresses: Vec<(String, String)>,
@@ -30,13 +30,13 @@ pub(crate) struct Doors {
     blocks: Mutex<Vec<zfold_disk::ublk::UblkDoor>>,
 }
 
-impl Doors {
-    /// Opens the doors of `plan` to `devices`. Without any, a Unix socket for NBD is made.
+impl Frontends {
+    /// Opens the frontends of `plan` to `devices`. Without any, a Unix socket for NBD is made.
     ///
     /// # Errors
     /// Which one cannot be opened and why; those opened before are closed again.
     pub(crate) fn open(plan: &Plan, devices: &[Device]) -> Result<Self, Failure> {
-        let mut doors = Self {
+        let mut frontends = Self {
             nbd: NbdServer::new(devices.iter().map(export).collect(), nbd_options(plan)?),
             addresses: Vec::new(),
             unix: None,
@@ -50,18 +50,18 @@ impl Doors {
         for address in &plan.nbd {
             listeners.push(Listener::bind(address).map_err(|error| failure(&error))?);
         }
-        let others = devices.iter().any(|device| device.made.has_door());
+        let others = devices.iter().any(|device| device.made.has_frontend());
         if listeners.is_empty() && !others {
             let address = Address::Unix(runtime::nbd_path()?);
             listeners.push(Listener::bind(&address).map_err(|error| failure(&error))?);
         }
         for device in devices {
-            doors.open_own(device)?;
+            frontends.open_own(device)?;
         }
         for listener in listeners {
-            doors.open_nbd(listener, plan, devices)?;
+            frontends.open_nbd(listener, plan, devices)?;
         }
-        Ok(doors)
+        Ok(frontends)
     }
 
     fn open_nbd(
@@ -84,19 +84,19 @@ impl Doors {
         served.map_err(|error| Failure::new(format!("cannot serve NBD: {error}")))
     }
 
-    /// Opens the doors that a device has for itself.
+    /// Opens the frontends that a device has for itself.
     fn open_own(&mut self, device: &Device) -> Result<(), Failure> {
         let (made, disk) = (&device.made, || Arc::clone(&device.disk));
         let failure =
             |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
         if let Some(path) = &made.fuse {
-            let door = FuseDoor::mount(disk(), path, FuseOptions::default());
-            held(&self.mounts).push(door.map_err(|error| failure(&error))?);
+            let frontend = FuseDoor::mount(disk(), path, FuseOptions::default());
+            held(&self.mounts).push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), path.display().to_string()));
         }
         if let Some(path) = &made.vhost_user {
-            let door = VhostUserDoor::listen(disk(), path, VhostUserOptions::default());
-            held(&self.guests).push(door.map_err(|error| failure(&error))?);
+            let frontend = VhostUserDoor::listen(disk(), path, VhostUserOptions::default());
+            held(&self.guests).push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), format!("vhost-user:{}", path.display())));
         }
         if made.ublk {
@@ -109,10 +109,10 @@ impl Doors {
     fn open_ublk(&mut self, device: &Device) -> Result<(), Failure> {
         use zfold_disk::ublk::{UblkDoor, UblkOptions};
         let name = &device.made.name;
-        let door = UblkDoor::add(Arc::clone(&device.disk), UblkOptions::default())
+        let frontend = UblkDoor::add(Arc::clone(&device.disk), UblkOptions::default())
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
-        self.addresses.push((name.clone(), door.path().display().to_string()));
-        held(&self.blocks).push(door);
+        self.addresses.push((name.clone(), frontend.path().display().to_string()));
+        held(&self.blocks).push(frontend);
         Ok(())
     }
 
@@ -132,12 +132,12 @@ impl Doors {
         self.unix.as_deref()
     }
 
-    /// Returns what the NBD door has served.
+    /// Returns what the NBD frontend has served.
     pub(crate) fn nbd_stats(&self) -> NbdStats {
         self.nbd.stats()
     }
 
-    /// Closes all doors: nobody new comes in, and who is inside has `drain` to finish.
+    /// Closes all frontends: nobody new comes in, and who is inside has `drain` to finish.
     pub(crate) fn close(&self, drain: Duration) {
         let deadline = Instant::now() + drain;
         let mounts: Vec<_> = held(&self.mounts).drain(..).map(close_mount).collect();
@@ -159,15 +159,15 @@ impl Doors {
 
 /// Unmounts a file on a thread of its own, because that can take until the last one who has it
 /// open has closed it; returns its path, and what tells that it is done.
-fn close_mount(mut door: FuseDoor) -> (PathBuf, Receiver<()>) {
+fn close_mount(mut frontend: FuseDoor) -> (PathBuf, Receiver<()>) {
     let (done, closed) = mpsc::channel();
-    let path = door.path().to_owned();
+    let path = frontend.path().to_owned();
     std::thread::spawn(move || {
-        if let Err(error) = door.umount() {
+        if let Err(error) = frontend.umount() {
             // Dropping it takes its file away from everybody but those who have it open.
-            remark(&format!("{}: {error}", door.path().display()));
+            remark(&format!("{}: {error}", frontend.path().display()));
         }
-        drop(door);
+        drop(frontend);
         // Nobody waits any more once the time is over.
         let _ = done.send(());
     });
@@ -216,9 +216,9 @@ fn uri_of(listener: &str, name: &str, first: bool) -> String {
     }
 }
 
-fn held<T>(doors: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
+fn held<T>(frontends: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
     // A panic elsewhere leaves a whole list.
-    doors.lock().unwrap_or_else(PoisonError::into_inner)
+    frontends.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::args::{StatArgs, StatFormat};
-use crate::ctl::Client;
+use crate::disk::ctl::Client;
 use crate::disk::report::{DiskReport, Report, SCHEMA};
-use crate::exit::{self, Failure};
-use crate::table::{Row, count, size, table};
+use crate::shared::exit::{self, Failure};
+use crate::shared::table::{Row, count, size, table};
 
 /// Moves to the upper left corner and clears what follows.
 const CLEAR: &str = "\x1b[H\x1b[2J";

@@ -10,7 +10,7 @@ use crate::args::{CtlArgs, CtlCommand, Target};
 use crate::disk::command::Command;
 use crate::disk::control::{Reply, Request};
 use crate::disk::runtime;
-use crate::exit::{self, Failure};
+use crate::shared::exit::{self, Failure};
 
 /// Longest reply that is read, in bytes: the statistics of the most devices, and more.
 const REPLY_LEN_MAX: u64 = 16 << 20;

@@ -1,89 +1,15 @@
-//! What was typed: every flag with its help, unit, default and range. No side effects.
-
-mod ctl;
-mod disk;
-mod lab;
-mod run;
-mod stat;
+//! The arguments of `zfold compare`.
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
+use clap::ValueHint;
 use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
 use zfold_lab::rng::Xorshift64;
 
-use crate::size::parse_size;
-pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
-pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
-pub(crate) use lab::LabArgs;
-pub(crate) use run::{ReportFormat, RunArgs};
-pub(crate) use stat::{StatArgs, StatFormat};
+use super::values::{Format, allocators, choosers, lockings, page_sizes, presets};
+use crate::shared::size::parse_size;
 
-/// Compressed memory in user space: for programs, as disks, and to compare its pools.
-#[derive(Debug, Parser)]
-#[command(name = "zfold", version, disable_help_subcommand = true)]
-#[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 100)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Run a program in less memory than it wants, and keep the rest compressed.
-    ///
-    /// At most --limit of the anonymous memory of the program and its descendants stays resident. A
-    /// manager process compresses the other pages and brings them back when they are touched. The
-    /// program does not notice, whatever its language or libc; static programs work, too.
-    #[command(after_help = run::EXAMPLES)]
-    Run(Box<RunArgs>),
-    /// The manager of a run, which zfold run starts.
-    #[command(hide = true)]
-    Manage(Box<RunArgs>),
-    /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
-    ///
-    /// What clients write is compressed and kept in this process's memory, and freed again by
-    /// discards. It lasts as long as the process; --save and --load make it last longer.
-    #[command(after_help = disk::EXAMPLES)]
-    Disk(Box<DiskArgs>),
-    /// Show the statistics of a running zfold disk, in the terms of zram and zswap.
-    #[command(after_help = stat::EXAMPLES)]
-    Stat(StatArgs),
-    /// Change settings of a running zfold disk; have it write back, compact, recompress or save.
-    #[command(after_help = ctl::EXAMPLES)]
-    Ctl(CtlArgs),
-    /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
-    ///
-    /// Every page is stored in a random order and loaded again, a random half is freed, the pool
-    /// is compacted, the half is stored again, all is loaded again and freed. Every byte is
-    /// compared. The tables tell the memory and the time each allocator and codec took, and the
-    /// last line what the best choice would save.
-    ///
-    /// Several inputs are also stored in one pool together, as the input "all"; the times in the
-    /// table and the last line are those of "all", json and csv have every input's.
-    ///
-    /// Without an input, five captures of real programs (cc1, node, numpy, postgres, rustc) that
-    /// are part of this program are compared.
-    #[command(after_help = EXAMPLES)]
-    Compare(Box<CompareArgs>),
-    /// Compare lock designs under load: repeat published experiments on this machine.
-    ///
-    /// Each experiment repeats what one published document did, as far as that goes in user
-    /// space, and puts the published figures beside. Base and variants alternate in every repeat,
-    /// and every byte is compared.
-    #[command(after_help = lab::EXAMPLES)]
-    Lab(LabArgs),
-    /// Write a script that completes zfold's arguments in a shell.
-    #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
-    Completions {
-        /// The shell.
-        shell: Shell,
-    },
-}
-
-const EXAMPLES: &str = "\
+pub(super) const EXAMPLES: &str = "\
 Examples:
   Compare on the built-in captures:
     zfold compare
@@ -197,57 +123,11 @@ pub(crate) struct CompareArgs {
     pub(crate) histogram: bool,
 }
 
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Tables for people.
-    Table,
-    /// One document, schema zfold.compare/1 or zfold.lab/1.
-    Json,
-    /// A line of names, then a line per record.
-    Csv,
-}
-
-fn allocators() -> impl TypedValueParser<Value = Allocator> {
-    choice(Allocator::ALL.map(|allocator| (PossibleValue::new(allocator.name()), allocator)))
-}
-
-fn choosers() -> impl TypedValueParser<Value = Chooser> {
-    choice(Chooser::ALL.map(|chooser| (PossibleValue::new(chooser.name()), chooser)))
-}
-
-fn lockings() -> impl TypedValueParser<Value = Locking> {
-    choice(Locking::ALL.map(|design| (PossibleValue::new(design.name()), design)))
-}
-
-fn presets() -> impl TypedValueParser<Value = Preset> {
-    choice(Preset::ALL.map(|preset| (PossibleValue::new(preset.name()), preset)))
-}
-
-fn page_sizes() -> impl TypedValueParser<Value = PageSize> {
-    choice([
-        (PossibleValue::new("4KiB").alias("4096"), PageSize::KIB4),
-        (PossibleValue::new("16KiB").alias("16384"), PageSize::KIB16),
-        (PossibleValue::new("64KiB").alias("65536"), PageSize::KIB64),
-    ])
-}
-
-/// Returns a parser of named values, which lists the names in help, errors and completions.
-fn choice<T, const N: usize>(values: [(PossibleValue, T); N]) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + 'static,
-{
-    let names = values.clone().map(|(name, _)| name);
-    PossibleValuesParser::new(names).map(move |typed| {
-        let found = values.iter().find(|(name, _)| name.matches(&typed, false));
-        found.expect("the parser lets only these names pass").1
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::Parser as _;
 
+    use super::super::{Args, Command};
     use super::*;
 
     fn compare(arguments: &[&str]) -> Result<CompareArgs, clap::Error> {
@@ -256,11 +136,6 @@ mod tests {
             Command::Compare(args) => Ok(*args),
             other => panic!("not a comparison: {other:?}"),
         }
-    }
-
-    #[test]
-    fn definition_is_consistent() {
-        Args::command().debug_assert();
     }
 
     #[test]

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// Length of a page in bytes.
+pub(crate) const PAGE_LEN: u64 = 4096;
+
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 
 /// A number of bytes, written `64MiB`.

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::exit::Failure;
+use crate::shared::exit::Failure;
 
 /// Where results are to go.
 #[derive(Debug)]

@@ -1,0 +1,94 @@
+//! What was typed: every flag with its help, unit, default and range. No side effects.
+
+mod compare;
+mod ctl;
+mod disk;
+mod lab;
+mod run;
+mod stat;
+mod values;
+
+use clap::{Parser, Subcommand};
+use clap_complete::Shell;
+
+pub(crate) use compare::CompareArgs;
+pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
+pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
+pub(crate) use lab::LabArgs;
+pub(crate) use run::{ReportFormat, RunArgs};
+pub(crate) use stat::{StatArgs, StatFormat};
+pub(crate) use values::Format;
+
+/// Compressed memory in user space: for programs, as disks, and to compare its pools.
+#[derive(Debug, Parser)]
+#[command(name = "zfold", version, disable_help_subcommand = true)]
+#[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program in less memory than it wants, and keep the rest compressed.
+    ///
+    /// At most --limit of the anonymous memory of the program and its descendants stays resident. A
+    /// manager process compresses the other pages and brings them back when they are touched. The
+    /// program does not notice, whatever its language or libc; static programs work, too.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<RunArgs>),
+    /// The manager of a run, which zfold run starts.
+    #[command(hide = true)]
+    Manage(Box<RunArgs>),
+    /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
+    ///
+    /// What clients write is compressed and kept in this process's memory, and freed again by
+    /// discards. It lasts as long as the process; --save and --load make it last longer.
+    #[command(after_help = disk::EXAMPLES)]
+    Disk(Box<DiskArgs>),
+    /// Show the statistics of a running zfold disk, in the terms of zram and zswap.
+    #[command(after_help = stat::EXAMPLES)]
+    Stat(StatArgs),
+    /// Change settings of a running zfold disk; have it write back, compact, recompress or save.
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(CtlArgs),
+    /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
+    ///
+    /// Every page is stored in a random order and loaded again, a random half is freed, the pool
+    /// is compacted, the half is stored again, all is loaded again and freed. Every byte is
+    /// compared. The tables tell the memory and the time each allocator and codec took, and the
+    /// last line what the best choice would save.
+    ///
+    /// Several inputs are also stored in one pool together, as the input "all"; the times in the
+    /// table and the last line are those of "all", json and csv have every input's.
+    ///
+    /// Without an input, five captures of real programs (cc1, node, numpy, postgres, rustc) that
+    /// are part of this program are compared.
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(Box<CompareArgs>),
+    /// Compare lock designs under load: repeat published experiments on this machine.
+    ///
+    /// Each experiment repeats what one published document did, as far as that goes in user
+    /// space, and puts the published figures beside. Base and variants alternate in every repeat,
+    /// and every byte is compared.
+    #[command(after_help = lab::EXAMPLES)]
+    Lab(LabArgs),
+    /// Write a script that completes zfold's arguments in a shell.
+    #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -17,6 +17,7 @@ mod disk;
 mod lab;
 #[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
+mod settings;
 mod shared;
 
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! What `/proc` says of processes: their memory that is in RAM, their processor time, who descends
 //! from whom.
 //!
-//! Resident memory is read from `smaps_rollup`, which walks the page tables. `statm` is cheaper, but
-//! recent kernels keep its counters per CPU and let them lag by megabytes.
+//! Resident memory is read from `smaps_rollup`, which walks the page tables. `statm` is cheaper,
+//! but recent kernels keep its counters per CPU and let them lag by megabytes.
 
 use std::collections::HashMap;
 use std::fs;

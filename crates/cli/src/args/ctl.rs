@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
+use crate::settings;
+
 pub(super) const EXAMPLES: &str = "\
 Examples:
   What can be set, and how it is:
@@ -52,12 +54,11 @@ pub(crate) struct CtlArgs {
 pub(crate) enum CtlCommand {
     /// Show the knobs.
     Get,
-    /// Turn knobs: mem_limit, accept_threshold_percent, writeback_limit, writeback_limit_enable,
-    /// writeback_batch_size, same_filled_pages_enabled, shrinker_enabled, idle_after,
-    /// mem_used_max=0.
+    #[command(about = settings::help())]
     Set {
         /// A knob and its value, such as mem_limit=512MiB.
         #[arg(value_name = "NAME=VALUE", required = true)]
+        #[arg(value_parser = settings::words(), hide_possible_values = true)]
         words: Vec<String>,
     },
     /// Compact the pool, and give memory back to the system.

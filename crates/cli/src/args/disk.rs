@@ -13,6 +13,7 @@ use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
 use super::values::{allocators, choice};
+use crate::settings::{ACCEPT_PERCENT, CONNECTIONS, WRITEBACK_BATCH};
 use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 use zfold_disk::nbd::Address;
@@ -50,6 +51,21 @@ const CONTENTS: &str = "Contents";
 const FRONTENDS: &str = "Frontends";
 const PROCESS: &str = "Process";
 
+/// Declares settings, which can lie in layers.
+macro_rules! settings {
+    ($(#[$of:meta])* struct $name:ident { $($(#[$about:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$of])*
+        pub(crate) struct $name { $($(#[$about])* pub(crate) $field: $type,)* }
+
+        impl $name {
+            /// Returns these settings, and those of `below` where they say nothing.
+            pub(crate) fn over(self, below: Self) -> Self {
+                Self { $($field: Layer::over(self.$field, below.$field),)* }
+            }
+        }
+    };
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiskArgs {
     #[command(flatten)]
@@ -70,228 +86,203 @@ pub(crate) struct DiskArgs {
     pub(crate) run: Option<String>,
 }
 
-/// What one device is made of.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(crate) struct DeviceSettings {
-    /// Size of the device, such as 64GiB; it may be larger than memory [default: that of the
-    /// snapshot of --load].
-    #[arg(long, help_heading = DEVICE)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) size: Option<Size>,
+settings! {
+    /// What one device is made of.
+    #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+    #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+    struct DeviceSettings {
+        /// Size of the device, such as 64GiB; it may be larger than memory [default: that of the
+        /// snapshot of --load].
+        #[arg(long, help_heading = DEVICE)]
+        #[serde(deserialize_with = "text")]
+        size: Option<Size>,
 
-    /// Sector size told to clients, in bytes [default: 4096].
-    #[arg(long, value_name = "BYTES", help_heading = DEVICE)]
-    #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
-    pub(crate) sector: Option<u32>,
+        /// Sector size told to clients, in bytes [default: 4096].
+        #[arg(long, value_name = "BYTES", help_heading = DEVICE)]
+        #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
+        sector: Option<u32>,
 
-    /// Name of the device: of its NBD export, and for --disk of other commands [default: disk].
-    #[arg(long, help_heading = DEVICE)]
-    pub(crate) name: Option<String>,
+        /// Name of the device: of its NBD export, and for --disk of other commands [default: disk].
+        #[arg(long, help_heading = DEVICE)]
+        name: Option<String>,
 
-    /// Refuse writes.
-    #[arg(long, help_heading = DEVICE)]
-    pub(crate) read_only: bool,
+        /// Refuse writes.
+        #[arg(long, help_heading = DEVICE)]
+        read_only: bool,
 
-    /// Size up to which the device can grow; costs address space only [default: four times the
-    /// size, at least 1TiB].
-    #[arg(long, value_name = "SIZE", help_heading = DEVICE)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) max_size: Option<Size>,
+        /// Size up to which the device can grow; costs address space only [default: four times the
+        /// size, at least 1TiB].
+        #[arg(long, value_name = "SIZE", help_heading = DEVICE)]
+        #[serde(deserialize_with = "text")]
+        max_size: Option<Size>,
 
-    /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3 [default: lz4].
-    #[arg(long, help_heading = MEMORY)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) codec: Option<CodecSpec>,
+        /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3 [default: lz4].
+        #[arg(long, help_heading = MEMORY)]
+        #[serde(deserialize_with = "text")]
+        codec: Option<CodecSpec>,
 
-    /// Dictionary for the codecs, at most 1 MiB (lz4, lz4hc and zstd can use one).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
-    pub(crate) dictionary: Option<PathBuf>,
+        /// Dictionary for the codecs, at most 1 MiB (lz4, lz4hc and zstd can use one).
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+        dictionary: Option<PathBuf>,
 
-    /// Up to three codecs with which pages can be compressed again, by priority 1 to 3.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = MEMORY)]
-    #[serde(deserialize_with = "texts")]
-    pub(crate) recompress: Vec<CodecSpec>,
+        /// Up to three codecs with which pages can be compressed again, by priority 1 to 3.
+        #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = MEMORY)]
+        #[serde(deserialize_with = "texts")]
+        recompress: Vec<CodecSpec>,
 
-    /// How compressed pages are packed: zsmalloc, z3fold or zbud [default: zsmalloc].
-    #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) allocator: Option<Allocator>,
+        /// How compressed pages are packed: zsmalloc, z3fold or zbud [default: zsmalloc].
+        #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
+        #[serde(deserialize_with = "text")]
+        allocator: Option<Allocator>,
 
-    /// Most memory for pages and tables; writes beyond it fail for lack of space [default: none].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) limit: Option<Size>,
+        /// Most memory for pages and tables; writes beyond it fail for lack of space [default:
+        /// none].
+        #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+        #[serde(deserialize_with = "text")]
+        limit: Option<Size>,
 
-    /// Percent of the limit to which a full device must shrink before it takes pages again
-    /// [default: 90].
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    #[arg(help_heading = MEMORY)]
-    pub(crate) accept_threshold: Option<u8>,
+        /// Percent of the limit to which a full device must shrink before it takes pages again
+        /// [default: 90].
+        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(ACCEPT_PERCENT))]
+        #[arg(help_heading = MEMORY)]
+        accept_threshold: Option<u8>,
 
-    /// Keep equal pages once.
-    #[arg(long, help_heading = MEMORY)]
-    pub(crate) dedup: bool,
+        /// Keep equal pages once.
+        #[arg(long, help_heading = MEMORY)]
+        dedup: bool,
 
-    /// File or block device to which pages can be written back. What it holds is lost with the
-    /// process.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = COLD)]
-    pub(crate) backing: Option<PathBuf>,
+        /// File or block device to which pages can be written back. What it holds is lost with the
+        /// process.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = COLD)]
+        backing: Option<PathBuf>,
 
-    /// Size of the backing file [default: that of the file, or of the device if there is none].
-    #[arg(long, value_name = "SIZE", help_heading = COLD)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) backing_size: Option<Size>,
+        /// Size of the backing file [default: that of the file, or of the device if there is none].
+        #[arg(long, value_name = "SIZE", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        backing_size: Option<Size>,
 
-    /// Write whole pages to the backing file instead of compressed ones.
-    #[arg(long, help_heading = COLD)]
-    pub(crate) backing_raw: bool,
+        /// Write whole pages to the backing file instead of compressed ones.
+        #[arg(long, help_heading = COLD)]
+        backing_raw: bool,
 
-    /// Most that may be written to the backing file from now on [default: no limit].
-    #[arg(long, value_name = "SIZE", help_heading = COLD)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) writeback_limit: Option<Size>,
+        /// Most that may be written to the backing file from now on [default: no limit].
+        #[arg(long, value_name = "SIZE", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        writeback_limit: Option<Size>,
 
-    /// Pages that are written back at a time, 1 to 1024 [default: 32].
-    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    #[arg(help_heading = COLD)]
-    pub(crate) writeback_batch: Option<u32>,
+        /// Pages that are written back at a time, 1 to 1024 [default: 32].
+        #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(WRITEBACK_BATCH))]
+        #[arg(help_heading = COLD)]
+        writeback_batch: Option<u32>,
 
-    /// Treat pages as idle that were not used for this long, such as 10min, and write them back
-    /// or compress them again.
-    #[arg(long, value_name = "DURATION", help_heading = COLD)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) idle_after: Option<Interval>,
+        /// Treat pages as idle that were not used for this long, such as 10min, and write them back
+        /// or compress them again.
+        #[arg(long, value_name = "DURATION", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        idle_after: Option<Interval>,
 
-    /// Write back the least recently used pages when the system is short of memory; without a
-    /// backing file, compact and compress again.
-    #[arg(long, help_heading = COLD)]
-    pub(crate) shrinker: bool,
+        /// Write back the least recently used pages when the system is short of memory; without a
+        /// backing file, compact and compress again.
+        #[arg(long, help_heading = COLD)]
+        shrinker: bool,
 
-    /// Start with the contents of a snapshot. It may be missing if --save names the same file.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
-    pub(crate) load: Option<PathBuf>,
+        /// Start with the contents of a snapshot. It may be missing if --save names the same file.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
+        load: Option<PathBuf>,
 
-    /// Write a snapshot of the contents at the end.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
-    pub(crate) save: Option<PathBuf>,
+        /// Write a snapshot of the contents at the end.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
+        save: Option<PathBuf>,
 
-    /// Show the device as the file FILE, by FUSE.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
-    pub(crate) fuse: Option<PathBuf>,
+        /// Show the device as the file FILE, by FUSE.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        fuse: Option<PathBuf>,
 
-    /// Serve the device to a virtual machine on this Unix socket, by vhost-user-blk.
-    #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
-    pub(crate) vhost_user: Option<PathBuf>,
+        /// Serve the device to a virtual machine on this Unix socket, by vhost-user-blk.
+        #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        vhost_user: Option<PathBuf>,
 
-    /// Add the device to this system as /dev/ublkbN (needs a build with the feature ublk).
-    #[arg(long, help_heading = FRONTENDS)]
-    pub(crate) ublk: bool,
-}
-
-/// What the process is told besides its devices.
-#[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(crate) struct ServerSettings {
-    /// Serve NBD at unix:PATH or tcp:HOST:PORT; may be given several times [default, without any
-    /// other frontend: a Unix socket in the runtime directory].
-    #[arg(long, value_name = "ADDRESS", help_heading = FRONTENDS)]
-    #[serde(deserialize_with = "texts")]
-    pub(crate) nbd: Vec<Address>,
-
-    /// Offer TLS to NBD clients, with this certificate chain (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
-    pub(crate) tls_cert: Option<PathBuf>,
-
-    /// Private key of the certificate (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
-    pub(crate) tls_key: Option<PathBuf>,
-
-    /// Ask clients for a certificate that this authority signed (PEM).
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
-    pub(crate) tls_ca: Option<PathBuf>,
-
-    /// Refuse NBD clients without TLS.
-    #[arg(long, help_heading = FRONTENDS)]
-    pub(crate) tls_required: bool,
-
-    /// Most NBD connections at a time, 1 to 65536 [default: 256].
-    #[arg(long, value_name = "NUMBER", help_heading = FRONTENDS)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub(crate) max_connections: Option<u32>,
-
-    /// Unix socket for zfold ctl and zfold stat [default: one in the runtime directory, where
-    /// they find it].
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
-    pub(crate) control: Option<PathBuf>,
-
-    /// Serve metrics for Prometheus over HTTP at unix:PATH or tcp:HOST:PORT.
-    #[arg(long, value_name = "ADDRESS", help_heading = PROCESS)]
-    #[serde(deserialize_with = "text")]
-    pub(crate) metrics: Option<Address>,
-
-    /// Let the system page this process out. By default its memory is locked where that is
-    /// permitted, since a swap device or file system on it may be what it would wait for.
-    #[arg(long, help_heading = PROCESS)]
-    pub(crate) no_mlock: bool,
-
-    /// The devices of a configuration file.
-    #[arg(skip)]
-    pub(crate) disk: Vec<DeviceSettings>,
-}
-
-impl DeviceSettings {
-    /// Returns these settings, and those of `below` where they say nothing.
-    pub(crate) fn over(self, below: Self) -> Self {
-        Self {
-            size: self.size.or(below.size),
-            sector: self.sector.or(below.sector),
-            name: self.name.or(below.name),
-            read_only: self.read_only || below.read_only,
-            max_size: self.max_size.or(below.max_size),
-            codec: self.codec.or(below.codec),
-            dictionary: self.dictionary.or(below.dictionary),
-            recompress: first_filled(self.recompress, below.recompress),
-            allocator: self.allocator.or(below.allocator),
-            limit: self.limit.or(below.limit),
-            accept_threshold: self.accept_threshold.or(below.accept_threshold),
-            dedup: self.dedup || below.dedup,
-            backing: self.backing.or(below.backing),
-            backing_size: self.backing_size.or(below.backing_size),
-            backing_raw: self.backing_raw || below.backing_raw,
-            writeback_limit: self.writeback_limit.or(below.writeback_limit),
-            writeback_batch: self.writeback_batch.or(below.writeback_batch),
-            idle_after: self.idle_after.or(below.idle_after),
-            shrinker: self.shrinker || below.shrinker,
-            load: self.load.or(below.load),
-            save: self.save.or(below.save),
-            fuse: self.fuse.or(below.fuse),
-            vhost_user: self.vhost_user.or(below.vhost_user),
-            ublk: self.ublk || below.ublk,
-        }
+        /// Add the device to this system as /dev/ublkbN (needs a build with the feature ublk).
+        #[arg(long, help_heading = FRONTENDS)]
+        ublk: bool,
     }
 }
 
-impl ServerSettings {
-    /// Returns these settings, and those of `below` where they say nothing.
-    pub(crate) fn over(self, below: Self) -> Self {
-        Self {
-            nbd: first_filled(self.nbd, below.nbd),
-            tls_cert: self.tls_cert.or(below.tls_cert),
-            tls_key: self.tls_key.or(below.tls_key),
-            tls_ca: self.tls_ca.or(below.tls_ca),
-            tls_required: self.tls_required || below.tls_required,
-            max_connections: self.max_connections.or(below.max_connections),
-            control: self.control.or(below.control),
-            metrics: self.metrics.or(below.metrics),
-            no_mlock: self.no_mlock || below.no_mlock,
-            disk: first_filled(self.disk, below.disk),
-        }
+settings! {
+    /// What the process is told besides its devices.
+    #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
+    #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+    struct ServerSettings {
+        /// Serve NBD at unix:PATH or tcp:HOST:PORT; may be given several times [default, without
+        /// any other frontend: a Unix socket in the runtime directory].
+        #[arg(long, value_name = "ADDRESS", help_heading = FRONTENDS)]
+        #[serde(deserialize_with = "texts")]
+        nbd: Vec<Address>,
+
+        /// Offer TLS to NBD clients, with this certificate chain (PEM).
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        tls_cert: Option<PathBuf>,
+
+        /// Private key of the certificate (PEM).
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        tls_key: Option<PathBuf>,
+
+        /// Ask clients for a certificate that this authority signed (PEM).
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        tls_ca: Option<PathBuf>,
+
+        /// Refuse NBD clients without TLS.
+        #[arg(long, help_heading = FRONTENDS)]
+        tls_required: bool,
+
+        /// Most NBD connections at a time, 1 to 65536 [default: 256].
+        #[arg(long, value_name = "NUMBER", help_heading = FRONTENDS)]
+        #[arg(value_parser = clap::value_parser!(u32).range(CONNECTIONS))]
+        max_connections: Option<u32>,
+
+        /// Unix socket for zfold ctl and zfold stat [default: one in the runtime directory, where
+        /// they find it].
+        #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
+        control: Option<PathBuf>,
+
+        /// Serve metrics for Prometheus over HTTP at unix:PATH or tcp:HOST:PORT.
+        #[arg(long, value_name = "ADDRESS", help_heading = PROCESS)]
+        #[serde(deserialize_with = "text")]
+        metrics: Option<Address>,
+
+        /// Let the system page this process out. By default its memory is locked where that is
+        /// permitted, since a swap device or file system on it may be what it would wait for.
+        #[arg(long, help_heading = PROCESS)]
+        no_mlock: bool,
+
+        /// The devices of a configuration file.
+        #[arg(skip)]
+        disk: Vec<DeviceSettings>,
     }
 }
 
-fn first_filled<T>(above: Vec<T>, below: Vec<T>) -> Vec<T> {
-    if above.is_empty() { below } else { above }
+/// A value of two layers of settings.
+trait Layer {
+    /// Returns this value, or that of `below` where this says nothing.
+    fn over(self, below: Self) -> Self;
+}
+
+impl<T> Layer for Option<T> {
+    fn over(self, below: Self) -> Self {
+        self.or(below)
+    }
+}
+
+impl<T> Layer for Vec<T> {
+    fn over(self, below: Self) -> Self {
+        if self.is_empty() { below } else { self }
+    }
+}
+
+impl Layer for bool {
+    fn over(self, below: Self) -> Self {
+        self || below
+    }
 }
 
 /// Reads a value that is typed as text.

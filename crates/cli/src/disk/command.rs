@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zfold_store::Selection;
 
-use super::knobs::{Setting, bytes, pages};
+use crate::settings::{Setting, bytes, pages};
 use crate::shared::duration::Interval;
 use crate::shared::size::parse_size;
 
@@ -18,7 +18,7 @@ const DICTIONARY_LEN_MAX: u64 = 1 << 20;
 
 /// What a server is asked to do.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Command {
+pub(crate) enum ControlCommand {
     /// Tell the knobs.
     Get,
     /// Turn knobs.
@@ -77,7 +77,7 @@ pub(crate) enum With {
     Codec(String),
 }
 
-impl Command {
+impl ControlCommand {
     /// Returns the command `name` with its arguments.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ fn idle_age(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn writeback(words: &[&str]) -> Result<Command, String> {
+fn writeback(words: &[&str]) -> Result<ControlCommand, String> {
     let (mut selection, mut ranges, mut max_pages) = (None, Vec::new(), None);
     for word in words {
         match word.split_once('=') {
@@ -152,10 +152,10 @@ fn writeback(words: &[&str]) -> Result<Command, String> {
                 .to_owned());
         }
     };
-    Ok(Command::Writeback { selection, max_pages })
+    Ok(ControlCommand::Writeback { selection, max_pages })
 }
 
-fn recompress(words: &[&str]) -> Result<Command, String> {
+fn recompress(words: &[&str]) -> Result<ControlCommand, String> {
     let mut how = RecompressCommand {
         selection: Selection::All,
         threshold_bytes: None,
@@ -184,10 +184,10 @@ fn recompress(words: &[&str]) -> Result<Command, String> {
             }
         }
     }
-    Ok(Command::Recompress(how))
+    Ok(ControlCommand::Recompress(how))
 }
 
-fn train(words: &[&str]) -> Result<Command, String> {
+fn train(words: &[&str]) -> Result<ControlCommand, String> {
     let (path, max_len) = match words {
         [path] => (path, DICTIONARY_LEN),
         [path, size] | [path, "max", size] => {
@@ -199,7 +199,7 @@ fn train(words: &[&str]) -> Result<Command, String> {
         }
         _ => return Err("train needs the name of a file, and at most a size beside".to_owned()),
     };
-    Ok(Command::Train { path: path.into(), max_len })
+    Ok(ControlCommand::Train { path: path.into(), max_len })
 }
 
 /// Returns the pages of a kind that all commands know; `others` completes the choices.
@@ -234,10 +234,10 @@ fn wrong_number(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Command, String> {
+    fn parse(line: &str) -> Result<ControlCommand, String> {
         let mut words = line.split_whitespace().map(str::to_owned);
         let name = words.next().expect("a name");
-        Command::parse(&name, &words.collect::<Vec<_>>())
+        ControlCommand::parse(&name, &words.collect::<Vec<_>>())
     }
 
     #[test]
@@ -245,22 +245,22 @@ mod tests {
         let keys = Selection::Keys(vec![5..6, 8..11]);
         assert_eq!(
             parse("writeback page_index=5 page_indexes=8-10 max_pages=2"),
-            Ok(Command::Writeback { selection: keys, max_pages: Some(2) })
+            Ok(ControlCommand::Writeback { selection: keys, max_pages: Some(2) })
         );
         assert_eq!(
             parse("writeback type=huge_idle"),
-            Ok(Command::Writeback { selection: Selection::HugeIdle, max_pages: None })
+            Ok(ControlCommand::Writeback { selection: Selection::HugeIdle, max_pages: None })
         );
-        assert_eq!(parse("idle all"), Ok(Command::Idle(None)));
+        assert_eq!(parse("idle all"), Ok(ControlCommand::Idle(None)));
         assert_eq!(parse("idle 30"), parse("idle 30s"));
-        let Ok(Command::Recompress(how)) = parse("recompress type=idle threshold=3000 priority=2")
+        let Ok(ControlCommand::Recompress(how)) = parse("recompress type=idle threshold=3000 priority=2")
         else {
             panic!("refused")
         };
         assert_eq!((how.selection, how.threshold_bytes), (Selection::Idle, Some(3000)));
         assert_eq!(how.with, With::Priority(2));
         assert_eq!(parse("train f max 16KiB"), parse("train f"));
-        assert_eq!(parse("grow 1GiB"), Ok(Command::Grow(1 << 30)));
+        assert_eq!(parse("grow 1GiB"), Ok(ControlCommand::Grow(1 << 30)));
     }
 
     #[test]

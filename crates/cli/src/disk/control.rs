@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::command::Command;
+use super::command::ControlCommand;
 use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes.
@@ -60,7 +60,7 @@ impl From<Result<Value, String>> for Reply {
 }
 
 /// Carries out a command on the device of that name.
-type Execute<'a> = &'a dyn Fn(Option<&str>, Command) -> Result<Value, String>;
+type Execute<'a> = &'a dyn Fn(Option<&str>, ControlCommand) -> Result<Value, String>;
 
 /// Answers a client until it leaves, takes too long or sends too much; returns whether it asked
 /// the server to end, which has been answered then.
@@ -95,10 +95,10 @@ fn respond(line: &[u8], execute: Execute<'_>) -> (Reply, bool) {
     let parsed = serde_json::from_slice(line)
         .map_err(|error| format!("not a request: {error} (see docs/disk.md)"))
         .and_then(|request: Request| {
-            Ok((Command::parse(&request.command, &request.arguments)?, request.disk))
+            Ok((ControlCommand::parse(&request.command, &request.arguments)?, request.disk))
         });
     match parsed {
-        Ok((Command::Shutdown, _)) => (Reply::from(Ok(json!({ "stopping": true }))), true),
+        Ok((ControlCommand::Shutdown, _)) => (Reply::from(Ok(json!({ "stopping": true }))), true),
         Ok((command, disk)) => (Reply::from(execute(disk.as_deref(), command)), false),
         Err(told) => (Reply::from(Err(told)), false),
     }

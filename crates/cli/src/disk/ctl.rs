@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::args::{CtlArgs, CtlCommand, Target};
-use crate::disk::command::Command;
+use crate::disk::command::ControlCommand;
 use crate::disk::control::{Reply, Request};
 use crate::disk::runtime;
 use crate::shared::exit::{self, Failure};
@@ -18,7 +18,7 @@ const REPLY_LEN_MAX: u64 = 16 << 20;
 /// Carries out the command, and writes what it found to stdout.
 pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
     let (command, arguments) = words(&args.command)?;
-    Command::parse(command, &arguments).map_err(Failure::usage)?;
+    ControlCommand::parse(command, &arguments).map_err(Failure::usage)?;
     let result = Client::connect(&args.target)?.ask(command, arguments)?;
     let text = match result {
         _ if args.json => format!("{result}\n"),

@@ -10,11 +10,11 @@ use zfold_pool::PoolOptions;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
 use zfold_store::snapshot::{self, SnapshotError};
-use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
+use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions, Tunables};
 
-use super::knobs::Setting;
 use super::label::{Label, snapshot_size};
-use super::plan::{DevicePlan, Knobs, Made};
+use super::plan::{DevicePlan, Made};
+use crate::settings::{Knobs, Setting};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::backing;
 use crate::shared::size::{PAGE_LEN, format_size};
@@ -39,17 +39,14 @@ impl Device {
     /// # Errors
     /// What cannot be had, and the remedy.
     pub(crate) fn new(plan: &DevicePlan) -> Result<Self, Failure> {
-        let DevicePlan { made, knobs } = plan;
+        let DevicePlan { made, size, knobs } = plan;
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
         let pool = PoolOptions { chain: 16, ..PoolOptions::new(made.allocator) };
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let store = Store::new(pool, &store_options(made, knobs)?).map_err(|e| failure(&e))?;
-        let mut tunables = store.tunables();
-        tunables.writeback_limit_pages = knobs.writeback_limit_pages;
-        tunables.writeback_batch_pages = knobs.writeback_batch_pages;
-        store.tune(&tunables).map_err(|error| failure(&error))?;
+        let store = Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
+        store.tune(&tunables(knobs)).map_err(|error| failure(&error))?;
         if let Some(limit) = knobs.limit_bytes
             && store.held_bytes() >= limit
         {
@@ -60,14 +57,14 @@ impl Device {
                 format_size(limit),
             )));
         }
-        load(made, knobs.size, &store)?;
+        load(made, *size, &store)?;
         if let Some(path) = made.save.as_deref() {
             snapshot::replaceable(path).map_err(|error| {
                 let path = path.display();
                 failure(&format_args!("cannot save to {path}: {error}; give --save a file's name"))
             })?;
         }
-        let (size, sector, read_only) = (knobs.size, made.sector, made.read_only);
+        let (size, sector, read_only) = (*size, made.sector, made.read_only);
         let options = DiskOptions { size, sector, read_only };
         let store = Arc::new(store);
         let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
@@ -86,89 +83,64 @@ impl Device {
         self.disk.store()
     }
 
+    /// Returns the knobs as they are.
+    fn knobs(&self) -> Knobs {
+        let tunables = self.store().tunables();
+        Knobs {
+            limit_bytes: tunables.limit_bytes,
+            accept_percent: tunables.accept_percent,
+            writeback_limit_pages: tunables.writeback_limit_pages,
+            writeback_batch_pages: tunables.writeback_batch_pages,
+            same_filled: tunables.same_filled,
+            shrinker: self.shrinker.enabled(),
+            idle_after: self.shrinker.idle_after(),
+        }
+    }
+
     /// Turns knobs, all or none.
     ///
     /// # Errors
     /// What this device cannot do.
     pub(crate) fn set(&self, settings: &[Setting]) -> Result<(), String> {
-        let ages = |setting: &Setting| matches!(setting, Setting::IdleAfter(Some(_)));
-        if settings.iter().any(ages) && !self.made.can_age() {
+        let before = self.knobs();
+        let mut knobs = before.clone();
+        settings.iter().for_each(|setting| setting.apply(&mut knobs));
+        if knobs.idle_after.is_some() && !self.made.can_age() {
             return Err(format!(
                 "{} has nowhere to put idle pages: start it with --backing or --recompress",
                 self.made.name
             ));
         }
-        let mut tunables = self.store().tunables();
-        for setting in settings {
-            match *setting {
-                Setting::MemLimit(limit) => tunables.limit_bytes = limit,
-                Setting::AcceptThreshold(percent) => tunables.accept_percent = percent,
-                Setting::WritebackLimit(pages) => tunables.writeback_limit_pages = Some(pages),
-                Setting::WritebackLimitEnable(false) => tunables.writeback_limit_pages = None,
-                Setting::WritebackLimitEnable(true) => {
-                    tunables.writeback_limit_pages.get_or_insert(0);
-                }
-                Setting::WritebackBatch(pages) => tunables.writeback_batch_pages = pages,
-                Setting::SameFilled(on) => tunables.same_filled = on,
-                Setting::Shrinker(_) | Setting::IdleAfter(_) | Setting::ResetUsedMax => {}
-            }
+        self.store().tune(&tunables(&knobs)).map_err(|error| error.to_string())?;
+        if knobs.shrinker != before.shrinker {
+            self.shrinker.enable(knobs.shrinker);
         }
-        self.store().tune(&tunables).map_err(|error| error.to_string())?;
-        for setting in settings {
-            match *setting {
-                Setting::Shrinker(on) => self.shrinker.enable(on),
-                Setting::IdleAfter(after) => self.shrinker.set_idle_after(after),
-                Setting::ResetUsedMax => self.store().reset_held_max(),
-                _ => {}
-            }
+        if knobs.idle_after != before.idle_after {
+            self.shrinker.set_idle_after(knobs.idle_after);
+        }
+        if settings.iter().any(Setting::resets_used_max) {
+            self.store().reset_held_max();
         }
         Ok(())
     }
 
-    /// Returns all knobs.
-    pub(crate) fn knobs(&self) -> Value {
-        let tunables = self.store().tunables();
-        json!({
+    /// Returns all knobs, and what was chosen at the start.
+    pub(crate) fn settings(&self) -> Value {
+        let mut shown = json!({
             "disksize": self.disk.size(),
             "comp_algorithm": self.made.codec.to_string(),
             "recomp_algorithm": list(&self.made.recompress),
-            "mem_limit": tunables.limit_bytes.unwrap_or(0),
-            "accept_threshold_percent": tunables.accept_percent,
-            "writeback_limit": tunables.writeback_limit_pages.unwrap_or(0),
-            "writeback_limit_enable": u8::from(tunables.writeback_limit_pages.is_some()),
-            "writeback_batch_size": tunables.writeback_batch_pages,
-            "same_filled_pages_enabled": u8::from(tunables.same_filled),
-            "shrinker_enabled": u8::from(self.shrinker.enabled()),
-            "idle_after": self.shrinker.idle_after().map_or(0, |after| after.as_secs()),
-        })
+        });
+        for (name, value) in self.knobs().shown() {
+            shown[name] = value.into();
+        }
+        shown
     }
 
-    /// Takes over what has changed from the knobs `old` to the knobs `new` of the file; returns
-    /// what could not be changed. The rest is.
-    pub(crate) fn retune(&self, old: &Knobs, new: &Knobs) -> Vec<String> {
-        let mut settings = Vec::new();
-        if old.limit_bytes != new.limit_bytes {
-            settings.push(Setting::MemLimit(new.limit_bytes));
-        }
-        if old.accept_percent != new.accept_percent {
-            settings.push(Setting::AcceptThreshold(new.accept_percent));
-        }
-        if old.writeback_limit_pages != new.writeback_limit_pages {
-            settings.push(match new.writeback_limit_pages {
-                Some(pages) => Setting::WritebackLimit(pages),
-                None => Setting::WritebackLimitEnable(false),
-            });
-        }
-        if old.writeback_batch_pages != new.writeback_batch_pages {
-            settings.push(Setting::WritebackBatch(new.writeback_batch_pages));
-        }
-        if old.idle_after != new.idle_after {
-            settings.push(Setting::IdleAfter(new.idle_after));
-        }
-        if old.shrinker != new.shrinker {
-            settings.push(Setting::Shrinker(new.shrinker));
-        }
-        let one_by_one = settings.iter().map(|setting| self.set(std::slice::from_ref(setting)));
+    /// Takes over what has changed from `old` to `new` in the file; returns what could not be
+    /// changed. The rest is.
+    pub(crate) fn retune(&self, old: &DevicePlan, new: &DevicePlan) -> Vec<String> {
+        let one_by_one = new.knobs.changes_from(&old.knobs).map(|setting| self.set(&[setting]));
         let grown = (old.size != new.size).then(|| self.grow(new.size));
         one_by_one.chain(grown).filter_map(Result::err).collect()
     }
@@ -215,11 +187,22 @@ impl Device {
     }
 }
 
+/// Returns what of the knobs the store has.
+fn tunables(knobs: &Knobs) -> Tunables {
+    Tunables {
+        limit_bytes: knobs.limit_bytes,
+        accept_percent: knobs.accept_percent,
+        same_filled: knobs.same_filled,
+        writeback_limit_pages: knobs.writeback_limit_pages,
+        writeback_batch_pages: knobs.writeback_batch_pages,
+    }
+}
+
 /// Returns the options of the store of a device.
-fn store_options(made: &Made, knobs: &Knobs) -> Result<StoreOptions, Failure> {
+fn store_options(made: &Made, size: u64, knobs: &Knobs) -> Result<StoreOptions, Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice { spec: *spec, dictionary: dictionary.clone() };
-    let backing = made.backing.as_ref().map(|plan| backing::open(plan, knobs.size)).transpose()?;
+    let backing = made.backing.as_ref().map(|plan| backing::open(plan, size)).transpose()?;
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
     options.recompression = made.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;

@@ -12,7 +12,7 @@ use zfold_disk::nbd::{
 use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
 
 use super::device::Device;
-use super::plan::{Plan, TlsPlan};
+use super::plan::{DiskPlan, TlsPlan};
 use super::runtime;
 use crate::shared::exit::{Failure, remark};
 
@@ -35,7 +35,7 @@ impl Frontends {
     ///
     /// # Errors
     /// Which one cannot be opened and why; those opened before are closed again.
-    pub(crate) fn open(plan: &Plan, devices: &[Device]) -> Result<Self, Failure> {
+    pub(crate) fn open(plan: &DiskPlan, devices: &[Device]) -> Result<Self, Failure> {
         let mut frontends = Self {
             nbd: NbdServer::new(devices.iter().map(export).collect(), nbd_options(plan)?),
             addresses: Vec::new(),
@@ -67,7 +67,7 @@ impl Frontends {
     fn open_nbd(
         &mut self,
         listener: Listener,
-        plan: &Plan,
+        plan: &DiskPlan,
         devices: &[Device],
     ) -> Result<(), Failure> {
         let uri = listener.uri(plan.tls.as_ref().is_some_and(|tls| tls.required));
@@ -183,7 +183,7 @@ fn export(device: &Device) -> Export {
     }
 }
 
-fn nbd_options(plan: &Plan) -> Result<NbdOptions, Failure> {
+fn nbd_options(plan: &DiskPlan) -> Result<NbdOptions, Failure> {
     let mut options = NbdOptions::default();
     if let Some(number) = plan.max_connections {
         options.max_connections = number as usize;

@@ -1,15 +1,15 @@
 //! `zfold disk`: from typed arguments to devices that are served, until somebody ends it.
 //!
 //! ```text
-//!   flags, file -> Plan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user, ublk)
+//!   flags, file -> DiskPlan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user, ublk)
 //!                              ^                     |
 //!      control socket, metrics -+--- Server ---------+      signals, --run -> Event -> main thread
 //! ```
 //!
 //! - R1: everything that can be refused is refused before the first address is told.
 //! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
-//! - R3: at the end the frontends are closed, and then the devices, before a snapshot is written, so it
-//!   holds all that was acknowledged, also to who has a file open that cannot be closed.
+//! - R3: at the end the frontends are closed, and then the devices, before a snapshot is written,
+//!   so it holds all that was acknowledged, also to who has a file open that cannot be closed.
 
 mod command;
 mod config;
@@ -17,7 +17,6 @@ mod control;
 pub(crate) mod ctl;
 mod device;
 mod frontends;
-mod knobs;
 mod label;
 mod metrics;
 mod notify;
@@ -45,7 +44,7 @@ use crate::args::DiskArgs;
 use crate::shared::exit::{self, Failure, remark};
 use device::Device;
 use frontends::Frontends;
-use plan::Plan;
+use plan::DiskPlan;
 use runner::Runner;
 use server::{Event, Server, Shared};
 use service::Service;
@@ -55,7 +54,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves the devices that were asked for until a signal, a command or the end of `--run`.
 pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
-    let mut plan = Plan::new(args)?;
+    let mut plan = DiskPlan::new(args)?;
     let (events, happened) = mpsc::channel();
     watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;
     let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
@@ -83,7 +82,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
 /// Tells that all is ready, and waits for the end; returns the exit status.
 fn serve(
     args: &DiskArgs,
-    plan: &mut Plan,
+    plan: &mut DiskPlan,
     server: &Shared,
     runner: Option<Runner>,
     happened: &Receiver<Event>,
@@ -134,7 +133,7 @@ struct SideServices {
     metrics: Option<Listener>,
 }
 
-fn bind_side_services(plan: &Plan) -> Result<SideServices, Failure> {
+fn bind_side_services(plan: &DiskPlan) -> Result<SideServices, Failure> {
     let bind = |what: &str, address: &Address| {
         let bound = Listener::bind(address);
         bound.map_err(|error| Failure::new(format!("{what}: {error}")))

@@ -1,7 +1,6 @@
 //! What is to be served: settings checked against each other, and every default filled in.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use zfold_disk::SectorSize;
 use zfold_disk::nbd::Address;
@@ -11,6 +10,7 @@ use zfold_store::{CodecKind, CodecSpec};
 use super::config;
 use super::label::snapshot_size;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
+use crate::settings::{self, CONNECTIONS, Knobs};
 use crate::shared::exit::Failure;
 use crate::shared::backing::BackingPlan;
 use crate::shared::size::{PAGE_LEN, format_size};
@@ -23,7 +23,7 @@ const ROOM_MIN: u64 = 1 << 40;
 
 /// A process and its devices.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct DiskPlan {
     pub(crate) devices: Vec<DevicePlan>,
     pub(crate) nbd: Vec<Address>,
     pub(crate) tls: Option<TlsPlan>,
@@ -47,44 +47,48 @@ pub(crate) struct TlsPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DevicePlan {
     pub(crate) made: Made,
+    /// Size of the device in bytes; it only grows.
+    pub(crate) size: u64,
     pub(crate) knobs: Knobs,
 }
 
-/// What stays as it is until the process ends.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Made {
-    pub(crate) name: String,
-    pub(crate) sector: SectorSize,
-    pub(crate) read_only: bool,
+/// Declares what stays as it is, and compares it: a key of the file is the name of a field.
+macro_rules! made {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
+        /// What stays as it is until the process ends.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) struct Made { $($(#[$doc])* pub(crate) $field: $type,)* }
+
+        impl Made {
+            /// Returns the keys by which `other` differs.
+            pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+                let keys = [$((stringify!($field), self.$field == other.$field)),*];
+                differing(&keys)
+            }
+        }
+    };
+}
+
+made! {
+    name: String,
+    sector: SectorSize,
+    read_only: bool,
     /// Size in bytes up to which the device can grow.
-    pub(crate) max_size: u64,
-    pub(crate) codec: CodecSpec,
-    pub(crate) dictionary: Option<PathBuf>,
-    pub(crate) recompress: Vec<CodecSpec>,
-    pub(crate) allocator: Allocator,
-    pub(crate) dedup: bool,
-    pub(crate) backing: Option<BackingPlan>,
-    pub(crate) load: Option<PathBuf>,
-    pub(crate) save: Option<PathBuf>,
-    pub(crate) fuse: Option<PathBuf>,
-    pub(crate) vhost_user: Option<PathBuf>,
-    pub(crate) ublk: bool,
+    max_size: u64,
+    codec: CodecSpec,
+    dictionary: Option<PathBuf>,
+    recompress: Vec<CodecSpec>,
+    allocator: Allocator,
+    dedup: bool,
+    backing: Option<BackingPlan>,
+    load: Option<PathBuf>,
+    save: Option<PathBuf>,
+    fuse: Option<PathBuf>,
+    vhost_user: Option<PathBuf>,
+    ublk: bool,
 }
 
-/// What the configuration file can change while the device is served.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Knobs {
-    /// Size of the device in bytes; it only grows.
-    pub(crate) size: u64,
-    pub(crate) limit_bytes: Option<u64>,
-    pub(crate) accept_percent: u8,
-    pub(crate) writeback_limit_pages: Option<u64>,
-    pub(crate) writeback_batch_pages: u32,
-    pub(crate) idle_after: Option<Duration>,
-    pub(crate) shrinker: bool,
-}
-
-impl Plan {
+impl DiskPlan {
     /// Returns what the flags and the configuration file that they name ask for.
     ///
     /// # Errors
@@ -94,8 +98,9 @@ impl Plan {
         let mut server = args.server.clone().over(file);
         let devices = devices(&args.device, std::mem::take(&mut server.disk))?;
         let tls = tls(&server)?;
-        if server.max_connections.is_some_and(|number| !(1..=65536).contains(&number)) {
-            return usage("max-connections is not in 1 to 65536: give such a number");
+        if let Some(number) = server.max_connections {
+            settings::in_range("max-connections", number.into(), &CONNECTIONS, "")
+                .or_else(usage)?;
         }
         Ok(Self {
             devices,
@@ -110,7 +115,7 @@ impl Plan {
     }
 
     /// Returns the keys of the process, not of its devices, by which `other` differs.
-    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         differing(&[
             ("nbd", self.nbd == other.nbd),
             ("tls-*", self.tls == other.tls),
@@ -164,7 +169,7 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         4096 => SectorSize::B4096,
         _ => return usage(format!("{name}: a sector has 512 or 4096 bytes: give one of them")),
     };
-    let knobs = knobs(&name, size, &settings)?;
+    let knobs = knobs(&name, &settings)?;
     let backing = backing(&name, &settings)?;
     let max_size = settings.max_size.map_or(size.saturating_mul(4).max(ROOM_MIN), |max| max.0);
     let bytes = u64::from(sector.bytes());
@@ -197,18 +202,18 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         vhost_user: settings.vhost_user,
         ublk: settings.ublk,
     };
-    Ok(DevicePlan { made, knobs })
+    Ok(DevicePlan { made, size, knobs })
 }
 
 /// Returns what can change later.
-fn knobs(name: &str, size: u64, settings: &DeviceSettings) -> Result<Knobs, Failure> {
-    let accept_percent = settings.accept_threshold.unwrap_or(90);
-    if accept_percent > 100 {
-        return usage(format!("{name}: accept-threshold is above 100 percent: lower it"));
-    }
-    let writeback_batch_pages = settings.writeback_batch.unwrap_or(32);
-    if !(1..=1024).contains(&writeback_batch_pages) {
-        return usage(format!("{name}: writeback-batch is not in 1 to 1024: give such a number"));
+fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
+    let default = Knobs::default();
+    let (accept, batch) = (settings.accept_threshold, settings.writeback_batch);
+    let numbers =
+        [("accept-threshold", accept.map(i64::from)), ("writeback-batch", batch.map(i64::from))];
+    for (flag, number) in numbers {
+        let checked = number.map_or(Ok(()), |number| settings::check(flag, number));
+        checked.or_else(|told| usage(format!("{name}: {told}")))?;
     }
     let can_age = settings.backing.is_some() || !settings.recompress.is_empty();
     if settings.idle_after.is_some() && !can_age {
@@ -217,13 +222,13 @@ fn knobs(name: &str, size: u64, settings: &DeviceSettings) -> Result<Knobs, Fail
         ));
     }
     Ok(Knobs {
-        size,
         limit_bytes: settings.limit.map(|limit| limit.0).filter(|limit| *limit > 0),
-        accept_percent,
+        accept_percent: accept.unwrap_or(default.accept_percent),
         writeback_limit_pages: settings.writeback_limit.map(|limit| limit.0.div_ceil(PAGE_LEN)),
-        writeback_batch_pages,
+        writeback_batch_pages: batch.unwrap_or(default.writeback_batch_pages),
         idle_after: settings.idle_after.map(|after| after.0),
         shrinker: settings.shrinker,
+        ..default
     })
 }
 
@@ -289,27 +294,6 @@ impl Made {
         files.into_iter().flatten().map(PathBuf::as_path)
     }
 
-    /// Returns the keys by which `other` differs.
-    pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let keys = [
-            ("sector", self.sector == other.sector),
-            ("read-only", self.read_only == other.read_only),
-            ("max-size", self.max_size == other.max_size),
-            ("codec", self.codec == other.codec),
-            ("dictionary", self.dictionary == other.dictionary),
-            ("recompress", self.recompress == other.recompress),
-            ("allocator", self.allocator == other.allocator),
-            ("dedup", self.dedup == other.dedup),
-            ("backing", self.backing == other.backing),
-            ("load", self.load == other.load),
-            ("save", self.save == other.save),
-            ("fuse", self.fuse == other.fuse),
-            ("vhost-user", self.vhost_user == other.vhost_user),
-            ("ublk", self.ublk == other.ublk),
-        ];
-        differing(&keys)
-    }
-
     /// Returns whether idle pages can be written back or compressed again.
     pub(crate) fn can_age(&self) -> bool {
         self.backing.is_some() || !self.recompress.is_empty()
@@ -322,8 +306,8 @@ impl Made {
 }
 
 /// Returns the names of what is not equal.
-fn differing(keys: &[(&'static str, bool)]) -> Vec<&'static str> {
-    keys.iter().filter(|(_, equal)| !equal).map(|(key, _)| *key).collect()
+fn differing(keys: &[(&str, bool)]) -> Vec<String> {
+    keys.iter().filter(|(_, equal)| !equal).map(|(key, _)| key.replace('_', "-")).collect()
 }
 
 fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
@@ -334,6 +318,7 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 mod tests {
     use super::*;
     use crate::shared::size::Size;
+    use std::time::Duration;
 
     #[test]
     fn the_example_of_a_configuration_is_one() {
@@ -355,7 +340,7 @@ mod tests {
         let mut other = settings.clone();
         (other.dedup, other.sector) = (true, Some(512));
         assert_eq!(one.made.differences(&plan(&other).made), ["sector", "dedup"]);
-        assert_eq!(one.made.differences(&one.made), Vec::<&str>::new());
+        assert!(one.made.differences(&one.made).is_empty());
         let huge = DeviceSettings { size: Some(Size(1 << 40)), ..settings };
         assert_eq!(plan(&huge).made.max_size, 4 << 40);
     }

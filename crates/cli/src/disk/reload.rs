@@ -1,6 +1,6 @@
 //! SIGHUP: the configuration file again, for what can change while devices are served.
 
-use super::plan::Plan;
+use super::plan::DiskPlan;
 use super::server::Server;
 use crate::args::DiskArgs;
 use crate::shared::exit::remark;
@@ -8,11 +8,11 @@ use crate::shared::exit::remark;
 /// Reads the configuration again and takes over what can change; says a line for each key that
 /// cannot. `plan` becomes what the file says now, so that a knob that was turned by a command
 /// stays until its key changes.
-pub(super) fn reload(args: &DiskArgs, plan: &mut Plan, server: &Server) {
+pub(super) fn reload(args: &DiskArgs, plan: &mut DiskPlan, server: &Server) {
     if args.config.is_none() {
         return remark("there is no configuration to read again: start with --config FILE");
     }
-    let new = match Plan::new(args) {
+    let new = match DiskPlan::new(args) {
         Ok(new) => new,
         Err(failure) => {
             return remark(&format!("the configuration stays as it was: {}", failure.line()));
@@ -24,7 +24,7 @@ pub(super) fn reload(args: &DiskArgs, plan: &mut Plan, server: &Server) {
     for device in &server.devices {
         let made = &device.made;
         let named =
-            |plan: &Plan| plan.devices.iter().find(|device| device.made.name == made.name).cloned();
+            |plan: &DiskPlan| plan.devices.iter().find(|device| device.made.name == made.name).cloned();
         let Some(wanted) = named(&new) else {
             remark(&format!("{} is gone from the file: restart to end it", made.name));
             continue;
@@ -32,8 +32,8 @@ pub(super) fn reload(args: &DiskArgs, plan: &mut Plan, server: &Server) {
         for key in made.differences(&wanted.made) {
             remark(&format!("{}: {key} cannot change while it is served: restart", made.name));
         }
-        let knobs = named(plan).map_or(wanted.knobs.clone(), |before| before.knobs);
-        for told in device.retune(&knobs, &wanted.knobs) {
+        let before = named(plan).unwrap_or_else(|| wanted.clone());
+        for told in device.retune(&before, &wanted) {
             remark(&told);
         }
     }

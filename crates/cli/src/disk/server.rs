@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zfold_store::{Processed, Recompress, snapshot};
 
-use super::command::{Command, RecompressCommand, With};
+use super::command::{ControlCommand, RecompressCommand, With};
 use super::device::Device;
 use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
@@ -36,9 +36,9 @@ impl Server {
     ///
     /// # Errors
     /// Why it was not carried out, in a line.
-    pub(crate) fn execute(&self, name: Option<&str>, command: Command) -> Result<Value, String> {
+    pub(crate) fn execute(&self, name: Option<&str>, command: ControlCommand) -> Result<Value, String> {
         match command {
-            Command::Stat => {
+            ControlCommand::Stat => {
                 let report = self.report(name)?;
                 Ok(serde_json::to_value(report).expect("numbers and text are JSON"))
             }
@@ -83,32 +83,32 @@ impl Server {
         }
     }
 
-    fn on_device(&self, device: &Device, command: Command) -> Result<Value, String> {
+    fn on_device(&self, device: &Device, command: ControlCommand) -> Result<Value, String> {
         let store = device.store();
         match command {
-            Command::Get => Ok(device.knobs()),
-            Command::Set(settings) => {
+            ControlCommand::Get => Ok(device.settings()),
+            ControlCommand::Set(settings) => {
                 device.set(&settings)?;
-                Ok(device.knobs())
+                Ok(device.settings())
             }
-            Command::Compact => Ok(json!({ "pages_freed": store.compact().0 })),
-            Command::Idle(age) => Ok(json!({ "idle_pages": store.mark_idle(age) })),
-            Command::Writeback { selection, max_pages } => {
+            ControlCommand::Compact => Ok(json!({ "pages_freed": store.compact().0 })),
+            ControlCommand::Idle(age) => Ok(json!({ "idle_pages": store.mark_idle(age) })),
+            ControlCommand::Writeback { selection, max_pages } => {
                 let done = store.writeback(&selection, max_pages);
                 done.map(processed).map_err(|error| error.to_string())
             }
-            Command::Recompress(how) => {
+            ControlCommand::Recompress(how) => {
                 let how = recompress(device, how)?;
                 store.recompress(&how).map(processed).map_err(|error| error.to_string())
             }
-            Command::Save(path) => device.save_to(absolute(&path)?),
-            Command::Train { path, max_len } => train(device, absolute(&path)?, max_len),
-            Command::Grow(size) => {
+            ControlCommand::Save(path) => device.save_to(absolute(&path)?),
+            ControlCommand::Train { path, max_len } => train(device, absolute(&path)?, max_len),
+            ControlCommand::Grow(size) => {
                 device.grow(size)?;
                 Ok(json!({ "size_bytes": device.disk.size() }))
             }
-            Command::Reset => reset(device),
-            Command::Stat | Command::Shutdown => unreachable!("not of one device"),
+            ControlCommand::Reset => reset(device),
+            ControlCommand::Stat | ControlCommand::Shutdown => unreachable!("not of one device"),
         }
     }
 }

@@ -8,9 +8,9 @@ use zfold_lab::proc;
 use zfold_vmem::run::{Inherited, die_of};
 
 use super::failure::{cannot_start, failed};
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::record::{Baseline, End};
-use super::targets::{Target, Targets, held};
+use super::recipients::{Recipient, Recipients, held};
 use crate::shared::exit::Failure;
 
 /// Least time between two looks at the memory of the tree.
@@ -22,9 +22,9 @@ const REST: u32 = 10;
 /// Runs the program to its end, with nothing to read and nobody who listens. A signal meanwhile
 /// ends this process when the program has ended.
 pub(super) fn run(
-    plan: &Plan,
+    plan: &RunPlan,
     inherited: Inherited,
-    targets: &Targets,
+    recipients: &Recipients,
 ) -> Result<Baseline, Failure> {
     let mut command = Command::new(&plan.program);
     command.args(&plan.args);
@@ -33,7 +33,7 @@ pub(super) fn run(
     let started = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(plan, &error))?;
     let root = child.id();
-    *held(targets) = Target::Baseline(root.cast_signed(), None);
+    *held(recipients) = Recipient::Baseline(root.cast_signed(), None);
     let (ended, peak) = std::thread::scope(|scope| {
         let (stop, stopped) = mpsc::channel();
         let watcher = scope.spawn(move || watch(root, &stopped));
@@ -43,8 +43,8 @@ pub(super) fn run(
         (ended.map(|ended| (ended, wall)), watcher.join().unwrap_or(0))
     });
     let (status, wall) = ended.map_err(|error| failed("wait for the program", &error))?;
-    let target = std::mem::replace(&mut *held(targets), Target::Nobody(None));
-    if let Target::Baseline(_, Some(signal)) = target {
+    let target = std::mem::replace(&mut *held(recipients), Recipient::Nobody(None));
+    if let Recipient::Baseline(_, Some(signal)) = target {
         die_of(signal);
     }
     Ok(Baseline {

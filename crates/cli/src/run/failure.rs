@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::plan::Plan;
+use super::plan::RunPlan;
 use crate::shared::exit::Failure;
 
 /// Exit status when zfold itself failed.
@@ -18,7 +18,7 @@ pub(super) fn failed(what: &str, error: &io::Error) -> Failure {
 }
 
 /// Returns the failure to start the program, with the status that a shell gives it.
-pub(super) fn cannot_start(plan: &Plan, error: &io::Error) -> Failure {
+pub(super) fn cannot_start(plan: &RunPlan, error: &io::Error) -> Failure {
     let status = match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,

@@ -16,9 +16,9 @@ use zfold_vmem::run::{Inherited, die_of, tell};
 use super::failure::{FAILED, failed};
 use super::given::{Given, release_streams};
 use super::channel::{self, ToFront, ToManager, messages, send_file};
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::record::{Baseline, End};
-use super::targets::{Target, Targets, held};
+use super::recipients::{Recipient, Recipients, held};
 use super::{baseline, report};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
@@ -36,24 +36,24 @@ pub(super) fn manager_command() -> Command {
 
 /// Runs the program under the manager that `command` starts, and ends as the program does.
 pub(super) fn supervise(
-    plan: &Plan,
+    plan: &RunPlan,
     given: Given,
     file: Option<&NewFile>,
     command: Command,
 ) -> Result<ExitCode, Failure> {
-    let targets = Arc::new(Mutex::new(Target::Nobody(None)));
-    pass_signals_on(Arc::clone(&targets)).map_err(|error| failed("handle signals", &error))?;
+    let recipients = Arc::new(Mutex::new(Recipient::Nobody(None)));
+    pass_signals_on(Arc::clone(&recipients)).map_err(|error| failed("handle signals", &error))?;
     let baseline = match plan.baseline {
-        true => Some(baseline::run(plan, given.inherited, &targets)?),
+        true => Some(baseline::run(plan, given.inherited, &recipients)?),
         false => None,
     };
     let Given { inherited, files } = given;
     let (mut manager, socket) =
-        start(command, inherited, &targets).map_err(|error| failed("start a manager", &error))?;
+        start(command, inherited, &recipients).map_err(|error| failed("start a manager", &error))?;
     files.close();
     // Without /dev/null they stay; then a reader waits a little longer than it must.
     let _ = release_streams();
-    match follow(plan, file, baseline, socket, &targets)? {
+    match follow(plan, file, baseline, socket, &recipients)? {
         Some(end) => {
             if plan.report.is_some() {
                 // It has told all and ends now; waited for, its processor time counts as this
@@ -70,7 +70,7 @@ pub(super) fn supervise(
 fn start(
     mut command: Command,
     inherited: Inherited,
-    targets: &Targets,
+    recipients: &Recipients,
 ) -> io::Result<(Child, UnixStream)> {
     let (front, manager) = UnixStream::pair()?;
     let manager = command.stdin(OwnedFd::from(manager)).spawn()?;
@@ -79,8 +79,8 @@ fn start(
     // A manager that is gone already is noticed by the end of its messages.
     let _ = send_file(&front, stdin());
     let _ = channel::send(&front, &ToManager::Start(inherited.words()));
-    let early = std::mem::replace(&mut *held(targets), Target::Manager(front.try_clone()?));
-    if let Target::Nobody(Some(signal)) = early {
+    let early = std::mem::replace(&mut *held(recipients), Recipient::Manager(front.try_clone()?));
+    if let Recipient::Nobody(Some(signal)) = early {
         let _ = channel::send(&front, &ToManager::Signal(signal));
     }
     Ok((manager, front))
@@ -88,11 +88,11 @@ fn start(
 
 /// Does what the manager says; returns how the program ended, or `None` if the manager did first.
 fn follow(
-    plan: &Plan,
+    plan: &RunPlan,
     file: Option<&NewFile>,
     baseline: Option<Baseline>,
     socket: UnixStream,
-    targets: &Targets,
+    recipients: &Recipients,
 ) -> Result<Option<End>, Failure> {
     let mut ended = None;
     for message in messages(socket) {
@@ -101,7 +101,7 @@ fn follow(
             ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
             ToFront::Ended(end) => {
                 ended = Some(end);
-                *held(targets) = Target::Waiting(end);
+                *held(recipients) = Recipient::Waiting(end);
             }
             ToFront::Done(record) => {
                 if let (Some(asked), Some(end)) = (&plan.report, ended) {
@@ -145,28 +145,28 @@ fn lost(ended: io::Result<ExitStatus>) -> Failure {
 }
 
 /// Passes signals on to whoever is their target, by a thread.
-fn pass_signals_on(targets: Arc<Targets>) -> io::Result<()> {
+fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
     let mut signals = Signals::new(PASSED_ON)?;
     let pass = move || {
         for signal in signals.forever() {
-            match &mut *held(&targets) {
+            match &mut *held(&recipients) {
                 // No manager stops this process.
-                Target::Nobody(_) | Target::Baseline(..) | Target::Waiting(_)
+                Recipient::Nobody(_) | Recipient::Baseline(..) | Recipient::Waiting(_)
                     if signal == SIGTSTP =>
                 {
                     // It knows the signal.
                     let _ = emulate_default_handler(signal);
                 }
-                Target::Nobody(early) => *early = Some(signal),
-                Target::Baseline(process, by) => {
+                Recipient::Nobody(early) => *early = Some(signal),
+                Recipient::Baseline(process, by) => {
                     tell(*process, signal);
                     *by = Some(signal);
                 }
                 // One that is gone is noticed by the end of its messages.
-                Target::Manager(socket) => {
+                Recipient::Manager(socket) => {
                     let _ = channel::send(socket, &ToManager::Signal(signal));
                 }
-                Target::Waiting(end) => {
+                Recipient::Waiting(end) => {
                     remark("no report: descendants of the program go on, and it was interrupted");
                     match *end {
                         End::Code(code) => std::process::exit(code),

@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::relay::{GRACE, Own};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
@@ -83,7 +83,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         // The front was killed.
         std::process::exit(FAILED.into());
     };
-    let plan = Plan::new(args)?;
+    let plan = RunPlan::new(args)?;
     let (pool, store) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
     let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
     listen(heard, own, Arc::clone(&program)).map_err(cannot("start a thread"))?;

@@ -31,7 +31,7 @@ mod plan;
 mod record;
 mod relay;
 mod report;
-mod targets;
+mod recipients;
 
 use std::process::{Command, ExitCode};
 
@@ -42,14 +42,14 @@ use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
 use failure::{FAILED, cannot_start};
 use given::Given;
-use plan::Plan;
+use plan::RunPlan;
 
 pub(crate) use manager::manage;
 
 /// Runs the program that was asked for, and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let given = Given::take()?;
-    let plan = Plan::new(args)?;
+    let plan = RunPlan::new(args)?;
     let file = plan.report.as_ref().and_then(|report| report.file.as_deref());
     let file = file.map(NewFile::at).transpose().map_err(|failure| failure.with_status(FAILED))?;
     match access() {

@@ -26,7 +26,7 @@ const BACKING_LIMITS: u64 = 4;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct RunPlan {
     pub(super) limit_bytes: u64,
     codec: CodecSpec,
     allocator: Allocator,
@@ -47,7 +47,7 @@ pub(super) struct ReportPlan {
     pub(super) file: Option<PathBuf>,
 }
 
-impl Plan {
+impl RunPlan {
     /// Returns the run that `args` ask for.
     ///
     /// # Errors

@@ -73,29 +73,50 @@ pub(super) struct Baseline {
     pub(super) peak_resident_bytes: u64,
 }
 
-/// [`Report`], with its names.
-#[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(super) struct Record {
-    pub(super) wall_ns: u64,
-    pub(super) limit_bytes: u64,
-    pub(super) peak_charge_bytes: u64,
-    pub(super) peak_resident_bytes: u64,
-    pub(super) peak_stored_bytes: u64,
-    pub(super) peak_stored_pages: u64,
-    pub(super) faults: u64,
-    pub(super) first_touches: u64,
-    pub(super) refaults: u64,
-    pub(super) loads: u64,
-    pub(super) prefetched: u64,
-    pub(super) evictions: u64,
-    pub(super) stores: u64,
-    pub(super) over_limit: u64,
-    pub(super) processes: u64,
-    pub(super) managed: u64,
-    /// Quantiles of the latency of faults.
-    pub(super) fault_ns: Quantiles,
-    /// The latency of faults: the first nanosecond above a bucket, faults in it.
-    pub(super) fault_histogram_ns: Vec<(u64, u64)>,
+/// Declares the figures of a run that have the names that the memory side gives them.
+macro_rules! record {
+    ($($figure:ident,)*) => {
+        /// [`Report`], with its names.
+        #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
+        pub(super) struct Record {
+            pub(super) wall_ns: u64,
+            $(pub(super) $figure: u64,)*
+            /// Quantiles of the latency of faults.
+            pub(super) fault_ns: Quantiles,
+            /// The latency of faults: the first nanosecond above a bucket, faults in it.
+            pub(super) fault_histogram_ns: Vec<(u64, u64)>,
+        }
+
+        impl From<Report> for Record {
+            fn from(report: Report) -> Self {
+                let [p50, p90, p99, p999, max] = report.fault_quantiles;
+                Self {
+                    wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
+                    $($figure: report.$figure,)*
+                    fault_ns: Quantiles { p50, p90, p99, p999, max },
+                    fault_histogram_ns: report.fault_latency,
+                }
+            }
+        }
+    };
+}
+
+record! {
+    limit_bytes,
+    peak_charge_bytes,
+    peak_resident_bytes,
+    peak_stored_bytes,
+    peak_stored_pages,
+    faults,
+    first_touches,
+    refaults,
+    loads,
+    prefetched,
+    evictions,
+    stores,
+    over_limit,
+    processes,
+    managed,
 }
 
 /// Quantiles in nanoseconds.
@@ -106,30 +127,4 @@ pub(super) struct Quantiles {
     pub(super) p99: u64,
     pub(super) p999: u64,
     pub(super) max: u64,
-}
-
-impl From<Report> for Record {
-    fn from(report: Report) -> Self {
-        let [p50, p90, p99, p999, max] = report.fault_quantiles;
-        Self {
-            wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
-            limit_bytes: report.limit_bytes,
-            peak_charge_bytes: report.peak_charge_bytes,
-            peak_resident_bytes: report.peak_resident_bytes,
-            peak_stored_bytes: report.peak_stored_bytes,
-            peak_stored_pages: report.peak_stored_pages,
-            faults: report.faults,
-            first_touches: report.first_touches,
-            refaults: report.refaults,
-            loads: report.loads,
-            prefetched: report.prefetched,
-            evictions: report.evictions,
-            stores: report.stores,
-            over_limit: report.over_limit,
-            processes: report.processes,
-            managed: report.managed,
-            fault_ns: Quantiles { p50, p90, p99, p999, max },
-            fault_histogram_ns: report.fault_latency,
-        }
-    }
 }

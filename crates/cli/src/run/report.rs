@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
-use super::plan::Plan;
+use super::plan::RunPlan;
 use super::record::{Baseline, Document, End, Quantiles, Record, SCHEMA};
 use crate::args::ReportFormat;
 use crate::shared::exit::Failure;
@@ -17,7 +17,7 @@ const BAR: u64 = 40;
 /// What is told.
 #[derive(Debug)]
 pub(super) struct Told<'a> {
-    pub(super) plan: &'a Plan,
+    pub(super) plan: &'a RunPlan,
     pub(super) end: End,
     pub(super) record: &'a Record,
     pub(super) baseline: Option<Baseline>,
@@ -212,10 +212,10 @@ mod tests {
     use super::*;
     use crate::args::{Args, Command};
 
-    fn plan() -> Plan {
+    fn plan() -> RunPlan {
         let args = Args::parse_from(["zfold", "run", "--limit", "64MiB", "--", "sim", "x"]);
         let Command::Run(args) = args.command else { panic!("a run") };
-        Plan::new(&args).expect("valid")
+        RunPlan::new(&args).expect("valid")
     }
 
     fn record() -> Record {

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
+use zfold_lab::proc;
 
 /// How often the exact figures are taken even if nothing says that they are higher than before.
 const EXACT_EVERY: usize = 16;
@@ -49,9 +50,9 @@ pub(crate) struct Observer {
     seen: Seen,
 }
 
-/// A line of `/proc/PID/stat`.
+/// What `/proc/PID/stat` tells of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Stat {
+struct Process {
     pid: i32,
     state: char,
     parent: i32,
@@ -72,7 +73,7 @@ impl Observer {
     /// An observer of `root` and its descendants.
     pub(crate) fn new(root: u32, own: &Path) -> Self {
         let root = root as i32;
-        let started = Stat::of(root).map_or(0, |stat| stat.started);
+        let started = Process::of(root).map_or(0, |stat| stat.started);
         let own = own.canonicalize().expect("the program is there");
         Self {
             known: HashMap::from([(root, started)]),
@@ -121,7 +122,7 @@ impl Observer {
     pub(crate) fn kill(&mut self) {
         self.members();
         for (&pid, &started) in &self.known {
-            let is_it = Stat::of(pid).is_some_and(|stat| stat.started == started);
+            let is_it = Process::of(pid).is_some_and(|stat| stat.started == started);
             if let (true, Some(pid)) = (is_it, Pid::from_raw(pid)) {
                 // It may have ended since.
                 let _ = kill_process(pid, Signal::KILL);
@@ -131,7 +132,7 @@ impl Observer {
 
     /// Returns the processes of the tree that have memory of their own.
     fn members(&mut self) -> Vec<Member> {
-        let all: HashMap<i32, Stat> = processes().map(|stat| (stat.pid, stat)).collect();
+        let all: HashMap<i32, Process> = processes().map(|stat| (stat.pid, stat)).collect();
         self.known.retain(|pid, started| all.get(pid).is_some_and(|stat| stat.started == *started));
         // Until no process is added: a child may come before its parent.
         loop {
@@ -156,40 +157,31 @@ impl Observer {
 
     fn member(&self, pid: i32) -> Option<Member> {
         let own = fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.own);
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        Some(Member { pid, own, anonymous_bytes: kilobytes(&status, "RssAnon:")? })
+        let anonymous_bytes = proc::anonymous_bytes(pid.cast_unsigned())?;
+        Some(Member { pid, own, anonymous_bytes })
     }
 }
 
-impl Stat {
+impl Process {
     fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn parse(line: &str) -> Option<Self> {
-        let pid = line.split_once(' ')?.0.parse().ok()?;
-        // The name may hold anything, parentheses included; the state follows it.
-        let fields: Vec<_> = line.rsplit_once(')')?.1.split_whitespace().collect();
-        let field = |number: usize| fields.get(number - 3);
+        let stat = proc::Stat::of(u32::try_from(pid).ok()?).ok()?;
         Some(Self {
             pid,
-            state: field(3)?.chars().next()?,
-            parent: field(4)?.parse().ok()?,
-            started: field(22)?.parse().ok()?,
-            exit_signal: field(38)?.parse().ok()?,
+            state: stat.state()?,
+            parent: stat.field(4)?.parse().ok()?,
+            started: stat.field(22)?.parse().ok()?,
+            exit_signal: stat.field(38)?.parse().ok()?,
         })
     }
 }
 
-fn processes() -> impl Iterator<Item = Stat> {
-    let entries = fs::read_dir("/proc").expect("/proc is mounted");
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(Stat::of)
+fn processes() -> impl Iterator<Item = Process> {
+    proc::all().filter_map(|pid| Process::of(pid.cast_signed()))
 }
 
 /// Whether the parent waits in vfork: then both have one memory. It sleeps uninterruptibly, and
 /// both are of the same size in every respect.
-fn waited_for(stat: &Stat, parent: Option<&Stat>) -> bool {
+fn waited_for(stat: &Process, parent: Option<&Process>) -> bool {
     let sizes = |pid| fs::read_to_string(format!("/proc/{pid}/statm")).ok();
     parent.is_some_and(|parent| {
         parent.state == 'D' && sizes(parent.pid).is_some() && sizes(parent.pid) == sizes(stat.pid)
@@ -210,10 +202,10 @@ impl Bytes {
         for line in text.lines() {
             if let Some(name) = mapping(line) {
                 managed = !(name.starts_with('/') || name == "[stack]");
-            } else if let Some(part) = kilobytes(line, "Pss:") {
+            } else if let Some(part) = proc::bytes(line, "Pss:") {
                 proportional = part;
                 bytes.managed += if managed { part } else { 0 };
-            } else if let (false, Some(changed)) = (managed, kilobytes(line, "Anonymous:")) {
+            } else if let (false, Some(changed)) = (managed, proc::bytes(line, "Anonymous:")) {
                 bytes.unmanaged += proportional.min(changed);
             }
         }
@@ -232,24 +224,6 @@ fn mapping(line: &str) -> Option<&str> {
     let (from, to) = fields.next()?.split_once('-')?;
     [from, to].iter().all(|end| u64::from_str_radix(end, 16).is_ok()).then_some(())?;
     Some(fields.nth(4).unwrap_or(""))
-}
-
-/// Returns the bytes that a line `name 123 kB` tells.
-fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    let number: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(number << 10)
-}
-
-#[test]
-fn a_process_with_a_strange_name_is_parsed() {
-    let mut fields = vec!["0"; 50];
-    (fields[0], fields[1], fields[19], fields[35]) = ("S", "41", "777", "17");
-    let line = format!("42 (a) b (c)) {}", fields.join(" "));
-    let expected = Stat { pid: 42, state: 'S', parent: 41, started: 777, exit_signal: 17 };
-    assert_eq!(Stat::parse(&line), Some(expected));
-    assert_eq!(Stat::parse("42 (a"), None);
-    assert_eq!(kilobytes("RssFile: 8 kB\nRssAnon:\t  12 kB\n", "RssAnon:"), Some(12 << 10));
 }
 
 #[test]

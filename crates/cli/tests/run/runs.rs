@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use zfold_lab::proc::Stat;
+
 use crate::common::{command, skip};
 
 /// Returns whether programs can be managed here; says so if not.
@@ -140,12 +142,10 @@ pub(crate) fn wait_for_end(process: &str) {
 
 /// Returns whether a process runs: one that nobody has waited for does not.
 pub(crate) fn is_running(process: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    let stat = process.parse().ok().and_then(|process| Stat::of(process).ok());
+    stat.and_then(|stat| stat.state()).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 fn parent(process: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    Stat::of(process).ok()?.parent()
 }

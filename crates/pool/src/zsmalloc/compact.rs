@@ -16,8 +16,9 @@
 //! compared. An object that is pinned, or on its way in or out, stays; its class is left alone
 //! until the next compaction.
 //!
-//! - C1: an object moves only while its cell is held (H1, H2), so no read, write or free of it is
-//!   under way, and it has one place at any time: the old one until `publish`, then the new one.
+//! - C1: an object moves only while its cell is held (cell/H1, cell/H2), so no read, write or free
+//!   of it is under way, and it has one place at any time: the old one until `publish`, then the
+//!   new one.
 //! - C2: an isolated zspage has one compactor, who puts it back; nobody lets it go before.
 //! - C3: `KeepTarget` moves objects from the zspage with fewer of them to the one with more, so
 //!   that a compaction comes to an end whatever others do with the lists meanwhile.
@@ -38,7 +39,7 @@ const STEP_OBJECTS: usize = 8;
 
 /// A class under compaction by one thread.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Compactor {
     pub(crate) class: usize,
     algorithm: Compaction,
     /// `PerSource`: the source at work, isolated, and the object to go on with.
@@ -83,7 +84,7 @@ enum End {
     NoMemory,
 }
 
-impl Run {
+impl Compactor {
     pub(crate) fn new(class: usize, algorithm: Compaction) -> Self {
         Self { class, algorithm, source: None, done: false }
     }
@@ -232,7 +233,7 @@ impl Step {
         for Move { handle, from, to } in &self.moves[..self.count] {
             let cell = tables.cells.at(handle.index());
             let len = self.spec.payload_max() - cell.slack();
-            // SAFETY: C1: this thread holds the cell (H1), so nobody else touches the object,
+            // SAFETY: C1: this thread holds the cell (cell/H1), so nobody else touches the object,
             // and its new place was taken for it and is known to nobody yet.
             unsafe { tables.zspages.frames.copy(payload(*from), payload(*to), len) };
             tables.zspages.write_header(to.zspage, &self.spec, to.object, *handle);

@@ -96,12 +96,12 @@ impl<D: Design> Zsmalloc<D> {
         handle
     }
 
-    /// Locks all heaps, in order, with nothing left in their hand-overs.
+    /// Locks all heaps, in order, with nothing left in their remote-free lists.
     fn lock_all(&self) -> Result<Vec<SpinGuard<'_, Heap>>, Dead> {
         let heaps = self.shared.slots.iter().map(|slot| slot.heap.lock());
         let mut heaps = heaps.collect::<Result<Vec<_>, Dead>>()?;
         // Settling one heap may hand objects on to another.
-        while self.shared.slots.iter().any(|slot| !slot.handover.0.is_empty()) {
+        while self.shared.slots.iter().any(|slot| !slot.remote_frees.0.is_empty()) {
             heaps.iter_mut().for_each(|heap| self.shared.settle(heap));
         }
         Ok(heaps)
@@ -168,7 +168,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
         let taken = self.take(bytes.len())?;
         let target = self.bytes(taken.place, taken.len).cast::<u8>();
         // SAFETY: the object has that many bytes; its cell is coming, so this thread alone
-        // touches them (H1), and `bytes`, a live borrow, cannot overlap them.
+        // touches them (cell/H1), and `bytes`, a live borrow, cannot overlap them.
         unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Ok(self.publish(&taken))
     }
@@ -182,8 +182,8 @@ impl<D: Design> Pool for Zsmalloc<D> {
             return Err(HandleError::TooLong { len: bytes.len(), max });
         }
         let target = self.bytes(place, max).cast::<u8>();
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1), and
-        // `bytes`, a live borrow, cannot overlap them.
+        // SAFETY: the object has at least that many bytes; this thread holds its cell (cell/H1),
+        // and `bytes`, a live borrow, cannot overlap them.
         unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         cell.publish(place);
         Ok(())
@@ -194,8 +194,8 @@ impl<D: Design> Pool for Zsmalloc<D> {
         let cell = self.shared.cell(handle)?;
         let bytes = self.bytes(place, self.len_of(cell, place));
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
-        // pinned, so nobody writes or moves them until the guard is dropped (P3, H1). The arena
-        // lives as long as `self`, which the guard borrows.
+        // pinned, so nobody writes or moves them until the guard is dropped (pool/P3, cell/H1). The
+        // arena lives as long as `self`, which the guard borrows.
         let bytes = unsafe { bytes.as_ref() };
         Ok(ReadGuard::new(bytes, self, handle))
     }

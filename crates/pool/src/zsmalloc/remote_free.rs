@@ -1,4 +1,4 @@
-//! The hand-over: freed objects on their way to the heap that owns their zspages.
+//! The remote-free list: freed objects on their way to the heap that owns their zspages.
 //!
 //! A stack through the cells of the objects, which are going: any thread pushes, whoever has the
 //! heap's lock takes all at once. The head word holds the top cell and how many there are:
@@ -23,11 +23,11 @@ const EMPTY: u64 = NIL as u64;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Handover {
+pub(crate) struct RemoteFrees {
     head: AtomicU64,
 }
 
-impl Handover {
+impl RemoteFrees {
     pub(crate) fn new() -> Self {
         Self { head: AtomicU64::new(EMPTY) }
     }
@@ -78,7 +78,7 @@ mod models {
     struct World {
         cells: [Cell; 2],
         objects: [UnsafeCell<u32>; 2],
-        queue: Handover,
+        queue: RemoteFrees,
     }
 
     impl World {
@@ -86,7 +86,7 @@ mod models {
             let world = Self {
                 cells: [0, 1].map(|_| Cell::new()),
                 objects: [0, 0].map(UnsafeCell::new),
-                queue: Handover::new(),
+                queue: RemoteFrees::new(),
             };
             for (object, cell) in (0..).zip(&world.cells) {
                 let place = Place { class: 0, zspage: 0, object };
@@ -97,7 +97,7 @@ mod models {
         }
 
         /// Uses the object a last time, then frees it.
-        fn free(&self, index: u32, push: impl Fn(&Handover, u32, &Cell)) {
+        fn free(&self, index: u32, push: impl Fn(&RemoteFrees, u32, &Cell)) {
             let cell = &self.cells[index as usize];
             cell.hold(index + 1).unwrap();
             // SAFETY: none but the protocol's: this is what the model checks.
@@ -120,7 +120,7 @@ mod models {
         }
     }
 
-    fn two_pushers_and_an_owner(push: fn(&Handover, u32, &Cell)) {
+    fn two_pushers_and_an_owner(push: fn(&RemoteFrees, u32, &Cell)) {
         loom::model(move || {
             let world = World::new();
             let pushers = [0, 1].map(|index| {

@@ -7,7 +7,7 @@ use crate::options::zsmalloc::{Compaction, Grouping};
 use crate::sync::spin::Dead;
 use crate::units::PageCount;
 use crate::zsmalloc::class::SizeClass;
-use crate::zsmalloc::compact::Run;
+use crate::zsmalloc::compact::Compactor;
 use crate::zsmalloc::locking::{Design, Shared};
 
 /// Compaction of a whole pool: classes in turn, the largest objects first.
@@ -111,7 +111,7 @@ impl<'a, D: Design> Sweep<'a, D> {
     /// Compacts one class of one heap, step by step (see [`super::compact`]).
     fn compact_class(&self, heap: usize, class: usize) -> Result<(), Dead> {
         let tables = &self.shared.tables;
-        let mut run = Run::new(class, self.algorithm);
+        let mut run = Compactor::new(class, self.algorithm);
         loop {
             let mut locked = self.design.lock_for_moves(self.shared, heap)?;
             let step = if self.goes_on() { run.plan(&mut locked.heap, tables) } else { None };

@@ -191,7 +191,7 @@ impl Core {
         }
     }
 
-    /// Drops what the store holds for pages that are elsewhere by now (W2, W3).
+    /// Drops what the store holds for pages that are elsewhere by now (word/W2, word/W3).
     pub(super) fn drop_stale(&self) {
         let mut key = self.stale.swap(NIL, Ordering::Acquire);
         while key != NIL {

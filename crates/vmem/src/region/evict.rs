@@ -243,7 +243,7 @@ impl Core {
         self.end_storing(key, slot, Word::stored)
     }
 
-    /// Makes a page that was stored known as such, or forgets it if it was touched (W4).
+    /// Makes a page that was stored known as such, or forgets it if it was touched (word/W4).
     fn end_storing(&self, key: u32, slot: usize, to: fn(Word, u32) -> Option<Word>) -> bool {
         if self.page(key).change(|word| to(word, slot as u32)).is_err() {
             self.store.invalidate(key.into());

@@ -69,8 +69,8 @@ impl Frames {
         unsafe { self.uffd.register(map.range(0..map.len() / PAGE)) }
     }
 
-    /// Fills missing pages from `to` on. The caller is in charge of them (W1). Returns how many
-    /// were there already, which only happens if their owner has touched the mapping itself.
+    /// Fills missing pages from `to` on. The caller is in charge of them (word/W1). Returns how
+    /// many were there already, which only happens if their owner has touched the mapping itself.
     pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
         let (mut at, mut there, mut step) = (0, 0, pages.len());
         while at < pages.len() {
@@ -109,7 +109,7 @@ impl Frames {
     }
 
     /// Moves pages from `from` on to the staging area. The caller is in charge of the pages, and
-    /// the slots are its own and empty (G1).
+    /// the slots are its own and empty (ring/G1).
     pub(super) fn take_out(&self, from: usize, slots: Range<usize>) -> Moved {
         let to = self.staging.range(slots.clone()).start;
         self.take(to, from, slots.len())
@@ -158,17 +158,17 @@ impl Frames {
         Moved { done, why: None }
     }
 
-    /// The page in a slot. The caller is the only one that may drop it (G2), and it is there: a
-    /// page that is in the staging area is not written.
+    /// The page in a slot. The caller is the only one that may drop it (ring/G2), and it is there:
+    /// a page that is in the staging area is not written.
     pub(super) fn staged(&self, slots: Range<usize>) -> &[u8] {
         // SAFETY: pages get there and leave only by moves, and are dropped only by the caller of
-        // `drop_staged`, which waits for those who read (G2).
+        // `drop_staged`, which waits for those who read (ring/G2).
         unsafe { self.staging.bytes(slots) }
     }
 
-    /// Drops what is in slots that nobody reads any more (G2).
+    /// Drops what is in slots that nobody reads any more (ring/G2).
     pub(super) fn drop_staged(&self, slots: Range<usize>) {
-        // SAFETY: G2.
+        // SAFETY: ring/G2.
         unsafe { self.staging.drop_pages(slots) };
     }
 }

@@ -1,4 +1,5 @@
-//! Models of W1, W3 and W4: loom explores every interleaving of the threads that touch one page.
+//! Models of W1, W3 and W4 of `word`: loom explores every interleaving of the threads that touch
+//! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
 //! what the store holds; they are loom cells, so that a reader beside a writer is a failure.

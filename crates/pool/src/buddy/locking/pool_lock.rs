@@ -43,12 +43,12 @@ pub(crate) struct Locked<C> {
     compacting: Gate,
     bells: Arc<Bells>,
     held_bytes: AtomicU64,
-    state: SpinLock<State<C>>,
+    state: SpinLock<Guarded<C>>,
 }
 
 /// What the lock guards.
 #[derive(Debug)]
-pub(crate) struct State<C> {
+pub(crate) struct Guarded<C> {
     pub(crate) core: C,
     pins: Pins,
 }
@@ -84,18 +84,18 @@ impl<C: Core> Locked<C> {
             compacting: Gate::new(contexts.is_single()),
             bells,
             held_bytes: AtomicU64::new(core.held_bytes()),
-            state: SpinLock::new(State { core, pins: Pins::default() }),
+            state: SpinLock::new(Guarded { core, pins: Pins::default() }),
         }
     }
 
     #[inline]
-    pub(crate) fn lock(&self) -> Result<SpinGuard<'_, State<C>>, Dead> {
+    pub(crate) fn lock(&self) -> Result<SpinGuard<'_, Guarded<C>>, Dead> {
         self.state.lock()
     }
 
     /// Unlocks after a change of the core; sees to upkeep if that is due.
     #[inline]
-    fn unlock(&self, mut state: SpinGuard<'_, State<C>>) {
+    fn unlock(&self, mut state: SpinGuard<'_, Guarded<C>>) {
         self.publish(&state.core);
         if state.core.arena().release_due() || state.core.optimise_due() {
             self.keep_up(state);
@@ -104,7 +104,7 @@ impl<C: Core> Locked<C> {
 
     /// Has the workers do what is due, or releases memory here (L4).
     #[cold]
-    fn keep_up(&self, mut state: SpinGuard<'_, State<C>>) {
+    fn keep_up(&self, mut state: SpinGuard<'_, Guarded<C>>) {
         let optimise = state.core.optimise_due();
         let arena = state.core.arena();
         let (due, overdue) = (arena.release_due(), arena.release_overdue());
@@ -131,7 +131,7 @@ impl<C: Core> Locked<C> {
     /// Does some of what the core put off; returns how many pages still wait.
     pub(crate) fn optimise_some(&self) -> usize {
         let Ok(mut state) = self.lock() else { return 0 };
-        let State { core, pins } = &mut *state;
+        let Guarded { core, pins } = &mut *state;
         let left = core.optimise_some(pins);
         self.unlock(state);
         left
@@ -174,7 +174,7 @@ impl<C: Core> Locked<C> {
 
     /// Returns idle memory to the system, all but what `keep` says, without the lock.
     #[cold]
-    fn release(&self, mut state: SpinGuard<'_, State<C>>, keep: impl Fn(&Arena) -> PageCount) {
+    fn release(&self, mut state: SpinGuard<'_, Guarded<C>>, keep: impl Fn(&Arena) -> PageCount) {
         let arena = state.core.arena();
         let keep = keep(arena);
         let batch = arena.begin_release(keep);
@@ -196,7 +196,7 @@ impl<C: Core> Locked<C> {
 unsafe fn copy_in(object: NonNull<[u8]>, bytes: &[u8]) {
     let target = object.cast::<u8>();
     // SAFETY: the target has room and is committed (part of an object), no reference to it exists
-    // (M1), so `bytes`, a live borrow, cannot overlap it.
+    // (frames/M1), so `bytes`, a live borrow, cannot overlap it.
     unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
 }
 
@@ -252,8 +252,8 @@ impl<C: Core> Pool for Locked<C> {
         if bytes.len() > place.len() {
             return Err(HandleError::TooLong { len: bytes.len(), max: place.len() });
         }
-        // SAFETY: a live object of at least that length; M1: the lock is held and no guard pins
-        // the object.
+        // SAFETY: a live object of at least that length; frames/M1: the lock is held and no guard
+        // pins the object.
         unsafe { copy_in(place, bytes) };
         if self.reclaim {
             state.core.touch(handle);
@@ -268,7 +268,7 @@ impl<C: Core> Pool for Locked<C> {
         drop(state);
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
         // the pin keeps every writer away from them and the object in place until the guard is
-        // dropped (P3, M1). The arena lives as long as `self`, which the guard borrows.
+        // dropped (pool/P3, frames/M1). The arena lives as long as `self`, which the guard borrows.
         let bytes = unsafe { bytes.as_ref() };
         Ok(ReadGuard::new(bytes, self, handle))
     }
@@ -278,7 +278,7 @@ impl<C: Core> Pool for Locked<C> {
         if state.pins.contains(handle) {
             return Err(HandleError::Busy);
         }
-        let State { core, pins } = &mut *state;
+        let Guarded { core, pins } = &mut *state;
         core.free(handle, pins)?;
         self.unlock(state);
         Ok(())
@@ -290,7 +290,7 @@ impl<C: Core> Pool for Locked<C> {
         // Relaxed: a request that may be seen one step later.
         while freed < budget.0 && !stop.load(Ordering::Relaxed) {
             let Ok(mut state) = self.lock() else { break };
-            let State { core, pins } = &mut *state;
+            let Guarded { core, pins } = &mut *state;
             let step = core.compact_step(pins);
             self.unlock(state);
             freed += step.freed;

@@ -75,8 +75,8 @@ impl Z3fold {
 
     fn copy_object(&mut self, from: usize, to: usize, chunks: usize) {
         self.moved_total += 1;
-        // SAFETY: M1: the shell holds the lock, and callers have checked that the object is not
-        // pinned; the target is a gap of the page (F3).
+        // SAFETY: frames/M1: the shell holds the lock, and callers have checked that the object is
+        // not pinned; the target is a gap of the page (F3).
         unsafe { self.layout.headers.frames.copy(from, to, chunks * self.layout.chunk) };
     }
 }

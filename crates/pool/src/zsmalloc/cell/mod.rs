@@ -165,7 +165,7 @@ impl Cell {
         let tag = self.tag.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         self.tag.store(tag | u64::from(next), Ordering::Relaxed);
         // Relaxed: the place stays, and who gives it back is this thread or learns of it by the
-        // hand-over's own Release.
+        // remote-free list's own Release.
         let place = Place::of(self.word.load(Ordering::Relaxed));
         self.word.store(HELD | place.pack(), Ordering::Relaxed);
     }

@@ -10,10 +10,10 @@
 //!   measured for does.
 //! - L3: a heap's zspages are looked at only with its lock held, but for `owner` and `first` in
 //!   the record of a zspage of which the caller has pinned or held an object: as long as that
-//!   lasts, the zspage is not released (Y2), so `first` is right; `owner` may change, and is
+//!   lasts, the zspage is not released (heap/Y2), so `first` is right; `owner` may change, and is
 //!   looked at again with the lock held.
-//! - L4: what a thread finds in a heap's hand-over when it takes the heap's lock it settles first,
-//!   as far as it needs the heap's counts or its emptied zspages.
+//! - L4: what a thread finds in a heap's remote-free list when it takes the heap's lock it settles
+//!   first, as far as it needs the heap's counts or its emptied zspages.
 //! - L5: a panic under a lock marks what that lock guards dead; every later call that needs it
 //!   says so.
 //!
@@ -38,7 +38,7 @@ use crate::sync::stat::LockStat;
 use crate::options::{PoolOptions, Release};
 use crate::units::PageCount;
 use crate::zsmalloc::cell::{Cell, Place};
-use crate::zsmalloc::remote_free::Handover;
+use crate::zsmalloc::remote_free::RemoteFrees;
 use crate::zsmalloc::heap::{Emptied, Going, Heap, Taken};
 use crate::zsmalloc::tables::{Padded, Tables};
 
@@ -121,7 +121,7 @@ pub(crate) struct Slot {
     pub(crate) heap: SpinLock<Heap>,
     /// per-cpu: classes of which the heap has a zspage with room to spare, a bit each.
     spare: [crate::sync::plain::Plain64; 4],
-    pub(crate) handover: Padded<Handover>,
+    pub(crate) remote_frees: Padded<RemoteFrees>,
 }
 
 /// What all calls of a pool work on.
@@ -139,8 +139,8 @@ impl Shared {
         let classes = tables.geometry.classes().len();
         let heap = |(id, classes)| {
             let heap = Heap::new(id, classes, D::CELLS_BATCH, &tables, options);
-            let handover = Padded(Handover::new());
-            Slot { heap: SpinLock::new(heap), spare: Default::default(), handover }
+            let remote_frees = Padded(RemoteFrees::new());
+            Slot { heap: SpinLock::new(heap), spare: Default::default(), remote_frees }
         };
         let slots: Box<[Slot]> =
             D::heaps(classes, cpus).into_iter().enumerate().map(heap).collect();
@@ -176,28 +176,28 @@ impl Shared {
         self.cell(handle)?.hold(handle.serial())
     }
 
-    /// Locks a heap and settles its hand-over.
+    /// Locks a heap and settles its remote-free list.
     #[inline]
     pub(crate) fn lock(&self, heap: usize) -> Result<SpinGuard<'_, Heap>, Dead> {
         let slot = &self.slots[heap];
         let mut guard = slot.heap.lock()?;
-        if !slot.handover.0.is_empty() {
+        if !slot.remote_frees.0.is_empty() {
             self.settle(&mut guard);
         }
         Ok(guard)
     }
 
-    /// Gives back the objects in the hand-over of a locked heap; those whose zspage has another
-    /// owner by now go on to that one.
+    /// Gives back the objects in the remote-free list of a locked heap; those whose zspage has
+    /// another owner by now go on to that one.
     #[cold]
     pub(crate) fn settle(&self, heap: &mut Heap) {
-        let mut next = self.slots[heap.id].handover.0.take_all();
+        let mut next = self.slots[heap.id].remote_frees.0.take_all();
         while next != NIL {
             let cell = self.tables.cells.at(next);
             let (going, following) = (Going { cell: next, place: cell.place() }, cell.next_going());
             let owner = self.owner(going.place);
             if owner != heap.id {
-                self.slots[owner].handover.0.push(next, cell);
+                self.slots[owner].remote_frees.0.push(next, cell);
             } else if let Some(emptied) = heap.give(&self.tables, going) {
                 self.tables.shrink(emptied.zspage);
             }

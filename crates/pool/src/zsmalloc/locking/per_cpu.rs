@@ -9,15 +9,16 @@
 //!
 //! A CPU that has no room in a class borrows a zspage from one that can spare it, with both locks,
 //! before it asks the depot. An object in a zspage of another CPU is freed by pushing it to that
-//! CPU's hand-over. Compaction brings zspages of several CPUs together, with two locks at a time.
+//! CPU's remote-free list. Compaction brings zspages of several CPUs together, with two locks at a
+//! time.
 //!
-//! A thread finds its CPU by [`crate::sync::cpu::hint`]. It may be moved to another CPU right after that:
-//! then it uses the heap of the CPU it came from, whose lock makes that safe; two threads may then
-//! want one lock for a moment.
+//! A thread finds its CPU by [`crate::sync::cpu::hint`]. It may be moved to another CPU right after
+//! that: then it uses the heap of the CPU it came from, whose lock makes that safe; two threads may
+//! then want one lock for a moment.
 //!
 //! - U1: the owner of a zspage changes only with both heaps locked, so it stays while one of
 //!   them is.
-//! - U2: what waits in a hand-over is settled by the next alloc or free of its CPU, and by
+//! - U2: what waits in a remote-free list is settled by the next alloc or free of its CPU, and by
 //!   whoever pushes the 64th object since: so at most 64 objects (and what other threads push
 //!   meanwhile) are held back for each CPU.
 //! - U3: a heap can spare a zspage of a class if it has two with room: then a class takes at most
@@ -33,8 +34,8 @@ use crate::handle::Handle;
 use crate::sync::spin::{Dead, SpinGuard};
 use crate::zsmalloc::heap::{Emptied, Heap, Taken};
 
-/// Objects in a hand-over that make the pusher settle it (U2).
-const HANDOVER_MAX: u32 = 64;
+/// Objects in a remote-free list that make the pusher settle it (U2).
+const REMOTE_FREES_MAX: u32 = 64;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ impl super::Slot {
     }
 
     /// Notes whether the heap, which is locked, can spare a zspage of `class` (a hint: what the
-    /// settling of a hand-over changes is noted by the next change).
+    /// settling of a remote-free list changes is noted by the next change).
     #[cold]
     fn note_spare(&self, class: usize, heap: &mut Heap) {
         let (word, bit) = (&self.spare[class / 64], 1 << (class % 64));
@@ -150,8 +151,8 @@ impl Design for PerCpu {
             }
         }
         let owner = shared.owner(place);
-        let count = shared.slots[owner].handover.0.push(handle.index(), cell);
-        if count >= HANDOVER_MAX {
+        let count = shared.slots[owner].remote_frees.0.push(handle.index(), cell);
+        if count >= REMOTE_FREES_MAX {
             drop(shared.lock(owner)?);
         }
         Ok(None)

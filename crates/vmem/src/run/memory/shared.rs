@@ -144,7 +144,7 @@ impl Shared {
         self.watcher.call();
     }
 
-    /// Releases what states name that were taken out of a space (S3).
+    /// Releases what states name that were taken out of a space (space/S3).
     ///
     /// # Cost
     /// A free in the store for each stored page.

@@ -91,7 +91,7 @@ impl Inside for Channel {
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
         debug_assert!((STAGING..DATA_END).contains(&to));
         if !self.by_socket {
-            // SAFETY: these addresses are the helper's own (H1).
+            // SAFETY: these addresses are the helper's own (helper/H1).
             match unsafe { remote::write(self.pid, to, bytes) } {
                 Err(error) if is_refused(&error) => self.by_socket = true,
                 result => return result,
@@ -166,7 +166,8 @@ impl Channel {
         checked(what, result[0])
     }
 
-    /// Gives up what the helper has in common with the program but the memory (H2, H4).
+    /// Gives up what the helper has in common with the program but the memory (helper/H2,
+    /// helper/H4).
     pub(super) fn settle(&mut self) -> io::Result<()> {
         const NAME: &[u8] = b"zfold-inside\0/\0";
         const ROOT: u64 = ARGUMENTS as u64 + 13;
@@ -248,7 +249,7 @@ impl Channel {
         Ok(ARGUMENTS)
     }
 
-    /// Gives up all rights but that to a few calls (H5).
+    /// Gives up all rights but that to a few calls (helper/H5).
     pub(super) fn lock_down(&mut self) -> io::Result<()> {
         // A header of version 3 for the calling thread, and no capability in six words.
         const VERSION: u64 = 0x2008_0522;

@@ -7,7 +7,7 @@ use super::record::End;
 
 /// Who gets a signal.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum Recipient {
     /// Nobody yet; this one came.
     Nobody(Option<i32>),
     /// The run without a limit; after it this process ends by the signal, if one came.
@@ -19,10 +19,10 @@ pub(super) enum Target {
 }
 
 /// Who gets a signal now; shared with the thread that waits for signals.
-pub(super) type Targets = Mutex<Target>;
+pub(super) type Recipients = Mutex<Recipient>;
 
-/// Locks the targets.
-pub(super) fn held(targets: &Targets) -> MutexGuard<'_, Target> {
+/// Locks the recipients.
+pub(super) fn held(recipients: &Recipients) -> MutexGuard<'_, Recipient> {
     // What a panic leaves is as true as before.
-    targets.lock().unwrap_or_else(PoisonError::into_inner)
+    recipients.lock().unwrap_or_else(PoisonError::into_inner)
 }

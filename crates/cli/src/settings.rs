@@ -1,0 +1,424 @@
+//! What can be changed while a device is served: one table of knobs, by zram's and zswap's names
+//! where they have one.
+//!
+//! All else about a knob comes from its row: what `zfold ctl` sets, gets, says in its help and
+//! completes, and what is taken over from a configuration file that is read again. Ranges and
+//! defaults of flags are here, too.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+
+use crate::shared::duration::Interval;
+use crate::shared::size::{PAGE_LEN, parse_size};
+
+/// Range of the percentage of the limit to which a full device must shrink.
+pub(crate) const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
+/// Range of the pages that are written back at a time.
+pub(crate) const WRITEBACK_BATCH: RangeInclusive<i64> = 1..=1024;
+/// Range of the number of NBD connections.
+pub(crate) const CONNECTIONS: RangeInclusive<i64> = 1..=65536;
+
+/// The knobs of a device as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Knobs {
+    /// Most bytes in memory.
+    pub(crate) limit_bytes: Option<u64>,
+    pub(crate) accept_percent: u8,
+    /// Pages that may still be written back.
+    pub(crate) writeback_limit_pages: Option<u64>,
+    pub(crate) writeback_batch_pages: u32,
+    pub(crate) same_filled: bool,
+    pub(crate) shrinker: bool,
+    pub(crate) idle_after: Option<Duration>,
+}
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self {
+            limit_bytes: None,
+            accept_percent: 90,
+            writeback_limit_pages: None,
+            writeback_batch_pages: 32,
+            same_filled: true,
+            shrinker: false,
+            idle_after: None,
+        }
+    }
+}
+
+/// A knob.
+#[derive(Debug)]
+pub(crate) struct Knob {
+    pub(crate) name: &'static str,
+    /// The flag of `zfold disk` and key of its configuration file, if there is one.
+    flag: Option<&'static str>,
+    unit: Unit,
+    turns: Turns,
+}
+
+/// How the value of a knob is written.
+#[derive(Debug)]
+enum Unit {
+    /// Bytes, with a unit or without; 0 for any number.
+    Bytes,
+    /// Pages, or bytes with a unit.
+    Pages,
+    /// A number of something.
+    Number(RangeInclusive<i64>, &'static str),
+    /// Yes or no, as the kernel takes them.
+    Switch,
+    /// A duration, kept in milliseconds and shown in seconds; 0 for never.
+    Age,
+    /// Nothing but 0.
+    Zero,
+}
+
+/// What a knob turns.
+#[derive(Debug)]
+enum Turns {
+    Field(fn(&Knobs) -> u64, fn(&mut Knobs, u64)),
+    /// The most memory that was used so far starts anew.
+    UsedMax,
+}
+
+/// All knobs, in the order in which they are shown.
+pub(crate) static KNOBS: [Knob; 9] = [
+    Knob {
+        name: "mem_limit",
+        flag: Some("limit"),
+        unit: Unit::Bytes,
+        turns: Turns::Field(
+            |knobs| knobs.limit_bytes.unwrap_or(0),
+            |knobs, bytes| knobs.limit_bytes = (bytes > 0).then_some(bytes),
+        ),
+    },
+    Knob {
+        name: "accept_threshold_percent",
+        flag: Some("accept-threshold"),
+        unit: Unit::Number(ACCEPT_PERCENT, " percent"),
+        turns: Turns::Field(
+            |knobs| knobs.accept_percent.into(),
+            |knobs, percent| knobs.accept_percent = percent as u8,
+        ),
+    },
+    // Turns the limit on, too.
+    Knob {
+        name: "writeback_limit",
+        flag: Some("writeback-limit"),
+        unit: Unit::Pages,
+        turns: Turns::Field(
+            |knobs| knobs.writeback_limit_pages.unwrap_or(0),
+            |knobs, pages| knobs.writeback_limit_pages = Some(pages),
+        ),
+    },
+    Knob {
+        name: "writeback_limit_enable",
+        flag: None,
+        unit: Unit::Switch,
+        turns: Turns::Field(
+            |knobs| knobs.writeback_limit_pages.is_some().into(),
+            |knobs, on| {
+                let pages = knobs.writeback_limit_pages.unwrap_or(0);
+                knobs.writeback_limit_pages = (on != 0).then_some(pages);
+            },
+        ),
+    },
+    Knob {
+        name: "writeback_batch_size",
+        flag: Some("writeback-batch"),
+        unit: Unit::Number(WRITEBACK_BATCH, " pages"),
+        turns: Turns::Field(
+            |knobs| knobs.writeback_batch_pages.into(),
+            |knobs, pages| knobs.writeback_batch_pages = pages as u32,
+        ),
+    },
+    Knob {
+        name: "same_filled_pages_enabled",
+        flag: None,
+        unit: Unit::Switch,
+        turns: Turns::Field(
+            |knobs| knobs.same_filled.into(),
+            |knobs, on| knobs.same_filled = on != 0,
+        ),
+    },
+    Knob {
+        name: "shrinker_enabled",
+        flag: Some("shrinker"),
+        unit: Unit::Switch,
+        turns: Turns::Field(|knobs| knobs.shrinker.into(), |knobs, on| knobs.shrinker = on != 0),
+    },
+    Knob {
+        name: "idle_after",
+        flag: Some("idle-after"),
+        unit: Unit::Age,
+        turns: Turns::Field(
+            |knobs| knobs.idle_after.map_or(0, |after| after.as_millis() as u64),
+            |knobs, ms| knobs.idle_after = (ms > 0).then(|| Duration::from_millis(ms)),
+        ),
+    },
+    Knob { name: "mem_used_max", flag: None, unit: Unit::Zero, turns: Turns::UsedMax },
+];
+
+impl Unit {
+    fn read(&self, text: &str) -> Option<u64> {
+        match self {
+            Self::Bytes => bytes(text),
+            Self::Pages => pages(text),
+            Self::Number(range, _) => {
+                let number: i64 = text.parse().ok().filter(|number| range.contains(number))?;
+                u64::try_from(number).ok()
+            }
+            Self::Switch => match text {
+                "1" | "Y" | "y" | "on" | "true" => Some(1),
+                "0" | "N" | "n" | "off" | "false" => Some(0),
+                _ => None,
+            },
+            Self::Age if text == "0" => Some(0),
+            Self::Age => text.parse().ok().map(|Interval(after)| after.as_millis() as u64),
+            Self::Zero => (text == "0").then_some(0),
+        }
+    }
+
+    /// Returns what is accepted.
+    fn wanted(&self) -> String {
+        match self {
+            Self::Bytes => "a size, such as 512MiB, or 0".to_owned(),
+            Self::Pages => "pages, or a size such as 1GiB".to_owned(),
+            Self::Number(range, what) => format!("{} to {}{what}", range.start(), range.end()),
+            Self::Switch => "1 or 0".to_owned(),
+            Self::Age => "such as 10min, or 0".to_owned(),
+            Self::Zero => "0, which starts it anew".to_owned(),
+        }
+    }
+
+    fn shown(&self, value: u64) -> u64 {
+        if matches!(self, Self::Age) { value / 1000 } else { value }
+    }
+}
+
+/// A knob set to a value, written `NAME=VALUE`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) knob: &'static Knob,
+    value: u64,
+}
+
+impl PartialEq for Setting {
+    fn eq(&self, other: &Self) -> bool {
+        (self.knob.name, self.value) == (other.knob.name, other.value)
+    }
+}
+
+impl Setting {
+    /// Turns the knob.
+    pub(crate) fn apply(&self, knobs: &mut Knobs) {
+        if let Turns::Field(_, set) = self.knob.turns {
+            set(knobs, self.value);
+        }
+    }
+
+    /// Returns whether the most memory used so far is to start anew.
+    pub(crate) fn resets_used_max(&self) -> bool {
+        matches!(self.knob.turns, Turns::UsedMax)
+    }
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| format!("'{text}' is not NAME=VALUE"))?;
+        let Some(knob) = KNOBS.iter().find(|knob| knob.name == name) else {
+            let names: Vec<_> = KNOBS.iter().map(|knob| knob.name).collect();
+            return Err(format!("no knob '{name}' (choices: {})", names.join(", ")));
+        };
+        let value = knob.unit.read(value);
+        let value = value.ok_or_else(|| format!("{text}: give {}", knob.unit.wanted()))?;
+        Ok(Self { knob, value })
+    }
+}
+
+impl Knobs {
+    /// Returns names and values, as they are shown.
+    pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        KNOBS.iter().filter_map(|knob| match knob.turns {
+            Turns::Field(get, _) => Some((knob.name, knob.unit.shown(get(self)))),
+            Turns::UsedMax => None,
+        })
+    }
+
+    /// Returns what turns `old` into these.
+    pub(crate) fn changes_from(&self, old: &Self) -> impl Iterator<Item = Setting> {
+        KNOBS.iter().filter_map(|knob| match knob.turns {
+            Turns::Field(get, _) if get(old) != get(self) => {
+                Some(Setting { knob, value: get(self) })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Checks a number that a configuration file gives: one that is typed is checked by its flag.
+///
+/// # Errors
+/// It is out of range.
+pub(crate) fn check(flag: &str, number: i64) -> Result<(), String> {
+    let knob = KNOBS.iter().find(|knob| knob.flag == Some(flag));
+    match knob.map(|knob| &knob.unit) {
+        Some(Unit::Number(range, what)) => in_range(flag, number, range, what),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a number of something.
+///
+/// # Errors
+/// It is out of range.
+pub(crate) fn in_range(
+    flag: &str,
+    number: i64,
+    range: &RangeInclusive<i64>,
+    what: &str,
+) -> Result<(), String> {
+    match (*range.start(), *range.end()) {
+        _ if range.contains(&number) => Ok(()),
+        (0, most) => Err(format!("{flag} is above {most}{what}: lower it")),
+        (least, most) => Err(format!("{flag} is not in {least} to {most}: give such a number")),
+    }
+}
+
+/// Returns the line of help for turning knobs.
+pub(crate) fn help() -> String {
+    let name = |knob: &Knob| match knob.unit {
+        Unit::Zero => format!("{}=0", knob.name),
+        _ => knob.name.to_owned(),
+    };
+    format!("Turn knobs: {}", KNOBS.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+/// Returns a parser of words that completes the names of knobs; the server reads the words.
+pub(crate) fn words() -> impl TypedValueParser<Value = String> {
+    Words
+}
+
+#[derive(Clone)]
+struct Words;
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(KNOBS.iter().map(|knob| PossibleValue::new(format!("{}=", knob.name)))))
+    }
+}
+
+/// Reads bytes, with a unit or without.
+pub(crate) fn bytes(text: &str) -> Option<u64> {
+    text.parse().ok().or_else(|| parse_size(text).ok())
+}
+
+/// Reads a number of pages, or a size in bytes that is rounded up to pages.
+pub(crate) fn pages(text: &str) -> Option<u64> {
+    text.parse().ok().or_else(|| parse_size(text).ok().map(|bytes| bytes.div_ceil(PAGE_LEN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn knobs(text: &str) -> Knobs {
+        let mut knobs = Knobs::default();
+        text.parse::<Setting>().expect(text).apply(&mut knobs);
+        knobs
+    }
+
+    #[test]
+    fn every_knob_is_read_with_its_units() {
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(knobs("mem_limit=512MiB").limit_bytes, Some(512 << 20));
+        assert_eq!(knobs("mem_limit=0").limit_bytes, None);
+        assert_eq!(knobs("accept_threshold_percent=75").accept_percent, 75);
+        assert_eq!(knobs("writeback_limit=100").writeback_limit_pages, Some(100));
+        assert_eq!(knobs("writeback_limit=1MiB").writeback_limit_pages, Some(256));
+        assert_eq!(knobs("writeback_limit_enable=1").writeback_limit_pages, Some(0));
+        assert_eq!(knobs("writeback_limit_enable=0").writeback_limit_pages, None);
+        assert_eq!(knobs("writeback_batch_size=8").writeback_batch_pages, 8);
+        assert!(knobs("same_filled_pages_enabled=Y").same_filled);
+        assert!(!knobs("same_filled_pages_enabled=off").same_filled);
+        assert!(knobs("shrinker_enabled=1").shrinker);
+        assert_eq!(knobs("idle_after=1min").idle_after, minute);
+        assert_eq!(knobs("idle_after=0").idle_after, None);
+        assert!("mem_used_max=0".parse::<Setting>().expect("valid").resets_used_max());
+        for knob in &KNOBS {
+            let wrong = format!("{}=x", knob.name);
+            let told = wrong.parse::<Setting>().expect_err(&wrong);
+            assert!(told.starts_with(&format!("{wrong}: give ")), "{told}");
+        }
+    }
+
+    #[test]
+    fn wrong_settings_are_told_with_what_is_right() {
+        let cases = [
+            ("mem_limit", "NAME=VALUE"),
+            ("limit=1", "no knob 'limit' (choices: mem_limit"),
+            ("accept_threshold_percent=101", "0 to 100"),
+            ("accept_threshold_percent=-1", "0 to 100"),
+            ("writeback_batch_size=0", "1 to 1024"),
+            ("mem_used_max=7", "0, which"),
+            ("shrinker_enabled=2", "1 or 0"),
+        ];
+        for (text, told) in cases {
+            let error = text.parse::<Setting>().expect_err(text);
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn changes_turn_the_old_into_the_new() {
+        let new = Knobs {
+            limit_bytes: Some(1 << 30),
+            accept_percent: 50,
+            writeback_limit_pages: Some(0),
+            writeback_batch_pages: 1,
+            same_filled: false,
+            shrinker: true,
+            idle_after: Some(Duration::from_millis(1500)),
+        };
+        for (old, new) in [(Knobs::default(), new.clone()), (new, Knobs::default())] {
+            let mut turned = old.clone();
+            new.changes_from(&old).for_each(|setting| setting.apply(&mut turned));
+            assert_eq!(turned, new);
+            assert_eq!(new.changes_from(&new).count(), 0);
+        }
+    }
+
+    #[test]
+    fn ages_are_shown_in_seconds() {
+        let shown: Vec<_> = knobs("idle_after=2h").shown().collect();
+        assert_eq!(shown.len(), KNOBS.len() - 1);
+        assert!(shown.contains(&("idle_after", 7200)));
+    }
+
+    #[test]
+    fn documents_name_every_knob() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/disk.md");
+        let text = std::fs::read_to_string(path).expect("docs/disk.md");
+        for knob in &KNOBS {
+            let name = format!("`{}", knob.name);
+            assert!(text.contains(&name), "docs/disk.md has no {name}`");
+        }
+    }
+}

@@ -8,9 +8,9 @@
 
 use zfold_pool::Allocator;
 
+use crate::compare::{self, Fault, Plan, Record, RunError};
 use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::compare::{self, Fault, Plan, Record, RunError};
 use crate::latency::{Latency, Summary};
 use crate::trace::Trace;
 
@@ -133,8 +133,8 @@ fn remarks(passes: u32) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn every_allocator_has_its_figures_and_histograms() {

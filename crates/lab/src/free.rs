@@ -164,8 +164,8 @@ fn remarks(objects: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn every_design_has_a_time_and_a_speed_up() {

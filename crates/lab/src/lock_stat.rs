@@ -143,8 +143,8 @@ fn mix(
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn every_design_of_every_allocator_has_its_rows() {

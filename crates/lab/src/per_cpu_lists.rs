@@ -233,8 +233,8 @@ fn remarks(pages: usize, operations: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny};
 
     #[test]
     fn every_design_has_its_bandwidths_and_ratio() {

@@ -180,8 +180,8 @@ fn remarks(files: usize, passes: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn every_design_has_its_figures() {

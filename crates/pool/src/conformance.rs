@@ -21,8 +21,8 @@
 
 use std::collections::VecDeque;
 
-use crate::pool::{AllocError, HandleError, Pool, ReclaimError, Refused};
 use crate::handle::Handle;
+use crate::pool::{AllocError, HandleError, Pool, ReclaimError, Refused};
 use crate::units::PageCount;
 
 /// Objects that a model keeps alive at most; an allocation beyond that frees one first.

@@ -85,18 +85,18 @@ fn build(
             let cells = reserve(Tables::cells_range_bytes(arena_bytes))?;
             let zspages = reserve(Tables::zspages_range_bytes(frames))?;
             match options.locking() {
-                Locking::Hierarchical => Box::new(Zsmalloc::<Hierarchical>::new(
-                    name, arena, cells, zspages, options,
-                )),
-                Locking::PoolLock => Box::new(Zsmalloc::<PoolLock>::new(
-                    name, arena, cells, zspages, options,
-                )),
-                Locking::ClassIndex => Box::new(Zsmalloc::<ClassIndex>::new(
-                    name, arena, cells, zspages, options,
-                )),
-                Locking::PerCpu => Box::new(Zsmalloc::<PerCpu>::new(
-                    name, arena, cells, zspages, options,
-                )),
+                Locking::Hierarchical => {
+                    Box::new(Zsmalloc::<Hierarchical>::new(name, arena, cells, zspages, options))
+                }
+                Locking::PoolLock => {
+                    Box::new(Zsmalloc::<PoolLock>::new(name, arena, cells, zspages, options))
+                }
+                Locking::ClassIndex => {
+                    Box::new(Zsmalloc::<ClassIndex>::new(name, arena, cells, zspages, options))
+                }
+                Locking::PerCpu => {
+                    Box::new(Zsmalloc::<PerCpu>::new(name, arena, cells, zspages, options))
+                }
             }
         }
     })

@@ -15,9 +15,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 
+use crate::handle::Handle;
 use crate::memory::arena::Arena;
 use crate::memory::source::SourceError;
-use crate::handle::Handle;
 use crate::sync::spin::Dead;
 use crate::sync::stat::LockStat;
 use crate::units::{PageCount, PageSize};

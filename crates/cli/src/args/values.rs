@@ -40,7 +40,9 @@ pub(super) fn page_sizes() -> impl TypedValueParser<Value = PageSize> {
 }
 
 /// Returns a parser of named values, which lists the names in help, errors and completions.
-pub(super) fn choice<T, const N: usize>(values: [(PossibleValue, T); N]) -> impl TypedValueParser<Value = T>
+pub(super) fn choice<T, const N: usize>(
+    values: [(PossibleValue, T); N],
+) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Send + Sync + 'static,
 {

@@ -253,7 +253,8 @@ mod tests {
         );
         assert_eq!(parse("idle all"), Ok(ControlCommand::Idle(None)));
         assert_eq!(parse("idle 30"), parse("idle 30s"));
-        let Ok(ControlCommand::Recompress(how)) = parse("recompress type=idle threshold=3000 priority=2")
+        let Ok(ControlCommand::Recompress(how)) =
+            parse("recompress type=idle threshold=3000 priority=2")
         else {
             panic!("refused")
         };

@@ -15,8 +15,8 @@ use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions, Tunables};
 use super::label::{Label, snapshot_size};
 use super::plan::{DevicePlan, Made};
 use crate::settings::{Knobs, Setting};
-use crate::shared::exit::{Failure, remark};
 use crate::shared::backing;
+use crate::shared::exit::{Failure, remark};
 use crate::shared::size::{PAGE_LEN, format_size};
 
 /// Longest dictionary in bytes.
@@ -45,7 +45,8 @@ impl Device {
         // Long zspages: their classes waste less, and a device fills many of each.
         let pool = PoolOptions { chain: 16, ..PoolOptions::new(made.allocator) };
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let store = Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
+        let store =
+            Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
         store.tune(&tunables(knobs)).map_err(|error| failure(&error))?;
         if let Some(limit) = knobs.limit_bytes
             && store.held_bytes() >= limit

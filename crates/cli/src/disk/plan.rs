@@ -11,8 +11,8 @@ use super::config;
 use super::label::snapshot_size;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
 use crate::settings::{self, CONNECTIONS, Knobs};
-use crate::shared::exit::Failure;
 use crate::shared::backing::BackingPlan;
+use crate::shared::exit::Failure;
 use crate::shared::size::{PAGE_LEN, format_size};
 
 /// Most devices of one process.

@@ -23,8 +23,9 @@ pub(super) fn reload(args: &DiskArgs, plan: &mut DiskPlan, server: &Server) {
     }
     for device in &server.devices {
         let made = &device.made;
-        let named =
-            |plan: &DiskPlan| plan.devices.iter().find(|device| device.made.name == made.name).cloned();
+        let named = |plan: &DiskPlan| {
+            plan.devices.iter().find(|device| device.made.name == made.name).cloned()
+        };
         let Some(wanted) = named(&new) else {
             remark(&format!("{} is gone from the file: restart to end it", made.name));
             continue;

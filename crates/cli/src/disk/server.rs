@@ -36,7 +36,11 @@ impl Server {
     ///
     /// # Errors
     /// Why it was not carried out, in a line.
-    pub(crate) fn execute(&self, name: Option<&str>, command: ControlCommand) -> Result<Value, String> {
+    pub(crate) fn execute(
+        &self,
+        name: Option<&str>,
+        command: ControlCommand,
+    ) -> Result<Value, String> {
         match command {
             ControlCommand::Stat => {
                 let report = self.report(name)?;

@@ -9,8 +9,8 @@ use zfold_vmem::run::{Inherited, die_of};
 
 use super::failure::{cannot_start, failed};
 use super::plan::RunPlan;
-use super::record::{Baseline, End};
 use super::recipients::{Recipient, Recipients, held};
+use super::record::{Baseline, End};
 use crate::shared::exit::Failure;
 
 /// Least time between two looks at the memory of the tree.

@@ -13,12 +13,12 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use zfold_vmem::run::{Inherited, die_of, tell};
 
+use super::channel::{self, ToFront, ToManager, messages, send_file};
 use super::failure::{FAILED, failed};
 use super::given::{Given, release_streams};
-use super::channel::{self, ToFront, ToManager, messages, send_file};
 use super::plan::RunPlan;
-use super::record::{Baseline, End};
 use super::recipients::{Recipient, Recipients, held};
+use super::record::{Baseline, End};
 use super::{baseline, report};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
@@ -48,8 +48,8 @@ pub(super) fn supervise(
         false => None,
     };
     let Given { inherited, files } = given;
-    let (mut manager, socket) =
-        start(command, inherited, &recipients).map_err(|error| failed("start a manager", &error))?;
+    let (mut manager, socket) = start(command, inherited, &recipients)
+        .map_err(|error| failed("start a manager", &error))?;
     files.close();
     // Without /dev/null they stay; then a reader waits a little longer than it must.
     let _ = release_streams();

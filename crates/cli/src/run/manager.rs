@@ -17,11 +17,11 @@ use signal_hook::iterator::Signals;
 use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
-use super::plan::RunPlan;
-use super::relay::{GRACE, Own};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
+use super::plan::RunPlan;
+use super::relay::{GRACE, Own};
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 

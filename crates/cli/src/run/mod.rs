@@ -28,10 +28,10 @@ mod front;
 mod given;
 mod manager;
 mod plan;
+mod recipients;
 mod record;
 mod relay;
 mod report;
-mod recipients;
 
 use std::process::{Command, ExitCode};
 

@@ -14,9 +14,9 @@ mod project;
 mod side;
 mod tree;
 
+use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
 use crate::experiment::machine::load_remark;
-use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use crate::latency::Latency;
 pub use bench::NAME;
@@ -162,8 +162,8 @@ fn remarks(
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::tiny;
     use super::*;
+    use crate::experiment::harness::testing::tiny;
 
     #[test]
     fn a_small_project_is_built_or_the_reason_is_told() {

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::experiment::system::child::run as run_tool;
 use crate::experiment::harness::turns::Fault;
+use crate::experiment::system::child::run as run_tool;
 use crate::rng::SplitMix64;
 
 /// Types that the header of the project declares, each with a function.

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::process::Command;
 
+use super::bench::{Bench, NAME, Reference};
 use super::project::Objects;
 use super::tree::{self, Ended};
-use super::bench::{Bench, NAME, Reference};
 use crate::experiment::Error;
 use crate::experiment::harness::Cost;
+use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::cgroup::Cgroup;
 use crate::experiment::system::swap::Swap;
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
-use crate::experiment::harness::turns::Fault;
 use crate::latency::Latency;
 
 /// Limits in percent of the memory that the build takes without one.

@@ -17,11 +17,11 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::experiment::harness::Samples;
+use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::machine::load_remark;
 use crate::experiment::system::again;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
-use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 pub use job::NAME;
 use job::{Done, Job, PIECE_BYTES};
@@ -126,8 +126,8 @@ fn once(
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_left_out, tiny};
     use super::*;
+    use crate::experiment::harness::testing::{check_left_out, tiny};
 
     #[test]
     fn without_the_program_all_is_named_as_left_out() {

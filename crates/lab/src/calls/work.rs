@@ -11,8 +11,8 @@ use zfold_vmem::{discard, page_out};
 use super::job::{Done, FILLED, Job, NAME, PIECE_BYTES};
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
-use crate::pageout::memory::{resident_pages, small_pages};
 use crate::experiment::system::again;
+use crate::pageout::memory::{resident_pages, small_pages};
 
 /// How long a manager has to notice that there is much memory.
 const REST: Duration = Duration::from_millis(200);

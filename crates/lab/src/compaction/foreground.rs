@@ -35,7 +35,12 @@ impl<'a> Foreground<'a> {
 
     /// Works on one slot; an object that is put is one of `count` from the `first` on. Adds how
     /// long each call of the pool took.
-    pub(super) fn step(&mut self, first: usize, count: usize, times: &mut Latency) -> Result<(), Error> {
+    pub(super) fn step(
+        &mut self,
+        first: usize,
+        count: usize,
+        times: &mut Latency,
+    ) -> Result<(), Error> {
         let slot = self.rng.below(self.slots as u64) as usize;
         if self.keeper.holds(slot) {
             timed(times, || self.keeper.check(slot))?;

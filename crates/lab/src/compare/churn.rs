@@ -8,11 +8,11 @@ use std::time::Instant;
 use zfold_pool::Allocator;
 use zfold_store::{CodecSpec, Store, StoreError, StoreOptions};
 
+use super::error::Fault;
+use super::meter::Lap;
 use super::order::Order;
 use super::plan::Plan;
 use super::record::{Measured, Sizes};
-use super::error::Fault;
-use super::meter::Lap;
 use crate::latency::Latency;
 use crate::proc::resident_bytes;
 

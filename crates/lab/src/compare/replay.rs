@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use zfold_pool::{AllocError, Allocator, Handle, PageCount, Pool};
 
-use super::plan::Plan;
-use super::record::{Measured, Sizes};
 use super::error::Fault;
 use super::meter::Lap;
+use super::plan::Plan;
+use super::record::{Measured, Sizes};
 use crate::latency::Latency;
 use crate::proc::resident_bytes;
 use crate::rng::SplitMix64;

@@ -16,9 +16,9 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::bench::{Bench, NAME};
 use crate::experiment::content::{Content, PAGE_BYTES, verify};
+use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Samples, sized, together};
 use crate::experiment::system::zram::Zram;
-use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Progress};
 use crate::latency::Latency;
 use crate::rng::SplitMix64;

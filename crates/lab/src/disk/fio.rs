@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::bench::{Bench, NAME};
 use crate::experiment::Error;
-use crate::experiment::system::child::run;
 use crate::experiment::harness::turns::Fault;
+use crate::experiment::system::child::run;
 
 /// Most bytes of a check.
 const CHECK_BYTES: u64 = 16 << 20;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::fio::Target;
-use super::serve::Program;
 use super::bench::Bench;
+use super::fio::Target;
 use super::nbd;
-use crate::experiment::system::child::{run as run_tool, wait};
+use super::serve::Program;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
+use crate::experiment::system::child::{run as run_tool, wait};
 use crate::experiment::{Error, Progress};
 
 /// What the metrics begin with.

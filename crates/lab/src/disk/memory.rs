@@ -10,8 +10,8 @@ use super::bench::Bench;
 use super::fio::{Direction, Fio, Target};
 use super::serve::Program;
 use crate::experiment::content::PAGE_BYTES;
-use crate::experiment::system::zram::Zram;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
+use crate::experiment::system::zram::Zram;
 use crate::experiment::{Error, Progress};
 
 /// What progress and notes begin with.

@@ -21,8 +21,8 @@ mod memory;
 mod nbd;
 mod serve;
 
-use crate::experiment::machine::load_remark;
 use crate::experiment::harness::turns::{Fault, Found};
+use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use bench::Bench;
 pub use bench::NAME;
@@ -94,8 +94,8 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_outcome, tiny, value};
     use super::*;
+    use crate::experiment::harness::testing::{check_outcome, tiny, value};
 
     #[test]
     fn what_is_there_is_measured_and_what_is_not_is_named() {

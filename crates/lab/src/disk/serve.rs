@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use super::bench::Bench;
 use crate::experiment::Error;
-use crate::experiment::system::child::Child;
 use crate::experiment::harness::turns::Fault;
+use crate::experiment::system::child::Child;
 
 /// A program that serves a block device out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

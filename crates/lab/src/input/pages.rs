@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::input::error::InputError;
-use crate::input::sample::{Sampling, read_sample};
 use crate::input::process;
+use crate::input::sample::{Sampling, read_sample};
 
 /// Captures of real anonymous memory: name, and 1024 pages of 4096 bytes packed by zstd.
 const BUILTIN: [(&str, &[u8]); 5] = [

@@ -17,7 +17,11 @@ pub struct Sampling {
 }
 
 /// Returns the sampled bytes of a file, and how many pages it has.
-pub(super) fn read_sample(path: &Path, page_size: usize, sampling: Sampling) -> io::Result<(Vec<u8>, u64)> {
+pub(super) fn read_sample(
+    path: &Path,
+    page_size: usize,
+    sampling: Sampling,
+) -> io::Result<(Vec<u8>, u64)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let page_bytes = page_size as u64;

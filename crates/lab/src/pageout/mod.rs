@@ -17,13 +17,13 @@ mod side;
 mod work;
 
 use crate::experiment::content::PAGE_BYTES;
+use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
 use crate::experiment::machine::load_remark;
-use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use crate::latency::Latency;
-pub use bench::NAME;
 use bench::Bench;
+pub use bench::NAME;
 use job::{Done, Work};
 use side::Side;
 pub use work::work;
@@ -188,8 +188,8 @@ fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::{check_left_out, tiny};
     use super::*;
+    use crate::experiment::harness::testing::{check_left_out, tiny};
 
     #[test]
     fn without_the_program_all_is_named_as_left_out() {

@@ -4,16 +4,16 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
-use super::job::{Answer, Done, Job, Kind, Role, Work};
 use super::bench::{Bench, NAME};
+use super::job::{Answer, Done, Job, Kind, Role, Work};
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
+use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::again::{self, line};
 use crate::experiment::system::cgroup::Cgroup;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::swap::Swap;
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
-use crate::experiment::harness::turns::Fault;
 
 /// Who takes the pages away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,7 +42,11 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    pub(super) fn new(settings: &Settings, effort: &Effort, progress: Progress<'_>) -> Result<Self, Error> {
+    pub(super) fn new(
+        settings: &Settings,
+        effort: &Effort,
+        progress: Progress<'_>,
+    ) -> Result<Self, Error> {
         let allocators = [Allocator::Zsmalloc, Allocator::Z3fold];
         let contestants: Vec<Contestant> = allocators
             .into_iter()

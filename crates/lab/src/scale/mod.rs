@@ -59,8 +59,8 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::tiny;
     use super::*;
+    use crate::experiment::harness::testing::tiny;
 
     #[test]
     fn all_figures_are_there() {

@@ -9,7 +9,6 @@ use crate::simulate::{Family, Step};
 /// With fewer locks a round that come from another core, what moves is not put to the locks.
 const BOUNCES_MIN: f64 = 0.1;
 
-
 /// Where the time of a round goes: the median of the samples.
 #[derive(Clone, Debug)]
 pub(super) struct Profile {

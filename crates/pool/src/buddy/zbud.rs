@@ -24,15 +24,15 @@
 
 use std::ptr::NonNull;
 
-use crate::memory::age::AgeOrder;
 use crate::buddy::chunks::{CHUNKS, Field, FreeLists, HEADER_OWN, Headers, chunk_bytes};
-use crate::pool::{AllocError, HandleError, PoolStats};
 use crate::buddy::core::{CompactStep, Core};
-use crate::reclaim::Victim;
-use crate::memory::arena::Arena;
-use crate::handle::{Handle, Serials};
-use crate::memory::list::NIL;
 use crate::buddy::pins::Pins;
+use crate::handle::{Handle, Serials};
+use crate::memory::age::AgeOrder;
+use crate::memory::arena::Arena;
+use crate::memory::list::NIL;
+use crate::pool::{AllocError, HandleError, PoolStats};
+use crate::reclaim::Victim;
 use crate::units::{FrameIndex, PageCount};
 
 /// Chunks that objects can use.

@@ -26,8 +26,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::memory::source::{Reservation, SourceError};
 use crate::memory::list::{Links, List, NIL};
+use crate::memory::source::{Reservation, SourceError};
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 4 << 10;

@@ -18,12 +18,12 @@
 //! Memory of objects is not touched here but for the free lists of zspages with more than 64
 //! objects: headers and payloads are written and copied by who holds the cell.
 
-use crate::memory::age::AgeOrder;
-use crate::pool::AllocError;
-use crate::reclaim::Victim;
 use crate::handle::{Handle, Serials};
+use crate::memory::age::AgeOrder;
 use crate::memory::list::NIL;
 use crate::options::PoolOptions;
+use crate::pool::AllocError;
+use crate::reclaim::Victim;
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::class::SizeClass;
 use crate::zsmalloc::tables::Tables;

@@ -13,15 +13,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::pool::{AllocError, PoolStats};
 use crate::memory::arena::Arena;
+use crate::memory::list::NIL;
+use crate::memory::slab::{Record, Records, Slab};
 use crate::memory::source::{Reservation, SourceError};
+use crate::options::zsmalloc::Commit;
+use crate::pool::{AllocError, PoolStats};
 use crate::sync::order::Rank;
 use crate::sync::spin::{Dead, SpinGuard, SpinLock};
-use crate::memory::slab::{Record, Records, Slab};
 use crate::units::PageCount;
-use crate::memory::list::NIL;
-use crate::options::zsmalloc::Commit;
 use crate::zsmalloc::cell::{Cell, ZSPAGES_MAX};
 use crate::zsmalloc::geometry::{ClassSpec, Geometry};
 use crate::zsmalloc::zspage::{Zspage, Zspages};

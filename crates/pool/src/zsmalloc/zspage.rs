@@ -25,12 +25,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::handle::Handle;
 use crate::memory::arena::{Arena, Run};
 use crate::memory::frames::Frames;
-use crate::memory::source::SourceError;
-use crate::handle::Handle;
 use crate::memory::list::Links;
 use crate::memory::slab::{Record, Records};
+use crate::memory::source::SourceError;
 use crate::options::zsmalloc::Commit;
 use crate::sync::plain::{Plain8, Plain16, Plain32, Plain64};
 use crate::units::{FrameIndex, PageSize};

@@ -14,8 +14,8 @@ use super::space::{Space, WINDOW_MAX};
 use super::stats::{Counters, Histogram};
 use super::wait::{sleep_while, wake};
 use super::word::{Page, State, Word};
-use crate::sys::claims::Claims;
 use crate::page::PAGE;
+use crate::sys::claims::Claims;
 use crate::sys::map::{Mapping, Words, Zeros};
 
 /// Pages whose residents are counted together; regions begin at a multiple.

@@ -13,11 +13,7 @@ pub(crate) fn tiny() -> Settings {
 
 /// Asserts what holds of every outcome: figures of `experiment` only, finite, not negative,
 /// those of one metric together, and all of `published` among them.
-pub(crate) fn check_outcome(
-    outcome: &Outcome,
-    experiment: &str,
-    published: &[Published],
-) {
+pub(crate) fn check_outcome(outcome: &Outcome, experiment: &str, published: &[Published]) {
     assert_eq!(outcome.experiment, experiment);
     assert!(!outcome.title.is_empty() && !outcome.figures.is_empty());
     for figure in &outcome.figures {

@@ -23,8 +23,8 @@ fn cells(figure: &Figure) -> Vec<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
+    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     #[test]
     fn figures_are_read_back() {

@@ -232,8 +232,8 @@ pub(super) fn microseconds(figure: &Figure, value: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
+    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     fn measured(variant: &str, workers: u32, value: f64) -> Figure {
         Figure::measured("free", variant, workers, "time", "ms", &[value])

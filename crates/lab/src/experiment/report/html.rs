@@ -121,9 +121,9 @@ fn table(grid: &Grid) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
     use crate::experiment::machine::tests::machine;
+    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     fn page() -> String {
         html(&machine(), &[outcome(), lock_outcome()])

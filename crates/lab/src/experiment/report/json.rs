@@ -27,9 +27,9 @@ pub fn json(machine: &Machine, outcomes: &[Outcome]) -> String {
 mod tests {
     use serde_json::Value;
 
-    use crate::experiment::report::testing::outcome;
     use super::*;
     use crate::experiment::machine::tests::machine;
+    use crate::experiment::report::testing::outcome;
 
     fn keys(value: &Value) -> Vec<&str> {
         value.as_object().expect("an object").keys().map(String::as_str).collect()

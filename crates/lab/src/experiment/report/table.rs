@@ -53,9 +53,9 @@ fn draw(grid: &Grid) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
     use crate::experiment::machine::tests::machine;
+    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     #[test]
     fn table_is_titled_aligned_and_explained() {

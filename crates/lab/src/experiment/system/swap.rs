@@ -45,11 +45,7 @@ impl Swap {
     /// # Errors
     /// [`Fault::Missing`] without zswap, its codec, the tools, the right to do that, or a file
     /// system that can swap; all is as before then.
-    pub(crate) fn to_zswap(
-        bytes: u64,
-        codec: &str,
-        folder: &Path,
-    ) -> Result<Self, Fault> {
+    pub(crate) fn to_zswap(bytes: u64, codec: &str, folder: &Path) -> Result<Self, Fault> {
         let mut cleanup = Cleanup::new()?;
         set_zswap(&mut cleanup, "compressor", codec)?;
         set_zswap(&mut cleanup, "enabled", "Y")?;

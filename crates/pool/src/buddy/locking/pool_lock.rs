@@ -18,20 +18,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::buddy::core::Core;
+use crate::buddy::pins::Pins;
+use crate::handle::Handle;
+use crate::memory::arena::Arena;
+use crate::options::Contexts;
 use crate::pool::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused, check_len,
 };
 use crate::reclaim::{Victim, reclaim_until};
-use crate::buddy::core::Core;
-use crate::memory::arena::Arena;
 use crate::sync::gate::Gate;
-use crate::handle::Handle;
 use crate::sync::spin::{Dead, SpinGuard, SpinLock};
 use crate::sync::stat::LockStat;
-use crate::options::Contexts;
-use crate::buddy::pins::Pins;
-use crate::units::PageCount;
 use crate::sync::worker::Bell;
+use crate::units::PageCount;
 
 /// A pool made of a core and one lock.
 #[derive(Debug)]
@@ -352,8 +352,8 @@ impl<C: Core> Pool for Locked<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::source::HookedPages;
     use crate::create::create;
+    use crate::memory::source::HookedPages;
     use crate::options::{Allocator, Locking, PoolOptions};
     use std::sync::Barrier;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::buddy::z3fold::layout::{LISTED, Buddy, RECLAIM, WAITING};
+use crate::buddy::z3fold::layout::{Buddy, LISTED, RECLAIM, WAITING};
 use crate::buddy::z3fold::{WAITING_MAX, Z3fold};
 
 impl Z3fold {
@@ -15,7 +15,11 @@ impl Z3fold {
             let object = self.objects.records().at(index).get();
             assert!(pages.insert(object.page) || object.place != Buddy::Headless, "F1: shared");
             if object.place != Buddy::Headless {
-                assert_eq!(self.layout.record(object.page, object.place), Some(index), "F1: {object:?}");
+                assert_eq!(
+                    self.layout.record(object.page, object.place),
+                    Some(index),
+                    "F1: {object:?}"
+                );
                 self.layout.check_overlap(object.page);
                 if !self.layout.is_in(RECLAIM, object.page) {
                     roomy.insert(object.page);
@@ -27,13 +31,19 @@ impl Z3fold {
         }
         let waiting = self.waiting.walk(&self.layout.headers, limit);
         for &page in &waiting {
-            assert!(self.layout.is_in(WAITING, page) && self.layout.has_room(page), "F2: page {page} waits");
+            assert!(
+                self.layout.is_in(WAITING, page) && self.layout.has_room(page),
+                "F2: page {page} waits"
+            );
         }
         assert_eq!(waiting.len(), self.waiting_pages, "F2: pages that wait");
         assert!(self.waiting_pages <= WAITING_MAX, "F2: too many pages wait");
         let listed = self.unbuddied.walk(self.layout.headers, limit);
         for &(page, free) in &listed {
-            assert!(self.layout.is_in(LISTED, page) && self.layout.has_room(page), "F2: page {page} is listed");
+            assert!(
+                self.layout.is_in(LISTED, page) && self.layout.has_room(page),
+                "F2: page {page} is listed"
+            );
             assert_eq!(self.layout.free_chunks(page), free, "F2: page {page} is on the wrong list");
         }
         let roomy = roomy.into_iter().filter(|&page| self.layout.has_room(page));

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use crate::buddy::chunks::FreeLists;
 use crate::buddy::core::{CompactStep, Core};
 use crate::buddy::pins::Pins;
-use crate::buddy::z3fold::layout::{LISTED, Layout, Buddy, RECLAIM, WAITING};
+use crate::buddy::z3fold::layout::{Buddy, LISTED, Layout, RECLAIM, WAITING};
 use crate::buddy::z3fold::record::{Object, ObjectRecord};
 use crate::handle::{Handle, Serials};
 use crate::memory::age::AgeOrder;

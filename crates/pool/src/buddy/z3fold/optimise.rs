@@ -41,7 +41,11 @@ impl Z3fold {
         self.unbuddied.remove(self.layout.headers, target, free);
         let index = self.layout.headers.get(page, place.record_field());
         let new_place = self.layout.put_object(target, chunks, index);
-        self.copy_object(self.layout.offset(page, place), self.layout.offset(target, new_place), chunks);
+        self.copy_object(
+            self.layout.offset(page, place),
+            self.layout.offset(target, new_place),
+            chunks,
+        );
         self.layout.take_object(page, place);
         self.objects.records().at(index).set_place(target, new_place);
         self.list(target);
@@ -54,7 +58,8 @@ impl Z3fold {
         if middle == 0 || self.is_pinned(page, Buddy::Middle, pins) {
             return;
         }
-        let (first, last) = (self.layout.chunks(page, Buddy::First), self.layout.chunks(page, Buddy::Last));
+        let (first, last) =
+            (self.layout.chunks(page, Buddy::First), self.layout.chunks(page, Buddy::Last));
         let start = self.layout.middle_start(page);
         let from = self.layout.offset(page, Buddy::Middle);
         let first_end = self.layout.header_chunks + first;

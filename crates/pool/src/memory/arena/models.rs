@@ -2,8 +2,8 @@
 //! The twin gives a run back to the arena before its memory has gone to the system.
 
 use super::*;
-use crate::sync::spin::SpinLock;
 use crate::sync::UnsafeCell;
+use crate::sync::spin::SpinLock;
 use loom::sync::Arc as LoomArc;
 use std::ptr::NonNull;
 

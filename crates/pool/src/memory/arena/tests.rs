@@ -1,7 +1,7 @@
 //! Runs, their reuse and their release.
 
-use crate::memory::source::{FailingPages, HeapPages, PageSource};
 use super::*;
+use crate::memory::source::{FailingPages, HeapPages, PageSource};
 
 fn arena(pages: usize) -> Arena {
     let range = HeapPages.reserve(pages * 4096).unwrap();

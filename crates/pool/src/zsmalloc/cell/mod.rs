@@ -42,8 +42,8 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use crate::pool::HandleError;
 use crate::memory::slab::Record;
+use crate::pool::HandleError;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::backoff::Backoff;
 

@@ -15,8 +15,8 @@
 use std::ops::Range;
 
 use super::{Design, Shared, heaps_by_class};
-use crate::pool::{AllocError, HandleError};
 use crate::handle::Handle;
+use crate::pool::{AllocError, HandleError};
 use crate::zsmalloc::heap::{Emptied, Taken};
 
 /// See the module documentation.

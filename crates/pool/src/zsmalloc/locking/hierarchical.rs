@@ -14,13 +14,13 @@
 use std::ops::Range;
 
 use super::{Design, ForMoves, Shared, heaps_by_class};
-use crate::pool::{AllocError, HandleError};
 use crate::handle::Handle;
+use crate::options::Release;
+use crate::pool::{AllocError, HandleError};
 use crate::sync::order::Rank;
 use crate::sync::rw::RwLock;
 use crate::sync::spin::Dead;
 use crate::sync::stat::LockStat;
-use crate::options::Release;
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::heap::{Emptied, Taken};
 

@@ -28,18 +28,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::pool::{AllocError, HandleError};
-use crate::memory::arena::Arena;
 use crate::handle::Handle;
+use crate::memory::arena::Arena;
 use crate::memory::list::NIL;
+use crate::options::{PoolOptions, Release};
+use crate::pool::{AllocError, HandleError};
 use crate::sync::rw::RwGuard;
 use crate::sync::spin::{Dead, SpinGuard, SpinLock};
 use crate::sync::stat::LockStat;
-use crate::options::{PoolOptions, Release};
 use crate::units::PageCount;
 use crate::zsmalloc::cell::{Cell, Place};
-use crate::zsmalloc::remote_free::RemoteFrees;
 use crate::zsmalloc::heap::{Emptied, Going, Heap, Taken};
+use crate::zsmalloc::remote_free::RemoteFrees;
 use crate::zsmalloc::tables::{Padded, Tables};
 
 /// What a lock design decides.

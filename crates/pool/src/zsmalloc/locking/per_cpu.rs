@@ -28,9 +28,9 @@
 use std::ops::Range;
 
 use super::{Design, Shared};
+use crate::handle::Handle;
 use crate::pool::{AllocError, HandleError};
 use crate::sync::cpu;
-use crate::handle::Handle;
 use crate::sync::spin::{Dead, SpinGuard};
 use crate::zsmalloc::heap::{Emptied, Heap, Taken};
 

@@ -13,8 +13,8 @@
 use std::ops::Range;
 
 use super::{Design, Shared};
-use crate::pool::{AllocError, HandleError};
 use crate::handle::Handle;
+use crate::pool::{AllocError, HandleError};
 use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::heap::{Emptied, Taken};
 

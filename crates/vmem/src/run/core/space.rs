@@ -23,7 +23,6 @@
 //! - S6: the helper's pages are never of a closed range, also where a fault fills them in: the
 //!   program can touch them, and `mlockall` does.
 
-
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
 use super::ranges::{PageNo, Pages, Ranges, common};
 use super::streams::Streams;

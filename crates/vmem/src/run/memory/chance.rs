@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::run::core::pages::{PAYLOADS, SlotNo};
 use crate::page::PAGE;
+use crate::run::core::pages::{PAYLOADS, SlotNo};
 use crate::run::core::ranges::PageNo;
 use crate::run::link::SpaceId;
 

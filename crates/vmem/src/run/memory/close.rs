@@ -80,7 +80,12 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
 }
 
-pub(super) fn close_slices(shared: &Shared, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
+pub(super) fn close_slices(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    pages: &Pages,
+    answers: &mut Answers,
+) {
     let mut from = pages.start;
     while from < pages.end {
         let slice = from..pages.end.min(from + SLICE);

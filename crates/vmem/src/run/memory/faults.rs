@@ -8,8 +8,8 @@ use super::asked::{Fault, Pending};
 use super::managed::{Held, Managed, lock};
 use super::messages::{self, Told};
 use super::shared::Shared;
-use crate::run::core::pages::{Key, Page};
 use crate::page::PAGE;
+use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::core::space::{Answer, LOADS_MAX, Released, Space};
 

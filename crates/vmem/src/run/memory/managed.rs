@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::access::Access;
 use super::budget::Budget;
 use super::mover::Mover;
+use crate::run::core::kept::Kept;
 use crate::run::core::pages::Counts;
 use crate::run::core::ranges::Pages;
-use crate::run::core::kept::Kept;
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
 

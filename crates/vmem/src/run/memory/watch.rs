@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::asked::{Pending, Work};
+use super::close::{CLOSE_MIN, close_open};
 use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
 use super::maps::{minor_faults, own_pages};
 use super::messages::drain;
-use super::close::{CLOSE_MIN, close_open};
 use super::requests::{RETRY, perform};
 use super::shared::Shared;
 use crate::page::PAGE;

@@ -11,7 +11,6 @@ use linux_raw_sys::general as raw;
 
 use crate::page::PAGE;
 
-
 /// `PAGEMAP_SCAN`: number 16 of the type 'f', which takes and returns the structure.
 const SCAN: libc::c_ulong = (3 << 30)
     | ((size_of::<raw::pm_scan_arg>() as libc::c_ulong) << 16)

@@ -160,7 +160,12 @@ impl Channel {
         }
     }
 
-    pub(super) fn one(&mut self, what: &str, number: libc::c_long, args: [u64; 6]) -> io::Result<i64> {
+    pub(super) fn one(
+        &mut self,
+        what: &str,
+        number: libc::c_long,
+        args: [u64; 6],
+    ) -> io::Result<i64> {
         let mut result = [0];
         self.call(&[plain(number, args)], &mut result)?;
         checked(what, result[0])

@@ -265,4 +265,3 @@ fn boot(injection: &mut Injection<'_>, pid: i32) -> io::Result<Channel> {
     birth.become_code(AT, CALLS)?;
     Channel::of(pid)
 }
-

@@ -277,8 +277,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::grid::{lock_stats, metrics};
-    use crate::experiment::report::testing::{lock_outcome, outcome};
     use super::*;
+    use crate::experiment::report::testing::{lock_outcome, outcome};
 
     #[test]
     fn curves_need_several_numbers_of_workers() {

@@ -28,19 +28,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::Builder;
 
+use crate::buddy::core::Core;
+use crate::buddy::locking::pool_lock::{Bells, Locked};
+use crate::handle::Handle;
+use crate::memory::arena::UsedPages;
+use crate::options::{Contexts, Upkeep};
 use crate::pool::{
     AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
 };
-use crate::buddy::core::Core;
 use crate::sync::cpu;
-use crate::memory::arena::UsedPages;
 use crate::sync::gate::Gate;
-use crate::handle::Handle;
 use crate::sync::stat::LockStat;
-use crate::options::{Contexts, Upkeep};
-use crate::buddy::locking::pool_lock::{Bells, Locked};
-use crate::units::PageCount;
 use crate::sync::worker::Worker;
+use crate::units::PageCount;
 
 /// One CPU's part of a pool, on cache lines of its own: pairs of lines are fetched together.
 #[derive(Debug)]

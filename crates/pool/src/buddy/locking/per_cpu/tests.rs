@@ -5,13 +5,13 @@ use std::cell::Cell;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 
+use crate::buddy::z3fold::Z3fold;
 use crate::conformance::{CHECKS, Model, Op};
+use crate::create::create;
 use crate::memory::arena::Arena;
 use crate::memory::source::{HeapPages, HookedPages, PageSource};
 use crate::options::{Allocator, Locking, PoolOptions};
-use crate::create::create;
 use crate::units::PageSize;
-use crate::buddy::z3fold::Z3fold;
 
 thread_local! {
     /// The CPU that this thread pretends to run on, and how far it moves with every look.
@@ -343,8 +343,7 @@ fn check_and_free(pool: &Sharded<Z3fold>, handle: Handle, len: usize) {
 #[test]
 fn one_shard_packs_as_the_pool_lock_does() {
     let used = Arc::new(UsedPages::default());
-    let arena =
-        |pages: usize| Arena::new(HeapPages.reserve(pages * 4096).unwrap(), PageSize::KIB4);
+    let arena = |pages: usize| Arena::new(HeapPages.reserve(pages * 4096).unwrap(), PageSize::KIB4);
     let records = || HeapPages.reserve(Z3fold::records_range_bytes(PAGES)).unwrap();
     let core = Z3fold::new(arena(PAGES).counted_in(Arc::clone(&used)), records(), false);
     let one = Sharded::new("one", vec![core], used, Contexts::Single, Upkeep::Inline);

@@ -73,14 +73,41 @@ pub(super) struct Baseline {
     pub(super) peak_resident_bytes: u64,
 }
 
-/// Declares the figures of a run that have the names that the memory side gives them.
-macro_rules! record {
-    ($($figure:ident,)*) => {
+/// A figure of a run as a report shows it.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// The table that it is in.
+    pub(super) table: Table,
+    pub(super) name: &'static str,
+    pub(super) unit: Unit,
+    pub(super) of: fn(&Record) -> u64,
+    pub(super) meaning: &'static str,
+}
+
+/// Tables of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Memory,
+    Faults,
+    Work,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Bytes,
+    Count,
+}
+
+/// Declares the figures of a run by the names that the memory side gives them: the document, where
+/// they come from, and how a report shows them.
+macro_rules! figures {
+    ($($table:ident { $($figure:ident, $unit:ident, $name:literal, $meaning:literal;)* })*) => {
         /// [`Report`], with its names.
         #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
         pub(super) struct Record {
             pub(super) wall_ns: u64,
-            $(pub(super) $figure: u64,)*
+            $($(pub(super) $figure: u64,)*)*
             /// Quantiles of the latency of faults.
             pub(super) fault_ns: Quantiles,
             /// The latency of faults: the first nanosecond above a bucket, faults in it.
@@ -92,31 +119,48 @@ macro_rules! record {
                 let [p50, p90, p99, p999, max] = report.fault_quantiles;
                 Self {
                     wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
-                    $($figure: report.$figure,)*
+                    $($($figure: report.$figure,)*)*
                     fault_ns: Quantiles { p50, p90, p99, p999, max },
                     fault_histogram_ns: report.fault_latency,
                 }
             }
         }
+
+        /// All figures that are a number, in the order in which they are shown.
+        pub(super) static FIGURES: &[Figure] = &[$($(
+            Figure {
+                table: Table::$table,
+                name: $name,
+                unit: Unit::$unit,
+                of: |record| record.$figure,
+                meaning: $meaning,
+            },
+        )*)*];
     };
 }
 
-record! {
-    limit_bytes,
-    peak_charge_bytes,
-    peak_resident_bytes,
-    peak_stored_bytes,
-    peak_stored_pages,
-    faults,
-    first_touches,
-    refaults,
-    loads,
-    prefetched,
-    evictions,
-    stores,
-    over_limit,
-    processes,
-    managed,
+figures! {
+    Memory {
+        limit_bytes, Bytes, "limit", "";
+        peak_charge_bytes, Bytes, "peak_charge", "the most that counted against it";
+        peak_resident_bytes, Bytes, "peak_resident", "the most seen resident";
+        peak_stored_pages, Count, "peak_stored_pages", "the most that lay compressed";
+        peak_stored_bytes, Bytes, "peak_stored", "the most that they took, with tables";
+    }
+    Faults {
+        faults, Count, "faults", "";
+        first_touches, Count, "  first_touches", "pages that were not there before";
+        refaults, Count, "  refaults", "taken back before they were compressed";
+        loads, Count, "  loads", "decompressed";
+        prefetched, Count, "prefetched", "decompressed with their neighbours";
+    }
+    Work {
+        evictions, Count, "evictions", "pages that left a process";
+        stores, Count, "stores", "pages that were compressed";
+        over_limit, Count, "over_limit", "times that more than the limit was seen";
+        processes, Count, "processes", "by fork or exec";
+        managed, Count, "managed", "address spaces that pages left";
+    }
 }
 
 /// Quantiles in nanoseconds.

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 
 use super::plan::RunPlan;
-use super::record::{Baseline, Document, End, Quantiles, Record, SCHEMA};
+use super::record::{
+    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit,
+};
 use crate::args::ReportFormat;
 use crate::shared::exit::Failure;
 use crate::shared::file::NewFile;
@@ -64,7 +66,7 @@ fn text(told: &Told<'_>) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "zfold: {} ended with {end}\n", plan.program.display());
     table(&mut text, "memory", &memory(record));
-    table(&mut text, "page faults that zfold answered", &faults(record));
+    table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
     if let Some(baseline) = baseline {
@@ -76,42 +78,36 @@ fn text(told: &Told<'_>) -> String {
     text
 }
 
+/// Returns the figures of a table.
+fn rows(record: &Record, table: Table) -> Vec<Row> {
+    let row = |figure: &Figure| {
+        let value = (figure.of)(record);
+        let value = match figure.unit {
+            Unit::Bytes => size(value),
+            Unit::Count => count(value),
+        };
+        (figure.name, value, figure.meaning)
+    };
+    FIGURES.iter().filter(|figure| figure.table == table).map(row).collect()
+}
+
 fn memory(record: &Record) -> Vec<Row> {
     let pages_bytes = record.peak_stored_pages * PAGE_LEN;
     let ratio = match record.peak_stored_bytes {
         0 => "-".to_owned(),
         bytes => format!("{:.2}", pages_bytes as f64 / bytes as f64),
     };
-    vec![
-        ("limit", size(record.limit_bytes), ""),
-        ("peak_charge", size(record.peak_charge_bytes), "the most that counted against it"),
-        ("peak_resident", size(record.peak_resident_bytes), "the most seen resident"),
-        ("peak_stored_pages", count(record.peak_stored_pages), "the most that lay compressed"),
-        ("  as pages", size(pages_bytes), ""),
-        ("peak_stored", size(record.peak_stored_bytes), "the most that they took, with tables"),
-        ("ratio", ratio, "of these two"),
-    ]
-}
-
-fn faults(record: &Record) -> Vec<Row> {
-    vec![
-        ("faults", count(record.faults), ""),
-        ("  first_touches", count(record.first_touches), "pages that were not there before"),
-        ("  refaults", count(record.refaults), "taken back before they were compressed"),
-        ("  loads", count(record.loads), "decompressed"),
-        ("prefetched", count(record.prefetched), "decompressed with their neighbours"),
-    ]
+    let mut rows = rows(record, Table::Memory);
+    let at = rows.iter().position(|row| row.0 == "peak_stored").unwrap_or(rows.len());
+    rows.insert(at, ("  as pages", size(pages_bytes), ""));
+    rows.push(("ratio", ratio, "of these two"));
+    rows
 }
 
 fn work(record: &Record) -> Vec<Row> {
-    vec![
-        ("evictions", count(record.evictions), "pages that left a process"),
-        ("stores", count(record.stores), "pages that were compressed"),
-        ("over_limit", count(record.over_limit), "times that more than the limit was seen"),
-        ("processes", count(record.processes), "by fork or exec"),
-        ("managed", count(record.managed), "address spaces that pages left"),
-        ("wall", seconds(record.wall_ns), ""),
-    ]
+    let mut rows = rows(record, Table::Work);
+    rows.push(("wall", seconds(record.wall_ns), ""));
+    rows
 }
 
 fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {

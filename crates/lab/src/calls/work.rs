@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memmap2::MmapMut;
 use zfold_vmem::{discard, page_out};
 
-use super::job::{Done, FILLED, Job, NAME, PIECE_BYTES};
+use super::job::{Done, Job, NAME, PIECE_BYTES};
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::system::again;

@@ -9,7 +9,6 @@ use super::error::{Fault, RunError};
 use super::meter::{Lap, Meter, Progress};
 use super::plan::Plan;
 use super::record::{ALL_INPUTS, Measured, Record, Sizes, TRACE_CODEC};
-use super::replay;
 use crate::input::PageSet;
 use crate::latency::Latency;
 use crate::trace::Trace;
@@ -83,7 +82,7 @@ pub fn replay(plan: &Plan, trace: &Trace, progress: Progress<'_>) -> Result<Vec<
         let (input, codec) = (trace.name(), TRACE_CODEC);
         let choice = Choice { input, place: 0, allocator, codec };
         choice.measure(plan, trace.stores(), &meter, |_, lap| {
-            replay::replay(plan, trace, allocator, lap)
+            super::replay::replay(plan, trace, allocator, lap)
         })
     };
     plan.allocators.iter().map(measure).collect()

@@ -59,8 +59,9 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::experiment::harness::testing::tiny;
+    use super::given::*;
+    use super::*;
 
     #[test]
     fn all_figures_are_there() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use crate::experiment::harness::samples::Published;
-use crate::experiment::outcome::{Outcome, Settings};
+use crate::experiment::outcome::{Figure, Outcome, Settings};
 
 /// Settings of the smallest experiment.
 pub(crate) fn tiny() -> Settings {

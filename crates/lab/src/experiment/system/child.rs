@@ -53,7 +53,7 @@ impl Child {
     /// # Errors
     /// [`Fault::Failed`] if the server has ended.
     pub(crate) fn resident_bytes(&self) -> Result<u64, Fault> {
-        Ok(resident::resident_bytes_of(self.process.id())?)
+        Ok(proc::resident_bytes_of(self.process.id())?)
     }
 
     /// Returns the last line that the server complained with.

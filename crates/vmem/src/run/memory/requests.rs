@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::Access;
-use super::asked::Work;
-use super::close::{Look, close, close_open, look};
 use super::faults::{Answers, answer_told, bring_in};
 use super::managed::{Managed, lock};
 use super::maps::{mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
+use super::asked::Work;
+use super::close::{Look, close, close_open, look};
 use super::shared::Shared;
-use crate::page::PAGE;
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
+use crate::page::PAGE;
+use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, pages_of};
 use crate::run::core::space::Helpers;
-use crate::run::link::{Attached, Ticket};
+use crate::run::link::Attached;
 use crate::run::sys::procmap::within;
 
 /// Does it, and lets the thread go on.

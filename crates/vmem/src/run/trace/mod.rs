@@ -42,7 +42,7 @@ use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::run::link::{Memory, Request, SpaceId};
+use crate::run::link::{Memory, Request, SpaceId, Ticket};
 use crate::run::permission::Access;
 use crate::run::sys::proc;
 use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};

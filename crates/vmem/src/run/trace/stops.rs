@@ -11,7 +11,7 @@ use super::task::{Park, Task, Waits};
 use super::{Tracer, let_go, waits};
 use crate::run::link::{Attached, Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
-use crate::run::sys::proc::{self, Status};
+use crate::run::sys::proc;
 use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::run::sys::{process, seccomp};
 

@@ -6,7 +6,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::ValueHint;
+use clap::ValueHint::{self, FilePath};
+use clap::value_parser;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use zfold_pool::Allocator;
@@ -143,7 +144,7 @@ settings! {
 
         /// Percent of the limit to which a full device must shrink before it takes pages again
         /// [default: 90].
-        #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(ACCEPT_PERCENT))]
+        #[arg(long, value_name = "PERCENT", value_parser = value_parser!(u8).range(ACCEPT_PERCENT))]
         #[arg(help_heading = MEMORY)]
         accept_threshold: Option<u8>,
 
@@ -171,7 +172,7 @@ settings! {
         writeback_limit: Option<Size>,
 
         /// Pages that are written back at a time, 1 to 1024 [default: 32].
-        #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u32).range(WRITEBACK_BATCH))]
+        #[arg(long, value_name = "PAGES", value_parser = value_parser!(u32).range(WRITEBACK_BATCH))]
         #[arg(help_heading = COLD)]
         writeback_batch: Option<u32>,
 
@@ -195,11 +196,11 @@ settings! {
         save: Option<PathBuf>,
 
         /// Show the device as the file FILE, by FUSE.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         fuse: Option<PathBuf>,
 
         /// Serve the device to a virtual machine on this Unix socket, by vhost-user-blk.
-        #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        #[arg(long, value_name = "SOCKET", value_hint = FilePath, help_heading = FRONTENDS)]
         vhost_user: Option<PathBuf>,
 
         /// Add the device to this system as /dev/ublkbN (needs a build with the feature ublk).
@@ -220,15 +221,15 @@ settings! {
         nbd: Vec<Address>,
 
         /// Offer TLS to NBD clients, with this certificate chain (PEM).
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         tls_cert: Option<PathBuf>,
 
         /// Private key of the certificate (PEM).
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         tls_key: Option<PathBuf>,
 
         /// Ask clients for a certificate that this authority signed (PEM).
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = FRONTENDS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         tls_ca: Option<PathBuf>,
 
         /// Refuse NBD clients without TLS.
@@ -237,7 +238,7 @@ settings! {
 
         /// Most NBD connections at a time, 1 to 65536 [default: 256].
         #[arg(long, value_name = "NUMBER", help_heading = FRONTENDS)]
-        #[arg(value_parser = clap::value_parser!(u32).range(CONNECTIONS))]
+        #[arg(value_parser = value_parser!(u32).range(CONNECTIONS))]
         max_connections: Option<u32>,
 
         /// Unix socket for zfold ctl and zfold stat [default: one in the runtime directory, where

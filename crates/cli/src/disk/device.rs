@@ -10,7 +10,7 @@ use zfold_pool::PoolOptions;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
 use zfold_store::snapshot::{self, SnapshotError};
-use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions, Tunables};
+use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
 
 use super::label::{Label, snapshot_size};
 use super::plan::{DevicePlan, Made};
@@ -47,7 +47,7 @@ impl Device {
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let store =
             Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
-        store.tune(&tunables(knobs)).map_err(|error| failure(&error))?;
+        tune(&store, knobs).map_err(|error| failure(&error))?;
         if let Some(limit) = knobs.limit_bytes
             && store.held_bytes() >= limit
         {
@@ -112,7 +112,7 @@ impl Device {
                 self.made.name
             ));
         }
-        self.store().tune(&tunables(&knobs)).map_err(|error| error.to_string())?;
+        tune(self.store(), &knobs).map_err(|error| error.to_string())?;
         if knobs.shrinker != before.shrinker {
             self.shrinker.enable(knobs.shrinker);
         }
@@ -188,15 +188,15 @@ impl Device {
     }
 }
 
-/// Returns what of the knobs the store has.
-fn tunables(knobs: &Knobs) -> Tunables {
-    Tunables {
-        limit_bytes: knobs.limit_bytes,
-        accept_percent: knobs.accept_percent,
-        same_filled: knobs.same_filled,
-        writeback_limit_pages: knobs.writeback_limit_pages,
-        writeback_batch_pages: knobs.writeback_batch_pages,
-    }
+/// Gives `store` the knobs that are its own.
+fn tune(store: &Store, knobs: &Knobs) -> Result<(), zfold_store::OpenError> {
+    let mut tunables = store.tunables();
+    tunables.limit_bytes = knobs.limit_bytes;
+    tunables.accept_percent = knobs.accept_percent;
+    tunables.same_filled = knobs.same_filled;
+    tunables.writeback_limit_pages = knobs.writeback_limit_pages;
+    tunables.writeback_batch_pages = knobs.writeback_batch_pages;
+    store.tune(&tunables)
 }
 
 /// Returns the options of the store of a device.

@@ -11,9 +11,9 @@ pub const NAME: &str = "compaction";
 /// A thread that works on objects of its own while others compact: it takes random slots, puts an
 /// object into one that is empty, and reads, compares and frees that of one that is not.
 pub(super) struct Foreground<'a> {
-    keeper: Keeper<'a>,
+    pub(super) keeper: Keeper<'a>,
     slots: usize,
-    content: &'a Content,
+    pub(super) content: &'a Content,
     rng: SplitMix64,
 }
 

@@ -53,9 +53,11 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 
 #[cfg(test)]
 mod tests {
+    use super::foreground::Foreground;
     use super::*;
     use crate::experiment::harness::Published;
     use crate::experiment::harness::testing::{check_outcome, tiny};
+    use crate::latency::Latency;
 
     #[test]
     fn all_parts_have_their_figures() {

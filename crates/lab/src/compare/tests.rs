@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use zfold_store::CodecKind;
 
 use super::*;
+use crate::input::PageSet;
 use crate::rng::SplitMix64;
 
 /// Pages of text, with a zero page and a random page among each eight.

@@ -20,7 +20,7 @@ const BUILTIN: [(&str, &[u8]); 5] = [
 pub struct PageSet {
     name: String,
     page_size: usize,
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     population: u64,
 }
 

@@ -1,5 +1,8 @@
 //! Tests of reading inputs.
 
+use std::io;
+use std::path::Path;
+
 use super::*;
 
 const ALL: Sampling = Sampling { limit_bytes: 1 << 30, seed: 1 };

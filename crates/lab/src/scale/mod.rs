@@ -59,9 +59,9 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
 
 #[cfg(test)]
 mod tests {
-    use crate::experiment::harness::testing::tiny;
     use super::given::*;
     use super::*;
+    use crate::experiment::harness::testing::tiny;
 
     #[test]
     fn all_figures_are_there() {

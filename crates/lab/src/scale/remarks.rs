@@ -5,7 +5,12 @@ use super::measured::Measured;
 use super::sample::disturbed;
 
 /// Returns what is measured, what is assumed and what is left out.
-pub(super) fn remarks(measured: &Measured, randrw: (f64, f64), build_ns: f64, compaction_ns: f64) -> Vec<String> {
+pub(super) fn remarks(
+    measured: &Measured,
+    randrw: (f64, f64),
+    build_ns: f64,
+    compaction_ns: f64,
+) -> Vec<String> {
     let Measured { host, slowdown, transfer_ns, compaction_hold_ns, .. } = measured;
     let samples = measured.contestants.iter().flat_map(|(_, samples, _)| samples);
     let (disturbed, runs) = disturbed(samples);

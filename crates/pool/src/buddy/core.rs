@@ -7,11 +7,11 @@
 use std::fmt;
 use std::ptr::NonNull;
 
-use crate::pool::{AllocError, HandleError, PoolStats};
-use crate::reclaim::Victim;
-use crate::memory::arena::Arena;
 use crate::buddy::pins::Pins;
 use crate::handle::Handle;
+use crate::memory::arena::Arena;
+use crate::pool::{AllocError, HandleError, PoolStats};
+use crate::reclaim::Victim;
 
 /// One of the three allocators, single-threaded.
 pub(crate) trait Core: Send + fmt::Debug {

@@ -172,8 +172,8 @@ pub struct PoolOptions {
     /// per-cpu: number of shards, 1 to 256; a CPU beyond it shares one. `None`: as many as the
     /// process may use CPUs.
     pub cpus: Option<usize>,
-    /// Whether pages are kept in the order of their last use, for [`crate::Pool::reclaim`]. Costs 12
-    /// bytes a page and some time for every write.
+    /// Whether pages are kept in the order of their last use, for [`crate::Pool::reclaim`]. Costs
+    /// 12 bytes a page and some time for every write.
     pub reclaim: bool,
     /// Address space to reserve for pages, in bytes: the pool's largest size. Less is reserved
     /// if the system does not grant it (`ulimit -v`). Costs no memory. Default 1 TiB.

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use super::followed::PLAIN;
 use super::witness::Note;
 use super::*;
+use crate::run::link::Tracing as _;
 
 #[test]
 fn programs_do_not_notice_their_helpers() {

@@ -1,6 +1,7 @@
 //! Programs that are only followed.
 
 use super::*;
+use crate::run::link::Tracing as _;
 
 fn shell(script: &str) -> Exit {
     run(&Program::new("sh", ["-c", script]), &Arc::default(), Access::Call)

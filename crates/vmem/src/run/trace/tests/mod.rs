@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::run::link::Tracing as _;
 use witness::Witness;
 
 /// Longer than any of these programs takes on a busy machine.

@@ -99,7 +99,8 @@ pub(crate) struct DeviceSettings {
     #[serde(deserialize_with = "text")]
     pub(crate) max_size: Option<Size>,
 
-    /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3 [default: lz4].
+    /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
+    /// [default: lz4].
     #[arg(long, help_heading = MEMORY)]
     #[serde(deserialize_with = "text")]
     pub(crate) codec: Option<CodecSpec>,

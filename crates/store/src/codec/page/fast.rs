@@ -10,23 +10,21 @@
 //! - F1: `field >= 8`: so many bytes before it are those of a block, which has tokens and a header
 //!   of eight bytes together, and `literal`, which is not above `field`, is behind them.
 //! - F2: `literal + 16 <= block.len()` for every load of literals.
-//! - F3: `start + 18 <= page.len()`, where `start` is where the match begins; literals end there.
-//! - F4: `start + len + 16 <= page.len()` if the token does not tell all of a match's length.
+//! - F3: `start + 16 <= page.len()`, where `start` is where the match begins; literals end there.
+//! - F4: `start + len + 16 <= page.len()` if a match is longer than 16 bytes.
 //! - F5: `8 <= offset <= start`, so that a match comes from bytes that are there.
 
 use super::format::{LENGTH_ESCAPE, LITERALS_FULL, MATCH_FULL, MATCH_MIN, OFFSET_MIN};
 use super::plain::Cursor;
 use super::raw::{load, store};
 
-/// The longest match whose length its token tells; so much is copied whatever the length.
-const AT_ONCE: usize = MATCH_MIN + MATCH_FULL;
-/// Bytes that are copied by one load and one store.
+/// Bytes of literals and of a match that are copied whatever their number.
 const COPY: usize = 16;
 
 /// Moves the cursor as far as there is room for haste.
 #[inline(always)]
 pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
-    let Some(start_max) = page.len().checked_sub(AT_ONCE) else { return };
+    let Some(start_max) = page.len().checked_sub(COPY) else { return };
     let Some(literal_max) = block.len().checked_sub(COPY) else { return };
     if at.literal < 8 {
         return;
@@ -58,7 +56,7 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
             while copied < literals {
                 // SAFETY: F2: `literal + copied <= literal_max`, checked above.
                 let bytes: [u8; COPY] = unsafe { load(block, literal + copied) };
-                // SAFETY: F3: `done + copied < start <= page.len() - 18`, checked above.
+                // SAFETY: F3: `done + copied < start <= page.len() - 16`, checked above.
                 unsafe { store(page, done + copied, bytes) };
                 copied += COPY;
             }
@@ -82,7 +80,7 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         }
         // SAFETY: F2: checked above.
         let bytes: [u8; COPY] = unsafe { load(block, literal) };
-        // SAFETY: F3: `done <= start <= page.len() - 18`.
+        // SAFETY: F3: `done <= start <= page.len() - 16`.
         unsafe { store(page, done, bytes) };
         let from = start - offset;
         // SAFETY: F5 and F3: `from + 8 <= start`.
@@ -93,21 +91,19 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         let bytes: [u8; 8] = unsafe { load(page, from + 8) };
         // SAFETY: F3.
         unsafe { store(page, start + 8, bytes) };
-        // SAFETY: F5 and F3: `from + 18 <= start + 10`.
-        let bytes: [u8; 2] = unsafe { load(page, from + 16) };
-        // SAFETY: F3.
-        unsafe { store(page, start + 16, bytes) };
 
         let mut len = MATCH_MIN + (usize::from(bits) & MATCH_FULL);
-        if len == AT_ONCE {
-            fields <<= 8 * offset_bytes;
-            let mut more = (fields >> 56) as usize;
-            used += 1;
-            if more == LENGTH_ESCAPE {
-                more = (fields >> 40) as usize & 0xffff;
-                used += 2;
+        if len > COPY {
+            if len == MATCH_MIN + MATCH_FULL {
+                fields <<= 8 * offset_bytes;
+                let mut more = (fields >> 56) as usize;
+                used += 1;
+                if more == LENGTH_ESCAPE {
+                    more = (fields >> 40) as usize & 0xffff;
+                    used += 2;
+                }
+                len += more;
             }
-            len += more;
             if start + len + COPY > page.len() || literal + literals + used > field {
                 break;
             }
@@ -130,6 +126,17 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
 fn extend(page: &mut [u8], start: usize, offset: usize, len: usize) {
     let (mut to, end) = (start + COPY, start + len);
     debug_assert!(end + COPY <= page.len() && (OFFSET_MIN..=start).contains(&offset));
+    // The next 16, which is nearly always all.
+    for _ in 0..2 {
+        // SAFETY: F5, and F4: what is read lies before what is written.
+        let bytes: [u8; 8] = unsafe { load(page, to - offset) };
+        // SAFETY: F4: `to + 8 <= start + 32 < end + 16 <= page.len()`, as `end > start + 16`.
+        unsafe { store(page, to, bytes) };
+        to += 8;
+    }
+    if to >= end {
+        return;
+    }
     if offset == OFFSET_MIN {
         // SAFETY: F5: `start - 8` is a byte of the page, and `start` is not behind its end.
         let word: [u8; 8] = unsafe { load(page, start - OFFSET_MIN) };

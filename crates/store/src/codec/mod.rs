@@ -43,8 +43,8 @@ pub enum CodecKind {
     /// `lz4hc`: the same blocks from a slower and more thorough search.
     Lz4Hc,
     /// `page`: zfold's own format, made for pages of memory up to 64 KiB; longer ones are refused
-    /// as incompressible. A fifth fewer bytes than `lz4` at nearly its speed; `page:deep` searches
-    /// thoroughly, for pages that stay compressed for long.
+    /// as incompressible. A quarter fewer bytes than `lz4` at nearly its speed; `page:deep`
+    /// searches thoroughly, for pages that stay compressed for long.
     Page,
     /// `zstd`: Zstandard frames without magic number.
     Zstd,

@@ -210,8 +210,8 @@ fn pages_take_a_fifth_fewer_bytes_than_with_lz4_and_deep_a_third() {
     for page_len in PAGE_LENS {
         let lz4 = stored("lz4", page_len);
         let (quick, deep) = (stored("page", page_len), stored("page:deep", page_len));
-        assert!(quick * 100 <= lz4 * 80, "{page_len}: {quick} bytes, lz4 {lz4}");
-        assert!(deep * 100 <= lz4 * 70, "{page_len}: {deep} bytes, lz4 {lz4}");
+        assert!(quick * 5 <= lz4 * 4, "{page_len}: {quick} bytes, lz4 {lz4}");
+        assert!(deep * 3 <= lz4 * 2, "{page_len}: {deep} bytes, lz4 {lz4}");
     }
 }
 

@@ -15,8 +15,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[choice, damage, at_low, at_high], bytes)) = data.split_first_chunk() else {
         return;
     };
-    let page_len = [4096, 16384, 100, 1][choice as usize / 5 % 4];
-    let spec = CodecSpec::from(CodecKind::ALL[choice as usize % 5]);
+    let page_len = [4096, 16384, 100, 1][choice as usize / 6 % 4];
+    let spec = CodecSpec::from(CodecKind::ALL[choice as usize % 6]);
     let mut codec = spec.context(page_len).expect("a page length in range");
 
     let mut page: Vec<u8> = bytes.iter().copied().cycle().take(page_len).collect();

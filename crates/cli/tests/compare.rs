@@ -411,7 +411,7 @@ fn limit_under_which_nothing_fits_is_refused() {
 fn unknown_names_are_answered_with_the_choices() {
     for (option, wrong, choices) in [
         ("--allocators", "slab", "zbud, z3fold, zsmalloc"),
-        ("--codecs", "rar", "lz4, lz4hc, zstd, deflate, lzo"),
+        ("--codecs", "rar", "lz4, lz4hc, page, zstd, deflate, lzo"),
         ("--chooser", "best", "old, new"),
         ("--locking", "rcu", "hierarchical, pool-lock, class-index, per-cpu"),
         ("--preset", "linux-2.4", "linux-6.1, linux-6.18"),

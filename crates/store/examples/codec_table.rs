@@ -1,31 +1,46 @@
-//! Prints a Markdown table of what each codec achieves on memory pages: compression ratio,
-//! nanoseconds per page and working memory.
+//! A race of the codecs on memory pages. Prints a Markdown table: compression ratio, stored bytes,
+//! nanoseconds per page and working memory, also beside those of the first codec.
 //!
 //! ```text
-//! cargo run --release -p zfold-store --example codec_table [CODEC | FILE]...
+//! cargo run --release -p zfold-store --example codec_table [CODEC | FILE | PAGE_LEN]...
 //! ```
 //!
 //! A codec is written `zstd` or `zstd:3`; without any, the defaults and a range of zstd levels are
-//! measured. A file holds raw pages of 4096 bytes, or is a Zstandard frame of them if its name ends
-//! in `.zst`; without any, the corpora of this repository are measured.
+//! measured. A file holds raw memory, or is a Zstandard frame of it if its name ends in `.zst`;
+//! without any, the corpora of this repository are measured. A number is the length of a page in
+//! bytes, 4096 if it is not given.
 //!
-//! A page that does not compress is stored as it is. Every round runs every codec over every file
-//! on one thread, and the median over the rounds is printed: a disturbance of the machine spoils a
-//! round, not a codec.
+//! A page that does not compress is stored as it is. All runs on one thread. The codecs take turns
+//! at 64 pages each, another one first in each turn, over all files in every round; what is printed
+//! is the median over the rounds, of times and of their ratios to the first codec's in the same
+//! round. So a disturbance of the machine spoils a round, not a codec.
 
 use std::error::Error;
+use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use zfold_store::{Codec, CodecSpec};
 
-const PAGE_LEN: usize = 4096;
 const ROUNDS: usize = 15;
+/// Pages that a codec compresses, or decompresses, in one turn.
+const TURN: usize = 64;
 const CORPORA: [&str; 5] = ["cc1", "node", "numpy", "postgres", "rustc"];
-const CODECS: [&str; 11] = [
-    "lz4", "lz4hc", "zstd:-5", "zstd:-3", "zstd:-1", "zstd:1", "zstd:2", "zstd:3", "zstd:6",
-    "deflate", "lzo",
+const CODECS: [&str; 13] = [
+    "lz4",
+    "lz4hc",
+    "page",
+    "page:deep",
+    "zstd:-5",
+    "zstd:-3",
+    "zstd:-1",
+    "zstd:1",
+    "zstd:2",
+    "zstd:3",
+    "zstd:6",
+    "deflate",
+    "lzo",
 ];
 
 /// A file of raw pages.
@@ -41,32 +56,40 @@ struct Row {
     /// Stored bytes of each image.
     stored: Vec<usize>,
     /// Nanoseconds per page of each round.
-    compress: Vec<u64>,
-    decompress: Vec<u64>,
+    compress: Vec<f64>,
+    decompress: Vec<f64>,
+}
+
+/// What is to be measured.
+struct Arguments {
+    specs: Vec<CodecSpec>,
+    images: Vec<Image>,
+    page_len: usize,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (specs, images) = arguments()?;
+    let Arguments { specs, images, page_len } = arguments()?;
     let mut rows = Vec::new();
     for spec in specs {
-        rows.push(Row::new(spec)?);
+        rows.push(Row::new(spec, page_len)?);
     }
     for _ in 0..ROUNDS {
-        for row in &mut rows {
-            row.run(&images)?;
-        }
+        run(&mut rows, &images, page_len)?;
     }
-    print_table(&mut rows, &images);
+    print_table(&rows, &images, page_len);
     Ok(())
 }
 
 /// Returns what the arguments ask to measure, and everything where they ask for nothing.
-fn arguments() -> Result<(Vec<CodecSpec>, Vec<Image>), Box<dyn Error>> {
-    let (mut specs, mut images) = (Vec::new(), Vec::new());
+fn arguments() -> Result<Arguments, Box<dyn Error>> {
+    let (mut specs, mut images, mut page_len) = (Vec::new(), Vec::new(), 4096);
     for argument in env::args().skip(1) {
-        match argument.parse() {
-            Ok(spec) => specs.push(spec),
-            Err(_) => images.push(load(Path::new(&argument))?),
+        if let Ok(spec) = argument.parse() {
+            specs.push(spec);
+        } else if let Ok(len) = argument.parse() {
+            page_len = len;
+        } else {
+            images.push(load(Path::new(&argument))?);
         }
     }
     if specs.is_empty() {
@@ -80,20 +103,21 @@ fn arguments() -> Result<(Vec<CodecSpec>, Vec<Image>), Box<dyn Error>> {
             images.push(load(&directory.join(format!("{corpus}.pages.zst")))?);
         }
     }
-    Ok((specs, images))
+    for image in &mut images {
+        image.bytes.truncate(image.bytes.len() / page_len * page_len);
+        if image.bytes.is_empty() {
+            return Err(format!("{} holds no page", image.name).into());
+        }
+    }
+    Ok(Arguments { specs, images, page_len })
 }
 
-/// Reads a file of pages, unpacking it if its name says so. Bytes after the last full page are
-/// ignored.
+/// Reads a file of memory, unpacking it if its name says so.
 fn load(path: &Path) -> Result<Image, String> {
     let explain = |reason: &str| format!("{}: {reason}", path.display());
     let mut bytes = fs::read(path).map_err(|error| explain(&error.to_string()))?;
     if path.extension().is_some_and(|extension| extension == "zst") {
         bytes = unpack(&bytes).map_err(explain)?;
-    }
-    bytes.truncate(bytes.len() / PAGE_LEN * PAGE_LEN);
-    if bytes.is_empty() {
-        return Err(explain("holds no page"));
     }
     let file_name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = file_name.split('.').next().unwrap_or_default().to_owned();
@@ -110,45 +134,19 @@ fn unpack(frame: &[u8]) -> Result<Vec<u8>, &'static str> {
 }
 
 impl Row {
-    fn new(spec: CodecSpec) -> Result<Self, Box<dyn Error>> {
-        let codec = spec.context(PAGE_LEN)?;
+    fn new(spec: CodecSpec, page_len: usize) -> Result<Self, Box<dyn Error>> {
+        let codec = spec.context(page_len)?;
         Ok(Self { spec, codec, stored: Vec::new(), compress: Vec::new(), decompress: Vec::new() })
     }
 
-    /// Measures one round over all images.
-    fn run(&mut self, images: &[Image]) -> Result<(), Box<dyn Error>> {
-        let (mut compress, mut decompress) = (Duration::ZERO, Duration::ZERO);
-        self.stored.clear();
-        for image in images {
-            let mut slots = vec![1; image.bytes.len()];
-            let mut lens = vec![0; image.bytes.len() / PAGE_LEN];
-            let mut back = vec![1; image.bytes.len()];
-
-            let start = Instant::now();
-            self.compress_all(&image.bytes, &mut slots, &mut lens);
-            compress += start.elapsed();
-
-            let start = Instant::now();
-            self.decompress_all(&slots, &lens, &mut back)?;
-            decompress += start.elapsed();
-
-            assert!(back == image.bytes, "{} changed a page of {}", self.spec, image.name);
-            self.stored.push(lens.iter().sum());
-        }
-        let pages = page_count(images) as u128;
-        self.compress.push((compress.as_nanos() / pages) as u64);
-        self.decompress.push((decompress.as_nanos() / pages) as u64);
-        Ok(())
-    }
-
     /// Compresses each page into the slot at its place and notes the length.
-    fn compress_all(&mut self, pages: &[u8], slots: &mut [u8], lens: &mut [usize]) {
-        let slots = slots.chunks_exact_mut(PAGE_LEN);
-        for ((page, slot), len) in pages.chunks_exact(PAGE_LEN).zip(slots).zip(lens) {
-            let fitting = self.codec.compress(page, &mut slot[..PAGE_LEN - 1]);
-            *len = fitting.unwrap_or_else(|| {
+    fn compress_all(&mut self, pages: &[u8], slots: &mut [u8], lens: &mut [usize], len: usize) {
+        let slots = slots.chunks_exact_mut(len);
+        for ((page, slot), stored) in pages.chunks_exact(len).zip(slots).zip(lens) {
+            let fitting = self.codec.compress(page, &mut slot[..len - 1]);
+            *stored = fitting.unwrap_or_else(|| {
                 slot.copy_from_slice(page);
-                PAGE_LEN
+                len
             });
         }
     }
@@ -159,40 +157,91 @@ impl Row {
         slots: &[u8],
         lens: &[usize],
         pages: &mut [u8],
+        len: usize,
     ) -> Result<(), Box<dyn Error>> {
-        let slots = slots.chunks_exact(PAGE_LEN);
-        for ((page, slot), &len) in pages.chunks_exact_mut(PAGE_LEN).zip(slots).zip(lens) {
-            if len == PAGE_LEN {
+        let slots = slots.chunks_exact(len);
+        for ((page, slot), &stored) in pages.chunks_exact_mut(len).zip(slots).zip(lens) {
+            if stored == len {
                 page.copy_from_slice(slot);
             } else {
-                self.codec.decompress(&slot[..len], page)?;
+                self.codec.decompress(&slot[..stored], page)?;
             }
         }
         Ok(())
     }
 }
 
-fn page_count(images: &[Image]) -> usize {
-    images.iter().map(|image| image.bytes.len() / PAGE_LEN).sum()
+/// Measures one round over all images.
+fn run(rows: &mut [Row], images: &[Image], page_len: usize) -> Result<(), Box<dyn Error>> {
+    let turn = TURN * page_len;
+    let mut slots = vec![vec![1; turn]; rows.len()];
+    let mut lens = vec![[0; TURN]; rows.len()];
+    let mut back = vec![1; turn];
+    let mut times = vec![[Duration::ZERO; 2]; rows.len()];
+    for row in rows.iter_mut() {
+        row.stored = vec![0; images.len()];
+    }
+    for (at, image) in images.iter().enumerate() {
+        for (nth, pages) in image.bytes.chunks(turn).enumerate() {
+            let count = pages.len() / page_len;
+            // Another one is the first in each turn: what went before has left its mark.
+            let order: Vec<usize> = (0..rows.len()).map(|n| (n + nth) % rows.len()).collect();
+            for &n in &order {
+                let row = &mut rows[n];
+                warm(pages);
+                let start = Instant::now();
+                row.compress_all(pages, &mut slots[n], &mut lens[n], page_len);
+                times[n][0] += start.elapsed();
+                row.stored[at] += lens[n][..count].iter().sum::<usize>();
+            }
+            for &n in &order {
+                let row = &mut rows[n];
+                let back = &mut back[..pages.len()];
+                warm(&slots[n]);
+                let start = Instant::now();
+                row.decompress_all(&slots[n], &lens[n], back, page_len)?;
+                times[n][1] += start.elapsed();
+                assert!(back == pages, "{} changed a page of {}", row.spec, image.name);
+            }
+        }
+    }
+    let pages = page_count(images, page_len) as f64;
+    for (row, [compress, decompress]) in rows.iter_mut().zip(times) {
+        row.compress.push(compress.as_nanos() as f64 / pages);
+        row.decompress.push(decompress.as_nanos() as f64 / pages);
+    }
+    Ok(())
 }
 
-fn print_table(rows: &mut [Row], images: &[Image]) {
+/// Brings bytes into the cache, so that no codec does it for those behind it.
+fn warm(bytes: &[u8]) {
+    black_box(bytes.iter().fold(0, |all, byte| all ^ byte));
+}
+
+fn page_count(images: &[Image], page_len: usize) -> usize {
+    images.iter().map(|image| image.bytes.len() / page_len).sum()
+}
+
+fn print_table(rows: &[Row], images: &[Image], page_len: usize) {
     let names: String = images.iter().map(|image| format!(" {} |", image.name)).collect();
-    println!("| codec |{names} all | compress ns | decompress ns | memory KiB |");
-    println!("|:--|{}", "--:|".repeat(images.len() + 4));
+    println!("| codec |{names} all | bytes | compress ns | × | decompress ns | × | memory KiB |");
+    println!("|:--|{}", "--:|".repeat(images.len() + 7));
+    let total = |row: &Row| row.stored.iter().sum::<usize>() as f64;
     for row in rows {
         let ratios: String = images
             .iter()
             .zip(&row.stored)
             .map(|(image, &stored)| format!(" {:.2} |", image.bytes.len() as f64 / stored as f64))
             .collect();
-        let stored: usize = row.stored.iter().sum();
         println!(
-            "| {} |{ratios} {:.2} | {} | {} | {} |",
+            "| {} |{ratios} {:.2} | {:+.1} % | {:.0} | {:.2} | {:.0} | {:.2} | {} |",
             label(row.spec),
-            (page_count(images) * PAGE_LEN) as f64 / stored as f64,
-            median(&mut row.compress),
-            median(&mut row.decompress),
+            (page_count(images, page_len) * page_len) as f64 / total(row),
+            100.0 * (total(row) / total(&rows[0]) - 1.0),
+            median(row.compress.clone()),
+            beside(&row.compress, &rows[0].compress),
+            median(row.decompress.clone()),
+            beside(&row.decompress, &rows[0].decompress),
             row.codec.working_bytes().div_ceil(1024),
         );
     }
@@ -201,10 +250,15 @@ fn print_table(rows: &mut [Row], images: &[Image]) {
 /// Returns the codec with its level even if that is the default.
 fn label(spec: CodecSpec) -> String {
     let name = spec.kind().name();
-    spec.level().map_or(name.to_owned(), |level| format!("{name}:{level}"))
+    spec.level_text().map_or(name.to_owned(), |level| format!("{name}:{level}"))
 }
 
-fn median(figures: &mut [u64]) -> u64 {
-    figures.sort_unstable();
+/// Returns the median of the ratios of figures of the same rounds.
+fn beside(own: &[f64], base: &[f64]) -> f64 {
+    median(own.iter().zip(base).map(|(own, base)| own / base).collect())
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }

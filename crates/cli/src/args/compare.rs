@@ -60,7 +60,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
 
-    /// Codecs to compare, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:9
+    /// Codecs to compare, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
     /// [default: lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     pub(crate) codecs: Vec<CodecSpec>,

@@ -117,7 +117,8 @@ settings! {
         #[serde(deserialize_with = "text")]
         max_size: Option<Size>,
 
-        /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3 [default: lz4].
+        /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
+        /// [default: lz4].
         #[arg(long, help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         codec: Option<CodecSpec>,

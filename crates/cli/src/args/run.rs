@@ -49,7 +49,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
-    /// Codec, with a level if you like: lz4, lz4hc, zstd, deflate, lzo; zstd:3.
+    /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
+    /// page:deep.
     #[arg(long, default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 

@@ -1,4 +1,4 @@
-//! Page codecs: one interface over five compression libraries.
+//! Page codecs: one interface over four compression libraries and the page format.
 //!
 //! A [`CodecSpec`] names a codec and its level; [`CodecSpec::context`] makes a [`Codec`], the
 //! working memory with which one thread compresses and decompresses pages. What a codec writes is
@@ -16,6 +16,7 @@ mod dictionary;
 mod lz4;
 mod lz4_dictionary;
 mod lzo;
+mod page;
 #[cfg(test)]
 mod tests;
 mod zstd;
@@ -28,11 +29,12 @@ use std::str::FromStr;
 use lz4_dictionary::Lz4Dictionary;
 
 pub use dictionary::{Dictionary, MAX_DICTIONARY_LEN};
+pub use page::reference_decode;
 
 /// The longest page a codec context can be made for: 1 GiB.
 pub const MAX_PAGE_LEN: usize = 1 << 30;
 
-/// A compression algorithm together with the library that implements it.
+/// A compression algorithm together with the library that implements it, if it is not zfold's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodecKind {
     /// `lz4`: LZ4 blocks, the fastest codec. The level is the acceleration: higher is faster and
@@ -40,6 +42,10 @@ pub enum CodecKind {
     Lz4,
     /// `lz4hc`: the same blocks from a slower and more thorough search.
     Lz4Hc,
+    /// `page`: zfold's own format, made for pages of memory up to 64 KiB; longer ones are refused
+    /// as incompressible. A quarter fewer bytes than `lz4` at nearly its speed; `page:deep`
+    /// searches thoroughly, for pages that stay compressed for long.
+    Page,
     /// `zstd`: Zstandard frames without magic number.
     Zstd,
     /// `deflate`: raw DEFLATE streams.
@@ -51,13 +57,15 @@ pub enum CodecKind {
 
 impl CodecKind {
     /// Every codec, in the order in which they are listed to people.
-    pub const ALL: [Self; 5] = [Self::Lz4, Self::Lz4Hc, Self::Zstd, Self::Deflate, Self::Lzo];
+    pub const ALL: [Self; 6] =
+        [Self::Lz4, Self::Lz4Hc, Self::Page, Self::Zstd, Self::Deflate, Self::Lzo];
 
     /// Returns the name by which the codec is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lz4 => "lz4",
             Self::Lz4Hc => "lz4hc",
+            Self::Page => "page",
             Self::Zstd => "zstd",
             Self::Deflate => "deflate",
             Self::Lzo => "lzo",
@@ -69,9 +77,18 @@ impl CodecKind {
         match self {
             Self::Lz4 => Some(1..=65537),
             Self::Lz4Hc => Some(3..=12),
+            Self::Page => Some(page::QUICK..=page::DEEP),
             Self::Zstd => Some(-7..=22),
             Self::Deflate => Some(1..=12),
             Self::Lzo => None,
+        }
+    }
+
+    /// Returns the names of the levels, the lowest first, if they have names instead of numbers.
+    pub fn level_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Page => &["quick", "deep"],
+            _ => &[],
         }
     }
 
@@ -79,7 +96,7 @@ impl CodecKind {
     pub fn takes_dictionary(self) -> bool {
         match self {
             Self::Lz4 | Self::Lz4Hc | Self::Zstd => true,
-            Self::Deflate | Self::Lzo => false,
+            Self::Page | Self::Deflate | Self::Lzo => false,
         }
     }
 
@@ -88,13 +105,14 @@ impl CodecKind {
         match self {
             Self::Lz4 | Self::Deflate => Some(1),
             Self::Lz4Hc => Some(9),
+            Self::Page => Some(page::QUICK),
             Self::Zstd => Some(-1),
             Self::Lzo => None,
         }
     }
 }
 
-/// A codec and its level, written `zstd` or `zstd:3`.
+/// A codec and its level, written `zstd`, `zstd:3` or `page:deep`.
 ///
 /// Parsing and displaying round-trip; the default level is not displayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -128,6 +146,15 @@ impl CodecSpec {
     /// Returns the level, given or default, or `None` if the codec has no levels.
     pub fn level(&self) -> Option<i32> {
         self.level
+    }
+
+    /// Returns the level as it is written, or `None` if the codec has no levels.
+    pub fn level_text(&self) -> Option<String> {
+        let level = self.level?;
+        let names = self.kind.level_names().iter();
+        let mut named = self.kind.levels().into_iter().flatten().zip(names);
+        let name = named.find(|&(number, _)| number == level).map(|(_, &name)| name.to_owned());
+        Some(name.unwrap_or_else(|| level.to_string()))
     }
 
     /// Makes a context for pages of `page_len` bytes, without a dictionary.
@@ -179,6 +206,7 @@ impl CodecSpec {
             (CodecKind::Lz4, Some(bytes)) => Box::new(Lz4Dictionary::fast(level, bytes)),
             (CodecKind::Lz4Hc, None) => Box::new(lz4::Lz4::high(level)),
             (CodecKind::Lz4Hc, Some(bytes)) => Box::new(Lz4Dictionary::high(level, bytes)),
+            (CodecKind::Page, _) => Box::new(page::Page::new(level, page_len)),
             (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),
             (CodecKind::Deflate, _) => Box::new(deflate::Deflate::new(level)),
             (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
@@ -208,9 +236,15 @@ impl FromStr for CodecSpec {
         let Some(level) = level else {
             return Ok(Self::from(kind));
         };
-        match level.parse() {
-            Ok(n) => Self::new(kind, Some(n)),
-            Err(_) => Err(CodecError::Level { kind, level: level.to_owned() }),
+        let names = kind.level_names();
+        let number = match names.iter().position(|&name| name == level) {
+            Some(at) => kind.levels().and_then(|mut levels| levels.nth(at)),
+            None if names.is_empty() => level.parse().ok(),
+            None => None,
+        };
+        match number {
+            Some(number) => Self::new(kind, Some(number)),
+            None => Err(CodecError::Level { kind, level: level.to_owned() }),
         }
     }
 }
@@ -218,7 +252,7 @@ impl FromStr for CodecSpec {
 impl fmt::Display for CodecSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        match self.level {
+        match self.level_text() {
             Some(level) if self.level != self.kind.default_level() => write!(f, ":{level}"),
             _ => Ok(()),
         }
@@ -278,7 +312,7 @@ impl Error for DecodeError {}
 pub enum CodecError {
     /// No codec has this name.
     UnknownCodec(String),
-    /// The codec does not accept this level, or it is not a number.
+    /// The codec does not accept this level, or it is neither a number nor one of its names.
     Level {
         /// The codec.
         kind: CodecKind,
@@ -305,6 +339,9 @@ impl fmt::Display for CodecError {
             Self::Level { kind, level } => {
                 write!(f, "bad level '{level}' for codec '{}' ", kind.name())?;
                 match kind.levels() {
+                    Some(_) if !kind.level_names().is_empty() => {
+                        write!(f, "(choices: {})", kind.level_names().join(", "))
+                    }
                     Some(levels) => write!(f, "(range: {} to {})", levels.start(), levels.end()),
                     None => write!(f, "(it has no levels)"),
                 }

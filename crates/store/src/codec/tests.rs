@@ -1,6 +1,7 @@
 //! Tests that hold every codec to the contract of [`Codec`].
 
 mod dictionary;
+mod page;
 
 use std::fs;
 use std::path::Path;
@@ -276,16 +277,19 @@ fn specs_round_trip_as_text() {
             let spec = CodecSpec::new(kind, Some(level)).unwrap();
             assert_eq!((spec.kind(), spec.level()), (kind, Some(level)));
             assert_eq!(spec.to_string().parse(), Ok(spec));
-            assert_eq!(format!("{}:{level}", kind.name()).parse(), Ok(spec));
+            let text = spec.level_text().unwrap();
+            assert_eq!(format!("{}:{text}", kind.name()).parse(), Ok(spec));
         }
     }
-    assert_eq!("zstd:-5".parse::<CodecSpec>().unwrap().to_string(), "zstd:-5");
+    for text in ["zstd:-5", "page", "page:deep"] {
+        assert_eq!(text.parse::<CodecSpec>().unwrap().to_string(), text);
+    }
 }
 
 #[test]
 fn error_texts() {
     let text = |spec: &str| spec.parse::<CodecSpec>().unwrap_err().to_string();
-    let choices = "(choices: lz4, lz4hc, zstd, deflate, lzo)";
+    let choices = "(choices: lz4, lz4hc, page, zstd, deflate, lzo)";
     assert_eq!(text("foo"), format!("unknown codec 'foo' {choices}"));
     assert_eq!(text("LZ4:1"), format!("unknown codec 'LZ4' {choices}"));
     assert_eq!(text(""), format!("unknown codec '' {choices}"));
@@ -294,6 +298,10 @@ fn error_texts() {
     assert_eq!(text("lz4:0"), "bad level '0' for codec 'lz4' (range: 1 to 65537)");
     assert_eq!(text("lz4hc:fast"), "bad level 'fast' for codec 'lz4hc' (range: 3 to 12)");
     assert_eq!(text("deflate:1:2"), "bad level '1:2' for codec 'deflate' (range: 1 to 12)");
+    for wrong in ["fast", "2", ""] {
+        let expected = format!("bad level '{wrong}' for codec 'page' (choices: quick, deep)");
+        assert_eq!(text(&format!("page:{wrong}")), expected);
+    }
     assert_eq!(text("lzo:1"), "bad level '1' for codec 'lzo' (it has no levels)");
     assert_eq!(DecodeError.to_string(), "compressed bytes do not decode to one page");
 }

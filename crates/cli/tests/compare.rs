@@ -206,6 +206,17 @@ fn lock_design_can_be_chosen() {
 }
 
 #[test]
+fn fit_is_compared_when_it_is_named() {
+    let records = records(&["--allocators", "zsmalloc,fit", "--codecs", "lz4"]);
+    let (zsmalloc, fit) = (&records[0], &records[1]);
+    assert_eq!((&fit["allocator"], &fit["locking"]), (&"fit".into(), &"pool-lock".into()));
+    assert_eq!(&fit["chain"], &Value::Null);
+    for field in ["pool_bytes", "pool_bytes_half_compacted", "pool_bytes_refilled"] {
+        assert!(number(fit, field) < number(zsmalloc, field), "{field}: {records:?}");
+    }
+}
+
+#[test]
 fn captures_are_cut_anew_in_larger_pages() {
     let file = file("large.pages", &pages(32));
     let records = records(&["--pages", &file, "--codecs", "lz4", "--page-size", "16KiB"]);
@@ -410,7 +421,7 @@ fn limit_under_which_nothing_fits_is_refused() {
 #[test]
 fn unknown_names_are_answered_with_the_choices() {
     for (option, wrong, choices) in [
-        ("--allocators", "slab", "zbud, z3fold, zsmalloc"),
+        ("--allocators", "slab", "zbud, z3fold, zsmalloc, fit"),
         ("--codecs", "rar", "lz4, lz4hc, page, zstd, deflate, lzo"),
         ("--chooser", "best", "old, new"),
         ("--locking", "rcu", "hierarchical, pool-lock, class-index, per-cpu"),

@@ -71,7 +71,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     let designs = |allocator| {
         Locking::of(allocator).iter().map(move |&locking| Variant { allocator, locking })
     };
-    let variants: Vec<Variant> = Allocator::ALL.into_iter().flat_map(designs).collect();
+    let variants: Vec<Variant> = Allocator::KERNEL.into_iter().flat_map(designs).collect();
     let samples = alternate(settings, progress, &variants, |variant, repeat, samples| {
         let name = &variant.to_string();
         let seed = settings.seed.wrapping_add(repeat);

@@ -7,6 +7,7 @@ use crate::buddy::locking::per_cpu::{Sharded, core_indices};
 use crate::buddy::locking::pool_lock::Locked;
 use crate::buddy::z3fold::Z3fold;
 use crate::buddy::zbud::Zbud;
+use crate::fit::{self, Fit};
 use crate::memory::arena::{Arena, MAX_RUN_PAGES, UsedPages};
 use crate::memory::source::SourceError;
 use crate::options::error::ConfigError;
@@ -37,6 +38,9 @@ pub fn create(name: &str, options: &PoolOptions) -> Result<Box<dyn Pool>, Config
     let locking = options.locking();
     if !Locking::of(options.allocator).contains(&locking) {
         return Err(ConfigError::Locking(options.allocator, locking));
+    }
+    if options.reclaim && !options.allocator.has_reclaim() {
+        return Err(ConfigError::Reclaim(options.allocator));
     }
     if options.reclaim && locking != Locking::PoolLock {
         return Err(ConfigError::ReclaimLocking(locking));
@@ -98,6 +102,10 @@ fn build(
                     Box::new(Zsmalloc::<PerCpu>::new(name, arena, cells, zspages, options))
                 }
             }
+        }
+        Allocator::Fit => {
+            let cells = reserve(fit::cells_range_bytes(arena_bytes))?;
+            Box::new(Fit::new(name, arena, cells, contexts))
         }
     })
 }

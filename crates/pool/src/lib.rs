@@ -1,13 +1,16 @@
-//! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space.
+//! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space, and one
+//! of zfold's own, fit.
 //!
 //! A pool keeps many small objects (compressed pages, usually) densely in whole pages, gives a
 //! [`Handle`] for each, moves them together when asked, and returns every page that becomes
-//! empty. The three allocators stand behind one contract, [`Pool`]; [`create`] makes one.
+//! empty. The four allocators stand behind one contract, [`Pool`]; [`create`] makes one.
 //!
 //! Rooms, each knowing only those below it:
 //! - `create`: makes a pool of what [`PoolOptions`] says
 //! - `buddy`: zbud and z3fold, single-threaded cores, and the locks around them
 //! - `zsmalloc`: zsmalloc and its lock designs
+//! - `fit`: objects of any length in the holes that fit them best
+//! - `cell`: what stands behind a handle in zsmalloc and fit, and who may touch an object
 //! - [`Pool`], its errors and counters: what every pool does
 //! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists
 //!   and tables
@@ -15,7 +18,9 @@
 //! - `sys`: the system calls
 
 mod buddy;
+mod cell;
 mod create;
+mod fit;
 mod handle;
 mod memory;
 mod options;

@@ -17,6 +17,10 @@ fn options(allocator: Allocator, page_size: PageSize) -> PoolOptions {
     PoolOptions { page_size, arena_bytes: ARENA_BYTES, ..PoolOptions::new(allocator) }
 }
 
+fn with_reclaim() -> impl Iterator<Item = Allocator> {
+    Allocator::ALL.into_iter().filter(|allocator| allocator.has_reclaim())
+}
+
 /// z3fold with a shard for each of `cpus`.
 fn per_cpu(cpus: usize, upkeep: Upkeep) -> PoolOptions {
     let options = options(Allocator::Z3fold, PageSize::KIB4);
@@ -49,7 +53,7 @@ fn every_allocator_conforms_on_the_heap() {
 
 #[test]
 fn every_allocator_conforms_with_reclaim() {
-    for allocator in Allocator::ALL {
+    for allocator in with_reclaim() {
         conforms(&PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) });
     }
 }
@@ -143,6 +147,8 @@ fn designs_that_do_not_fit_are_refused_with_the_remedy() {
     assert_eq!(zsmalloc.locking(), Locking::PoolLock);
     let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zsmalloc });
     assert_eq!(wrong, ConfigError::ReclaimLocking(Locking::PerCpu));
+    let fit = PoolOptions { reclaim: true, ..PoolOptions::new(Allocator::Fit) };
+    assert_eq!(refused(fit).to_string(), "fit has no reclaim");
     let wrong = refused(PoolOptions { cpus: Some(257), ..PoolOptions::new(Allocator::Zsmalloc) });
     assert_eq!(wrong.to_string(), "257 shards are not in 1 to 256");
 }
@@ -257,7 +263,7 @@ fn compaction_of_classes_that_empty_completely_leaves_nothing_behind() {
 /// may meet a handle it does not know; refusing it must leave the object intact.
 #[test]
 fn an_unpublished_object_that_is_refused_stays() {
-    for allocator in Allocator::ALL {
+    for allocator in with_reclaim() {
         let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
         let pool = create("unpublished", &options).unwrap();
         let handle = pool.insert(b"not yet known to its owner").unwrap();
@@ -290,7 +296,7 @@ fn a_read_has_exactly_the_bytes_of_the_object() {
 /// A panic in an evict hook must not leave the page out of use for ever.
 #[test]
 fn a_hook_that_panics_loses_nothing() {
-    for allocator in Allocator::ALL {
+    for allocator in with_reclaim() {
         let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
         let pool = create("panicking", &options).unwrap();
         let handle = pool.insert(b"kept").unwrap();

@@ -19,7 +19,7 @@ fn variant(allocator: Allocator, number: u64) -> PoolOptions {
         grouping: if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve },
         compaction: if number & 2 == 0 { Compaction::PerSource } else { Compaction::KeepTarget },
         commit: if number & 8 == 0 { Commit::Eager } else { Commit::Lazy },
-        reclaim: number & 4 == 0,
+        reclaim: number & 4 == 0 && allocator.has_reclaim(),
         arena_bytes: 64 << 20,
         ..PoolOptions::new(allocator)
     }
@@ -64,8 +64,10 @@ proptest! {
 #[test]
 fn long_runs_match_the_model() {
     let ops = std::env::var("ZFOLD_TEST_OPS").map_or(300_000, |ops| ops.parse().expect("a number"));
-    let plain = Allocator::ALL
-        .map(|allocator| PoolOptions { reclaim: true, ..PoolOptions::new(allocator) });
+    let plain = Allocator::ALL.map(|allocator| PoolOptions {
+        reclaim: allocator.has_reclaim(),
+        ..PoolOptions::new(allocator)
+    });
     // Two shards, inline and with workers.
     let all = plain.into_iter().chain([16, 16 | 8].map(per_cpu));
     for (seed, options) in (0..).zip(all) {

@@ -176,6 +176,13 @@ fn z3fold_in_every_lock_design() {
 }
 
 #[test]
+fn fit_with_one_compaction_and_with_many() {
+    for contexts in [Contexts::Single, Contexts::Concurrent] {
+        stress(&PoolOptions { contexts, ..PoolOptions::new(Allocator::Fit) });
+    }
+}
+
+#[test]
 fn zbud() {
     stress(&PoolOptions::new(Allocator::Zbud));
 }

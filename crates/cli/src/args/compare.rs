@@ -55,7 +55,8 @@ pub(crate) struct CompareArgs {
     #[arg(help_heading = "Input")]
     pub(crate) sample: u64,
 
-    /// Allocators to compare [default: all].
+    /// Allocators to compare: zbud, z3fold, zsmalloc, fit [default: the kernel's, which are all
+    /// but fit].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,

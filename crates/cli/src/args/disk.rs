@@ -132,7 +132,7 @@ settings! {
         #[serde(deserialize_with = "texts")]
         recompress: Vec<CodecSpec>,
 
-        /// How compressed pages are packed: zsmalloc, z3fold or zbud [default: zsmalloc].
+        /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit [default: zsmalloc].
         #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         allocator: Option<Allocator>,

@@ -54,7 +54,7 @@ pub(crate) struct RunArgs {
     #[arg(long, default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
-    /// How compressed pages are packed: zsmalloc, z3fold or zbud.
+    /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit.
     #[arg(long, value_parser = allocators(), default_value = "zsmalloc")]
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,

@@ -20,7 +20,7 @@ use crate::rng::Xorshift64;
 /// use zfold_lab::compare::{Allocator, Plan, Preset};
 /// let plan = Plan { seed: 7, ..Plan::of_preset(Preset::Linux6_1) };
 /// assert_eq!(plan.chain, 4);
-/// assert_eq!(plan.allocators, Allocator::ALL);
+/// assert_eq!(plan.allocators, Allocator::KERNEL);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -53,7 +53,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
-            allocators: Allocator::ALL.to_vec(),
+            allocators: Allocator::KERNEL.to_vec(),
             codecs: vec![CodecKind::Lz4.into(), CodecKind::Zstd.into()],
             page_size: PageSize::KIB4,
             chain: 8,
@@ -89,7 +89,8 @@ impl Plan {
     /// Returns whether zswap puts its header before each object of this allocator: of those that
     /// can write objects out, in the kernels that did so.
     pub(super) fn has_key_header(&self, allocator: Allocator) -> bool {
-        self.preset == Some(Preset::Linux6_1) && allocator != Allocator::Zsmalloc
+        let may_evict = matches!(allocator, Allocator::Zbud | Allocator::Z3fold);
+        self.preset == Some(Preset::Linux6_1) && may_evict
     }
 
     /// Returns a new pool of this allocator.
@@ -194,7 +195,7 @@ mod tests {
         let plan = Plan::of_preset(Preset::Linux6_1);
         assert_eq!((plan.chain, plan.chooser), (4, Chooser::UsedPercent));
         assert!(plan.has_key_header(Allocator::Zbud) && plan.has_key_header(Allocator::Z3fold));
-        assert!(!plan.has_key_header(Allocator::Zsmalloc));
+        assert!(!plan.has_key_header(Allocator::Zsmalloc) && !plan.has_key_header(Allocator::Fit));
         assert!(!Plan::of_preset(Preset::Linux6_18).has_key_header(Allocator::Zbud));
     }
 }

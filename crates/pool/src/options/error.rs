@@ -23,6 +23,8 @@ pub enum ConfigError {
     Locking(Allocator, Locking),
     /// Reclaim keeps an age order of the whole pool, which only one lock of the pool can guard.
     ReclaimLocking(Locking),
+    /// The allocator keeps no age order.
+    Reclaim(Allocator),
     /// A pool has 1 to 256 shards.
     Cpus(usize),
     /// A zspage has 4 to 16 pages at most.
@@ -60,6 +62,7 @@ impl fmt::Display for ConfigError {
                     designs.join(", ")
                 )
             }
+            Self::Reclaim(allocator) => write!(f, "{allocator} has no reclaim"),
             Self::ReclaimLocking(locking) => {
                 write!(f, "reclaim needs the lock design pool-lock, not {locking}")
             }
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn names_are_read_and_wrong_ones_answered_with_the_choices() {
-        let answer = "unknown allocator 'slab' (choices: zbud, z3fold, zsmalloc)";
+        let answer = "unknown allocator 'slab' (choices: zbud, z3fold, zsmalloc, fit)";
         check(Allocator::ALL, "slab", answer);
         check(Chooser::ALL, "best", "unknown chooser 'best' (choices: old, new)");
         let choices = "hierarchical, pool-lock, class-index, per-cpu";

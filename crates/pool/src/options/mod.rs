@@ -23,11 +23,16 @@ pub enum Allocator {
     Z3fold,
     /// Objects of one size class packed across page borders.
     Zsmalloc,
+    /// Objects of any length, each in the hole that fits it best: the densest. Not the kernel's.
+    Fit,
 }
 
 impl Allocator {
     /// All allocators.
-    pub const ALL: [Self; 3] = [Self::Zbud, Self::Z3fold, Self::Zsmalloc];
+    pub const ALL: [Self; 4] = [Self::Zbud, Self::Z3fold, Self::Zsmalloc, Self::Fit];
+
+    /// Those that Linux has, or had.
+    pub const KERNEL: [Self; 3] = [Self::Zbud, Self::Z3fold, Self::Zsmalloc];
 
     /// Returns the name that `Display` prints and `FromStr` reads.
     #[must_use]
@@ -36,7 +41,15 @@ impl Allocator {
             Self::Zbud => "zbud",
             Self::Z3fold => "z3fold",
             Self::Zsmalloc => "zsmalloc",
+            Self::Fit => "fit",
         }
+    }
+
+    /// Returns whether a pool can be made with reclaim: whether the allocator keeps its pages in
+    /// the order of their last use.
+    #[must_use]
+    pub fn has_reclaim(self) -> bool {
+        self != Self::Fit
     }
 }
 
@@ -48,6 +61,7 @@ pub enum Locking {
     /// class (Linux before 6.2 and from 6.12 on).
     Hierarchical,
     /// One spin lock for everything (zsmalloc of Linux 6.2 to 6.11, zbud, z3fold before 4.14).
+    /// fit: one for places; reads and writes take none.
     PoolLock,
     /// zsmalloc: a spin lock for each size class; which one is read from the handle's cell, so
     /// that no lock of the pool is left (goes on from the kernel's zs_free series of 2026).
@@ -66,7 +80,7 @@ impl Locking {
     #[must_use]
     pub fn of(allocator: Allocator) -> &'static [Self] {
         match allocator {
-            Allocator::Zbud => &[Self::PoolLock],
+            Allocator::Zbud | Allocator::Fit => &[Self::PoolLock],
             Allocator::Z3fold => &[Self::PoolLock, Self::PerCpu],
             Allocator::Zsmalloc => &Self::ALL,
         }
@@ -173,7 +187,7 @@ pub struct PoolOptions {
     /// process may use CPUs.
     pub cpus: Option<usize>,
     /// Whether pages are kept in the order of their last use, for [`crate::Pool::reclaim`]. Costs
-    /// 12 bytes a page and some time for every write.
+    /// 12 bytes a page and some time for every write. Not with fit.
     pub reclaim: bool,
     /// Address space to reserve for pages, in bytes: the pool's largest size. Less is reserved
     /// if the system does not grant it (`ulimit -v`). Costs no memory. Default 1 TiB.

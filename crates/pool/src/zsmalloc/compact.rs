@@ -232,7 +232,7 @@ impl Step {
         let payload = |place: Place| tables.zspages.payload(place.zspage, &self.spec, place.object);
         for Move { handle, from, to } in &self.moves[..self.count] {
             let cell = tables.cells.at(handle.index());
-            let len = self.spec.payload_max() - cell.slack();
+            let len = cell.len();
             // SAFETY: C1: this thread holds the cell (cell/H1), so nobody else touches the object,
             // and its new place was taken for it and is known to nobody yet.
             unsafe { tables.zspages.frames.copy(payload(*from), payload(*to), len) };

@@ -181,7 +181,7 @@ impl Heap {
         size_class.in_use += 1;
         let object = tables.zspages.take(zspage, &spec, handle);
         let place = Place { class, zspage, object };
-        tables.cells.at(cell).begin(handle.serial(), spec.payload_max() - len, place);
+        tables.cells.at(cell).begin(handle.serial(), len, place);
         Taken { handle, place, len }
     }
 
@@ -189,9 +189,7 @@ impl Heap {
     #[inline]
     pub(crate) fn give(&mut self, tables: &Tables, going: Going) -> Option<Emptied> {
         let Going { cell, place } = going;
-        let spec = self.classes[place.class - self.first_class].spec;
-        let slack = tables.cells.at(cell).slack();
-        self.payload_bytes -= (spec.payload_max() - slack) as i64;
+        self.payload_bytes -= tables.cells.at(cell).len() as i64;
         self.cells.push(tables, cell);
         self.give_object(tables, place)
     }

@@ -18,7 +18,7 @@ use crate::sync::gate::Gate;
 use crate::sync::spin::{Dead, SpinGuard};
 use crate::sync::stat::LockStat;
 use crate::units::PageCount;
-use crate::zsmalloc::cell::{Cell, Place};
+use crate::zsmalloc::cell::Place;
 use crate::zsmalloc::check::check;
 use crate::zsmalloc::class::SizeClass;
 use crate::zsmalloc::geometry::Geometry;
@@ -77,12 +77,6 @@ impl<D: Design> Zsmalloc<D> {
         let spec = &tables.geometry.classes()[place.class];
         let at = tables.zspages.payload(place.zspage, spec, place.object);
         tables.zspages.frames.payload(at, len)
-    }
-
-    /// Length of the object of a cell that the caller has pinned or held.
-    #[inline]
-    fn len_of(&self, cell: &Cell, place: Place) -> usize {
-        self.shared.tables.geometry.classes()[place.class].payload_max() - cell.slack()
     }
 
     /// Makes a taken object, whose payload is written, known to its handle.
@@ -176,7 +170,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
     fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
         let place = self.design.hold(&self.shared, handle)?;
         let cell = self.shared.cell(handle)?;
-        let max = self.len_of(cell, place);
+        let max = cell.len();
         if bytes.len() > max {
             cell.publish(place);
             return Err(HandleError::TooLong { len: bytes.len(), max });
@@ -192,7 +186,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
         let place = self.design.pin(&self.shared, handle)?;
         let cell = self.shared.cell(handle)?;
-        let bytes = self.bytes(place, self.len_of(cell, place));
+        let bytes = self.bytes(place, cell.len());
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
         // pinned, so nobody writes or moves them until the guard is dropped (pool/P3, cell/H1). The
         // arena lives as long as `self`, which the guard borrows.

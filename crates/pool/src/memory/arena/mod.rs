@@ -200,12 +200,19 @@ impl Arena {
     /// # Errors
     /// When the range is used up; nothing changes then.
     pub(crate) fn take(&mut self, pages: u32) -> Result<Run, SourceError> {
-        let slot = pages as usize - 1;
-        let run = if let Some(run) = self.warm[slot].pop() {
-            self.warm_pages -= u64::from(run.committed);
-            self.count_used(run.committed);
-            run
-        } else if let Some(first) = self.cold[slot].pop() {
+        let Some(run) = self.warm[pages as usize - 1].pop() else { return self.take_cold(pages) };
+        self.warm_pages -= u64::from(run.committed);
+        self.count_used(run.committed);
+        self.used_frames += u64::from(pages);
+        Ok(run)
+    }
+
+    /// Hands out a run of `pages` frames of which none is committed.
+    ///
+    /// # Errors
+    /// When the range is used up but for warm runs; nothing changes then.
+    pub(crate) fn take_cold(&mut self, pages: u32) -> Result<Run, SourceError> {
+        let run = if let Some(first) = self.cold[pages as usize - 1].pop() {
             Run { first, committed: 0 }
         } else if pages <= self.frames_total - self.frames_fresh {
             self.frames_fresh += pages;

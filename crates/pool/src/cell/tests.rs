@@ -3,44 +3,49 @@
 use super::*;
 use proptest::prelude::*;
 
-fn cell() -> Cell {
-    Cell { word: AtomicU64::new(0), tag: AtomicU64::new(0) }
+impl Spot for u64 {
+    fn pack(self) -> u64 {
+        self
+    }
+    fn unpack(word: u64) -> Self {
+        SPOT.get(word)
+    }
 }
 
 proptest! {
     #[test]
     fn fields_come_back(
-        class in 0..256_usize,
-        zspage in 0..1_u32 << 28,
-        object in 0..4096_u32,
-        slack in 0..1_usize << 16,
+        place in 0..1_u64 << SPOT.end(),
+        len in 0..1_usize << 20,
         serial in any::<u32>(),
+        next in any::<u32>(),
     ) {
-        let (cell, place) = (cell(), Place { class, zspage, object });
-        cell.begin(serial, slack, place);
-        prop_assert_eq!((cell.place(), cell.slack()), (place, slack));
+        let cell = Cell::new();
+        cell.begin(serial, len, place);
+        prop_assert_eq!((cell.place(), cell.len()), (place, len));
         prop_assert_eq!(cell.live_serial(), None);
+        prop_assert!(!cell.try_hold_at(place));
         cell.publish(place);
         prop_assert_eq!(cell.live_serial(), Some(serial));
         prop_assert_eq!(cell.pin(serial), Ok(place));
         cell.unpin();
-        let moved = Place { zspage: zspage ^ 1, object: object ^ 1, ..place };
+        let moved = place ^ 1;
         prop_assert!(!cell.try_hold(serial, moved) && cell.try_hold(serial, place));
         cell.publish(moved);
+        prop_assert!(!cell.try_hold(serial ^ 1, moved) && !cell.try_hold_at(place));
         prop_assert_eq!(cell.hold(serial), Ok(moved));
-        cell.retire(zspage);
-        let going = (cell.place(), cell.slack(), cell.next_going());
-        prop_assert_eq!(going, (moved, slack, zspage));
+        cell.retire(next);
+        prop_assert_eq!((cell.place(), cell.len(), cell.next_going()), (moved, len, next));
         prop_assert_eq!(cell.pin(serial), Err(HandleError::Stale));
-        cell.set_free(zspage);
+        cell.set_free(next);
         prop_assert!(!cell.is_live());
-        prop_assert_eq!(cell.next_free(), zspage);
+        prop_assert_eq!(cell.next_free(), next);
     }
 }
 
 #[test]
 fn pins_keep_writers_away_and_are_counted_up_to_their_limit() {
-    let (cell, place) = (cell(), Place { class: 3, zspage: 9, object: 2 });
+    let (cell, place) = (Cell::new(), 77_u64);
     cell.begin(7, 0, place);
     cell.publish(place);
     assert_eq!(cell.pin(8), Err(HandleError::Stale));

@@ -5,12 +5,21 @@ use super::*;
 use crate::sync::UnsafeCell;
 use loom::sync::Arc;
 
-const A: Place = Place { class: 1, zspage: 1, object: 0 };
-const B: Place = Place { class: 1, zspage: 2, object: 0 };
+const A: usize = 1;
+const B: usize = 2;
+
+impl Spot for usize {
+    fn pack(self) -> u64 {
+        self as u64
+    }
+    fn unpack(word: u64) -> Self {
+        SPOT.get(word) as Self
+    }
+}
 
 /// A cell and the two places that its object may be at.
 struct World {
-    cell: Cell,
+    cell: Cell<usize>,
     at: [UnsafeCell<u32>; 3],
 }
 
@@ -23,14 +32,14 @@ impl World {
         Arc::new(world)
     }
 
-    fn write(&self, place: Place, value: u32) {
+    fn write(&self, place: usize, value: u32) {
         // SAFETY: none but the protocol's: this is what the model checks.
-        self.at[place.zspage as usize].with_mut(|bytes| unsafe { *bytes = value });
+        self.at[place].with_mut(|bytes| unsafe { *bytes = value });
     }
 
-    fn bytes(&self, place: Place) -> u32 {
+    fn bytes(&self, place: usize) -> u32 {
         // SAFETY: as in `write`.
-        self.at[place.zspage as usize].with(|bytes| unsafe { *bytes })
+        self.at[place].with(|bytes| unsafe { *bytes })
     }
 
     fn read(&self) -> Result<u32, HandleError> {

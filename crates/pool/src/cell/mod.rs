@@ -2,15 +2,14 @@
 //! who may touch it.
 //!
 //! ```text
-//!   word:  63     62     61 .. 48   47 ... 40   39 .......... 12   11 ... 0
-//!          | live | held | pins     | class     | zspage           | object |
+//!   word:  63     62     61 .. 48   47 ............................... 0
+//!          | live | held | pins     | spot: where the object is         |
 //!   tag:   63 ............ 32   31 ............ 0
-//!          | slack             | serial          |
+//!          | length            | serial          |
 //! ```
 //!
-//! `class` never changes while the object lives, so a free finds its class in the word, without a
-//! lock (the idea of the kernel's zs_free series of 2026). `serial` is that of the handle;
-//! `slack` is by how many bytes the object is shorter than its class allows.
+//! What is in the spot is the allocator's ([`Spot`]). `serial` is that of the handle, `length` the
+//! object's in bytes.
 //!
 //! The word is also the object's lock. Its states:
 //!
@@ -26,21 +25,24 @@
 //!
 //! - H1: payload bytes are written only by the thread that has brought the cell to *coming* or
 //!   *held*, and read only by it and by those who have pinned it.
-//! - H2: class, zspage, object and tag change only in *free*, *coming* and *held*: what was read
-//!   from them while pinned or held stays true. (*Going*: the tag's serial becomes a link.)
+//! - H2: spot and tag change only in *free*, *coming* and *held*: what was read from them while
+//!   pinned or held stays true. (*Going*: the tag's serial becomes a link.)
 //! - H3: *coming*, *going* and *free* are stale to every handle; *held* lasts only as long as a
 //!   copy of at most a few objects takes, so others wait for it.
 //! - H4: a thread that pins or holds looks at the serial again afterwards. A stale handle may
 //!   thus pin an object of another handle for a moment, and the right owner's `free` be told
 //!   `Busy` by that; it never reads or changes anything.
 //!
-//! Cost: 16 bytes an object, where the kernel has 8. For these a free looks at the cell and the
-//! zspage's record only, both in small and dense tables; it never waits for the object's memory.
+//! Cost: 16 bytes an object, where the kernel has 8. For these a free looks at the cell and small
+//! and dense tables only; it never waits for the object's memory.
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+use std::fmt;
+use std::marker::PhantomData;
 
 use crate::memory::slab::Record;
 use crate::pool::HandleError;
@@ -48,85 +50,77 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::backoff::Backoff;
 
 /// A field of a word: `bits` bits from `shift` up.
-#[derive(Clone, Copy)]
-struct Bits {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bits {
     shift: u32,
     bits: u32,
 }
 
 impl Bits {
-    const fn above(self, bits: u32) -> Self {
+    /// The lowest `bits` bits.
+    pub(crate) const fn lowest(bits: u32) -> Self {
+        Self { shift: 0, bits }
+    }
+
+    /// The next higher `bits` bits.
+    pub(crate) const fn above(self, bits: u32) -> Self {
         Self { shift: self.shift + self.bits, bits }
+    }
+
+    /// The first bit above the field.
+    pub(crate) const fn end(self) -> u32 {
+        self.shift + self.bits
     }
 
     const fn mask(self) -> u64 {
         (1 << self.bits) - 1
     }
 
+    /// Returns the field's value in `word`.
     #[inline]
-    const fn get(self, word: u64) -> u64 {
+    pub(crate) const fn get(self, word: u64) -> u64 {
         word >> self.shift & self.mask()
     }
 
+    /// Returns `value` in the field's place.
     #[inline]
-    fn pack(self, value: u64) -> u64 {
+    pub(crate) fn pack(self, value: u64) -> u64 {
         debug_assert!(value <= self.mask());
         value << self.shift
     }
 }
 
-const OBJECT: Bits = Bits { shift: 0, bits: 12 };
-const ZSPAGE: Bits = OBJECT.above(28);
-const CLASS: Bits = ZSPAGE.above(8);
-const PINS: Bits = CLASS.above(14);
+const SPOT: Bits = Bits::lowest(48);
+const PINS: Bits = SPOT.above(14);
 const HELD: u64 = 1 << 62;
 const LIVE: u64 = 1 << 63;
 
 const ONE_PIN: u64 = 1 << PINS.shift;
 
-const _: () = assert!(PINS.shift + PINS.bits == 62);
+const _: () = assert!(PINS.end() == 62);
 
-/// Most zspages of a pool.
-pub(crate) const ZSPAGES_MAX: usize = 1 << ZSPAGE.bits;
+/// Where an object is, as its cell keeps it: in the lowest 48 bits of a word.
+pub(crate) trait Spot: Copy + PartialEq + fmt::Debug {
+    /// Returns the place as a number of at most 48 bits.
+    fn pack(self) -> u64;
 
-/// Where an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) class: usize,
-    pub(crate) zspage: u32,
-    pub(crate) object: u32,
-}
-
-impl Place {
-    #[inline]
-    fn of(word: u64) -> Self {
-        Self {
-            class: CLASS.get(word) as usize,
-            zspage: ZSPAGE.get(word) as u32,
-            object: OBJECT.get(word) as u32,
-        }
-    }
-
-    #[inline]
-    fn pack(self) -> u64 {
-        CLASS.pack(self.class as u64)
-            | ZSPAGE.pack(self.zspage.into())
-            | OBJECT.pack(self.object.into())
-    }
+    /// Returns the place of which `word` has the number in its lowest 48 bits.
+    fn unpack(word: u64) -> Self;
 }
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct Cell<S> {
     word: AtomicU64,
     tag: AtomicU64,
+    spot: PhantomData<fn() -> S>,
 }
 
-impl Cell {
+impl<S: Spot> Cell<S> {
     /// Returns a free cell.
-    #[cfg(all(test, loom))]
-    pub(in crate::zsmalloc) fn new() -> Self {
-        Self { word: AtomicU64::new(0), tag: AtomicU64::new(0) }
+    #[cfg(test)]
+    pub(crate) fn new() -> Self {
+        Self { word: AtomicU64::new(0), tag: AtomicU64::new(0), spot: PhantomData }
     }
 
     #[inline]
@@ -135,17 +129,17 @@ impl Cell {
         self.tag.load(Ordering::Relaxed) as u32 == serial
     }
 
-    /// Returns by how many bytes the object is shorter than its class allows. The caller has
-    /// pinned or held it, or owns it in coming or going.
+    /// Returns the object's length in bytes. The caller has pinned or held it, or owns it in
+    /// coming or going.
     #[inline]
-    pub(crate) fn slack(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         (self.tag.load(Ordering::Relaxed) >> 32) as usize
     }
 
-    /// Free to coming: a new object at `place`. The caller owns the free cell.
+    /// Free to coming: a new object of `len` bytes at `place`. The caller owns the free cell.
     #[inline]
-    pub(crate) fn begin(&self, serial: u32, slack: usize, place: Place) {
-        self.tag.store((slack as u64) << 32 | u64::from(serial), Ordering::Relaxed);
+    pub(crate) fn begin(&self, serial: u32, len: usize, place: S) {
+        self.tag.store((len as u64) << 32 | u64::from(serial), Ordering::Relaxed);
         // Relaxed: nobody acts on a coming cell; `publish` releases both words.
         self.word.store(HELD | place.pack(), Ordering::Relaxed);
     }
@@ -153,7 +147,7 @@ impl Cell {
     /// Coming or held to live, at `place`: whoever pins or holds it next sees all that was
     /// written to the object.
     #[inline]
-    pub(crate) fn publish(&self, place: Place) {
+    pub(crate) fn publish(&self, place: S) {
         // Release pairs with the Acquire in `pin` and `hold` (H1).
         self.word.store(LIVE | place.pack(), Ordering::Release);
     }
@@ -165,8 +159,8 @@ impl Cell {
         let tag = self.tag.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         self.tag.store(tag | u64::from(next), Ordering::Relaxed);
         // Relaxed: the place stays, and who gives it back is this thread or learns of it by the
-        // remote-free list's own Release.
-        let place = Place::of(self.word.load(Ordering::Relaxed));
+        // hand-over's own Release.
+        let place = S::unpack(self.word.load(Ordering::Relaxed));
         self.word.store(HELD | place.pack(), Ordering::Relaxed);
     }
 
@@ -185,8 +179,8 @@ impl Cell {
     /// Returns the place in the word; true as long as the caller has pinned or held the object,
     /// owns the cell, or holds the lock of what the place is in.
     #[inline]
-    pub(crate) fn place(&self) -> Place {
-        Place::of(self.word.load(Ordering::Relaxed))
+    pub(crate) fn place(&self) -> S {
+        S::unpack(self.word.load(Ordering::Relaxed))
     }
 
     /// Pins the object of `serial` once more; waits while it is held.
@@ -194,11 +188,11 @@ impl Cell {
     /// # Errors
     /// `Stale`, or `Busy` if it is pinned 16,383 times.
     #[inline]
-    pub(crate) fn pin(&self, serial: u32) -> Result<Place, HandleError> {
+    pub(crate) fn pin(&self, serial: u32) -> Result<S, HandleError> {
         let word =
             self.enter(serial, |word| (PINS.get(word) < PINS.mask()).then_some(word + ONE_PIN))?;
         if self.has_serial(serial) {
-            return Ok(Place::of(word));
+            return Ok(S::unpack(word));
         }
         self.unpin();
         Err(HandleError::Stale)
@@ -217,9 +211,9 @@ impl Cell {
     /// # Errors
     /// `Stale`, or `Busy` if it is pinned.
     #[inline]
-    pub(crate) fn hold(&self, serial: u32) -> Result<Place, HandleError> {
+    pub(crate) fn hold(&self, serial: u32) -> Result<S, HandleError> {
         let word = self.enter(serial, |word| (PINS.get(word) == 0).then_some(word | HELD))?;
-        let place = Place::of(word);
+        let place = S::unpack(word);
         if self.has_serial(serial) {
             return Ok(place);
         }
@@ -229,19 +223,23 @@ impl Cell {
 
     /// Live to held, if the object of `serial` is live at `place` now; does not wait.
     #[inline]
-    pub(crate) fn try_hold(&self, serial: u32, place: Place) -> bool {
+    pub(crate) fn try_hold(&self, serial: u32, place: S) -> bool {
+        let held = self.try_hold_at(place);
+        let right = held && self.has_serial(serial);
+        if held && !right {
+            self.publish(place);
+        }
+        right
+    }
+
+    /// Live to held, if the cell's object is live at `place` now and not pinned; does not wait.
+    #[inline]
+    pub(crate) fn try_hold_at(&self, place: S) -> bool {
         let word = LIVE | place.pack();
         // Acquire pairs with the Releases of `publish` and `unpin` (H1).
         let held =
             self.word.compare_exchange(word, word | HELD, Ordering::Acquire, Ordering::Relaxed);
-        if held.is_err() {
-            return false;
-        }
-        let right = self.has_serial(serial);
-        if !right {
-            self.publish(place);
-        }
-        right
+        held.is_ok()
     }
 
     /// Changes the word of a live cell that nobody holds as `change` says; returns what it was.
@@ -278,12 +276,12 @@ impl Cell {
         // The tag is the live object's if the word has not left that state meanwhile.
         let still = self.word.load(Ordering::Relaxed);
         let quiet = |word: u64| word & LIVE != 0 && word & HELD == 0;
-        (quiet(word) && quiet(still) && Place::of(word) == Place::of(still)).then_some(serial)
+        (quiet(word) && quiet(still) && S::unpack(word) == S::unpack(still)).then_some(serial)
     }
 }
 
 // SAFETY: two atomics: zeros are a free cell, no drop, alignment 8, 16 bytes.
-unsafe impl Record for Cell {
+unsafe impl<S: Spot> Record for Cell<S> {
     fn next_free(&self) -> u32 {
         self.tag.load(Ordering::Relaxed) as u32
     }

@@ -1,0 +1,210 @@
+//! Compaction: segments are emptied, the emptiest first, into the holes of the others.
+//!
+//! A segment is begun only when all its objects have a place elsewhere (F5). It goes in steps
+//! between which other callers get the lock, and an object is copied without it:
+//!
+//! ```text
+//!   reserve   locked    take places for some objects of the segment; again until all have one
+//!   claim     locked    give back the old places of the last step; hold the cells of some objects
+//!   copy      no lock   copy, write headers, publish the cells at their new places
+//! ```
+//!
+//! An object that is pinned, or on its way in or out, stays, and its segment with it.
+//!
+//! - C1: an object moves only while its cell is held (H1, H2), so no read, write or free of it is
+//!   under way, and it has one place at any time: the old one until `publish`, then the new one.
+//! - C2: a header says which cell to try; what it says is believed only if that cell says that its
+//!   object is live at this very place (G1).
+//! - C3: a compaction is over when a round over all segments freed nothing, or after
+//!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::heap::{Evacuation, Move, Reserved};
+use super::place::Place;
+use super::pool::{Fit, State};
+use crate::sync::spin::Dead;
+use crate::units::PageCount;
+
+/// Objects that one step moves at most, and for which one reserves places.
+const STEP_OBJECTS: usize = 8;
+
+/// Segments that one hold of the lock looks at.
+const STEP_SEGMENTS: u32 = 4096;
+
+/// Rounds of one compaction at most. Two or three are usual, the last of which finds nothing.
+const ROUNDS_MAX: usize = 8;
+
+/// What bounds a compaction.
+#[derive(Clone, Copy, Debug)]
+struct Bounds<'a> {
+    budget: i64,
+    stop: &'a AtomicBool,
+}
+
+impl Bounds<'_> {
+    fn goes_on(&self, freed: i64) -> bool {
+        freed < self.budget && !self.is_stopped()
+    }
+
+    fn is_stopped(&self) -> bool {
+        // Relaxed: a request that may be seen one step later.
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// An object on the move: the index of its cell, which is held, and its two places.
+#[derive(Clone, Copy, Debug)]
+struct Claimed {
+    cell: u32,
+    from: Place,
+    to: Place,
+}
+
+impl Fit {
+    /// Compacts until `budget` pages are freed, `stop` is set or nothing is left to do.
+    pub(super) fn compact_within(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
+        let Some(_inside) = self.gate.enter() else { return PageCount::ZERO };
+        let bounds = Bounds { budget: i64::try_from(budget.0).unwrap_or(i64::MAX), stop };
+        // A dead pool compacts nothing any more; what was freed before that counts.
+        let _ = self.lock().map(|mut state| state.heap.arena.begin_burst());
+        let mut freed = 0;
+        let _ = self.rounds(bounds, &mut freed);
+        let _ = self.lock().map(|mut state| state.heap.arena.end_burst());
+        self.release(|_| PageCount::ZERO);
+        if let Ok(mut state) = self.lock() {
+            state.heap.trim();
+            self.unlock(state);
+        }
+        PageCount(freed.try_into().unwrap_or(0))
+    }
+
+    fn rounds(&self, bounds: Bounds<'_>, freed: &mut i64) -> Result<(), Dead> {
+        for _ in 0..ROUNDS_MAX {
+            let before = *freed;
+            if bounds.goes_on(before) {
+                self.round(bounds, freed)?;
+            }
+            if !bounds.goes_on(*freed) {
+                return Ok(());
+            }
+            if *freed <= before {
+                break;
+            }
+        }
+        self.lock()?.heap.settle();
+        Ok(())
+    }
+
+    /// Evacuates every segment that can be, the emptiest first.
+    fn round(&self, bounds: Bounds<'_>, freed: &mut i64) -> Result<(), Dead> {
+        let mut candidates = self.candidates(bounds)?;
+        while bounds.goes_on(*freed)
+            && let Some(Reverse((live, segment))) = candidates.pop()
+        {
+            // Others may have been moved there since it was looked at.
+            let Some(now) = self.lock()?.heap.worth_evacuation(segment) else { continue };
+            if now > live {
+                candidates.push(Reverse((now, segment)));
+                continue;
+            }
+            *freed += self.evacuate(bounds, segment)?;
+            if self.lock()?.heap.arena.burst_due() {
+                self.release(|arena| arena.burst_keep());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the segments that are worth their evacuation, by how full they are.
+    fn candidates(&self, bounds: Bounds<'_>) -> Result<BinaryHeap<Reverse<(u16, u32)>>, Dead> {
+        let (mut candidates, mut from) = (BinaryHeap::new(), 0);
+        while !bounds.is_stopped() {
+            let state = self.lock()?;
+            let to = state.heap.segments().min(from + STEP_SEGMENTS);
+            if from >= to {
+                break;
+            }
+            let live = |segment| Some(Reverse((state.heap.worth_evacuation(segment)?, segment)));
+            candidates.extend((from..to).filter_map(live));
+            from = to;
+        }
+        Ok(candidates)
+    }
+
+    /// Empties a segment as far as its objects can be moved; returns the pages that this freed,
+    /// less those that it took.
+    fn evacuate(&self, bounds: Bounds<'_>, segment: u32) -> Result<i64, Dead> {
+        let begun = self.lock()?.heap.begin_evacuation(segment);
+        let Some(mut evacuation) = begun else { return Ok(0) };
+        let reserved = self.reserve(bounds, &mut evacuation)?;
+        let mut claimed = Vec::with_capacity(STEP_OBJECTS);
+        for moves in evacuation.moves.chunks(STEP_OBJECTS) {
+            let moves_on = reserved && !bounds.is_stopped();
+            let mut state = self.lock()?;
+            state.give_old(&mut claimed);
+            self.claim(&mut state, moves, moves_on, &mut claimed);
+            self.unlock(state);
+            self.copy(&claimed);
+        }
+        let mut state = self.lock()?;
+        state.give_old(&mut claimed);
+        let freed = state.heap.end_evacuation(&evacuation);
+        state.pages_compacted_total += u64::try_from(freed).unwrap_or(0);
+        self.unlock(state);
+        Ok(freed)
+    }
+
+    /// Reserves a place for each object of a segment; returns whether there was room for all.
+    fn reserve(&self, bounds: Bounds<'_>, evacuation: &mut Evacuation) -> Result<bool, Dead> {
+        while !bounds.is_stopped() {
+            let mut state = self.lock()?;
+            let reserved = state.heap.reserve(evacuation, STEP_OBJECTS);
+            self.unlock(state);
+            if reserved != Reserved::Some {
+                return Ok(reserved == Reserved::All);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Holds the cells of the objects to be moved, if they can be; gives back what was reserved
+    /// for the others, or for all if nothing `moves_on`.
+    fn claim(&self, state: &mut State, moves: &[Move], moves_on: bool, claimed: &mut Vec<Claimed>) {
+        for &Move { from, to, .. } in moves {
+            let Some(to) = to else { continue };
+            let cell = self.frames.load_u32(self.scale.header(from));
+            let held = moves_on && self.cells.get(cell).is_some_and(|cell| cell.try_hold_at(from));
+            if held {
+                claimed.push(Claimed { cell, from, to });
+            } else {
+                state.heap.give_either(to);
+            }
+        }
+    }
+
+    /// Copies objects and publishes their cells. Needs no lock.
+    fn copy(&self, claimed: &[Claimed]) {
+        for &Claimed { cell: index, from, to } in claimed {
+            let cell = self.cells.at(index);
+            let (source, target) = (self.scale.payload(from), self.scale.payload(to));
+            // SAFETY: C1: this thread holds the cell (H1), so nobody else touches the object, and
+            // its new place was taken for it and is known to nobody yet.
+            unsafe { self.frames.copy(source, target, cell.len()) };
+            self.frames.store_u32(self.scale.header(to), index);
+            cell.publish(to);
+        }
+    }
+}
+
+impl State {
+    /// Gives back the places that objects have left.
+    fn give_old(&mut self, claimed: &mut Vec<Claimed>) {
+        self.moved_total += claimed.len() as u64;
+        for Claimed { from, .. } in claimed.drain(..) {
+            self.heap.give_either(from);
+        }
+    }
+}

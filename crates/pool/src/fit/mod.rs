@@ -1,0 +1,35 @@
+//! fit: objects of any length, each where it fits best, in segments of eight pages.
+//!
+//! zfold's own allocator; the kernel has none like it. It is made for density: nothing is rounded
+//! but to a 1024th of a page, holes are found by length over the whole pool, and compaction leaves
+//! hardly any. Where zsmalloc keeps objects of one size together, here neighbours have nothing in
+//! common.
+//!
+//! ```text
+//!   segment:    | header object | header object |  hole  | header object | ...    8 pages
+//!   directory:    0, used         311, used       702, free  790, used          2 bytes each
+//! ```
+//!
+//! From the bottom up:
+//! - `place`: segments, granules, what a cell says
+//! - `directory`: how a segment is cut into extents
+//! - `holes`: which segment has a hole of which length
+//! - `heap`: the single-threaded core: taking, giving, evacuating
+//! - `pool`: the lock and the cells around it; `compact`: evacuation under these
+//!
+//! Metadata: a cell of 16 bytes and a header of 4 an object, about 2.5 bytes an extent, 80 bytes a
+//! segment.
+
+pub(crate) mod compact;
+pub(crate) mod directory;
+pub(crate) mod heap;
+pub(crate) mod holes;
+pub(crate) mod place;
+pub(crate) mod pool;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use pool::{Fit, cells_range_bytes};

@@ -1,0 +1,119 @@
+//! Where objects are: places in segments, counted in granules, and what these are in bytes.
+//!
+//! ```text
+//!   spot:  47 .............. 13   12 ............ 0
+//!          | segment           | first granule   |
+//! ```
+//!
+//! A page has 1024 granules whatever its size, so that all else in the heap is the same for every
+//! page size: with pages of 4 KiB, a granule has 4 bytes and a segment 32 KiB.
+
+use crate::cell::{Bits, Spot};
+use crate::units::PageSize;
+
+/// See [`crate::cell`].
+pub(crate) type Cell = crate::cell::Cell<Place>;
+
+/// Granules of a page.
+pub(crate) const PAGE: u16 = 1 << 10;
+
+/// Pages of a segment.
+pub(crate) const SEGMENT_PAGES: u16 = 8;
+
+/// Granules of a segment.
+pub(crate) const SEGMENT: u16 = PAGE * SEGMENT_PAGES;
+
+/// Bytes before an object's payload: the index of its cell.
+pub(crate) const HEADER_BYTES: usize = size_of::<u32>();
+
+/// Granules of the longest object: a page of payload, and its header.
+pub(crate) const OBJECT_MAX: u16 = PAGE + 1;
+
+const AT: Bits = Bits::lowest(SEGMENT.ilog2());
+const IN_SEGMENT: Bits = AT.above(48 - AT.end());
+
+/// The place of an object: its segment and its first granule there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) at: u16,
+}
+
+impl Spot for Place {
+    #[inline]
+    fn pack(self) -> u64 {
+        IN_SEGMENT.pack(self.segment.into()) | AT.pack(self.at.into())
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        Self { segment: IN_SEGMENT.get(word) as u32, at: AT.get(word) as u16 }
+    }
+}
+
+/// The size of a granule, as a power of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    shift: u32,
+}
+
+impl Scale {
+    /// Returns the scale of pools with pages of this size.
+    pub(crate) fn new(page_size: PageSize) -> Self {
+        Self { shift: page_size.bytes().ilog2() - PAGE.ilog2() }
+    }
+
+    /// Returns the bytes of a granule: at least four, a power of two.
+    pub(crate) fn granule_bytes(self) -> usize {
+        1 << self.shift
+    }
+
+    /// Returns the granules of an object of `len` bytes, which is at most a page.
+    #[inline]
+    pub(crate) fn granules(self, len: usize) -> u16 {
+        debug_assert!(len <= usize::from(PAGE) << self.shift);
+        (len + HEADER_BYTES).div_ceil(1 << self.shift) as u16
+    }
+
+    /// Returns the byte of the arena at which the object at `place` has its header.
+    #[inline]
+    pub(crate) fn header(self, place: Place) -> usize {
+        (place.segment as usize * usize::from(SEGMENT) + usize::from(place.at)) << self.shift
+    }
+
+    /// Returns the byte of the arena at which the object at `place` has its payload.
+    #[inline]
+    pub(crate) fn payload(self, place: Place) -> usize {
+        self.header(place) + HEADER_BYTES
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn fields_come_back(segment in any::<u32>(), at in 0..SEGMENT, above in any::<u16>()) {
+            let place = Place { segment, at };
+            prop_assert!(place.pack() < 1 << 48);
+            prop_assert_eq!(Place::unpack(place.pack() | u64::from(above) << 48), place);
+        }
+    }
+
+    #[test]
+    fn objects_of_every_length_fit_their_granules_and_no_fewer() {
+        for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
+            let scale = Scale::new(page_size);
+            let granule = scale.granule_bytes();
+            for len in 1..=page_size.bytes() {
+                let bytes = usize::from(scale.granules(len)) * granule;
+                assert!((len + HEADER_BYTES..len + HEADER_BYTES + granule).contains(&bytes));
+            }
+            assert_eq!(scale.granules(page_size.bytes()), OBJECT_MAX);
+            let place = Place { segment: 3, at: 5 };
+            assert_eq!(scale.header(place), 3 * 8 * page_size.bytes() + 5 * granule);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Properties of the heap, against a map of what was taken:
+//! - any sequence of takes, gives and evacuations keeps every invariant after each step, and no
+//!   two places overlap; also when evacuations leave some objects where they are, and when memory
+//!   runs out
+//! - all short sequences of a few operations do, too
+//! - a long run does, and shows how densely the heap packs
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::heap::{Heap, Reserved};
+use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT};
+use crate::memory::arena::Arena;
+use crate::memory::source::{FailingPages, HeapPages, PageSource};
+use crate::units::PageSize;
+
+/// A heap, and the granules of every place that was taken in it.
+struct Model {
+    heap: Heap,
+    taken: BTreeMap<Place, u16>,
+    source: FailingPages,
+}
+
+impl Model {
+    fn new(pages: usize) -> Self {
+        let source = FailingPages::new(Arc::new(HeapPages), u32::MAX);
+        let arena = Arena::new(source.reserve(pages << 12).unwrap(), PageSize::KIB4);
+        Self { heap: Heap::new(arena), taken: BTreeMap::new(), source }
+    }
+
+    fn used_pages(&self) -> u64 {
+        self.heap.arena.used().0
+    }
+
+    fn take(&mut self, granules: u16) -> bool {
+        let before = self.used_pages();
+        match self.heap.take(granules) {
+            Ok(place) => {
+                self.assert_apart(place, granules);
+                assert_eq!(self.taken.insert(place, granules), None);
+                true
+            }
+            Err(_) => {
+                assert_eq!(self.used_pages(), before, "F7");
+                self.check();
+                false
+            }
+        }
+    }
+
+    /// Asserts that a new place overlaps no other.
+    fn assert_apart(&self, place: Place, granules: u16) {
+        assert!(place.at + granules <= SEGMENT, "{place:?}");
+        let before = self.taken.range(..=place).next_back();
+        let apart =
+            |(at, len): (&Place, &u16)| at.segment < place.segment || at.at + len <= place.at;
+        assert!(before.is_none_or(apart), "{place:?} after {before:?}");
+        let after = self.taken.range(place..).next();
+        let apart =
+            |(at, _): (&Place, &u16)| at.segment > place.segment || place.at + granules <= at.at;
+        assert!(after.is_none_or(apart), "{place:?} before {after:?}");
+    }
+
+    fn nth(&self, n: usize) -> Option<Place> {
+        self.taken.keys().nth(n % self.taken.len().max(1)).copied()
+    }
+
+    fn give(&mut self, place: Place) {
+        self.taken.remove(&place).expect("taken");
+        self.heap.give(place);
+    }
+
+    fn give_nth(&mut self, n: usize) {
+        if let Some(place) = self.nth(n) {
+            self.give(place);
+        }
+    }
+
+    /// Evacuates a segment; of its objects those move that `moves` says, and `meanwhile` is done
+    /// between the reservation and the moves.
+    fn evacuate(
+        &mut self,
+        segment: u32,
+        meanwhile: impl FnOnce(&mut Self),
+        moves: impl Fn(usize) -> bool,
+    ) -> bool {
+        let before = self.used_pages();
+        let Some(mut evacuation) = self.heap.begin_evacuation(segment) else { return false };
+        let in_segment = |place: &&Place| place.segment == segment;
+        assert_eq!(evacuation.moves.len(), self.taken.keys().filter(in_segment).count());
+        let reserved = loop {
+            match self.heap.reserve(&mut evacuation, 3) {
+                Reserved::Some => {}
+                done => break done == Reserved::All,
+            }
+        };
+        meanwhile(self);
+        for (n, of) in evacuation.moves.iter().enumerate() {
+            assert!(of.to.is_some() || !reserved, "F5");
+            let Some(to) = of.to else { continue };
+            assert_ne!(to.segment, segment, "F3");
+            match self.taken.get(&of.from) {
+                Some(&granules) if reserved && moves(n) => {
+                    self.heap.give_either(of.from);
+                    self.taken.remove(&of.from);
+                    self.assert_apart(to, granules);
+                    self.taken.insert(to, granules);
+                }
+                _ => self.heap.give_either(to),
+            }
+        }
+        let freed = self.heap.end_evacuation(&evacuation);
+        assert_eq!(self.heap.reserved(), 0, "F8");
+        assert!(freed <= before as i64);
+        true
+    }
+
+    fn emptiest(&self) -> Option<u32> {
+        let live = |&segment: &u32| self.heap.worth_evacuation(segment);
+        (0..self.heap.segments()).filter(|s| live(s).is_some()).min_by_key(|s| live(s))
+    }
+
+    fn compact(&mut self) {
+        loop {
+            let before = self.used_pages();
+            let mut candidates: Vec<_> = (0..self.heap.segments())
+                .filter_map(|s| Some((self.heap.worth_evacuation(s)?, s)))
+                .collect();
+            candidates.sort_unstable();
+            for (_, segment) in candidates {
+                self.evacuate(segment, |_| {}, |_| true);
+            }
+            if self.used_pages() >= before {
+                self.heap.settle();
+                return;
+            }
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.heap.check(), self.taken.len() as u64 + self.heap.reserved());
+    }
+
+    fn live(&self) -> u64 {
+        self.taken.values().map(|&granules| u64::from(granules)).sum()
+    }
+
+    /// The share of the committed granules that objects have.
+    fn fill(&self) -> f64 {
+        self.live() as f64 / (self.used_pages() * u64::from(PAGE)) as f64
+    }
+
+    fn finish(mut self) {
+        while let Some(place) = self.nth(0) {
+            self.give(place);
+        }
+        self.check();
+        assert_eq!(self.used_pages(), 0);
+        self.heap.trim();
+        self.check();
+        assert_eq!(self.heap.bytes(), 0, "an empty heap has no tables");
+    }
+}
+
+/// Lengths of objects as pages compress, now and then a whole page.
+fn granules(word: u32) -> u16 {
+    match word % 16 {
+        0 => OBJECT_MAX,
+        1..=3 => (word >> 8) as u16 % 20 + 1,
+        n => (word >> 8) as u16 % (n as u16 * 64) + 2,
+    }
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(config(64))]
+    #[test]
+    fn any_sequence_keeps_every_invariant(words in vec(any::<u32>(), 1..300)) {
+        let mut model = Model::new(256);
+        for word in words {
+            let (pick, number) = ((word >> 4) as usize, word >> 4);
+            match word % 16 {
+                0..=7 => {
+                    model.take(granules(number));
+                }
+                8..=12 => model.give_nth(pick),
+                13 => model.source.allow(number % 8 * 100),
+                _ => {
+                    let Some(segment) = model.emptiest() else { continue };
+                    // Some are pinned, some freed, some new.
+                    let meanwhile = |model: &mut Model| {
+                        model.give_nth(pick);
+                        model.take(granules(number.rotate_left(7)));
+                    };
+                    let pinned = pick % 7;
+                    model.evacuate(segment, meanwhile, |n| pinned == 0 || n % 7 != pinned);
+                }
+            }
+            model.check();
+        }
+        model.finish();
+    }
+}
+
+#[test]
+fn all_short_sequences_keep_every_invariant() {
+    const LEN: u32 = if cfg!(miri) { 3 } else { 6 };
+    for number in 0..6_u32.pow(LEN) {
+        let mut model = Model::new(64);
+        (0..18).for_each(|_| assert!(model.take(500)));
+        for step in 0..LEN {
+            match number / 6_u32.pow(step) % 6 {
+                length @ 0..=2 => {
+                    model.take([1, 499, OBJECT_MAX][length as usize]);
+                }
+                3 => model.give_nth(0),
+                4 => model.give_nth(1),
+                _ => {
+                    model.emptiest().map(|segment| model.evacuate(segment, |_| {}, |_| true));
+                }
+            }
+        }
+        model.check();
+    }
+}
+
+#[test]
+fn a_place_that_fits_exactly_is_taken_before_a_larger_one() {
+    let mut model = Model::new(64);
+    let mut take = |granules| {
+        assert!(model.take(granules));
+        model.taken.iter().next_back().map(|(&place, _)| place).unwrap()
+    };
+    let [large, _, small, _] = [600, 50, 300, 50].map(&mut take);
+    model.give(large);
+    model.give(small);
+    assert_eq!(model.heap.take(300), Ok(small));
+    assert_eq!(model.heap.take(300), Ok(large));
+}
+
+#[test]
+fn memory_that_runs_out_changes_nothing_and_holes_are_used_to_the_last() {
+    let mut model = Model::new(64);
+    model.source.allow(3);
+    while model.take(OBJECT_MAX) {}
+    assert!(model.used_pages() <= 4, "{} pages", model.used_pages());
+    model.check();
+    model.source.allow(u32::MAX);
+    while model.take(OBJECT_MAX) {}
+    assert_eq!(model.used_pages(), 64, "the whole arena");
+    while model.take(1) {}
+    assert!(model.fill() > 0.998, "{}", model.fill());
+    model.finish();
+}
+
+#[test]
+fn an_evacuation_without_room_moves_nothing() {
+    let mut model = Model::new(16);
+    while model.take(OBJECT_MAX) {}
+    let place = model.nth(3).unwrap();
+    model.give(place);
+    let segment = model.emptiest().expect("a hole");
+    let before = model.taken.clone();
+    assert!(model.evacuate(segment, |_| {}, |_| true));
+    assert_eq!(model.taken, before);
+    model.check();
+}
+
+#[test]
+fn long_runs_pack_densely() {
+    let live = if cfg!(miri) { 200 } else { 6000 };
+    let mut words = (1_u32..).map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(15) ^ n);
+    let mut model = Model::new(1 << 14);
+    let mut random = move || words.next().expect("endless");
+    (0..live).for_each(|_| assert!(model.take(granules(random()))));
+    println!("filled: {:.4}", model.fill());
+    assert!(cfg!(miri) || model.fill() > 0.985, "{}", model.fill());
+    for _ in 0..4 * live {
+        let place = model.nth(random() as usize).expect("live");
+        model.give(place);
+        assert!(model.take(granules(random())));
+    }
+    model.check();
+    println!("after many were replaced: {:.4}", model.fill());
+    for _ in 0..live / 2 {
+        let place = model.nth(random() as usize).expect("live");
+        model.give(place);
+    }
+    let before = model.used_pages();
+    assert!(model.heap.freeable_pages().0 > before / 4);
+    model.compact();
+    model.check();
+    assert_eq!(model.heap.freeable_pages().0, 0);
+    println!("half freed and compacted: {:.4}", model.fill());
+    assert!(cfg!(miri) || model.fill() > 0.97, "{}", model.fill());
+    model.finish();
+}

@@ -6,17 +6,15 @@
 
 #![forbid(unsafe_code)]
 
-mod access;
 mod disk;
 mod error;
-pub mod fuse;
-pub mod nbd;
+mod frontends;
 mod stats;
-#[cfg(feature = "ublk")]
-pub mod ublk;
-pub mod vhost_user;
 
-pub use access::{Claim, User};
+pub use disk::access::{Claim, User};
 pub use disk::{Disk, DiskOptions, Extent, ExtentKind, Holes, SectorSize};
 pub use error::{IoError, OpenError};
+#[cfg(feature = "ublk")]
+pub use frontends::ublk;
+pub use frontends::{fuse, nbd, vhost_user};
 pub use stats::DiskStats;

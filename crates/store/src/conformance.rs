@@ -8,7 +8,7 @@ use zfold_pool::{Allocator, PoolOptions};
 use crate::codec::CodecKind;
 use crate::error::{ProcessError, StoreError, UpdateError};
 use crate::options::StoreOptions;
-use crate::process::{Recompress, Selection};
+use crate::postprocess::{Recompress, Selection};
 use crate::store::{Store, Stored};
 
 /// Keys that a model uses: enough to keep some, few enough to meet again.

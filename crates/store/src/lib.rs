@@ -12,15 +12,12 @@ pub mod pressure;
 pub mod shrinker;
 pub mod snapshot;
 
-mod backed;
-mod context;
-mod duplicates;
 mod entry;
 mod error;
 mod loader;
 mod options;
-mod process;
-mod same;
+mod pages;
+mod postprocess;
 mod slots;
 mod stats;
 mod store;
@@ -30,6 +27,6 @@ pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary
 pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
 pub use loader::Loader;
 pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};
-pub use process::{Processed, Recompress, Selection};
+pub use postprocess::{Processed, Recompress, Selection};
 pub use stats::StoreStats;
 pub use store::{Content, Store, Stored};

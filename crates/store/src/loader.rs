@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::codec::Codec;
 use crate::entry::{Entry, Flag, Kind};
 use crate::error::LoadError;
-use crate::same;
+use crate::pages::same;
 use crate::store::Store;
 
 /// What is needed to decompress the pages of one store, made beforehand; see

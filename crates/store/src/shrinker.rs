@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use zfold_pool::PageCount;
 
 use crate::pressure::{Level, Pressure};
-use crate::process::{Recompress, Selection};
+use crate::postprocess::{Recompress, Selection};
 use crate::store::Store;
 
 /// What a shrinker does.

@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use crate::codec::Codec;
-use crate::context::reader_of;
+use crate::pages::contexts::reader_of;
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::{LoadError, StoreError};
 use crate::store::{Store, is_same_form};

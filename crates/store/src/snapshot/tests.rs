@@ -8,7 +8,7 @@ use crate::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
 use crate::codec::CodecKind;
 use crate::conformance::page;
 use crate::options::{BackingOptions, Incompressible, StoreOptions};
-use crate::process::Selection;
+use crate::postprocess::Selection;
 use crate::store::Stored;
 use zfold_pool::{Allocator, PoolOptions, create};
 

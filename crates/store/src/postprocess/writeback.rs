@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Candidate, Processed, Processing, Scan, Selection};
-use crate::backed::{Backed, checksum};
+use crate::backing::backed::{Backed, checksum};
 use crate::entry::{Entry, Flag, Kind, Place, State};
 use crate::error::ProcessError;
 use crate::store::Store;

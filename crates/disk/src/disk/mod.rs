@@ -13,6 +13,8 @@
 //! - D3: a request is checked against the size before it touches anything. The size only grows.
 //! - D4: what was acknowledged was whole before the device closed (`access.rs`, A2).
 
+pub(crate) mod access;
+
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zfold_store::{Content, Store};
 
-use crate::access::{Access, Claim, User};
+use access::{Access, Claim, User};
 use crate::error::{IoError, OpenError};
 use crate::stats::{Counters, DiskStats};
 

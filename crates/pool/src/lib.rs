@@ -1,4 +1,18 @@
-//! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space.
+//! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space: for
+//! programs that keep millions of small blobs and want to know exactly what they cost.
+//!
+//! ```
+//! use zfold_pool::{Allocator, PoolOptions};
+//!
+//! let pool = zfold_pool::create("example", &PoolOptions::new(Allocator::Zsmalloc))?;
+//! let handle = pool.insert(b"forty-two bytes or any other length up to a page")?;
+//! assert_eq!(&pool.read(handle)?[..9], b"forty-two");
+//! assert_eq!(pool.stats().objects, 1);
+//! pool.free(handle)?;
+//! pool.compact(u64::MAX);
+//! assert_eq!(pool.stats().pages.0, 0, "an empty pool holds no page");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! A pool keeps many small objects (compressed pages, usually) densely in whole pages, gives a
 //! [`Handle`] for each, moves them together when asked, and returns every page that becomes
@@ -14,6 +28,7 @@
 //! - the system calls
 
 mod age;
+mod builders;
 mod chunks;
 mod contract;
 mod core;
@@ -38,6 +53,7 @@ mod z3fold;
 mod zbud;
 mod zsmalloc;
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 
 pub use contract::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
@@ -53,7 +69,7 @@ pub use zsmalloc::zspage::Commit;
 
 /// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
 pub mod source {
-    pub use crate::frames::source::{
-        FailingPages, HeapPages, PageSource, Reservation, SourceError, SystemPages,
-    };
+    #[cfg(any(test, feature = "testing"))]
+    pub use crate::frames::source::FailingPages;
+    pub use crate::frames::source::{HeapPages, PageSource, Reservation, SourceError, SystemPages};
 }

@@ -221,11 +221,10 @@ impl<C: Core> Pool for Sharded<C> {
         shard.free(handle)
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_inside) = self.compacting.enter() else { return PageCount::ZERO };
-        self.shards.iter().fold(PageCount::ZERO, |freed, Shard(shard)| {
-            let left = PageCount(budget.0.saturating_sub(freed.0));
-            freed + shard.compact_until(left, stop)
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_inside) = self.compacting.enter() else { return 0 };
+        self.shards.iter().fold(0, |freed, Shard(shard)| {
+            freed + shard.compact_until(pages.saturating_sub(freed), stop)
         })
     }
 
@@ -444,9 +443,9 @@ mod tests {
         let stay = [0, 1].map(|cpu| let_pages_wait(&pool, cpu)).concat();
         assert_eq!(pool.used.now(), PageCount(20), "nothing is optimised yet");
         pool.check();
-        assert_eq!(pool.compact(PageCount(3)), PageCount(6), "the least batch of one shard");
-        assert_eq!(pool.compact(PageCount::MAX), PageCount(6));
-        assert_eq!(pool.compact(PageCount::MAX), PageCount::ZERO);
+        assert_eq!(pool.compact(3), 6, "the least batch of one shard");
+        assert_eq!(pool.compact(u64::MAX), 6);
+        assert_eq!(pool.compact(u64::MAX), 0);
         assert_eq!(pool.stats().pages, PageCount(8));
         assert_eq!(pool.stats().pages_compacted_total, 12);
         stay.into_iter().for_each(|handle| pool.free(handle).unwrap());
@@ -460,8 +459,8 @@ mod tests {
     fn a_compaction_that_is_told_to_stop_leaves_the_rest() {
         let pool = sharded(2, PAGES, Upkeep::Workers);
         let_pages_wait(&pool, 1);
-        assert_eq!(pool.compact_until(PageCount::MAX, &AtomicBool::new(true)), PageCount::ZERO);
-        assert_eq!(pool.compact(PageCount::MAX), PageCount(6));
+        assert_eq!(pool.compact_until(u64::MAX, &AtomicBool::new(true)), 0);
+        assert_eq!(pool.compact(u64::MAX), 6);
     }
 
     #[test]
@@ -567,7 +566,7 @@ mod tests {
         assert_eq!(&*pool.read(handles[1]).unwrap(), b"object");
         assert_eq!(pool.free(handles[1]), Ok(()));
         assert_eq!(pool.stats().objects, 1);
-        pool.compact(PageCount::MAX);
+        pool.compact(u64::MAX);
     }
 
     #[test]

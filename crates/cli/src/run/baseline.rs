@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use zfold_vmem::run::{Inherited, die_of};
+use zfold_vmem::run::Inherited;
+use zfold_vmem::run::internals::die_of;
 
 use super::front::{Target, Targets, held};
 use super::plan::Plan;

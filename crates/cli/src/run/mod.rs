@@ -34,7 +34,8 @@ use std::io;
 use std::process::{Command, ExitCode};
 
 use rustix::stdio::{dup2_stdin, dup2_stdout};
-use zfold_vmem::run::{Files, Inherited, access};
+use zfold_vmem::run::internals::Files;
+use zfold_vmem::run::{Inherited, access};
 
 use crate::args::RunArgs;
 use crate::exit::{Failure, remark};

@@ -12,51 +12,49 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::Disk;
-
 /// The users of a device, and whether it takes changes.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    state: Mutex<State>,
+    state: Mutex<Users>,
     unclaimed: Condvar,
     closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Users {
     /// How many there are of each kind.
-    users: BTreeMap<&'static str, usize>,
+    kinds: BTreeMap<&'static str, usize>,
     claimed: bool,
 }
 
-/// A user of a device, from [`Disk::attach`] until it is dropped.
+/// A user of a device, from [`Disk::attach`](crate::Disk::attach) until it is dropped.
 #[derive(Debug)]
 pub struct User {
-    disk: Arc<Disk>,
+    access: Arc<Access>,
     kind: &'static str,
 }
 
-/// A device that nobody uses, from [`Disk::claim`] until it is dropped.
+/// A device that nobody uses, from [`Disk::claim`](crate::Disk::claim) until it is dropped.
 #[derive(Debug)]
 pub struct Claim<'a>(&'a Access);
 
 impl User {
-    /// Waits while `disk` is claimed.
-    pub(crate) fn attach(disk: Arc<Disk>, kind: &'static str) -> Self {
-        let mut state = disk.access().unclaimed();
-        *state.users.entry(kind).or_default() += 1;
+    /// Waits while the device is claimed.
+    pub(crate) fn attach(access: Arc<Access>, kind: &'static str) -> Self {
+        let mut state = access.unclaimed();
+        *state.kinds.entry(kind).or_default() += 1;
         drop(state);
-        Self { disk, kind }
+        Self { access, kind }
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
-        let mut state = self.disk.access().lock();
-        let count = state.users.get_mut(self.kind).expect("it was counted");
+        let mut state = self.access.lock();
+        let count = state.kinds.get_mut(self.kind).expect("it was counted");
         *count -= 1;
         if *count == 0 {
-            state.users.remove(self.kind);
+            state.kinds.remove(self.kind);
         }
     }
 }
@@ -72,8 +70,8 @@ impl Access {
     /// Claims the device; the error tells of its users.
     pub(crate) fn claim(&self) -> Result<Claim<'_>, Vec<&'static str>> {
         let mut state = self.unclaimed();
-        if !state.users.is_empty() {
-            return Err(state.users.keys().copied().collect());
+        if !state.kinds.is_empty() {
+            return Err(state.kinds.keys().copied().collect());
         }
         state.claimed = true;
         Ok(Claim(self))
@@ -99,12 +97,12 @@ impl Access {
     }
 
     /// Waits while the device is claimed.
-    fn unclaimed(&self) -> MutexGuard<'_, State> {
-        let claimed = |state: &mut State| state.claimed;
+    fn unclaimed(&self) -> MutexGuard<'_, Users> {
+        let claimed = |state: &mut Users| state.claimed;
         self.unclaimed.wait_while(self.lock(), claimed).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Users> {
         // Whole between any two statements, so also after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

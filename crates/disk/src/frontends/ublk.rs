@@ -1,4 +1,4 @@
-//! The ublk door: the device as a block device of this machine, `/dev/ublkbN`.
+//! The ublk frontend: the device as a block device of this machine, `/dev/ublkbN`.
 //!
 //! The kernel's `ublk_drv` (Linux 6.0 and later) hands requests over through a ring in memory
 //! (io_uring), with a thread for each queue; data is copied once between the request and the
@@ -24,8 +24,10 @@ use libublk::io::{BufDescList, UblkDev, UblkQueue};
 use libublk::{BufDesc, UblkFlags, UblkIORes, sys};
 use rustix::fs::Access;
 use rustix::io::Errno;
+use zfold_pool::builders;
 
-use crate::{Disk, Holes, IoError};
+use crate::disk::{Disk, Holes};
+use crate::error::IoError;
 
 const CONTROL: &str = "/dev/ublk-control";
 const QUEUES_MAX: u16 = 64;
@@ -41,6 +43,7 @@ const OPERATION: u32 = 0xFF;
 
 /// How the device is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UblkOptions {
     /// The N of `/dev/ublkbN`; `None` for the first that is free.
     pub id: Option<u16>,
@@ -56,6 +59,14 @@ impl Default for UblkOptions {
         let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let queues = u16::try_from(cpus).unwrap_or(QUEUES_MAX).min(QUEUES_MAX);
         Self { id: None, queues, depth: 64 }
+    }
+}
+
+impl UblkOptions {
+    builders! {
+        with_id => id: impl Into<Option<u16>>,
+        with_queues => queues: u16,
+        with_depth => depth: u16,
     }
 }
 
@@ -114,16 +125,16 @@ impl Error for UblkError {
 /// ```no_run
 /// use std::sync::Arc;
 /// use zfold_disk::Disk;
-/// use zfold_disk::ublk::{UblkDoor, UblkOptions};
+/// use zfold_disk::ublk::{UblkFrontend, UblkOptions};
 ///
 /// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
-/// let door = UblkDoor::add(disk, UblkOptions::default())?;
-/// println!("mkfs.ext4 {}", door.path().display());
+/// let frontend = UblkFrontend::add(disk, UblkOptions::default())?;
+/// println!("mkfs.ext4 {}", frontend.path().display());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct UblkDoor {
+pub struct UblkFrontend {
     id: u16,
     path: PathBuf,
     server: Option<JoinHandle<()>>,
@@ -133,7 +144,7 @@ pub struct UblkDoor {
 /// is none.
 type Ready = Result<(u16, PathBuf), libublk::UblkError>;
 
-impl UblkDoor {
+impl UblkFrontend {
     /// Adds a block device over `disk` and serves it.
     ///
     /// # Errors
@@ -176,7 +187,7 @@ impl UblkDoor {
     }
 }
 
-impl Drop for UblkDoor {
+impl Drop for UblkFrontend {
     fn drop(&mut self) {
         // Somebody else may have removed the device, and then its threads have ended by themselves.
         if let Ok(control) = UblkCtrl::new_simple(self.id.into()) {
@@ -262,7 +273,7 @@ fn serve_queue(disk: &Disk, id: u16, device: &UblkDev) {
     };
     queue.wait_and_handle_io(|queue, tag, _| {
         let Some(buffer) = buffers.get_mut(usize::from(tag)) else { return };
-        let request = Request::new(queue.get_iod(tag));
+        let request = UblkRequest::new(queue.get_iod(tag));
         let result = match request.serve(disk, buffer.as_mut_slice()) {
             Ok(done) => done as i32,
             Err(error) => -error,
@@ -275,14 +286,14 @@ fn serve_queue(disk: &Disk, id: u16, device: &UblkDev) {
 
 /// A request, out of the memory that the kernel writes it to.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct UblkRequest {
     operation: u32,
     may_unmap: bool,
     offset: u64,
     len: u64,
 }
 
-impl Request {
+impl UblkRequest {
     fn new(descriptor: &sys::ublksrv_io_desc) -> Self {
         Self {
             operation: descriptor.op_flags & OPERATION,
@@ -326,7 +337,8 @@ mod tests {
     fn disk(read_only: bool) -> Arc<Disk> {
         let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
         let store = Store::new(pool, &StoreOptions::new(64, CodecKind::Lz4.into())).unwrap();
-        let options = DiskOptions { size: 64 * 4096, sector: SectorSize::B512, read_only };
+        let options =
+            DiskOptions::new(64 * 4096).with_sector(SectorSize::B512).with_read_only(read_only);
         Arc::new(Disk::new(Arc::new(store), &options).unwrap())
     }
 
@@ -341,7 +353,7 @@ mod tests {
         let mut descriptor = sys::ublksrv_io_desc { op_flags, ..Default::default() };
         descriptor.start_sector = sector;
         descriptor.nr_sectors = sectors;
-        Request::new(&descriptor).serve(disk, buffer)
+        UblkRequest::new(&descriptor).serve(disk, buffer)
     }
 
     #[test]
@@ -382,9 +394,9 @@ mod tests {
 
     #[test]
     fn options_and_a_missing_driver_are_reported() {
-        let add = |options| UblkDoor::add(disk(false), options);
+        let add = |options| UblkFrontend::add(disk(false), options);
         for (queues, depth) in [(0, 1), (65, 1), (1, 0), (1, 1025)] {
-            let options = UblkOptions { id: None, queues, depth };
+            let options = UblkOptions::default().with_queues(queues).with_depth(depth);
             assert!(matches!(add(options), Err(UblkError::Options)));
         }
         if Path::new(CONTROL).exists() {

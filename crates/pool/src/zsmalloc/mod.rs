@@ -339,12 +339,12 @@ impl<D: Design> Pool for Zsmalloc<D> {
         Ok(())
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_entered) = self.gate.enter() else { return PageCount::ZERO };
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_entered) = self.gate.enter() else { return 0 };
         let classes = self.shared.tables.geometry.classes().len();
         let sweep = Sweep {
             stop,
-            budget: i64::try_from(budget.0).unwrap_or(i64::MAX),
+            budget: i64::try_from(pages).unwrap_or(i64::MAX),
             freed: AtomicI64::new(0),
             classes_left: AtomicUsize::new(classes),
         };
@@ -366,7 +366,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
             heaps.iter_mut().for_each(|heap| heap.trim(&self.shared.tables));
         }
         self.shared.tables.end_burst();
-        PageCount(sweep.freed.into_inner().try_into().unwrap_or(0))
+        sweep.freed.into_inner().try_into().unwrap_or(0)
     }
 
     fn reclaim(

@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use thread_local::ThreadLocal;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::backing::AlignedBuffer;
-use crate::backing::extents::{Extents, UNIT};
+use super::buffer::AlignedBuffer;
+use super::extents::{Extents, UNIT};
 use crate::entry::Place;
 use crate::error::LoadError;
 use crate::options::BackingOptions;

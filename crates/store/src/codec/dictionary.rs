@@ -51,6 +51,7 @@ impl Dictionary {
     /// [`CodecError::DictionaryLen`] as [`new`](Self::new); [`CodecError::Training`] if the samples
     /// are too few or too much alike, or `max_len` is too small for what every trained dictionary
     /// has (less than 256 bytes always is).
+    #[cfg(feature = "zstd")]
     pub fn train(samples: &[&[u8]], max_len: usize) -> Result<Self, CodecError> {
         check_len(max_len)?;
         let lens: Vec<usize> = samples.iter().map(|sample| sample.len()).collect();

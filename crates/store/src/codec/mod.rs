@@ -11,13 +11,16 @@
 //! No format carries a checksum, so damaged bytes may decode to a full page with wrong contents.
 //! Damage is never worse than that: it cannot panic or reach memory outside the two slices.
 
+#[cfg(feature = "deflate")]
 mod deflate;
 mod dictionary;
 mod lz4;
 mod lz4_dictionary;
+#[cfg(feature = "lzo")]
 mod lzo;
-#[cfg(test)]
+#[cfg(all(test, feature = "zstd", feature = "deflate", feature = "lzo"))]
 mod tests;
+#[cfg(feature = "zstd")]
 mod zstd;
 
 use std::error::Error;
@@ -34,6 +37,7 @@ pub const MAX_PAGE_LEN: usize = 1 << 30;
 
 /// A compression algorithm together with the library that implements it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CodecKind {
     /// `lz4`: LZ4 blocks, the fastest codec. The level is the acceleration: higher is faster and
     /// compresses less.
@@ -158,6 +162,7 @@ impl CodecSpec {
     ///
     /// - [`CodecError::PageLen`] if `page_len` is 0 or above [`MAX_PAGE_LEN`].
     /// - [`CodecError::NoDictionaries`] if the codec [takes none](CodecKind::takes_dictionary).
+    /// - [`CodecError::NotBuilt`] if the crate was built without the codec.
     ///
     /// # Panics
     ///
@@ -179,9 +184,14 @@ impl CodecSpec {
             (CodecKind::Lz4, Some(bytes)) => Box::new(Lz4Dictionary::fast(level, bytes)),
             (CodecKind::Lz4Hc, None) => Box::new(lz4::Lz4::high(level)),
             (CodecKind::Lz4Hc, Some(bytes)) => Box::new(Lz4Dictionary::high(level, bytes)),
+            #[cfg(feature = "zstd")]
             (CodecKind::Zstd, _) => Box::new(zstd::Zstd::new(level, page_len, dictionary)),
+            #[cfg(feature = "deflate")]
             (CodecKind::Deflate, _) => Box::new(deflate::Deflate::new(level)),
+            #[cfg(feature = "lzo")]
             (CodecKind::Lzo, _) => Box::new(lzo::Lzo::new()),
+            #[cfg(not(all(feature = "zstd", feature = "deflate", feature = "lzo")))]
+            (kind, _) => return Err(CodecError::NotBuilt(kind)),
         })
     }
 }
@@ -291,6 +301,8 @@ pub enum CodecError {
     DictionaryLen(usize),
     /// The codec takes no dictionary.
     NoDictionaries(CodecKind),
+    /// The crate was built without the feature of this codec.
+    NotBuilt(CodecKind),
     /// No dictionary could be trained, and what the library says of it.
     Training(&'static str),
 }
@@ -318,6 +330,9 @@ impl fmt::Display for CodecError {
                 let choices: Vec<_> = able.map(CodecKind::name).collect();
                 let choices = choices.join(", ");
                 write!(f, "codec '{}' takes no dictionary (choices: {choices})", kind.name())
+            }
+            Self::NotBuilt(kind) => {
+                write!(f, "codec '{0}' is not in this build (feature {0})", kind.name())
             }
             Self::Training(reason) => {
                 write!(f, "no dictionary can be trained ({reason}); give more or other samples")

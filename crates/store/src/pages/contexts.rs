@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thread_local::ThreadLocal;
 
 use crate::codec::{Codec, CodecError, DecodeError, Dictionary};
-use crate::options::{CODECS_MAX, CodecChoice};
+use crate::entry::State;
+use crate::options::CodecChoice;
 
 /// Bytes of the key in front of an object, if the store puts it there.
 pub(crate) const KEY_BYTES: usize = size_of::<u64>();
@@ -24,7 +25,7 @@ pub(crate) struct Contexts {
 /// The context of one thread.
 #[derive(Debug)]
 pub(crate) struct Context {
-    codecs: [Option<Box<dyn Codec>>; CODECS_MAX],
+    codecs: [Option<Box<dyn Codec>>; State::CODECS_MAX],
     /// A key and a page: an object that is being made.
     pub(crate) object: Vec<u8>,
     /// A page beside; empty until it is first needed. Whoever needs it takes it, so that the

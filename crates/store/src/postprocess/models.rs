@@ -9,7 +9,6 @@ use loom::thread;
 
 use crate::entry::{Entry, Flag};
 use crate::slots::SlotTable;
-use crate::store::is_same_form;
 
 /// Tells the new form of a page from the old one.
 const FORM: u64 = 1 << 40;
@@ -34,7 +33,7 @@ fn process(table: &SlotTable, looks: impl Fn(Entry, Entry) -> bool) -> bool {
 }
 
 fn still_marked(now: Entry, chosen: Entry) -> bool {
-    now.state.has(Flag::Marked) && is_same_form(now, chosen)
+    now.state.has(Flag::Marked) && now.is_form_of(chosen)
 }
 
 fn model(run: impl Fn(Arc<SlotTable>) + Send + Sync + 'static) {

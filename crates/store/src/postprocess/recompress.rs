@@ -1,19 +1,20 @@
 //! Recompression: pages that lie still get a stronger codec.
 
-use super::{Candidate, Processed, Scan, Selection};
-use crate::entry::{Entry, Flag, Kind, State};
+use zfold_pool::builders;
+
+use super::choose::{Candidate, Scan};
+use super::rounds::Processed;
+use super::selection::Selection;
+use crate::entry::{Flag, State};
 use crate::error::ProcessError;
 use crate::store::Store;
-
-/// Bytes by which a page must become shorter to be worth a new object: about the distance of two
-/// size classes.
-const GAIN_MIN: usize = 16;
 
 /// Lengths are told apart by so many bytes when the longest pages are to go first.
 const BUCKET: usize = 64;
 
 /// What to recompress, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recompress {
     /// Which pages.
     pub selection: Selection,
@@ -24,6 +25,19 @@ pub struct Recompress {
     /// Which codec of the list, 1 for the first one of
     /// [`StoreOptions::recompression`](crate::StoreOptions::recompression).
     pub priority: u8,
+}
+
+impl Recompress {
+    /// Returns the recompression of all pages of `selection` with the codec of `priority`.
+    #[must_use]
+    pub fn new(selection: Selection, priority: u8) -> Self {
+        Self { selection, threshold_bytes: None, max_pages: None, priority }
+    }
+
+    builders! {
+        with_threshold_bytes => threshold_bytes: impl Into<Option<usize>>,
+        with_max_pages => max_pages: impl Into<Option<u64>>,
+    }
 }
 
 impl Store {
@@ -38,7 +52,7 @@ impl Store {
     /// # Cost
     /// A decompression and a compression for each page tried.
     pub fn recompress(&self, how: &Recompress) -> Result<Processed, ProcessError> {
-        let max = self.contexts.choices().len() as u8 - 1;
+        let max = self.pages.contexts.choices().len() as u8 - 1;
         if !(1..=max).contains(&how.priority) {
             return Err(ProcessError::Priority { priority: how.priority, max });
         }
@@ -63,7 +77,7 @@ impl Store {
             let Some(candidate) = self.choose(key, &how.selection, &mut work.buffer) else {
                 continue;
             };
-            if self.is_shared(candidate.entry.state, &work.buffer) {
+            if self.pages.is_shared(candidate.entry.state, &work.buffer) {
                 self.unmark(&candidate, |state| state);
                 continue;
             }
@@ -86,7 +100,7 @@ impl Store {
             Selection::Lru => &Selection::All,
             other => other,
         };
-        let mut buckets = vec![0_u64; self.page_len / BUCKET + 1];
+        let mut buckets = vec![0_u64; self.pages.len / BUCKET + 1];
         let mut scan = Scan::new(selection, self.slots(), hand);
         while let Some(key) = scan.next(self) {
             let state = self.slots.state_now(key);
@@ -114,36 +128,23 @@ impl Store {
         max: u8,
     ) -> Result<Option<usize>, ProcessError> {
         let (key, old) = (candidate.key, candidate.entry.state);
-        let mut page = self.contexts.take_page();
-        let mut made = None;
-        if self.decode(key, old, kept, &mut page).is_ok() {
-            let header = self.header;
-            let len_max = old.len().saturating_sub(GAIN_MIN);
-            let len_max = len_max.min(self.pool.huge_len().saturating_sub(header + 1));
-            let context = &mut *self.contexts.mine();
-            made = self.contexts.compress(context, priority, &page, header, len_max);
-            made = made.inspect(|_| {
-                context.object[..header].copy_from_slice(&key.to_le_bytes()[..header]);
-            });
-            made = made.filter(|&len| len > 0);
-        }
-        self.contexts.put_page(page);
-        let Some(len) = made else {
-            let hopeless = priority == max;
-            self.unmark(candidate, |state| state.set(Flag::Incompressible, hopeless));
-            return Ok(None);
+        let form = match self.pages.place_again(key, old, kept, priority) {
+            Ok(Some(form)) => form,
+            Ok(None) => {
+                let hopeless = priority == max;
+                self.unmark(candidate, |state| state.set(Flag::Incompressible, hopeless));
+                return Ok(None);
+            }
+            Err(error) => {
+                self.unmark(candidate, |state| state);
+                return Err(ProcessError::Pool(error));
+            }
         };
-        let inserted = self.pool.insert(&self.contexts.mine().object[..self.header + len]);
-        let handle = inserted.map_err(|error| {
-            self.unmark(candidate, |state| state);
-            ProcessError::Pool(error)
-        })?;
-        let state = State::new(Kind::Compressed, len, priority);
-        let form = Entry { state, value: handle.to_bits().get() };
         let Some(slot) = self.still_marked(candidate) else {
-            self.release(form);
+            self.pages.release(form);
             return Ok(None);
         };
+        let len = form.state.len();
         let share = self.share();
         self.swap_form(slot, form, share);
         share.recompressed_total.add(1);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zfold_pool::PageCount;
 
-use super::Selection;
+use super::selection::Selection;
 use crate::error::{StoreError, UpdateError};
 use crate::store::Store;
 
@@ -48,16 +48,27 @@ impl Store {
         attempt()
     }
 
+    /// Refuses a page whose entry has brought the store over its limit, if no room can be made;
+    /// the caller takes the entry out again.
+    pub(crate) fn enforce_limit(&self) -> Result<(), StoreError> {
+        let within = || self.tuning.limit_bytes().is_none_or(|limit| self.held_bytes() <= limit);
+        if within() || (self.pages.backed.is_some() && self.make_room() && within()) {
+            return Ok(());
+        }
+        self.limit.hit();
+        Err(StoreError::Full)
+    }
+
     /// Brings what is held below the limit if it can; returns whether it is.
-    pub(crate) fn make_room(&self) -> bool {
+    fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
         let below = || self.held_bytes() < limit;
-        let freeable = || self.pool.stats().freeable_pages;
+        let freeable = || self.pages.pool.stats().freeable_pages;
         if !below() && freeable() > PageCount::ZERO {
             self.compact();
         }
-        if self.backed.is_none() {
-            return self.held_bytes() <= self.accept_bytes(limit);
+        if self.pages.backed.is_none() {
+            return self.held_bytes() <= self.tuning.accept_bytes(limit);
         }
         for _ in 0..ROUNDS_MAX {
             if below() {
@@ -95,7 +106,7 @@ impl Store {
                 Ok(written) if written.pages > 0 => pages += written.pages,
                 _ => break,
             }
-            if self.pool.stats().freeable_pages >= COMPACT_MIN {
+            if self.pages.pool.stats().freeable_pages >= COMPACT_MIN {
                 self.compact();
             }
         }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Candidate, Processed, Processing, Scan, Selection};
+use super::choose::{Candidate, Scan};
+use super::rounds::{Processed, Processing};
+use super::selection::Selection;
 use crate::backing::backed::{Backed, checksum};
 use crate::entry::{Entry, Flag, Kind, Place, State};
 use crate::error::ProcessError;
@@ -31,7 +33,7 @@ impl Store {
         selection: &Selection,
         max_pages: Option<u64>,
     ) -> Result<Processed, ProcessError> {
-        let backed = self.backed.as_ref().ok_or(ProcessError::NoBacking)?;
+        let backed = self.pages.backed.as_ref().ok_or(ProcessError::NoBacking)?;
         let work = &mut *self.begin_processing();
         let mut scan = Scan::new(selection, self.slots(), work.hand);
         let mut done = Processed::default();
@@ -107,12 +109,12 @@ impl Store {
             let form = State::new(state.kind(), state.len(), state.priority());
             return Some(form.set(Flag::Incompressible, state.has(Flag::Incompressible)));
         }
-        let mut page = self.contexts.take_page();
-        let decoded = self.decode(candidate.key, state, &buffer[offset..], &mut page);
+        let mut page = self.pages.contexts.take_page();
+        let decoded = self.pages.decode(candidate.key, state, &buffer[offset..], &mut page);
         buffer.truncate(offset);
         buffer.extend_from_slice(&page);
-        self.contexts.put_page(page);
-        decoded.ok().map(|()| State::new(Kind::Raw, self.page_len, 0))
+        self.pages.contexts.put_page(page);
+        decoded.ok().map(|()| State::new(Kind::Raw, self.pages.len, 0))
     }
 
     /// Writes what was chosen, in as few writes as there are free runs, swaps the entries and

@@ -25,7 +25,8 @@ use fuser::{
 };
 use rustix::fs::FallocateFlags;
 
-use crate::{Disk, ExtentKind, IoError, User};
+use crate::disk::{Disk, ExtentKind, User};
+use crate::error::IoError;
 
 /// Bytes of the largest request. The kernel's own limit is 256 pages unless its administrator
 /// raised it.

@@ -1,4 +1,4 @@
-//! The FUSE door: the device as one file.
+//! The FUSE frontend: the device as one file.
 //!
 //! A file system whose root is not a directory but the device's file is mounted over a regular
 //! file, so that a program, or a loop device, opens the device under the path its user chose. The
@@ -10,7 +10,8 @@
 //!   it.
 //! - F2: a request is cut at the length before it reaches the device; a write that begins there
 //!   fails with `ENOSPC`, as on a block device.
-//! - F3: a mount made is a mount undone: by [`FuseDoor::umount`] or when the door is dropped.
+//! - F3: a mount made is a mount undone: by [`FuseFrontend::umount`] or when the frontend is
+//!   dropped.
 //!
 //! The threads that serve requests are marked as part of the path to storage (`PR_SET_IO_FLUSHER`)
 //! where the process may do that: memory they ask for is then never found by writing to the very
@@ -31,11 +32,12 @@ use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use zfold_pool::builders;
 
 pub use error::FuseError;
 use file::DeviceFile;
 
-use crate::Disk;
+use crate::disk::Disk;
 
 const DRIVER: &str = "/dev/fuse";
 /// `f_type` of a FUSE file system in `statfs`.
@@ -45,11 +47,19 @@ const THREADS_MAX: usize = 128;
 
 /// How the file is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FuseOptions {
     /// Threads that serve requests, at most 128; `None` for one per CPU.
     pub threads: Option<NonZeroUsize>,
     /// Whether users other than the one who mounts may open the file, if its mode lets them.
     pub allow_other: bool,
+}
+
+impl FuseOptions {
+    builders! {
+        with_threads => threads: impl Into<Option<NonZeroUsize>>,
+        with_allow_other => allow_other: bool,
+    }
 }
 
 /// A device mounted as a file. Dropping it unmounts.
@@ -59,17 +69,18 @@ pub struct FuseOptions {
 /// use std::path::Path;
 /// use std::sync::Arc;
 /// use zfold_disk::Disk;
-/// use zfold_disk::fuse::{FuseDoor, FuseOptions};
+/// use zfold_disk::fuse::{FuseFrontend, FuseOptions};
 ///
 /// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
-/// let mut door = FuseDoor::mount(disk, Path::new("/mnt/disk.img"), FuseOptions::default())?;
+/// let path = Path::new("/mnt/disk.img");
+/// let mut mounted = FuseFrontend::mount(disk, path, FuseOptions::default())?;
 /// // losetup --direct-io=on --show -f /mnt/disk.img
-/// door.umount()?;
+/// mounted.umount()?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct FuseDoor {
+pub struct FuseFrontend {
     path: PathBuf,
     /// Whether the file below the mount was made for it.
     created: bool,
@@ -79,7 +90,7 @@ pub struct FuseDoor {
     server: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl FuseDoor {
+impl FuseFrontend {
     /// Mounts `disk` over the regular file `path` and serves it.
     ///
     /// The mounted file has the owner and mode of the one it covers, less the right to write if
@@ -184,7 +195,7 @@ impl FuseDoor {
     }
 }
 
-impl Drop for FuseDoor {
+impl Drop for FuseFrontend {
     /// Unmounts. A file that is still open disappears from its path at once, and is served to those
     /// who have it open until they close it or the process ends.
     fn drop(&mut self) {

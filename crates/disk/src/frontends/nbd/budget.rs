@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::lock;
+use super::lock::lock;
 
 /// What a connection may hold whatever others hold.
 pub(super) const RESERVE: u64 = 256 << 10;
@@ -26,12 +26,12 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     shared: &'a Shared,
-    state: Mutex<State>,
+    state: Mutex<Held>,
     released: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Held {
     held: u64,
     waiting: bool,
     closed: bool,
@@ -117,7 +117,7 @@ impl<'a> Budget<'a> {
         self.released.notify_all();
     }
 
-    fn take(&self, state: &mut State, bytes: u64) -> bool {
+    fn take(&self, state: &mut Held, bytes: u64) -> bool {
         let held = state.held + bytes;
         let more = drawn(held) - drawn(state.held);
         let fits = more == 0 || self.shared.try_draw(more);
@@ -127,7 +127,7 @@ impl<'a> Budget<'a> {
         fits
     }
 
-    fn give_back(&self, state: &mut State, bytes: u64) {
+    fn give_back(&self, state: &mut Held, bytes: u64) {
         let held = state.held - bytes;
         self.shared.give_back(drawn(state.held) - drawn(held));
         state.held = held;

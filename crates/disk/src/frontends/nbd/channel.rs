@@ -4,11 +4,9 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rustls::ServerConfig;
-
 use super::buffer::Buffer;
 use super::socket::Socket;
-use super::tls::Session;
+use super::tls::{Config, Session};
 
 /// Bytes that one system call receives at most, payloads that go straight to their place aside.
 const INPUT_BYTES: usize = 256 << 10;
@@ -43,11 +41,7 @@ impl Channel {
 
     /// Shakes hands and encrypts from here on. What was received already counts as ciphertext, so
     /// nobody on the way can put words into an encrypted client's mouth.
-    pub(super) fn encrypt(
-        &mut self,
-        input: &mut Input,
-        config: &Arc<ServerConfig>,
-    ) -> io::Result<()> {
+    pub(super) fn encrypt(&mut self, input: &mut Input, config: &Config) -> io::Result<()> {
         input.cipher = std::mem::replace(&mut input.plain, Buffer::new(INPUT_BYTES));
         if input.cipher.is_empty() {
             input.cipher = Buffer::new(CIPHER_BYTES);

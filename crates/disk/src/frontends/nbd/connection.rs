@@ -34,12 +34,12 @@ use std::time::{Duration, Instant};
 
 use super::budget::{Budget, RESERVE, Reserved, Shared};
 use super::channel::{Channel, Input};
-use super::lock;
+use super::lock::lock;
 use super::output::{Output, Replies};
 use super::pieces;
 use super::protocol::{COMMON_PAYLOAD, Request, command};
 use super::serve::{Refusal, Responder, is_long, weight};
-use super::stats::Counters;
+use super::stats::NbdCounters;
 
 /// Requests that one thread takes at once.
 const BATCH_REQUESTS: usize = 16;
@@ -59,7 +59,7 @@ pub(super) struct Connection<'a> {
     responder: Responder<'a>,
     threads: usize,
     stopping: &'a AtomicBool,
-    counters: &'a Counters,
+    counters: &'a NbdCounters,
     turn: Mutex<Turn>,
     turn_passed: Condvar,
     budget: Budget<'a>,
@@ -129,7 +129,7 @@ impl<'a> Connection<'a> {
         responder: Responder<'a>,
         threads: usize,
         stopping: &'a AtomicBool,
-        (shared, counters): (&'a Shared, &'a Counters),
+        (shared, counters): (&'a Shared, &'a NbdCounters),
     ) -> Self {
         Self {
             channel,

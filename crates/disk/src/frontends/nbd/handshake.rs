@@ -14,11 +14,11 @@ use std::io::{self, IoSlice};
 use std::time::Instant;
 
 use super::channel::{Channel, Input};
+use super::options::{Export, NbdOptions};
 use super::protocol::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, MAGIC, MAX_NAME, OPTION_MAGIC, export_flag,
     greeting, info, option, option_reply, reply,
 };
-use super::{Export, NbdOptions, Tls};
 
 /// Data of an option that is read as a whole.
 const OPTION_BYTES: usize = 64 << 10;
@@ -132,7 +132,7 @@ impl<'a> Handshake<'a> {
         }
         let mut data = vec![0; len];
         self.read_into(&mut data)?;
-        let secret = matches!(self.options.tls, Tls::Required(_)) && !self.channel.is_encrypted();
+        let secret = self.options.tls.is_required() && !self.channel.is_encrypted();
         match option {
             option::ABORT => {
                 // The client may have left without waiting for it.

@@ -22,6 +22,7 @@ const BACKLOG: i32 = 128;
 
 /// An address to listen at: `unix:PATH` or `tcp:HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Address {
     /// A Unix socket's path.
     Unix(PathBuf),
@@ -56,6 +57,83 @@ impl FromStr for Address {
             _ => None,
         };
         address.ok_or_else(|| AddressError(text.into()))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Why there is no socket to listen at. Every message names it and the remedy.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// A Unix socket's path has at most 107 bytes.
+    PathTooLong(PathBuf),
+    /// A file that is no socket is in the way.
+    NotASocket(PathBuf),
+    /// A server listens there already.
+    InUse(PathBuf),
+    /// The system refuses.
+    System {
+        /// The address.
+        address: Address,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An inherited descriptor is no listening stream socket; its number, from 0 on.
+    Inherited(usize),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PathTooLong(path) => write!(
+                f,
+                "unix:{}: the path is too long for a socket; choose one below 108 bytes",
+                path.display()
+            ),
+            Self::NotASocket(path) => write!(
+                f,
+                "unix:{}: a file that is no socket is in the way; choose another path",
+                path.display()
+            ),
+            Self::InUse(path) => write!(
+                f,
+                "unix:{}: a server listens there already; stop it or choose another path",
+                path.display()
+            ),
+            Self::System { address, source } => {
+                let remedy = match source.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        "; stop the server that uses it or choose another address"
+                    }
+                    io::ErrorKind::PermissionDenied => "; choose an address that this user may use",
+                    io::ErrorKind::NotFound => "; create the directory first",
+                    _ => "",
+                };
+                write!(f, "{address}: {source}{remedy}")
+            }
+            Self::Inherited(number) => write!(
+                f,
+                "inherited descriptor {number} is no listening stream socket; check ListenStream= \
+                 in the socket unit"
+            ),
+        }
+    }
+}
+
+impl Error for ListenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
     }
 }
 
@@ -99,25 +177,26 @@ impl Listener {
     /// of one whose server is dead.
     ///
     /// # Errors
-    /// With a sentence that names the address and the remedy; nothing is left behind.
-    pub fn bind(address: &Address) -> io::Result<Self> {
+    /// [`ListenError`]; nothing is left behind.
+    pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        let system = |source| ListenError::System { address: address.clone(), source };
         match address {
             Address::Unix(path) => {
-                let (listener, file) = bind_unix(path)?;
+                let too_long = |_| ListenError::PathTooLong(path.clone());
+                let socket = SocketAddrUnix::new(path).map_err(too_long)?;
+                remove_stale(path, system)?;
+                let (listener, file) = bind_unix(path, &socket).map_err(system)?;
                 Ok(Self::Unix(listener, Some(file)))
             }
-            Address::Tcp(address) => {
-                let explain = |error| explain(&format!("tcp:{address}"), error);
-                Ok(Self::Tcp(TcpListener::bind(address).map_err(explain)?))
-            }
+            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).map_err(system)?)),
         }
     }
 
     /// Returns the sockets that a service manager passed on (`LISTEN_FDS`); none if it did not.
     ///
     /// # Errors
-    /// If one of them is no listening Unix or TCP socket.
-    pub fn from_systemd() -> io::Result<Vec<Self>> {
+    /// [`ListenError::Inherited`] if one of them is no listening Unix or TCP socket.
+    pub fn from_systemd() -> Result<Vec<Self>, ListenError> {
         let mut passed = listenfd::ListenFd::from_env();
         (0..passed.len())
             .map(|n| {
@@ -127,13 +206,7 @@ impl Listener {
                 }
                 match passed.take_tcp_listener(n) {
                     Ok(Some(listener)) => Ok(Self::Tcp(listener)),
-                    _ => Err(io::Error::new(
-                        io::ErrorKind::InvalidInput,
-                        format!(
-                            "inherited descriptor {n} is no listening stream socket; check \
-                                 ListenStream= in the socket unit"
-                        ),
-                    )),
+                    _ => Err(ListenError::Inherited(n)),
                 }
             })
             .collect()
@@ -183,55 +256,31 @@ impl AsFd for Listener {
     }
 }
 
-fn bind_unix(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    let name = format!("unix:{}", path.display());
-    let explain = |error: io::Error| explain(&name, error);
-    let too_long = |_| {
-        let text = format!("{name}: the path is too long for a socket; choose one below 108 bytes");
-        io::Error::new(io::ErrorKind::InvalidInput, text)
-    };
-    let address = SocketAddrUnix::new(path).map_err(too_long)?;
-    remove_stale(path).map_err(explain)?;
+fn bind_unix(path: &Path, address: &SocketAddrUnix) -> io::Result<(UnixListener, SocketFile)> {
     let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
-    bind(&socket, &address).map_err(|error| explain(error.into()))?;
-    let file = SocketFile::new(path).map_err(explain)?;
+    bind(&socket, address)?;
+    let file = SocketFile::new(path)?;
     // Before anyone can connect, which takes a listening socket.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(explain)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listen(&socket, BACKLOG)?;
     Ok((socket.into(), file))
 }
 
 /// Removes a socket that no server listens at any more.
-fn remove_stale(path: &Path) -> io::Result<()> {
+fn remove_stale(path: &Path, system: impl Fn(io::Error) -> ListenError) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(meta) if !meta.file_type().is_socket() => Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "a file that is no socket is in the way; choose another path",
-        )),
+        Err(error) => Err(system(error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotASocket(path.into())),
         Ok(_) => match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
-            Ok(_) => Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "a server listens there already; stop it or choose another path",
-            )),
-            Err(error) => Err(error),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(system)
+            }
+            Ok(_) => Err(ListenError::InUse(path.into())),
+            Err(error) => Err(system(error)),
         },
     }
-}
-
-fn explain(address: &str, error: io::Error) -> io::Error {
-    let remedy = match error.kind() {
-        io::ErrorKind::AddrInUse => "; stop the server that uses it or choose another address",
-        io::ErrorKind::PermissionDenied => "; choose an address that this user may use",
-        io::ErrorKind::NotFound => "; create the directory first",
-        _ => "",
-    };
-    // Our own sentences name the remedy already.
-    let remedy = if error.get_ref().is_some() { "" } else { remedy };
-    io::Error::new(error.kind(), format!("{address}: {error}{remedy}"))
 }
 
 /// Encodes a path for the query of a URI.

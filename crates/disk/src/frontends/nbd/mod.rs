@@ -35,6 +35,8 @@ mod channel;
 mod connection;
 mod handshake;
 mod listener;
+mod lock;
+mod options;
 mod output;
 mod pieces;
 mod protocol;
@@ -42,76 +44,16 @@ mod serve;
 mod server;
 mod socket;
 mod stats;
+#[cfg(feature = "nbd-tls")]
+mod tls;
+#[cfg(not(feature = "nbd-tls"))]
+#[path = "tls_off.rs"]
 mod tls;
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
-
-use crate::disk::Disk;
-
-pub use listener::{Address, Listener, SocketFile};
+pub use listener::{Address, AddressError, ListenError, Listener, SocketFile};
+pub use options::{Export, NbdOptions};
 pub use server::NbdServer;
 pub use stats::NbdStats;
-pub use tls::{Tls, TlsError, tls_config};
-
-/// A device and the name under which clients find it.
-#[derive(Clone, Debug)]
-pub struct Export {
-    /// Its name, at most 4096 bytes; may be empty.
-    pub name: String,
-    /// A sentence for people, at most 4096 bytes; may be empty.
-    pub description: String,
-    /// The device.
-    pub disk: Arc<Disk>,
-    /// Whether writes are refused although the device takes them.
-    pub read_only: bool,
-}
-
-impl Export {
-    fn refuses_writes(&self) -> bool {
-        self.read_only || self.disk.read_only()
-    }
-}
-
-/// Limits of a server, and its encryption.
-#[derive(Clone, Debug)]
-pub struct NbdOptions {
-    /// Connections at a time, handshakes included; further ones are closed at once.
-    pub max_connections: usize,
-    /// Bytes of one read or write, told to clients; at least 64 KiB and at most 1 GiB count.
-    pub max_request_bytes: u32,
-    /// Bytes that requests of all connections together may hold, beyond the 256 KiB that each
-    /// connection may. Requests that find no room are served in pieces of 64 KiB.
-    pub max_held_bytes: u64,
-    /// Threads that one connection may use; at least 1.
-    pub threads_per_connection: usize,
-    /// Time for each message of a client before the transmission begins.
-    pub handshake_timeout: Duration,
-    /// Encryption.
-    pub tls: Tls,
-}
-
-impl Default for NbdOptions {
-    fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            max_connections: 256,
-            max_request_bytes: 64 << 20,
-            max_held_bytes: 32 << 20,
-            threads_per_connection: cpus.min(8),
-            handshake_timeout: Duration::from_secs(10),
-            tls: Tls::Off,
-        }
-    }
-}
-
-impl NbdOptions {
-    fn max_request(&self) -> u32 {
-        self.max_request_bytes.clamp(64 << 10, 1 << 30)
-    }
-}
-
-/// Locks, also after a panic: whatever these locks guard is sound between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+pub use tls::Tls;
+#[cfg(feature = "nbd-tls")]
+pub use tls::{TlsError, tls_config};

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use super::budget::Budget;
 use super::channel::Channel;
-use super::lock;
+use super::lock::lock;
 
 /// Replies that belong together, and what they hold of the connection's budget.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use crate::disk::{ExtentKind, Holes};
 use crate::error::IoError;
 
-use super::Export;
+use super::options::Export;
 use super::protocol::{
     BASE_ALLOCATION_ID, Request, chunk, chunk_head, command, command_flag, simple_reply, state,
 };

@@ -16,10 +16,11 @@ use super::channel::Channel;
 use super::connection::Connection;
 use super::handshake::{Agreed, Handshake};
 use super::listener::Listener;
+use super::lock::lock;
+use super::options::{Export, NbdOptions};
 use super::serve::Responder;
 use super::socket::Socket;
-use super::stats::Counters;
-use super::{Export, NbdOptions, NbdStats, Tls, lock};
+use super::stats::{NbdCounters, NbdStats};
 
 /// Pause after a connection could not be accepted for lack of something.
 const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -32,14 +33,11 @@ const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// use std::time::Duration;
 /// use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
 /// # use zfold_disk::{Disk, DiskOptions, SectorSize};
-/// # use zfold_pool::{Allocator, PoolOptions};
 /// # use zfold_store::{CodecKind, Store, StoreOptions};
-/// # let pool = zfold_pool::create("disk", &PoolOptions::new(Allocator::Zsmalloc))?;
-/// # let store = Store::new(pool, &StoreOptions::new(256, CodecKind::Lz4.into()))?;
-/// # let options = DiskOptions { size: 1 << 20, sector: SectorSize::B512, read_only: false };
+/// # let store = Store::open(&StoreOptions::new(256, CodecKind::Lz4.into()))?;
+/// # let options = DiskOptions::new(1 << 20).with_sector(SectorSize::B512);
 /// # let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
-/// let export =
-///     Export { name: "disk".into(), description: String::new(), disk, read_only: false };
+/// let export = Export::new("disk", disk);
 /// let server = NbdServer::new(vec![export], NbdOptions::default());
 /// let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into()))?;
 /// println!("{}", listener.uri(false));
@@ -51,7 +49,7 @@ const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 pub struct NbdServer {
     exports: Vec<Export>,
     options: NbdOptions,
-    counters: Counters,
+    counters: NbdCounters,
     /// What the requests of all connections hold.
     held: Shared,
     /// Once set no more requests are taken.
@@ -101,7 +99,7 @@ impl NbdServer {
             exports,
             options,
             held,
-            counters: Counters::default(),
+            counters: NbdCounters::default(),
             stopping: AtomicBool::new(false),
             registry: Mutex::default(),
             left: Condvar::new(),
@@ -117,7 +115,7 @@ impl NbdServer {
     /// Returns whether connections may be, or have to be, encrypted.
     #[must_use]
     pub fn has_tls(&self) -> bool {
-        !matches!(self.options.tls, Tls::Off)
+        self.options.tls.config().is_some()
     }
 
     /// Accepts connections on `listener` from now on, in a thread of its own, until

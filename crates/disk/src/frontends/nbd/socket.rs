@@ -11,7 +11,7 @@ use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
-use super::lock;
+use super::lock::lock;
 
 /// Slices that one system call takes at most.
 const SLICES_PER_CALL: usize = 512;

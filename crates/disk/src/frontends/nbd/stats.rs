@@ -21,7 +21,7 @@ pub struct NbdStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct NbdCounters {
     pub(super) connections_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
     pub(super) failed_handshakes_total: AtomicU64,
@@ -29,7 +29,7 @@ pub(super) struct Counters {
     errors_total: AtomicU64,
 }
 
-impl Counters {
+impl NbdCounters {
     /// Counts `requests` answered, of them `errors` with an error.
     pub(super) fn served(&self, requests: u64, errors: u64) {
         // Relaxed: counters only.

@@ -15,14 +15,18 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use super::buffer::Buffer;
-use super::lock;
+use super::lock::lock;
 use super::socket::Socket;
 
 /// Plaintext encrypted under one hold of the session's lock.
 const ENCRYPT_BYTES: usize = 256 << 10;
 
+/// What a session is made from.
+pub(super) type Config = Arc<ServerConfig>;
+
 /// Whether connections are encrypted.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum Tls {
     /// Never.
     #[default]
@@ -35,11 +39,16 @@ pub enum Tls {
 
 impl Tls {
     /// Returns the configuration, if there is any.
-    pub(super) fn config(&self) -> Option<&Arc<ServerConfig>> {
+    pub(super) fn config(&self) -> Option<&Config> {
         match self {
             Self::Off => None,
             Self::Allowed(config) | Self::Required(config) => Some(config),
         }
+    }
+
+    /// Returns whether nothing is told without encryption.
+    pub(super) fn is_required(&self) -> bool {
+        matches!(self, Self::Required(_))
     }
 }
 
@@ -155,7 +164,7 @@ impl Session {
     /// Shakes hands over `socket`; `cipher` holds what was received already and keeps what is
     /// left over.
     pub(super) fn accept(
-        config: &Arc<ServerConfig>,
+        config: &Config,
         socket: &Socket,
         cipher: &mut Buffer,
     ) -> io::Result<Self> {

@@ -27,9 +27,9 @@ use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-use super::VhostUserOptions;
+use super::options::VhostUserOptions;
 use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Serial, Server};
-use crate::Disk;
+use crate::disk::Disk;
 
 pub(super) type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 type Vring = VringMutex<Memory>;

@@ -26,11 +26,12 @@ struct Bench {
 fn bench() -> Bench {
     let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let store = Store::new(pool, &StoreOptions::new(64, CodecKind::Lz4.into())).unwrap();
-    let options = DiskOptions { size: 64 * 4096, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(64 * 4096).with_sector(SectorSize::B512);
     let disk = Arc::new(Disk::new(Arc::new(store), &options).unwrap());
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
     let shared = Memory::new(memory.clone());
-    let options = VhostUserOptions { queues: 2, queue_size: 64, serial: "x".repeat(30) };
+    let options =
+        VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("x".repeat(30));
     let device = Device::new(disk.clone(), &options, shared.clone()).unwrap();
     let vring = Vring::new(shared, QUEUE).unwrap();
     vring.set_queue_size(QUEUE);

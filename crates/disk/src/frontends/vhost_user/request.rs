@@ -24,7 +24,8 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_queue::{DescriptorChain, Reader, Writer};
 use vm_memory::GuestMemoryMmap;
 
-use crate::{Disk, Holes, IoError};
+use crate::disk::{Disk, Holes};
+use crate::error::IoError;
 
 /// Bytes of the sectors that requests count in, whatever the device's own.
 pub(super) const SECTOR: u64 = 512;

@@ -47,7 +47,8 @@ struct Reply {
 fn guest(read_only: bool) -> Guest {
     let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let store = Store::new(pool, &StoreOptions::new(1024, CodecKind::Lz4.into())).unwrap();
-    let options = DiskOptions { size: 1024 * 4096, sector: SectorSize::B512, read_only };
+    let options =
+        DiskOptions::new(1024 * 4096).with_sector(SectorSize::B512).with_read_only(read_only);
     let disk = Disk::new(Arc::new(store), &options).unwrap();
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
     Guest { disk, memory, write_through: false }

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use zfold_pool::{Allocator, Contexts, Handle, LockStat, Locking, PageCount, Pool, PoolOptions};
+use zfold_pool::{Allocator, Contexts, Handle, LockStat, Locking, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec};
 
 use super::super::Error;
@@ -85,11 +85,9 @@ impl Contestant {
 
     /// Returns a new pool.
     pub(super) fn pool(self) -> Result<Box<dyn Pool>, Error> {
-        let options = PoolOptions {
-            locking: Some(self.locking),
-            contexts: Contexts::Single,
-            ..PoolOptions::new(self.allocator)
-        };
+        let options = PoolOptions::new(self.allocator)
+            .with_locking(Some(self.locking))
+            .with_contexts(Contexts::Single);
         Ok(zfold_pool::create("scale", &options)?)
     }
 }
@@ -639,7 +637,7 @@ pub(super) fn compaction_hold_ns(
         worker.free()?;
     }
     pool.watch_locks(true);
-    pool.compact(PageCount(u64::MAX));
+    pool.compact(u64::MAX);
     let stats = pool.lock_stats();
     let all = stats.iter().filter(is_exclusive).fold(LockStat::default(), |all, one| all.and(one));
     let held = all.hold_total.as_nanos() as f64 / all.acquisitions.max(1) as f64;

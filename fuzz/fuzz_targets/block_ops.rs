@@ -34,11 +34,11 @@ fn device(variant: u8) -> Disk {
     }
     if variant & 32 != 0 {
         let backing = Arc::new(MemoryBacking::new(64 << 10));
-        options.backing = Some(BackingOptions { backing, compressed: variant & 64 != 0 });
+        options.backing = Some(BackingOptions::new(backing).with_compressed(variant & 64 != 0));
     }
     let pool = create("fuzz", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");
     let store = Store::new(pool, &options).expect("the options are in range");
-    let options = DiskOptions { size: SIZE, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(SIZE).with_sector(SectorSize::B512);
     Disk::new(Arc::new(store), &options).expect("the size is in range")
 }
 
@@ -76,7 +76,7 @@ fn process(disk: &Disk, word: u64) {
         2 => _ = store.writeback(&selection, most),
         _ => {
             let recompress =
-                Recompress { selection, threshold_bytes: None, max_pages: most, priority: 1 };
+                Recompress::new(selection, 1).with_max_pages(most);
             let _ = store.recompress(&recompress);
         }
     }

@@ -23,21 +23,17 @@ static SERVER: LazyLock<Arc<NbdServer>> = LazyLock::new(|| {
     let options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
     let store = Store::new(pool.expect("the options are in range"), &options);
     let size = PAGES * 4096;
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Disk::new(Arc::new(store.expect("the options are in range")), &options);
     let disk = Arc::new(disk.expect("the size is in range"));
-    let export = |name: &str, read_only| Export {
-        name: name.into(),
-        description: "fuzzed".into(),
-        disk: Arc::clone(&disk),
-        read_only,
+    let export = |name: &str, read_only| {
+        let export = Export::new(name, Arc::clone(&disk));
+        export.with_description("fuzzed").with_read_only(read_only)
     };
-    let options = NbdOptions {
-        max_request_bytes: 128 << 10,
-        threads_per_connection: 2,
-        handshake_timeout: Duration::from_secs(1),
-        ..NbdOptions::default()
-    };
+    let options = NbdOptions::default()
+        .with_max_request_bytes(128 << 10)
+        .with_threads_per_connection(2)
+        .with_handshake_timeout(Duration::from_secs(1));
     NbdServer::new(vec![export("a", false), export("b", true)], options)
 });
 

@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         // From nothing to about what all pages of the model take.
         let memory = MemoryBacking::new(usize::from(backing >> 1) << 14);
         options.backing =
-            Some(BackingOptions { backing: Arc::new(memory), compressed: backing & 1 == 0 });
+            Some(BackingOptions::new(Arc::new(memory)).with_compressed(backing & 1 == 0));
     }
     let Subject { pool, memory } = subject;
     let store = Store::new(pool, &options).expect("the options are in range");

@@ -46,19 +46,18 @@ impl Subject {
             _ => Arc::new(SystemPages),
         };
         let source = FailingPages::new(source, u32::MAX);
+        let page_size = [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][kind as usize / 4 % 3];
         let allocator = Allocator::ALL[kind as usize % Allocator::ALL.len()];
-        let options = PoolOptions {
-            page_size: [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][kind as usize / 4 % 3],
-            chain: 4 + u32::from(chain) % 13,
-            chooser: if bit(0) { Chooser::UsedPercent } else { Chooser::LeastWaste },
-            grouping: if bit(1) { Grouping::Four } else { Grouping::Twelve },
-            compaction: if bit(2) { Compaction::PerSource } else { Compaction::KeepTarget },
-            commit: if bit(3) { Commit::Eager } else { Commit::Lazy },
-            reclaim: bit(4) && allocator.has_reclaim(),
-            arena_bytes: ARENA_BYTES,
-            source: Arc::new(source.clone()),
-            ..PoolOptions::new(allocator)
-        };
+        let options = PoolOptions::new(allocator)
+            .with_page_size(page_size)
+            .with_chain(4 + u32::from(chain) % 13)
+            .with_chooser(if bit(0) { Chooser::UsedPercent } else { Chooser::LeastWaste })
+            .with_grouping(if bit(1) { Grouping::Four } else { Grouping::Twelve })
+            .with_compaction(if bit(2) { Compaction::PerSource } else { Compaction::KeepTarget })
+            .with_commit(if bit(3) { Commit::Eager } else { Commit::Lazy })
+            .with_reclaim(bit(4) && allocator.has_reclaim())
+            .with_arena_bytes(ARENA_BYTES)
+            .with_source(Arc::new(source.clone()));
         let pool = create("fuzz", &options).expect("the options are in range");
         Some((Self { pool, memory: Memory { source, may_fail: memory & 2 != 0 } }, rest))
     }

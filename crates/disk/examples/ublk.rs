@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::Read;
 use std::sync::Arc;
 
-use zfold_disk::ublk::{UblkDoor, UblkOptions};
+use zfold_disk::ublk::{UblkFrontend, UblkOptions};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -13,12 +13,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = 256 << 20;
     let pool = zfold_pool::create("ublk", &PoolOptions::new(Allocator::Zsmalloc))?;
     let store = Store::new(pool, &StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?;
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
-    let door = UblkDoor::add(disk.clone(), UblkOptions::default())?;
-    println!("serving {}", door.path().display());
+    let frontend = UblkFrontend::add(disk.clone(), UblkOptions::default())?;
+    println!("serving {}", frontend.path().display());
     std::io::stdin().read_to_end(&mut Vec::new())?;
-    drop(door);
+    drop(frontend);
     println!("{:?}, {} pages left", disk.stats(), disk.store().len());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The FUSE door, through the kernel.
+//! The FUSE frontend, through the kernel.
 //!
 //! - What is written comes back, from any offset and at any length, also by many threads at once.
 //! - Punched and zeroed ranges give their memory back and show up as holes.
@@ -17,13 +17,13 @@ use common::{Numbers, has, is_root, run, skip};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tempfile::TempDir;
 use zfold_disk::Disk;
-use zfold_disk::fuse::{FuseDoor, FuseError, FuseOptions};
+use zfold_disk::fuse::{FuseError, FuseFrontend, FuseOptions};
 
 const MIB: u64 = 1 << 20;
 
 /// A mounted device and the directory it lies in, which goes last.
 struct Mounted {
-    door: FuseDoor,
+    frontend: FuseFrontend,
     disk: Arc<Disk>,
     _dir: TempDir,
 }
@@ -31,8 +31,8 @@ struct Mounted {
 /// Mounts a device, or says why the test does not run.
 fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
     let dir = tempfile::tempdir().unwrap();
-    match FuseDoor::mount(disk.clone(), &dir.path().join("disk"), FuseOptions::default()) {
-        Ok(door) => Some(Mounted { door, disk, _dir: dir }),
+    match FuseFrontend::mount(disk.clone(), &dir.path().join("disk"), FuseOptions::default()) {
+        Ok(frontend) => Some(Mounted { frontend, disk, _dir: dir }),
         Err(error @ (FuseError::NoDriver | FuseError::DriverDenied | FuseError::NoHelper)) => {
             skip(test, &error.to_string());
             None
@@ -47,7 +47,7 @@ fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
 
 impl Mounted {
     fn open(&self) -> File {
-        OpenOptions::new().read(true).write(true).open(self.door.path()).unwrap()
+        OpenOptions::new().read(true).write(true).open(self.frontend.path()).unwrap()
     }
 }
 
@@ -78,7 +78,7 @@ fn what_is_written_comes_back() {
 fn the_length_is_the_devices() {
     let Some(on) = mounted("the_length_is_the_devices", common::disk(MIB, false)) else { return };
     let file = on.open();
-    assert_eq!(fs::metadata(on.door.path()).unwrap().len(), MIB);
+    assert_eq!(fs::metadata(on.frontend.path()).unwrap().len(), MIB);
     assert_eq!(errno(file.write_at(&[1], MIB)), Some(28), "ENOSPC");
     assert_eq!(file.write_at(&[1; 100], MIB - 10).unwrap(), 10);
     assert_eq!(file.read_at(&mut [0; 100], MIB - 10).unwrap(), 10);
@@ -89,7 +89,7 @@ fn the_length_is_the_devices() {
     assert_eq!(file.metadata().unwrap().len(), 2 * MIB);
     file.write_all_at(&[7; 100], 2 * MIB - 100).unwrap();
     let mode = fs::Permissions::from_mode(0o666);
-    assert_eq!(errno(fs::set_permissions(on.door.path(), mode)), Some(1), "EPERM");
+    assert_eq!(errno(fs::set_permissions(on.frontend.path(), mode)), Some(1), "EPERM");
 }
 
 #[test]
@@ -170,9 +170,9 @@ fn check_against_model(file: &File, begin: u64, span: u64, seed: u64) {
 fn a_read_only_device_takes_no_writes() {
     let test = "a_read_only_device_takes_no_writes";
     let Some(on) = mounted(test, common::disk(MIB, true)) else { return };
-    let error = errno(OpenOptions::new().write(true).open(on.door.path()));
+    let error = errno(OpenOptions::new().write(true).open(on.frontend.path()));
     assert_eq!(error, Some(30), "EROFS");
-    let file = File::open(on.door.path()).unwrap();
+    let file = File::open(on.frontend.path()).unwrap();
     assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
 }
 
@@ -180,22 +180,22 @@ fn a_read_only_device_takes_no_writes() {
 fn a_mount_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
-    let mount = || FuseDoor::mount(common::disk(MIB, false), &path, FuseOptions::default());
+    let mount = || FuseFrontend::mount(common::disk(MIB, false), &path, FuseOptions::default());
     fs::write(&path, "what was there").unwrap();
     let Some(made) = mounted("a_mount_leaves_nothing_behind", common::disk(MIB, false)) else {
         return;
     };
-    let made_path = made.door.path().to_owned();
-    drop(made.door);
+    let made_path = made.frontend.path().to_owned();
+    drop(made.frontend);
     assert!(!made_path.exists(), "the file was made for the mount");
 
-    let mut door = mount().unwrap();
+    let mut frontend = mount().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
     assert!(matches!(mount(), Err(FuseError::Mounted)));
-    door.umount().unwrap();
-    door.umount().unwrap();
+    frontend.umount().unwrap();
+    frontend.umount().unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"what was there");
-    let on_dir = FuseDoor::mount(common::disk(MIB, false), dir.path(), FuseOptions::default());
+    let on_dir = FuseFrontend::mount(common::disk(MIB, false), dir.path(), FuseOptions::default());
     assert!(matches!(on_dir, Err(FuseError::NotAFile)));
 }
 
@@ -207,11 +207,11 @@ fn a_file_in_use_stays_until_it_is_closed() {
     }
     let Some(mut on) = mounted(test, common::disk(MIB, false)) else { return };
     let file = on.open();
-    assert!(matches!(on.door.umount(), Err(FuseError::Busy)));
-    assert!(matches!(on.door.umount(), Err(FuseError::Busy)));
+    assert!(matches!(on.frontend.umount(), Err(FuseError::Busy)));
+    assert!(matches!(on.frontend.umount(), Err(FuseError::Busy)));
     file.write_all_at(b"still served", 5).unwrap();
-    let path = on.door.path().to_owned();
-    drop(on.door);
+    let path = on.frontend.path().to_owned();
+    drop(on.frontend);
     assert!(!path.exists(), "gone from its path");
     let mut back = [0; 12];
     file.read_exact_at(&mut back, 5).unwrap();
@@ -228,9 +228,9 @@ struct Looped {
 
 impl Looped {
     fn new(on: Mounted) -> Result<Self, String> {
-        let at = on.door.path().with_file_name("mnt");
+        let at = on.frontend.path().with_file_name("mnt");
         fs::create_dir(&at).unwrap();
-        let path = on.door.path().to_str().unwrap();
+        let path = on.frontend.path().to_str().unwrap();
         let device = run("losetup", &["--direct-io=on", "--show", "-f", path])?;
         Ok(Self { device, at, on })
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{Child, has, skip};
-use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
+use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Without KVM a run takes half a minute, on a busy machine minutes.
@@ -52,14 +52,14 @@ fn a_guest_keeps_a_file_system_on_vhost_user() {
     let disk = common::disk(256 << 20, false);
     let sockets = tempfile::tempdir().unwrap();
     let socket = sockets.path().join("disk.sock");
-    let options = VhostUserOptions { queues: 2, serial: "guest-test".into(), ..Default::default() };
-    let door = VhostUserDoor::listen(disk.clone(), &socket, options).unwrap();
+    let options = VhostUserOptions::default().with_queues(2).with_serial("guest-test");
+    let frontend = VhostUserFrontend::listen(disk.clone(), &socket, options).unwrap();
     let chardev = format!("socket,id=c0,path={}", socket.display());
     let device = "vhost-user-blk-pci,chardev=c0,num-queues=2";
     let arguments = ["-chardev", &chardev, "-device", device].map(String::from);
     let printed = boot(&dir, "initrd", "vhost", &arguments);
     assert!(printed.contains("GUEST-OK"), "{printed}");
-    drop(door);
+    drop(frontend);
     assert!(!socket.exists());
     let stats = disk.stats();
     println!("{stats:?}");

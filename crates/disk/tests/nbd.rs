@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use client::*;
-use zfold_disk::nbd::{Export, NbdOptions};
+use zfold_disk::nbd::NbdOptions;
 
 /// States of block status.
 const DATA: u32 = 0;
@@ -179,7 +179,7 @@ fn requests_that_cannot_be_served_name_the_error() {
 fn a_read_only_export_refuses_changes() {
     let disk = disk(4);
     disk.write(0, &[5; 100]).unwrap();
-    let read_only = Export { read_only: true, ..export("", &disk) };
+    let read_only = export("", &disk).with_read_only(true);
     let mut served = Served::new(vec![read_only], NbdOptions::default());
     let mut client = served.client();
     client.structured();
@@ -210,7 +210,7 @@ fn a_full_store_is_no_space() {
 #[test]
 fn a_write_beyond_the_limit_is_refused_with_its_payload() {
     let disk = disk(64);
-    let options = NbdOptions { max_request_bytes: 64 << 10, ..NbdOptions::default() };
+    let options = NbdOptions::default().with_max_request_bytes(64 << 10);
     let mut served = Served::new(vec![export("", &disk)], options);
     let mut client = served.ready();
     assert_eq!(client.write(0, 0, &bytes((64 << 10) + 1, 1)), EINVAL);
@@ -330,7 +330,7 @@ fn requests_of_some_50_mebibytes_are_served() {
 
 /// Options of a server that holds no large request whole.
 fn in_pieces() -> NbdOptions {
-    NbdOptions { max_held_bytes: 0, ..NbdOptions::default() }
+    NbdOptions::default().with_max_held_bytes(0)
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn large_requests_in_pieces_are_like_any_other() {
 fn clients_that_hold_all_that_is_shared_keep_nobody_waiting() {
     let disk = disk(4096);
     disk.write(0, &bytes(4 << 20, 5)).unwrap();
-    let options = NbdOptions { max_held_bytes: 4 << 20, ..NbdOptions::default() };
+    let options = NbdOptions::default().with_max_held_bytes(4 << 20);
     let mut served = Served::new(vec![export("", &disk)], options);
     // One does not send what it announced, one does not read what it asked for.
     let (mut silent, mut deaf) = (served.ready(), served.ready());

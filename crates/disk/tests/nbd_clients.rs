@@ -265,7 +265,7 @@ fn libnbd_and_qemu_speak_tls() {
     fs::write(&key_pem, key.serialize_pem()).unwrap();
     let tls = Tls::Required(tls_config(&pem, &key_pem, None).unwrap());
     let disk = disk(1024);
-    let on = OnSocket::new(&[("", &disk)], NbdOptions { tls, ..NbdOptions::default() });
+    let on = OnSocket::new(&[("", &disk)], NbdOptions::default().with_tls(tls));
     let image = image(&on.file("image"), 4 * MIB);
     let (from, certificates) = (on.file("image"), dir.path().display());
     let from = from.to_str().unwrap();

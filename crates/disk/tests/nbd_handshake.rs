@@ -227,7 +227,7 @@ fn what_is_no_handshake_is_hung_up_on() {
 fn a_client_that_says_nothing_is_dropped() {
     let disk = disk(1);
     let handshake_timeout = Duration::from_millis(50);
-    let options = NbdOptions { handshake_timeout, ..NbdOptions::default() };
+    let options = NbdOptions::default().with_handshake_timeout(handshake_timeout);
     let mut served = Served::new(vec![export("", &disk)], options);
     let mut silent = Client { stream: served.connect(), next_cookie: 1 };
     silent.take::<18>();
@@ -250,7 +250,7 @@ fn a_client_that_says_nothing_is_dropped() {
 #[test]
 fn connections_beyond_the_limit_are_closed_at_once() {
     let disk = disk(1);
-    let options = NbdOptions { max_connections: 2, ..NbdOptions::default() };
+    let options = NbdOptions::default().with_max_connections(2);
     let mut served = Served::new(vec![export("", &disk)], options);
     let (first, second) = (served.client(), served.client());
     let mut third = Client { stream: served.connect(), next_cookie: 1 };

@@ -1,4 +1,4 @@
-//! The vhost-user door, through its socket, with a monitor and a guest made here.
+//! The vhost-user frontend, through its socket, with a monitor and a guest made here.
 //!
 //! - What one connection writes, the next one reads: the device outlives its monitors.
 //! - The configuration says what the device can do.
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::Numbers;
 use tempfile::TempDir;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures};
-use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
@@ -27,7 +27,7 @@ use vm_memory::{
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use zfold_disk::Disk;
-use zfold_disk::vhost_user::{VhostUserDoor, VhostUserError, VhostUserOptions};
+use zfold_disk::vhost_user::{VhostUserError, VhostUserFrontend, VhostUserOptions};
 
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 4 * MIB;
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Server {
     disk: Arc<Disk>,
-    door: Option<VhostUserDoor>,
+    frontend: Option<VhostUserFrontend>,
     socket: PathBuf,
     _dir: TempDir,
 }
@@ -51,9 +51,9 @@ fn serve() -> Server {
     let disk = common::disk(16 * MIB, false);
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("disk.sock");
-    let options = VhostUserOptions { queues: 2, queue_size: 64, serial: "s".into() };
-    let door = Some(VhostUserDoor::listen(disk.clone(), &socket, options).unwrap());
-    Server { disk, door, socket, _dir: dir }
+    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("s");
+    let frontend = Some(VhostUserFrontend::listen(disk.clone(), &socket, options).unwrap());
+    Server { disk, frontend, socket, _dir: dir }
 }
 
 /// A monitor with a guest of one queue.
@@ -261,7 +261,7 @@ fn a_door_closes_under_a_connection() {
     let mut server = serve();
     let mut guest = Guest::connect(&server.socket);
     assert_eq!(guest.request(VIRTIO_BLK_T_OUT, 0, &[1; 512]).0, 0);
-    drop(server.door.take());
+    drop(server.frontend.take());
     assert!(!server.socket.exists());
     assert!(guest.monitor.get_features().is_err());
 }
@@ -271,8 +271,8 @@ fn sockets_of_the_dead_are_replaced_and_others_are_not() {
     let server = serve();
     let disk = || common::disk(MIB, false);
     let listen = |path: &Path, queues, queue_size| {
-        let options = VhostUserOptions { queues, queue_size, ..Default::default() };
-        VhostUserDoor::listen(disk(), path, options)
+        let options = VhostUserOptions::default().with_queues(queues).with_queue_size(queue_size);
+        VhostUserFrontend::listen(disk(), path, options)
     };
     assert!(matches!(listen(&server.socket, 1, 64), Err(VhostUserError::InUse)));
     let other = server.socket.with_file_name("dead.sock");

@@ -1,4 +1,13 @@
-//! Workloads, replay and experiments on zfold pools and stores.
+//! Workloads, replay and experiments on zfold pools and stores, for people who measure allocators
+//! or compressed memory.
+//!
+//! ```
+//! use zfold_lab::trace::Trace;
+//!
+//! let trace = Trace::builtin();
+//! println!("{}: {} events of a recorded run of zswap", trace.name, trace.events.len());
+//! assert!(trace.events.len() > 100_000);
+//! ```
 //!
 //! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
 //! and reports what that took, an [`Experiment`] measures lock designs, devices or processes under

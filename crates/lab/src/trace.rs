@@ -13,7 +13,7 @@ use std::path::Path;
 use crate::input::{InputError, TraceFlaw, read_file, stem, unpack};
 
 /// The first half of a compiler's run, packed by zstd.
-const BUILTIN: (&str, &[u8]) = ("cc1", include_bytes!("../../../corpus/cc1.ztr.zst"));
+const BUILTIN: (&str, &[u8]) = ("cc1", include_bytes!("../corpus/cc1.ztr.zst"));
 
 const MAGIC: &[u8; 8] = b"ZTRACE01";
 const HEADER_BYTES: usize = 16;

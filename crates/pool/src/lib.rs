@@ -1,5 +1,19 @@
 //! The page pools of Linux's compressed memory, zbud, z3fold and zsmalloc, in user space, and one
-//! of zfold's own, fit.
+//! of zfold's own, fit. For programs that keep millions of small blobs and want to know exactly
+//! what they cost.
+//!
+//! ```
+//! use zfold_pool::{Allocator, PoolOptions};
+//!
+//! let pool = zfold_pool::create("example", &PoolOptions::new(Allocator::Zsmalloc))?;
+//! let handle = pool.insert(b"forty-two bytes or any other length up to a page")?;
+//! assert_eq!(&pool.read(handle)?[..9], b"forty-two");
+//! assert_eq!(pool.stats().objects, 1);
+//! pool.free(handle)?;
+//! pool.compact(u64::MAX);
+//! assert_eq!(pool.stats().pages.0, 0, "an empty pool holds no page");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! A pool keeps many small objects (compressed pages, usually) densely in whole pages, gives a
 //! [`Handle`] for each, moves them together when asked, and returns every page that becomes
@@ -18,6 +32,7 @@
 //! - `sys`: the system calls
 
 mod buddy;
+mod builders;
 mod cell;
 mod create;
 mod fit;
@@ -31,6 +46,7 @@ mod sys;
 mod units;
 mod zsmalloc;
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 
 pub use create::create;
@@ -45,7 +61,7 @@ pub use zsmalloc::geometry::{ClassSpec, Geometry};
 
 /// Where a pool's memory comes from: the system, the heap, or a source that fails on purpose.
 pub mod source {
-    pub use crate::memory::source::{
-        FailingPages, HeapPages, PageSource, Reservation, SourceError, SystemPages,
-    };
+    #[cfg(any(test, feature = "testing"))]
+    pub use crate::memory::source::FailingPages;
+    pub use crate::memory::source::{HeapPages, PageSource, Reservation, SourceError, SystemPages};
 }

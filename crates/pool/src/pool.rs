@@ -82,21 +82,21 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     /// [`HandleError::Busy`]; the object stays.
     fn free(&self, handle: Handle) -> Result<(), HandleError>;
 
-    /// Moves objects together so that pages become free, until at least `budget` pages were
+    /// Moves objects together so that pages become free, until at least `pages` of them were
     /// freed or nothing more can be; returns how many were. Idle memory that the pool kept for
-    /// its next allocation goes to the system, too (with a budget of zero, only that). Objects
+    /// its next allocation goes to the system, too (with 0 pages, only that). Objects
     /// that are being read stay in place.
     ///
     /// # Cost
     /// In proportion to the objects moved. Other callers are let in between small steps.
-    fn compact(&self, budget: PageCount) -> PageCount {
-        self.compact_until(budget, &AtomicBool::new(false))
+    fn compact(&self, pages: u64) -> u64 {
+        self.compact_until(pages, &AtomicBool::new(false))
     }
 
     /// Compacts as [`Pool::compact`] does, and stops early, within the time that a few objects
     /// take to move, when `stop` becomes true. With [`crate::Contexts::Single`] and
     /// [`crate::Contexts::Parallel`] it returns zero at once while another call is at work.
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount;
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64;
 
     /// Switches the statistics of the pool's locks on, counting from zero, or off.
     ///

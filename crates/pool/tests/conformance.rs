@@ -14,7 +14,7 @@ use zfold_pool::{
 const ARENA_BYTES: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
 
 fn options(allocator: Allocator, page_size: PageSize) -> PoolOptions {
-    PoolOptions { page_size, arena_bytes: ARENA_BYTES, ..PoolOptions::new(allocator) }
+    PoolOptions::new(allocator).with_page_size(page_size).with_arena_bytes(ARENA_BYTES)
 }
 
 fn with_reclaim() -> impl Iterator<Item = Allocator> {
@@ -24,7 +24,7 @@ fn with_reclaim() -> impl Iterator<Item = Allocator> {
 /// z3fold with a shard for each of `cpus`.
 fn per_cpu(cpus: usize, upkeep: Upkeep) -> PoolOptions {
     let options = options(Allocator::Z3fold, PageSize::KIB4);
-    PoolOptions { locking: Some(Locking::PerCpu), cpus: Some(cpus), upkeep, ..options }
+    options.with_locking(Some(Locking::PerCpu)).with_cpus(Some(cpus)).with_upkeep(upkeep)
 }
 
 fn conforms(options: &PoolOptions) {
@@ -47,14 +47,14 @@ fn every_allocator_conforms_on_every_page_size() {
 fn every_allocator_conforms_on_the_heap() {
     for allocator in Allocator::ALL {
         let heap: Arc<dyn PageSource> = Arc::new(HeapPages);
-        conforms(&PoolOptions { source: heap, ..options(allocator, PageSize::KIB4) });
+        conforms(&options(allocator, PageSize::KIB4).with_source(heap));
     }
 }
 
 #[test]
 fn every_allocator_conforms_with_reclaim() {
     for allocator in with_reclaim() {
-        conforms(&PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) });
+        conforms(&options(allocator, PageSize::KIB4).with_reclaim(true));
     }
 }
 
@@ -66,9 +66,9 @@ fn z3fold_conforms_with_a_shard_for_every_cpu() {
             conforms(&per_cpu(cpus, upkeep));
         }
         for contexts in Contexts::ALL {
-            conforms(&PoolOptions { contexts, page_size: PageSize::KIB64, ..per_cpu(2, upkeep) });
+            conforms(&per_cpu(2, upkeep).with_contexts(contexts).with_page_size(PageSize::KIB64));
         }
-        conforms(&PoolOptions { source: Arc::new(HeapPages), ..per_cpu(2, upkeep) });
+        conforms(&per_cpu(2, upkeep).with_source(Arc::new(HeapPages)));
     }
 }
 
@@ -78,7 +78,7 @@ fn a_shard_packs_as_densely_as_the_pool_lock() {
     let make = |options| create("density", &options).unwrap();
     let (shard, plain) = (
         make(per_cpu(1, Upkeep::Inline)),
-        make(PoolOptions { locking: Some(Locking::PoolLock), ..per_cpu(1, Upkeep::Inline) }),
+        make(per_cpu(1, Upkeep::Inline).with_locking(Some(Locking::PoolLock))),
     );
     let (mut a, mut b) = (Model::new(&*shard), Model::new(&*plain));
     for op in Op::random(11, shard.len_max()).take(20_000) {
@@ -93,7 +93,7 @@ fn a_shard_packs_as_densely_as_the_pool_lock() {
 #[test]
 fn a_small_arena_has_fewer_shards() {
     for (arena_bytes, shards) in [(1 << 20, 1), (5 << 20, 5), (64 << 20, 7)] {
-        let options = PoolOptions { arena_bytes, ..per_cpu(7, Upkeep::Workers) };
+        let options = per_cpu(7, Upkeep::Workers).with_arena_bytes(arena_bytes);
         let pool = create("small", &options).unwrap();
         assert_eq!(pool.lock_stats().len(), shards);
         assert_eq!(pool.lock_stats()[shards - 1].name, "cpu");
@@ -105,7 +105,7 @@ fn a_small_arena_has_fewer_shards() {
 #[test]
 fn all_shards_fill_before_an_allocation_fails() {
     for upkeep in [Upkeep::Inline, Upkeep::Workers] {
-        let options = PoolOptions { arena_bytes: 4 << 20, ..per_cpu(4, upkeep) };
+        let options = per_cpu(4, upkeep).with_arena_bytes(4 << 20);
         let pool = create("full", &options).unwrap();
         let held: Vec<_> = std::iter::from_fn(|| pool.alloc(4096).ok()).collect();
         assert_eq!(pool.stats().pages, PageCount(1024));
@@ -122,7 +122,7 @@ fn every_lock_design_conforms_with_all_contexts() {
         for &locking in Locking::of(allocator) {
             for contexts in Contexts::ALL {
                 let options = options(allocator, PageSize::KIB4);
-                conforms(&PoolOptions { locking: Some(locking), contexts, ..options });
+                conforms(&options.with_locking(Some(locking)).with_contexts(contexts));
             }
         }
     }
@@ -133,7 +133,7 @@ fn per_cpu_conforms_with_any_number_of_shards() {
     for cpus in [1, 3, 256] {
         let options = options(Allocator::Zsmalloc, PageSize::KIB4);
         let locking = Some(Locking::PerCpu);
-        conforms(&PoolOptions { locking, cpus: Some(cpus), ..options });
+        conforms(&options.with_locking(locking).with_cpus(Some(cpus)));
     }
 }
 
@@ -141,15 +141,15 @@ fn per_cpu_conforms_with_any_number_of_shards() {
 fn designs_that_do_not_fit_are_refused_with_the_remedy() {
     let refused = |options: PoolOptions| create("refused", &options).unwrap_err();
     let zbud = PoolOptions::new(Allocator::Zbud);
-    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zbud });
+    let wrong = refused(zbud.with_locking(Some(Locking::PerCpu)));
     assert_eq!(wrong.to_string(), "zbud has no lock design per-cpu (it has pool-lock)");
-    let zsmalloc = PoolOptions { reclaim: true, ..PoolOptions::new(Allocator::Zsmalloc) };
+    let zsmalloc = PoolOptions::new(Allocator::Zsmalloc).with_reclaim(true);
     assert_eq!(zsmalloc.locking(), Locking::PoolLock);
-    let wrong = refused(PoolOptions { locking: Some(Locking::PerCpu), ..zsmalloc });
+    let wrong = refused(zsmalloc.with_locking(Some(Locking::PerCpu)));
     assert_eq!(wrong, ConfigError::ReclaimLocking(Locking::PerCpu));
-    let fit = PoolOptions { reclaim: true, ..PoolOptions::new(Allocator::Fit) };
+    let fit = PoolOptions::new(Allocator::Fit).with_reclaim(true);
     assert_eq!(refused(fit).to_string(), "fit has no reclaim");
-    let wrong = refused(PoolOptions { cpus: Some(257), ..PoolOptions::new(Allocator::Zsmalloc) });
+    let wrong = refused(PoolOptions::new(Allocator::Zsmalloc).with_cpus(Some(257)));
     assert_eq!(wrong.to_string(), "257 shards are not in 1 to 256");
 }
 
@@ -160,8 +160,12 @@ fn zsmalloc_conforms_in_every_variant() {
             for compaction in [Compaction::PerSource, Compaction::KeepTarget] {
                 for commit in [Commit::Eager, Commit::Lazy] {
                     let options = options(Allocator::Zsmalloc, PageSize::KIB4);
-                    let variant = PoolOptions { chain, chooser, grouping, compaction, ..options };
-                    conforms(&PoolOptions { commit, ..variant });
+                    let variant = options
+                        .with_chain(chain)
+                        .with_chooser(chooser)
+                        .with_grouping(grouping)
+                        .with_compaction(compaction);
+                    conforms(&variant.with_commit(commit));
                 }
             }
         }
@@ -177,7 +181,7 @@ fn an_allocation_that_fails_changes_nothing() {
     for options in plain.into_iter().chain(per_cpu) {
         for commits in 0..40 {
             let source = FailingPages::new(Arc::new(HeapPages), commits);
-            let options = PoolOptions { source: Arc::new(source.clone()), ..options.clone() };
+            let options = options.clone().with_source(Arc::new(source.clone()));
             let pool = create("failing", &options).expect("reserving commits nothing");
             let mut held = Vec::new();
             let error = loop {
@@ -210,7 +214,7 @@ fn a_model_survives_a_source_that_fails_at_random() {
     for options in plain.into_iter().chain(per_cpu) {
         let source = FailingPages::new(Arc::new(HeapPages), 10);
         let shared: Arc<dyn PageSource> = Arc::new(source.clone());
-        let options = PoolOptions { source: shared, ..options };
+        let options = options.with_source(shared);
         let pool = create("failing", &options).unwrap();
         let (mut model, mut most) = (Model::new(&*pool), 0);
         for (n, op) in Op::random(5, pool.len_max()).take(20_000).enumerate() {
@@ -229,7 +233,7 @@ fn a_model_survives_a_source_that_fails_at_random() {
 #[test]
 fn pools_of_different_chains_have_their_own_huge_class() {
     let chain = |chain| {
-        let options = PoolOptions { chain, ..options(Allocator::Zsmalloc, PageSize::KIB4) };
+        let options = options(Allocator::Zsmalloc, PageSize::KIB4).with_chain(chain);
         let pool = create("chain", &options).unwrap();
         (0..60).for_each(|_| assert!(pool.alloc(3400).is_ok()));
         pool.stats().pages
@@ -250,7 +254,7 @@ fn compaction_of_classes_that_empty_completely_leaves_nothing_behind() {
         for (n, handle) in held.into_iter().enumerate() {
             pool.free(handle).unwrap();
             if n % 16 == 0 {
-                pool.compact(PageCount::MAX);
+                pool.compact(u64::MAX);
             }
         }
         pool.check();
@@ -264,7 +268,7 @@ fn compaction_of_classes_that_empty_completely_leaves_nothing_behind() {
 #[test]
 fn an_unpublished_object_that_is_refused_stays() {
     for allocator in with_reclaim() {
-        let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
+        let options = options(allocator, PageSize::KIB4).with_reclaim(true);
         let pool = create("unpublished", &options).unwrap();
         let handle = pool.insert(b"not yet known to its owner").unwrap();
         let mut met = 0;
@@ -297,7 +301,7 @@ fn a_read_has_exactly_the_bytes_of_the_object() {
 #[test]
 fn a_hook_that_panics_loses_nothing() {
     for allocator in with_reclaim() {
-        let options = PoolOptions { reclaim: true, ..options(allocator, PageSize::KIB4) };
+        let options = options(allocator, PageSize::KIB4).with_reclaim(true);
         let pool = create("panicking", &options).unwrap();
         let handle = pool.insert(b"kept").unwrap();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

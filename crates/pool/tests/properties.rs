@@ -13,27 +13,27 @@ use zfold_pool::{
 
 /// Options of a pool by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> PoolOptions {
-    PoolOptions {
-        page_size: [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][number as usize % 3],
-        chain: 4 + (number >> 2) as u32 % 13,
-        grouping: if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve },
-        compaction: if number & 2 == 0 { Compaction::PerSource } else { Compaction::KeepTarget },
-        commit: if number & 8 == 0 { Commit::Eager } else { Commit::Lazy },
-        reclaim: number & 4 == 0 && allocator.has_reclaim(),
-        arena_bytes: 64 << 20,
-        ..PoolOptions::new(allocator)
-    }
+    PoolOptions::new(allocator)
+        .with_page_size([PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][number as usize % 3])
+        .with_chain(4 + (number >> 2) as u32 % 13)
+        .with_grouping(if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve })
+        .with_compaction(if number & 2 == 0 {
+            Compaction::PerSource
+        } else {
+            Compaction::KeepTarget
+        })
+        .with_commit(if number & 8 == 0 { Commit::Eager } else { Commit::Lazy })
+        .with_reclaim(number & 4 == 0 && allocator.has_reclaim())
+        .with_arena_bytes(64 << 20)
 }
 
 /// z3fold with a shard for every CPU, by a number.
 fn per_cpu(number: u64) -> PoolOptions {
-    PoolOptions {
-        locking: Some(Locking::PerCpu),
-        upkeep: if number & 8 == 0 { Upkeep::Inline } else { Upkeep::Workers },
-        cpus: Some(1 + (number >> 4) as usize % 5),
-        reclaim: false,
-        ..variant(Allocator::Z3fold, number)
-    }
+    variant(Allocator::Z3fold, number)
+        .with_locking(Some(Locking::PerCpu))
+        .with_upkeep(if number & 8 == 0 { Upkeep::Inline } else { Upkeep::Workers })
+        .with_cpus(Some(1 + (number >> 4) as usize % 5))
+        .with_reclaim(false)
 }
 
 /// Cases are few because each is long; failures are shown, not written to files.
@@ -64,10 +64,8 @@ proptest! {
 #[test]
 fn long_runs_match_the_model() {
     let ops = std::env::var("ZFOLD_TEST_OPS").map_or(300_000, |ops| ops.parse().expect("a number"));
-    let plain = Allocator::ALL.map(|allocator| PoolOptions {
-        reclaim: allocator.has_reclaim(),
-        ..PoolOptions::new(allocator)
-    });
+    let plain = Allocator::ALL
+        .map(|allocator| PoolOptions::new(allocator).with_reclaim(allocator.has_reclaim()));
     // Two shards, inline and with workers.
     let all = plain.into_iter().chain([16, 16 | 8].map(per_cpu));
     for (seed, options) in (0..).zip(all) {

@@ -65,7 +65,7 @@ fn mix(pool: &dyn Pool, thread: u64, post: &Mutex<Vec<Object>>, stop: &AtomicBoo
                 assert_eq!(pool.free(handle), Err(HandleError::Stale));
             }
             Op::Compact { pages } => {
-                pool.compact(PageCount(pages));
+                pool.compact(pages);
             }
             Op::Reclaim { pages } if pages % 2 == 0 => {
                 let stats = pool.stats();
@@ -123,7 +123,7 @@ fn stress(options: &PoolOptions) {
         let compactor = scope.spawn(move || {
             let mut freed = 0;
             while !stop.load(Ordering::Relaxed) {
-                freed += pool.compact_until(PageCount::MAX, stop).0;
+                freed += pool.compact_until(u64::MAX, stop);
             }
             freed
         });
@@ -158,7 +158,7 @@ fn zsmalloc_in_every_lock_design() {
         for contexts in [Contexts::Parallel, Contexts::Concurrent] {
             let cpus = Some(4);
             let options = PoolOptions::new(Allocator::Zsmalloc);
-            stress(&PoolOptions { locking: Some(locking), contexts, cpus, ..options });
+            stress(&options.with_locking(Some(locking)).with_contexts(contexts).with_cpus(cpus));
         }
     }
 }
@@ -171,14 +171,14 @@ fn z3fold_in_every_lock_design() {
         (Locking::PerCpu, Upkeep::Workers),
     ] {
         let options = PoolOptions::new(Allocator::Z3fold);
-        stress(&PoolOptions { locking: Some(locking), upkeep, ..options });
+        stress(&options.with_locking(Some(locking)).with_upkeep(upkeep));
     }
 }
 
 #[test]
 fn fit_with_one_compaction_and_with_many() {
     for contexts in [Contexts::Single, Contexts::Concurrent] {
-        stress(&PoolOptions { contexts, ..PoolOptions::new(Allocator::Fit) });
+        stress(&PoolOptions::new(Allocator::Fit).with_contexts(contexts));
     }
 }
 

@@ -124,8 +124,7 @@ fn main() {
 
 fn race(objects: &[Vec<u8>], live: usize) {
     let pool = |locking| {
-        let options =
-            PoolOptions { locking: Some(locking), ..PoolOptions::new(Allocator::Zsmalloc) };
+        let options = PoolOptions::new(Allocator::Zsmalloc).with_locking(Some(locking));
         zfold_pool::create("locks", &options).expect("a pool")
     };
     let mut contestants: Vec<(String, Vec<Box<dyn Pool>>)> = Vec::new();

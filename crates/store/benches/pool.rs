@@ -14,7 +14,7 @@ use std::hint::black_box;
 
 use common::{Churn, Heap, MALLOC, MIMALLOC, OfPool, Random, objects};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
-use zfold_pool::{Allocator, PageCount, Pool, PoolOptions};
+use zfold_pool::{Allocator, Pool, PoolOptions};
 
 /// Live objects of the benchmarks.
 const LIVE: usize = 40_000;
@@ -78,7 +78,7 @@ fn half_freed(objects: &[Vec<u8>]) -> Box<dyn Pool> {
 fn bench_compact(criterion: &mut Criterion) {
     let objects = objects();
     criterion.bench_function("compact/zsmalloc", |bench| {
-        let compact = |pool: Box<dyn Pool>| (pool.compact(PageCount::MAX), pool);
+        let compact = |pool: Box<dyn Pool>| (pool.compact(u64::MAX), pool);
         bench.iter_batched(|| half_freed(&objects), compact, BatchSize::PerIteration);
     });
 }

@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use zfold_pool::{Allocator, PoolOptions};
 
 use crate::codec::CodecKind;
+use crate::content::Stored;
 use crate::error::{ProcessError, StoreError, UpdateError};
 use crate::options::StoreOptions;
-use crate::process::{Recompress, Selection};
-use crate::store::{Store, Stored};
+use crate::postprocess::{Recompress, Selection};
+use crate::store::Store;
 
 /// Keys that a model uses: enough to keep some, few enough to meet again.
 const KEYS: u64 = 600;
@@ -200,12 +201,9 @@ impl<'a> Model<'a> {
     }
 
     fn recompress(&self, choice: u8) {
-        let recompress = Recompress {
-            selection: selection(choice),
-            threshold_bytes: (choice & 4 == 0).then_some(200),
-            max_pages: (choice & 8 == 0).then_some(20),
-            priority: 1,
-        };
+        let recompress = Recompress::new(selection(choice), 1)
+            .with_threshold_bytes((choice & 4 == 0).then_some(200))
+            .with_max_pages((choice & 8 == 0).then_some(20));
         match self.store.recompress(&recompress) {
             Ok(done) => assert!(done.bytes_after <= done.bytes_before),
             Err(ProcessError::Priority { max: 0, .. } | ProcessError::Pool(_)) => {}
@@ -219,7 +217,7 @@ impl<'a> Model<'a> {
         let report = self.store.save(b"model", &mut file).expect("a snapshot");
         assert_eq!(report.bytes, file.len() as u64);
         let page_size = self.store.stats().pool.page_size;
-        let pool = PoolOptions { page_size, ..PoolOptions::new(Allocator::Zsmalloc) };
+        let pool = PoolOptions::new(Allocator::Zsmalloc).with_page_size(page_size);
         let pool = zfold_pool::create("restored", &pool).expect("a pool");
         let options = StoreOptions::new(self.store.slots(), CodecKind::Lz4.into());
         let restored = Store::new(pool, &options).expect("a store");

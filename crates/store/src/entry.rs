@@ -68,6 +68,9 @@ impl State {
     const LEN_MASK: u64 = (1 << (Self::STAMP_SHIFT - Self::LEN_SHIFT)) - 1;
     const STAMP_SHIFT: u32 = 32;
 
+    /// Codecs that a state can tell apart: the first, and those for recompression.
+    pub(crate) const CODECS_MAX: usize = Self::PRIORITY_MASK as usize + 1;
+
     /// The longest page that a state can tell the length of.
     pub(crate) const LEN_MAX: usize = Self::LEN_MASK as usize;
 
@@ -177,6 +180,12 @@ impl Entry {
     /// Returns the entry of a page of `word` repeated.
     pub(crate) fn same(word: u64) -> Self {
         Self { state: State::new(Kind::Same, 0, 0), value: word }
+    }
+
+    /// Returns whether two entries name the same bytes, whatever their flags.
+    pub(crate) fn is_form_of(self, before: Self) -> bool {
+        let form = |entry: Self| (entry.state.kind(), entry.state.has(Flag::Backed), entry.value);
+        form(self) == form(before)
     }
 
     /// Returns the handle of a page in the pool.

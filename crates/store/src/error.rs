@@ -3,11 +3,11 @@
 use std::error::Error;
 use std::fmt;
 
-use zfold_pool::AllocError;
 use zfold_pool::source::SourceError;
+use zfold_pool::{AllocError, ConfigError};
 
 use crate::codec::CodecError;
-use crate::options::CODECS_MAX;
+use crate::entry::State;
 
 /// A key beyond the store's last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub enum OpenError {
     PageLength(usize),
     /// The pool holds objects that the store does not know.
     PoolInUse,
+    /// The store's own pool cannot be made.
+    Pool(ConfigError),
     /// The slot table cannot be reserved.
     SlotTable(SourceError),
 }
@@ -61,7 +63,8 @@ impl fmt::Display for OpenError {
                 write!(f, "a writeback batch of {pages} pages is not within 1 to 1024")
             }
             Self::TooManyCodecs(count) => {
-                write!(f, "{count} codecs to recompress with are more than {}", CODECS_MAX - 1)
+                let most = State::CODECS_MAX - 1;
+                write!(f, "{count} codecs to recompress with are more than {most}")
             }
             Self::Codec(error) => error.fmt(f),
             Self::DeduplicateWithKeys => {
@@ -69,12 +72,22 @@ impl fmt::Display for OpenError {
             }
             Self::PageLength(len) => write!(f, "pages of {len} bytes are too long for a store"),
             Self::PoolInUse => write!(f, "a store needs an empty pool of its own"),
+            Self::Pool(error) => error.fmt(f),
             Self::SlotTable(source) => write!(f, "cannot reserve the slot table: {source}"),
         }
     }
 }
 
-impl Error for OpenError {}
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Codec(error) => Some(error),
+            Self::Pool(error) => Some(error),
+            Self::SlotTable(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Why a page was not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

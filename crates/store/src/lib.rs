@@ -1,35 +1,64 @@
-//! A keyed store of compressed memory pages over a zfold pool: what zswap and zram have in
-//! common, in user space.
+//! A store of compressed memory pages, for programs that keep more pages in memory than fit there:
+//! what Linux's zswap and zram have in common, in user space.
 //!
-//! [`Store`] keeps pages by key. Pages of one repeated word lie in their slot; all others are
-//! compressed by a [`codec`] into objects of a [`zfold_pool::Pool`], or kept as they are where
-//! that is no loss. The store knows nothing of how the pool packs objects.
+//! ```
+//! use zfold_store::{CodecKind, Store, StoreOptions};
+//!
+//! // A million keys; what is held counts, all of it, against 64 MiB.
+//! let options = StoreOptions::new(1_000_000, CodecKind::Lz4.into()).with_limit_bytes(64 << 20);
+//! let store = Store::open(&options)?;
+//! store.store(7, &[1; 4096])?;
+//! let mut page = [0; 4096];
+//! assert!(store.load(7, &mut page)? && page == [1; 4096]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Store`] keeps pages by number. Pages of one repeated word lie in their slot; all others are
+//!   compressed by a [`codec`] into objects of a [`pool::Pool`], or kept as they are where that is
+//!   no loss. Cold pages can be [written back](Store::writeback) to a [`backing`] or
+//!   [recompressed](Store::recompress); [`snapshot`]s save all.
+//! - [`Cache`] keeps values of any length by keys of bytes, the least recently used of them leave
+//!   under its limit.
+//! - [`shrinker`] keeps a store small in the background, and [`pressure`] tells how short of memory
+//!   the machine is.
+//!
+//! # Features
+//! `zstd`, `deflate` and `lzo` are codecs, all on by default; LZ4 is always there. `testing` has
+//! what tests of stores need.
 
 pub mod backing;
 pub mod codec;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod pressure;
 pub mod shrinker;
 pub mod snapshot;
 
-mod backed;
-mod context;
-mod duplicates;
+mod cache;
+mod content;
+mod crate_error;
 mod entry;
 mod error;
+mod limit;
 mod loader;
 mod options;
-mod process;
-mod same;
+mod pages;
+mod postprocess;
 mod slots;
 mod stats;
 mod store;
 mod sync;
+mod tuning;
 
+pub use cache::{Cache, CacheError, CacheOptions, CacheStats};
 pub use codec::{Codec, CodecError, CodecKind, CodecSpec, DecodeError, Dictionary};
+pub use content::{Content, Stored};
+pub use crate_error::Error;
 pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
 pub use loader::Loader;
 pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};
-pub use process::{Processed, Recompress, Selection};
+pub use postprocess::{Processed, Recompress, Selection};
 pub use stats::StoreStats;
-pub use store::{Content, Store, Stored};
+pub use store::Store;
+/// The crate of the pools, whose types are in this one's interface.
+pub use zfold_pool as pool;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::codec::Codec;
 use crate::entry::{Entry, Flag, Kind};
 use crate::error::LoadError;
-use crate::same;
+use crate::pages::same;
 use crate::store::Store;
 
 /// What is needed to decompress the pages of one store, made beforehand; see
@@ -24,8 +24,8 @@ impl Store {
     /// Never: the codecs were tried when the store was made.
     #[must_use]
     pub fn loader(&self) -> Loader {
-        let codecs = self.contexts.choices().iter().map(|choice| {
-            let codec = choice.spec.context_with(self.page_len, choice.dictionary.as_ref());
+        let codecs = self.pages.contexts.choices().iter().map(|choice| {
+            let codec = choice.spec.context_with(self.pages.len, choice.dictionary.as_ref());
             codec.expect("tried when the store was made")
         });
         Loader { codecs: codecs.collect() }
@@ -54,7 +54,7 @@ impl Store {
         slot.set_state(entry.state.used(self.second()));
         self.read_with(loader, key, entry, page)?;
         // Relaxed: a counter.
-        self.direct_loads_total.fetch_add(1, Ordering::Relaxed);
+        self.pages.counts.direct_loads_total.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -69,8 +69,8 @@ impl Store {
             Kind::Empty => page.fill(0),
             Kind::Same => same::fill(page, entry.value),
             kind => {
-                let object = self.object(key, entry)?;
-                let bytes = self.payload(&object, key)?;
+                let object = self.pages.object(key, entry)?;
+                let bytes = self.pages.payload(&object, key)?;
                 let read = match loader.codecs.get_mut(usize::from(entry.state.priority())) {
                     Some(codec) if kind == Kind::Compressed => {
                         codec.decompress(bytes, page).is_ok()
@@ -82,7 +82,7 @@ impl Store {
                     _ => false,
                 };
                 if !read {
-                    return Err(self.damaged(key));
+                    return Err(self.pages.damaged(key));
                 }
             }
         }

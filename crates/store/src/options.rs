@@ -1,14 +1,13 @@
 //! What a store is made of, and what of it can be changed while it works.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use zfold_pool::{Allocator, PoolOptions, builders};
 
 use crate::backing::Backing;
-use crate::codec::{CodecSpec, Dictionary};
+use crate::codec::{CodecKind, CodecSpec, Dictionary};
+use crate::entry::State;
 use crate::error::OpenError;
-
-/// Most codecs of a store: the first, and those for recompression.
-pub(crate) const CODECS_MAX: usize = 4;
 
 /// What to do with a page that does not compress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,11 +23,18 @@ pub enum Incompressible {
 
 /// A codec with its level, and the dictionary it works with.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct CodecChoice {
     /// The codec.
     pub spec: CodecSpec,
     /// What compressor and decompressor know beforehand, if anything.
     pub dictionary: Option<Dictionary>,
+}
+
+impl CodecChoice {
+    builders! {
+        with_dictionary => dictionary: impl Into<Option<Dictionary>>,
+    }
 }
 
 impl From<CodecSpec> for CodecChoice {
@@ -37,8 +43,15 @@ impl From<CodecSpec> for CodecChoice {
     }
 }
 
+impl From<CodecKind> for CodecChoice {
+    fn from(kind: CodecKind) -> Self {
+        CodecSpec::from(kind).into()
+    }
+}
+
 /// Where pages go that leave memory.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BackingOptions {
     /// The file or device.
     pub backing: Arc<dyn Backing>,
@@ -47,8 +60,21 @@ pub struct BackingOptions {
     pub compressed: bool,
 }
 
-/// What a store is made of. Public fields with defaults; start from [`StoreOptions::new`].
+impl BackingOptions {
+    /// Returns the defaults: pages are written compressed.
+    #[must_use]
+    pub fn new(backing: Arc<dyn Backing>) -> Self {
+        Self { backing, compressed: true }
+    }
+
+    builders! {
+        with_compressed => compressed: bool,
+    }
+}
+
+/// What a store is made of: public fields with defaults. Start from [`StoreOptions::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct StoreOptions {
     /// Number of keys: 0 up to `slots - 1`. Costs 16 bytes of address space each, and memory only
     /// around keys in use.
@@ -75,12 +101,14 @@ pub struct StoreOptions {
     pub accept_percent: u8,
     /// Where pages go that leave memory, if they can.
     pub backing: Option<BackingOptions>,
+    /// What the pool of [`Store::open`](crate::Store::open) is made of.
+    pub pool: PoolOptions,
 }
 
 impl StoreOptions {
     /// Returns the defaults for `slots` keys and `codec`: incompressible pages kept, same-filled
     /// pages recognised, no dictionary, no recompression, no key header, no deduplication, no
-    /// limit, accept at 90 percent, no backing.
+    /// limit, accept at 90 percent, no backing, a pool of zsmalloc with 4 KiB pages.
     #[must_use]
     pub fn new(slots: u64, codec: CodecSpec) -> Self {
         Self {
@@ -95,7 +123,21 @@ impl StoreOptions {
             limit_bytes: None,
             accept_percent: 90,
             backing: None,
+            pool: PoolOptions::new(Allocator::Zsmalloc),
         }
+    }
+
+    builders! {
+        with_dictionary => dictionary: impl Into<Option<Dictionary>>,
+        with_recompression => recompression: Vec<CodecChoice>,
+        with_incompressible => incompressible: Incompressible,
+        with_same_filled => same_filled: bool,
+        with_key_header => key_header: bool,
+        with_deduplicate => deduplicate: bool,
+        with_limit_bytes => limit_bytes: impl Into<Option<u64>>,
+        with_accept_percent => accept_percent: u8,
+        with_backing => backing: impl Into<Option<BackingOptions>>,
+        with_pool => pool: PoolOptions,
     }
 
     /// Returns all codecs, the first one first.
@@ -108,7 +150,7 @@ impl StoreOptions {
         if self.slots == 0 {
             return Err(OpenError::NoSlots);
         }
-        if self.recompression.len() >= CODECS_MAX {
+        if self.recompression.len() >= State::CODECS_MAX {
             return Err(OpenError::TooManyCodecs(self.recompression.len()));
         }
         if self.deduplicate && self.key_header {
@@ -150,7 +192,7 @@ pub struct Tunables {
 const BATCH_MAX: u32 = 1024;
 
 impl Tunables {
-    fn check(&self) -> Result<(), OpenError> {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
         if self.accept_percent > 100 {
             return Err(OpenError::AcceptPercent(self.accept_percent));
         }
@@ -158,118 +200,5 @@ impl Tunables {
             1..=BATCH_MAX => Ok(()),
             pages => Err(OpenError::WritebackBatch(pages)),
         }
-    }
-}
-
-/// The tunables as threads read them: each by itself, in no order with anything.
-#[derive(Debug)]
-pub(crate) struct Tuning {
-    /// `NONE` for no limit.
-    limit_bytes: AtomicU64,
-    accept_percent: AtomicU8,
-    same_filled: AtomicBool,
-    /// `NONE` for any number.
-    writeback_limit_pages: AtomicU64,
-    writeback_batch_pages: AtomicU32,
-}
-
-const NONE: u64 = u64::MAX;
-
-fn option(value: u64) -> Option<u64> {
-    (value != NONE).then_some(value)
-}
-
-// Relaxed throughout: a change is seen a moment later, and nothing else hangs on it.
-impl Tuning {
-    pub(crate) fn new(tunables: &Tunables) -> Self {
-        Self {
-            limit_bytes: AtomicU64::new(tunables.limit_bytes.unwrap_or(NONE)),
-            accept_percent: AtomicU8::new(tunables.accept_percent),
-            same_filled: AtomicBool::new(tunables.same_filled),
-            writeback_limit_pages: AtomicU64::new(tunables.writeback_limit_pages.unwrap_or(NONE)),
-            writeback_batch_pages: AtomicU32::new(tunables.writeback_batch_pages),
-        }
-    }
-
-    pub(crate) fn get(&self) -> Tunables {
-        Tunables {
-            limit_bytes: self.limit_bytes(),
-            accept_percent: self.accept_percent.load(Ordering::Relaxed),
-            same_filled: self.same_filled(),
-            writeback_limit_pages: option(self.writeback_limit_pages.load(Ordering::Relaxed)),
-            writeback_batch_pages: self.writeback_batch_pages.load(Ordering::Relaxed),
-        }
-    }
-
-    pub(crate) fn set(&self, to: &Tunables) -> Result<(), OpenError> {
-        to.check()?;
-        self.limit_bytes.store(to.limit_bytes.unwrap_or(NONE), Ordering::Relaxed);
-        self.accept_percent.store(to.accept_percent, Ordering::Relaxed);
-        self.same_filled.store(to.same_filled, Ordering::Relaxed);
-        let pages = to.writeback_limit_pages.unwrap_or(NONE);
-        self.writeback_limit_pages.store(pages, Ordering::Relaxed);
-        self.writeback_batch_pages.store(to.writeback_batch_pages, Ordering::Relaxed);
-        Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn limit_bytes(&self) -> Option<u64> {
-        option(self.limit_bytes.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    pub(crate) fn same_filled(&self) -> bool {
-        self.same_filled.load(Ordering::Relaxed)
-    }
-
-    /// Takes up to `pages` from the writeback budget; returns how many there were.
-    pub(crate) fn take_budget(&self, pages: u64) -> u64 {
-        let mut taken = pages;
-        let take = |left: u64| {
-            taken = pages.min(left);
-            Some(if left == NONE { NONE } else { left - taken })
-        };
-        let _ = self.writeback_limit_pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        taken
-    }
-
-    /// Gives pages back to the budget that were not written after all.
-    pub(crate) fn return_budget(&self, pages: u64) {
-        let give = |left: u64| (left != NONE).then(|| left.saturating_add(pages).min(NONE - 1));
-        let _ = self.writeback_limit_pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::codec::CodecKind;
-
-    #[test]
-    fn the_budget_counts_down_and_can_be_given_back() {
-        let options = StoreOptions::new(1, CodecKind::Lz4.into());
-        let mut tunables = options.tunables();
-        let tuning = Tuning::new(&tunables);
-        assert_eq!(tuning.take_budget(1 << 40), 1 << 40, "no limit");
-        tunables.writeback_limit_pages = Some(10);
-        tuning.set(&tunables).unwrap();
-        assert_eq!(
-            (tuning.take_budget(7), tuning.take_budget(7), tuning.take_budget(7)),
-            (7, 3, 0)
-        );
-        tuning.return_budget(4);
-        assert_eq!(tuning.get().writeback_limit_pages, Some(4));
-    }
-
-    #[test]
-    fn tunables_out_of_range_change_nothing() {
-        let tunables = StoreOptions::new(1, CodecKind::Lz4.into()).tunables();
-        let tuning = Tuning::new(&tunables);
-        let (percent, batch) = (101, 0);
-        let wrong = Tunables { accept_percent: percent, ..tunables };
-        assert_eq!(tuning.set(&wrong), Err(OpenError::AcceptPercent(percent)));
-        let wrong = Tunables { writeback_batch_pages: batch, ..tunables };
-        assert_eq!(tuning.set(&wrong), Err(OpenError::WritebackBatch(batch)));
-        assert_eq!(tuning.get(), tunables);
     }
 }

@@ -13,14 +13,15 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use zfold_pool::PageCount;
+use zfold_pool::builders;
 
+use crate::postprocess::{Recompress, Selection};
 use crate::pressure::{Level, Pressure};
-use crate::process::{Recompress, Selection};
 use crate::store::Store;
 
 /// What a shrinker does.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ShrinkerOptions {
     /// Time between two looks.
     pub interval: Duration,
@@ -30,15 +31,30 @@ pub struct ShrinkerOptions {
     pub pressure: Option<Box<dyn Pressure>>,
 }
 
+impl Default for ShrinkerOptions {
+    /// A look each second, no ageing, and the machine's need is not answered.
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(1), idle_after: None, pressure: None }
+    }
+}
+
+impl ShrinkerOptions {
+    builders! {
+        with_interval => interval: Duration,
+        with_idle_after => idle_after: impl Into<Option<Duration>>,
+        with_pressure => pressure: impl Into<Option<Box<dyn Pressure>>>,
+    }
+}
+
 /// A shrinker at work; stops, and ends its thread, when dropped.
 #[derive(Debug)]
 pub struct Shrinker {
-    shared: Arc<Shared>,
+    shared: Arc<Switches>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Switches {
     stop: AtomicBool,
     /// Whether the machine's need is answered (zswap's `shrinker_enabled`).
     enabled: AtomicBool,
@@ -67,7 +83,7 @@ impl Shrinker {
     /// # Errors
     /// When the system gives no thread.
     pub fn start(store: Arc<Store>, options: ShrinkerOptions) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Switches {
             stop: AtomicBool::new(false),
             enabled: AtomicBool::new(true),
             idle_after: AtomicU64::new(seconds(options.idle_after)),
@@ -131,7 +147,7 @@ fn seconds(age: Option<Duration>) -> u64 {
 }
 
 // Relaxed throughout: switches that are seen one round later.
-impl Shared {
+impl Switches {
     fn idle_after(&self) -> Option<Duration> {
         let age = self.idle_after.load(Ordering::Relaxed);
         (age != NEVER).then(|| Duration::from_secs(age))
@@ -148,7 +164,7 @@ impl Shared {
 
     fn round(&self, store: &Store, pressure: Option<&mut (dyn Pressure + 'static)>) {
         if let Some(limit) = store.tunables().limit_bytes {
-            let accept = store.accept_bytes(limit);
+            let accept = store.tuning.accept_bytes(limit);
             if store.held_bytes() > accept {
                 store.shrink_to(accept, &self.stop);
             }
@@ -162,12 +178,8 @@ impl Shared {
             let less = (held as f64 * share * ROUND_PERCENT as f64 / 100.0) as u64;
             if store.shrink_to(held - less.min(held), &self.stop) == 0 {
                 // Errors show in the counters.
-                let _ = store.recompress(&Recompress {
-                    selection: Selection::Lru,
-                    threshold_bytes: None,
-                    max_pages: Some(less / store.page_len() as u64),
-                    priority: 1,
-                });
+                let most = less / store.page_len() as u64;
+                let _ = store.recompress(&Recompress::new(Selection::Lru, 1).with_max_pages(most));
                 store.compact();
             }
         }
@@ -186,22 +198,16 @@ impl Shared {
     }
 
     fn close_holes(&self, store: &Store) {
-        let stats = store.pool.stats();
+        let stats = store.pages.pool.stats();
         if stats.freeable_pages.0 * HOLES > stats.pages.0 {
-            store.pool.compact_until(PageCount::MAX, &self.stop);
+            store.pages.pool.compact_until(u64::MAX, &self.stop);
         }
     }
 
     /// Sends idle pages away, or makes them smaller. Errors show in the counters.
     fn use_idle(&self, store: &Store) {
         if store.writeback(&Selection::Idle, None).is_err() {
-            let recompress = Recompress {
-                selection: Selection::Idle,
-                threshold_bytes: None,
-                max_pages: None,
-                priority: 1,
-            };
-            let _ = store.recompress(&recompress);
+            let _ = store.recompress(&Recompress::new(Selection::Idle, 1));
         }
     }
 }
@@ -267,7 +273,7 @@ mod tests {
         tunables.limit_bytes = Some(limit);
         store.tune(&tunables).unwrap();
         let _shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
-        wait(&store, |store| store.held_bytes() <= store.accept_bytes(limit));
+        wait(&store, |store| store.held_bytes() <= store.tuning.accept_bytes(limit));
         assert!(store.stats().backed_pages > 0);
     }
 
@@ -300,7 +306,7 @@ mod tests {
             store.invalidate(key);
         }
         let holes = |store: &Store| {
-            let stats = store.pool.stats();
+            let stats = store.pages.pool.stats();
             stats.freeable_pages.0 * HOLES > stats.pages.0
         };
         assert!(holes(&store));

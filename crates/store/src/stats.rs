@@ -41,13 +41,15 @@ macro_rules! counters {
             pub pool: PoolStats,
         }
 
-        impl StoreStats {
-            /// Sums the shares of all threads.
-            pub(crate) fn sum(shares: &ThreadLocal<Share>) -> Self {
-                let mut sum = Self::default();
-                for share in shares {
+        impl Counts {
+            /// Returns the sums of all threads; what no counter tells is zero.
+            pub(crate) fn sum(&self) -> StoreStats {
+                let mut sum = StoreStats::default();
+                for share in &self.shares {
                     $(sum.$name = sum.$name.wrapping_add(share.$name.get());)*
                 }
+                // Relaxed: a counter.
+                sum.loads_total += self.direct_loads_total.load(Ordering::Relaxed);
                 sum
             }
         }
@@ -99,6 +101,22 @@ counters! {
     recompressed_total,
     /// Bytes that this saved.
     recompressed_saved_bytes_total,
+}
+
+/// The counters of all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    shares: ThreadLocal<Share>,
+    /// Loads by `Store::load_with`, which no thread's share counts.
+    pub(crate) direct_loads_total: AtomicU64,
+}
+
+impl Counts {
+    /// Returns the calling thread's share.
+    #[inline]
+    pub(crate) fn share(&self) -> &Share {
+        self.shares.get_or_default()
+    }
 }
 
 impl Share {

@@ -15,7 +15,7 @@ use zfold_store::{BackingOptions, CodecKind, CodecSpec, Incompressible, Store, S
 /// A store by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> Store {
     let page_size = [PageSize::KIB4, PageSize::KIB16][number as usize & 1];
-    let pool = create("model", &PoolOptions { page_size, ..PoolOptions::new(allocator) }).unwrap();
+    let pool = create("model", &PoolOptions::new(allocator).with_page_size(page_size)).unwrap();
     let codec = [CodecKind::Lz4, CodecKind::Zstd, CodecKind::Deflate][(number as usize >> 1) % 3];
     let mut options = StoreOptions::new(3000, codec.into());
     options.key_header = number & 8 == 0;
@@ -26,7 +26,7 @@ fn variant(allocator: Allocator, number: u64) -> Store {
     }
     if number & 64 == 0 {
         let backing = Arc::new(MemoryBacking::new(4 << 20));
-        options.backing = Some(BackingOptions { backing, compressed: number & 128 == 0 });
+        options.backing = Some(BackingOptions::new(backing).with_compressed(number & 128 == 0));
     }
     if number & 256 == 0 {
         let strong: CodecSpec = "zstd:9".parse().unwrap();

@@ -40,7 +40,7 @@ fn every_form_of_page_comes_back_over_every_allocator_codec_and_page_size() {
     for allocator in Allocator::ALL {
         for codec in CodecKind::ALL {
             for page_size in [PageSize::KIB4, PageSize::KIB64] {
-                let pool = PoolOptions { page_size, ..PoolOptions::new(allocator) };
+                let pool = PoolOptions::new(allocator).with_page_size(page_size);
                 let store = store_over(&pool, |options| options.codec = codec.into());
                 for fill in 0..16 {
                     let page = page(fill, page_size.bytes());
@@ -208,11 +208,9 @@ fn a_limit_that_nothing_fits_under_refuses_everything() {
 fn a_pool_without_memory_refuses_and_recovers() {
     for allocator in Allocator::ALL {
         let source = FailingPages::new(Arc::new(HeapPages), 20);
-        let pool = PoolOptions {
-            source: Arc::new(source.clone()),
-            arena_bytes: 64 << 20,
-            ..PoolOptions::new(allocator)
-        };
+        let pool = PoolOptions::new(allocator)
+            .with_source(Arc::new(source.clone()))
+            .with_arena_bytes(64 << 20);
         let store = store_over(&pool, |_| {});
         let failed = (0..10_000).find(|&key| store.store(key, &good(key as u32)).is_err()).unwrap();
         let again = store.store(failed, &good(1));

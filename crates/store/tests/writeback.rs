@@ -23,7 +23,7 @@ fn faulty(len: usize) -> Arc<Faulty> {
 fn store_with(backing: &Arc<Faulty>, change: impl Fn(&mut StoreOptions)) -> Store {
     let mut options = StoreOptions::new(100_000, CodecKind::Lz4.into());
     let backing = Arc::clone(backing) as Arc<dyn Backing>;
-    options.backing = Some(BackingOptions { backing, compressed: true });
+    options.backing = Some(BackingOptions::new(backing));
     change(&mut options);
     Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
 }
@@ -385,7 +385,7 @@ fn the_room_on_a_file_comes_back_when_the_store_goes() {
     let path = folder.path().join("cold");
     let backing = zfold_store::backing::FileBacking::open(&path, Some(8 << 20)).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
-    options.backing = Some(BackingOptions { backing: Arc::new(backing), compressed: false });
+    options.backing = Some(BackingOptions::new(Arc::new(backing)).with_compressed(false));
     let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let store = Store::new(pool, &options).unwrap();
     drop(options);

@@ -30,7 +30,8 @@ fn main() {
     let mut region = Region::new(BYTES, &options).expect("a region");
 
     let start = Start::now();
-    for (page, from) in region.as_mut_slice().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle()) {
+    for (page, from) in region.as_mut_slice::<u8>().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle())
+    {
         page.copy_from_slice(from);
     }
     report("fill", start, BYTES / PAGE, "page");
@@ -53,7 +54,7 @@ fn main() {
     println!("    waits {}", stats.waits_for_room_total - before.waits_for_room_total);
     println!("    refaults {}", stats.refaults_total - before.refaults_total);
 
-    for (page, from) in region.as_slice().chunks(PAGE).zip(pages.chunks(PAGE).cycle()) {
+    for (page, from) in region.as_slice::<u8>().chunks(PAGE).zip(pages.chunks(PAGE).cycle()) {
         assert!(page == from, "wrong bytes");
     }
     region.prefetch(..);
@@ -63,7 +64,7 @@ fn main() {
     report("pageout", start, resident as usize, "page");
 
     let mut half = Region::new(LIMIT, &MemoryOptions::new(LIMIT + (64 << 20))).expect("a region");
-    for (page, from) in half.as_mut_slice().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle()) {
+    for (page, from) in half.as_mut_slice::<u8>().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle()) {
         page.copy_from_slice(from);
     }
     let start = Start::now();
@@ -79,7 +80,7 @@ fn main() {
 fn read_randomly(region: &Region, seed: u64, reads: usize) -> Duration {
     let before = clock(ClockId::ThreadCPUTime);
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let bytes = region.as_slice();
+    let bytes = region.as_slice::<u8>();
     let mut sum = 0_u64;
     for _ in 0..reads {
         state ^= state << 13;

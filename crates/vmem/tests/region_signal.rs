@@ -55,7 +55,7 @@ fn errno() -> *mut libc::c_int {
 /// Touches all pages, in order and at random, in a thread that has never faulted before.
 fn allocations_of_faults(region: &mut Region) -> u64 {
     let touch = move || {
-        let bytes = region.as_mut_slice();
+        let bytes = region.as_mut_slice::<u8>();
         // SAFETY: this thread's.
         unsafe { *errno() = 77 };
         let before = COUNT.get();
@@ -76,10 +76,9 @@ fn allocations_of_faults(region: &mut Region) -> u64 {
 #[test]
 fn faults_allocate_nothing_and_keep_errno() {
     for codec in CodecKind::ALL {
-        let codec = zfold_store::CodecChoice { spec: codec.into(), dictionary: None };
-        let options = MemoryOptions { codec, ..MemoryOptions::new(MIB) };
+        let options = MemoryOptions::new(MIB).with_codec(codec);
         let mut region = Region::new(4 * MIB, &options).unwrap();
-        for (n, byte) in region.as_mut_slice().iter_mut().enumerate() {
+        for (n, byte) in region.as_mut_slice::<u8>().iter_mut().enumerate() {
             *byte = (n / 100 + n / PAGE) as u8;
         }
         let before = region.stats();

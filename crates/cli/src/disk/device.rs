@@ -43,7 +43,7 @@ impl Device {
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
-        let pool = PoolOptions { chain: 16, ..PoolOptions::new(made.allocator) };
+        let pool = PoolOptions::new(made.allocator).with_chain(16);
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let store =
             Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
@@ -66,14 +66,13 @@ impl Device {
             })?;
         }
         let (size, sector, read_only) = (*size, made.sector, made.read_only);
-        let options = DiskOptions { size, sector, read_only };
+        let options = DiskOptions::new(size).with_sector(sector).with_read_only(read_only);
         let store = Arc::new(store);
         let disk = Disk::new(Arc::clone(&store), &options).map_err(|error| failure(&error))?;
-        let shrinker = ShrinkerOptions {
-            interval: SHRINKER_INTERVAL,
-            idle_after: knobs.idle_after,
-            pressure: Some(Box::new(SystemPressure::new())),
-        };
+        let shrinker = ShrinkerOptions::default()
+            .with_interval(SHRINKER_INTERVAL)
+            .with_idle_after(knobs.idle_after)
+            .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
         shrinker.enable(knobs.shrinker);
         Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker })
@@ -202,7 +201,7 @@ fn tune(store: &Store, knobs: &Knobs) -> Result<(), zfold_store::OpenError> {
 /// Returns the options of the store of a device.
 fn store_options(made: &Made, size: u64, knobs: &Knobs) -> Result<StoreOptions, Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
-    let choice = |spec: &_| CodecChoice { spec: *spec, dictionary: dictionary.clone() };
+    let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
     let backing = made.backing.as_ref().map(|plan| backing::open(plan, size)).transpose()?;
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
     options.recompression = made.recompress.iter().map(choice).collect();

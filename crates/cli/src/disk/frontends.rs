@@ -5,11 +5,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use zfold_disk::fuse::{FuseDoor, FuseOptions};
+use zfold_disk::fuse::{FuseFrontend, FuseOptions};
 use zfold_disk::nbd::{
     Address, Export, Listener, NbdOptions, NbdServer, NbdStats, Tls, tls_config,
 };
-use zfold_disk::vhost_user::{VhostUserDoor, VhostUserOptions};
+use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 
 use super::device::Device;
 use super::plan::{DiskPlan, TlsPlan};
@@ -24,10 +24,10 @@ pub(crate) struct Frontends {
     addresses: Vec<(String, String)>,
     /// The Unix socket of NBD, for `$unixsocket`.
     unix: Option<String>,
-    mounts: Mutex<Vec<FuseDoor>>,
-    guests: Mutex<Vec<VhostUserDoor>>,
+    mounts: Mutex<Vec<FuseFrontend>>,
+    guests: Mutex<Vec<VhostUserFrontend>>,
     #[cfg(feature = "ublk")]
-    blocks: Mutex<Vec<zfold_disk::ublk::UblkDoor>>,
+    blocks: Mutex<Vec<zfold_disk::ublk::UblkFrontend>>,
 }
 
 impl Frontends {
@@ -90,12 +90,12 @@ impl Frontends {
         let failure =
             |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", made.name));
         if let Some(path) = &made.fuse {
-            let frontend = FuseDoor::mount(disk(), path, FuseOptions::default());
+            let frontend = FuseFrontend::mount(disk(), path, FuseOptions::default());
             held(&self.mounts).push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), path.display().to_string()));
         }
         if let Some(path) = &made.vhost_user {
-            let frontend = VhostUserDoor::listen(disk(), path, VhostUserOptions::default());
+            let frontend = VhostUserFrontend::listen(disk(), path, VhostUserOptions::default());
             held(&self.guests).push(frontend.map_err(|error| failure(&error))?);
             self.addresses.push((made.name.clone(), format!("vhost-user:{}", path.display())));
         }
@@ -107,9 +107,9 @@ impl Frontends {
 
     #[cfg(feature = "ublk")]
     fn open_ublk(&mut self, device: &Device) -> Result<(), Failure> {
-        use zfold_disk::ublk::{UblkDoor, UblkOptions};
+        use zfold_disk::ublk::{UblkFrontend, UblkOptions};
         let name = &device.made.name;
-        let frontend = UblkDoor::add(Arc::clone(&device.disk), UblkOptions::default())
+        let frontend = UblkFrontend::add(Arc::clone(&device.disk), UblkOptions::default())
             .map_err(|error| Failure::new(format!("{name}: {error}")))?;
         self.addresses.push((name.clone(), frontend.path().display().to_string()));
         held(&self.blocks).push(frontend);
@@ -159,7 +159,7 @@ impl Frontends {
 
 /// Unmounts a file on a thread of its own, because that can take until the last one who has it
 /// open has closed it; returns its path, and what tells that it is done.
-fn close_mount(mut frontend: FuseDoor) -> (PathBuf, Receiver<()>) {
+fn close_mount(mut frontend: FuseFrontend) -> (PathBuf, Receiver<()>) {
     let (done, closed) = mpsc::channel();
     let path = frontend.path().to_owned();
     std::thread::spawn(move || {
@@ -175,12 +175,9 @@ fn close_mount(mut frontend: FuseDoor) -> (PathBuf, Receiver<()>) {
 }
 
 fn export(device: &Device) -> Export {
-    Export {
-        name: device.made.name.clone(),
-        description: format!("compressed in memory with {}", device.made.codec),
-        disk: Arc::clone(&device.disk),
-        read_only: device.made.read_only,
-    }
+    Export::new(device.made.name.clone(), Arc::clone(&device.disk))
+        .with_description(format!("compressed in memory with {}", device.made.codec))
+        .with_read_only(device.made.read_only)
 }
 
 fn nbd_options(plan: &DiskPlan) -> Result<NbdOptions, Failure> {

@@ -95,7 +95,7 @@ impl Server {
                 device.set(&settings)?;
                 Ok(device.settings())
             }
-            ControlCommand::Compact => Ok(json!({ "pages_freed": store.compact().0 })),
+            ControlCommand::Compact => Ok(json!({ "pages_freed": store.compact() })),
             ControlCommand::Idle(age) => Ok(json!({ "idle_pages": store.mark_idle(age) })),
             ControlCommand::Writeback { selection, max_pages } => {
                 let done = store.writeback(&selection, max_pages);
@@ -154,7 +154,9 @@ fn recompress(device: &Device, how: RecompressCommand) -> Result<Recompress, Str
         }
     };
     let RecompressCommand { selection, threshold_bytes, max_pages, .. } = how;
-    Ok(Recompress { selection, threshold_bytes, max_pages, priority })
+    Ok(Recompress::new(selection, priority)
+        .with_threshold_bytes(threshold_bytes)
+        .with_max_pages(max_pages))
 }
 
 /// Trains a dictionary on the contents of a device and writes it to a file.

@@ -3,7 +3,8 @@
 use std::io;
 
 use rustix::stdio::{dup2_stdin, dup2_stdout};
-use zfold_vmem::run::{Files, Inherited};
+use zfold_vmem::run::Inherited;
+use zfold_vmem::run::internals::Files;
 
 use super::failure::failed;
 use crate::shared::exit::Failure;

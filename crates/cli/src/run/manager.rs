@@ -14,7 +14,8 @@ use signal_hook::consts::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 use signal_hook::iterator::Signals;
-use zfold_vmem::run::{Event, Files, Inherited, RunError, RunOptions, access, tell};
+use zfold_vmem::run::internals::{Files, tell};
+use zfold_vmem::run::{Event, Inherited, RunError, RunOptions, access};
 
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::denied;
@@ -90,14 +91,9 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
 
     let access =
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
-    let options = RunOptions {
-        program: plan.program.clone(),
-        args: plan.args.clone(),
-        limit_bytes: plan.limit_bytes,
-        inherited: Inherited::from_words(words),
-        pool,
-        store,
-    };
+    let inherited = Inherited::from_words(words);
+    let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
+    let options = options.with_args(plan.args.clone());
     let front = front().map_err(cannot("find what has started this process"))?;
     let tell_front = |signal| {
         // One that is gone needs to be neither stopped nor continued.

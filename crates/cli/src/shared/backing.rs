@@ -24,5 +24,5 @@ pub(crate) struct BackingPlan {
 pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<BackingOptions, Failure> {
     let len = plan.size.or((!plan.path.exists()).then_some(size));
     let backing = FileBacking::open(&plan.path, len).map_err(|e| Failure::new(e.to_string()))?;
-    Ok(BackingOptions { backing: Arc::new(backing), compressed: !plan.raw })
+    Ok(BackingOptions::new(Arc::new(backing)).with_compressed(!plan.raw))
 }

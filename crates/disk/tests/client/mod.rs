@@ -70,13 +70,13 @@ pub fn limited_disk(pages: u64, limit_bytes: Option<u64>) -> Arc<Disk> {
     let mut options = StoreOptions::new(pages, CodecKind::Lz4.into());
     options.limit_bytes = limit_bytes;
     let store = Store::new(pool, &options).unwrap();
-    let options = DiskOptions { size: pages * PAGE, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(pages * PAGE).with_sector(SectorSize::B512);
     Arc::new(Disk::new(Arc::new(store), &options).unwrap())
 }
 
 pub fn export(name: &str, disk: &Arc<Disk>) -> Export {
     let description = format!("the disk {name:?}");
-    Export { name: name.into(), description, disk: Arc::clone(disk), read_only: false }
+    Export::new(name, Arc::clone(disk)).with_description(description)
 }
 
 /// Bytes that compress, and differ from place to place.

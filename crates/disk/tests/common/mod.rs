@@ -1,4 +1,4 @@
-//! What the tests of the doors share.
+//! What the tests of the frontends share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ pub(crate) fn disk(size: u64, read_only: bool) -> Arc<Disk> {
     let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let options = StoreOptions::new(size / 4096 * 2, CodecKind::Lz4.into());
     let store = Store::new(pool, &options).unwrap();
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only };
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512).with_read_only(read_only);
     Arc::new(Disk::new(Arc::new(store), &options).unwrap())
 }
 

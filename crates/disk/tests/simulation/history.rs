@@ -108,13 +108,13 @@ fn device() -> Disk {
     let pool = zfold_pool::create("threads", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
     let backing = Arc::new(MemoryBacking::new(64 << 10));
-    options.backing = Some(BackingOptions { backing, compressed: true });
+    options.backing = Some(BackingOptions::new(backing));
     options.deduplicate = true;
     let strong: CodecSpec = "zstd:3".parse().unwrap();
     options.recompression = vec![strong.into()];
     let store = Store::new(pool, &options).unwrap();
     let size = PAGES * SECTORS_PER_PAGE * SECTOR as u64;
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     Disk::new(Arc::new(store), &options).unwrap()
 }
 
@@ -161,12 +161,7 @@ fn stamp_of(sector: &[u8]) -> u64 {
 /// Sends pages to the backing file and gives them other forms, as long as the clients run.
 fn meddle(disk: &Disk, stop: &AtomicBool) {
     let store = disk.store();
-    let how = Recompress {
-        selection: Selection::All,
-        threshold_bytes: None,
-        max_pages: None,
-        priority: 1,
-    };
+    let how = Recompress::new(Selection::All, 1);
     while !stop.load(Ordering::Relaxed) {
         store.writeback(&Selection::from(0..PAGES / 2), None).unwrap();
         store.recompress(&how).unwrap();

@@ -130,12 +130,10 @@ impl Setup {
     }
 
     pub(crate) fn store(&self, slots: u64, backing: Arc<dyn Backing>) -> Store {
-        let pool = PoolOptions {
-            // Neither depends on which CPU a thread is on, or on how many there are.
-            locking: Some(Locking::ClassIndex),
-            contexts: Contexts::Single,
-            ..PoolOptions::new(Allocator::Zsmalloc)
-        };
+        // Neither depends on which CPU a thread is on or on how many there are.
+        let pool = PoolOptions::new(Allocator::Zsmalloc)
+            .with_locking(Locking::ClassIndex)
+            .with_contexts(Contexts::Single);
         let mut options = StoreOptions::new(slots, self.codec.into());
         options.deduplicate = self.deduplicate;
         options.key_header = self.key_header;
@@ -146,7 +144,7 @@ impl Setup {
             let strong: CodecSpec = "zstd:3".parse().unwrap();
             options.recompression = vec![strong.into()];
         }
-        options.backing = Some(BackingOptions { backing, compressed: self.compressed });
+        options.backing = Some(BackingOptions::new(backing).with_compressed(self.compressed));
         Store::new(zfold_pool::create("simulated", &pool).unwrap(), &options).unwrap()
     }
 
@@ -176,7 +174,7 @@ pub(crate) fn device(
     let store = Arc::new(setup.store(slots, Arc::clone(backing) as Arc<dyn Backing>));
     warm_up(&store);
     let size = (pages * PAGE) as u64;
-    let options = DiskOptions { size, sector: SectorSize::B512, read_only: false };
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Disk::new(Arc::clone(&store), &options).unwrap();
     (store, Arc::new(disk))
 }
@@ -199,12 +197,7 @@ fn warm_up(store: &Store) {
             store.store(key, &page).unwrap();
         }
         store.update(0, |page| page[0] ^= 1).unwrap();
-        let how = Recompress {
-            selection: Selection::All,
-            threshold_bytes: None,
-            max_pages: None,
-            priority: 1,
-        };
+        let how = Recompress::new(Selection::All, 1);
         let _ = store.recompress(&how);
         if round == 1 {
             let _ = store.writeback(&Selection::All, None);

@@ -10,8 +10,7 @@
 use std::fmt;
 
 use zfold_pool::{
-    Allocator, Chooser, Compaction, Contexts, Geometry, Grouping, Locking, PageCount, PageSize,
-    PoolOptions,
+    Allocator, Chooser, Compaction, Contexts, Geometry, Grouping, Locking, PageSize, PoolOptions,
 };
 
 use super::foreground::NAME;
@@ -122,7 +121,7 @@ fn count_copies(
     options.locking = Some(Locking::PoolLock);
     options.contexts = Contexts::Single;
     let pool = &*zfold_pool::create(NAME, &options)?;
-    let compact = || pool.compact(PageCount::MAX);
+    let compact = || pool.compact(u64::MAX);
     let geometry = Geometry::new(PageSize::KIB4, CHAIN, Chooser::UsedPercent);
     let lens: Vec<usize> = geometry.classes().iter().map(|class| class.payload_max()).collect();
     // One slot after the other belongs to one class after the other.

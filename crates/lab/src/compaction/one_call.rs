@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use zfold_pool::{Allocator, Contexts, Locking, PageCount, Pool, PoolOptions};
+use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
 
 use super::foreground::{Foreground, NAME, p999_us};
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES};
@@ -66,7 +66,7 @@ pub(super) fn run(
         let alone = zfold_pool::create(NAME, &options)?;
         let (time, freed) = HalfFreed::new(&*alone, content, objects, seed)?.compact()?;
         samples.push(name, 1, "compaction time", "ms", time.as_secs_f64() * 1e3);
-        samples.push(name, 1, "pages freed", "pages", freed.0 as f64);
+        samples.push(name, 1, "pages freed", "pages", freed as f64);
         drop(alone);
         let pool = zfold_pool::create(NAME, &options)?;
         let half_freed = HalfFreed::new(&*pool, content, objects, seed)?;
@@ -96,9 +96,9 @@ impl<'a> HalfFreed<'a> {
     }
 
     /// Compacts; returns how long that took and what it freed.
-    fn compact(self) -> Result<(Duration, PageCount), Error> {
+    fn compact(self) -> Result<(Duration, u64), Error> {
         let start = Instant::now();
-        let freed = self.pool.compact(PageCount::MAX);
+        let freed = self.pool.compact(u64::MAX);
         let time = start.elapsed();
         self.keeper.check_all()?;
         Ok((time, freed))
@@ -113,7 +113,7 @@ impl<'a> HalfFreed<'a> {
             std::thread::sleep(BEFORE);
             // Relaxed: a phase that may be seen one call later.
             phase.store(PHASE_DURING, Ordering::Relaxed);
-            self.pool.compact(PageCount::MAX);
+            self.pool.compact(u64::MAX);
             phase.store(PHASE_AFTER, Ordering::Relaxed);
             beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
@@ -167,7 +167,7 @@ mod tests {
             let alone = zfold_pool::create(NAME, &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
             HalfFreed::new(&*alone, &content, 8000, 1).unwrap().compact().unwrap()
         };
-        assert!(time > Duration::ZERO && freed > PageCount(100));
+        assert!(time > Duration::ZERO && freed > 100);
         assert!(pool.stats().objects >= 4000, "the other half is kept");
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use zfold_pool::{Allocator, Contexts, Locking, PageCount, Pool, PoolOptions};
+use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
 
 use super::foreground::{Foreground, NAME, p999_us};
 use crate::experiment::content::Content;
@@ -201,7 +201,7 @@ impl<'a> Pressure<'a> {
             let first = step * PROGRAMS / self.steps * count;
             foreground.step(first, count, &mut times)?;
             if direct && step % DIRECT == DIRECT - 1 && self.is_under_pressure() {
-                self.pool.compact(PageCount::MAX);
+                self.pool.compact(u64::MAX);
             }
         }
         foreground.keeper.check_all()?;
@@ -212,7 +212,7 @@ impl<'a> Pressure<'a> {
         // Relaxed: a request that may be seen one round later.
         while !self.stop.load(Ordering::Relaxed) {
             if self.is_under_pressure() {
-                self.pool.compact_until(PageCount::MAX, &self.stop);
+                self.pool.compact_until(u64::MAX, &self.stop);
                 std::thread::yield_now();
             } else {
                 std::thread::sleep(PAUSE);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use zfold_pool::{AllocError, Allocator, Handle, PageCount, Pool};
+use zfold_pool::{AllocError, Allocator, Handle, Pool};
 
 use super::error::Fault;
 use super::meter::Lap;
@@ -142,7 +142,7 @@ impl Replay {
                     self.sizes.rejected += 1;
                     let freed = self.pool.free(handle);
                     // What the object took must not stay as idle memory above the limit.
-                    self.pool.compact(PageCount::ZERO);
+                    self.pool.compact(0);
                     return freed.map_err(|source| Fault::Access { slot, source });
                 }
                 self.slots.insert(slot, Some(Object { handle, len, store }));

@@ -8,11 +8,11 @@ use crate::input::sample::{Sampling, read_sample};
 
 /// Captures of real anonymous memory: name, and 1024 pages of 4096 bytes packed by zstd.
 const BUILTIN: [(&str, &[u8]); 5] = [
-    ("cc1", include_bytes!("../../../../corpus/cc1.pages.zst")),
-    ("node", include_bytes!("../../../../corpus/node.pages.zst")),
-    ("numpy", include_bytes!("../../../../corpus/numpy.pages.zst")),
-    ("postgres", include_bytes!("../../../../corpus/postgres.pages.zst")),
-    ("rustc", include_bytes!("../../../../corpus/rustc.pages.zst")),
+    ("cc1", include_bytes!("../../corpus/cc1.pages.zst")),
+    ("node", include_bytes!("../../corpus/node.pages.zst")),
+    ("numpy", include_bytes!("../../corpus/numpy.pages.zst")),
+    ("postgres", include_bytes!("../../corpus/postgres.pages.zst")),
+    ("rustc", include_bytes!("../../corpus/rustc.pages.zst")),
 ];
 
 /// A named run of whole pages; never empty.

@@ -95,16 +95,16 @@ impl Memory for Mapping {
 
 impl Memory for Region {
     fn write(&mut self, page: usize, bytes: &[u8; PAGE_BYTES]) {
-        self.as_mut_slice()[page * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(bytes);
+        self.as_mut_slice::<u8>()[page * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(bytes);
     }
 
     fn read(&self, page: usize) -> [u8; PAGE_BYTES] {
-        let bytes = &self.as_slice()[page * PAGE_BYTES..][..PAGE_BYTES];
+        let bytes = &self.as_slice::<u8>()[page * PAGE_BYTES..][..PAGE_BYTES];
         bytes.try_into().expect("a page has so many bytes")
     }
 
     fn touch(&self, page: usize) {
-        black_box(self.as_slice()[page * PAGE_BYTES]);
+        black_box(self.as_slice::<u8>()[page * PAGE_BYTES]);
     }
 
     fn address(&self) -> usize {

@@ -54,11 +54,9 @@ impl Contestant {
 
     /// Returns a new pool.
     pub(super) fn pool(self) -> Result<Box<dyn Pool>, Error> {
-        let options = PoolOptions {
-            locking: Some(self.locking),
-            contexts: Contexts::Single,
-            ..PoolOptions::new(self.allocator)
-        };
+        let options = PoolOptions::new(self.allocator)
+            .with_locking(self.locking)
+            .with_contexts(Contexts::Single);
         Ok(zfold_pool::create("scale", &options)?)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use zfold_pool::{LockStat, PageCount};
+use zfold_pool::LockStat;
 
 use super::host::{Host, pass_line};
 use super::objects::{Contestant, Objects};
@@ -135,7 +135,7 @@ pub(super) fn compaction_hold_ns(
         worker.free()?;
     }
     pool.watch_locks(true);
-    pool.compact(PageCount(u64::MAX));
+    pool.compact(u64::MAX);
     let stats = pool.lock_stats();
     let all = stats.iter().filter(is_exclusive).fold(LockStat::default(), |all, one| all.and(one));
     let held = all.hold_total.as_nanos() as f64 / all.acquisitions.max(1) as f64;

@@ -64,10 +64,10 @@ struct Claimed {
 }
 
 impl Fit {
-    /// Compacts until `budget` pages are freed, `stop` is set or nothing is left to do.
-    pub(super) fn compact_within(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_inside) = self.gate.enter() else { return PageCount::ZERO };
-        let bounds = Bounds { budget: i64::try_from(budget.0).unwrap_or(i64::MAX), stop };
+    /// Compacts until `pages` pages are freed, `stop` is set or nothing is left to do.
+    pub(super) fn compact_within(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_inside) = self.gate.enter() else { return 0 };
+        let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop };
         // A dead pool compacts nothing any more; what was freed before that counts.
         let _ = self.lock().map(|mut state| state.heap.arena.begin_burst());
         let mut freed = 0;
@@ -78,7 +78,7 @@ impl Fit {
             state.heap.trim();
             self.unlock(state);
         }
-        PageCount(freed.try_into().unwrap_or(0))
+        freed.try_into().unwrap_or(0)
     }
 
     fn rounds(&self, bounds: Bounds<'_>, freed: &mut i64) -> Result<(), Dead> {

@@ -318,8 +318,8 @@ impl Pool for Fit {
         Ok(())
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        self.compact_within(budget, stop)
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        self.compact_within(pages, stop)
     }
 
     fn reclaim(

@@ -15,7 +15,9 @@ use std::alloc::Layout;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+#[cfg(any(test, feature = "testing"))]
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::sys;
 
@@ -274,12 +276,14 @@ impl Drop for HeapRange {
 ///
 /// The countdown is shared by all its reservations and by clones; [`FailingPages::allow`] sets
 /// it anew at any time.
+#[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Debug)]
 pub struct FailingPages {
     inner: Arc<dyn PageSource>,
     left: Arc<AtomicI64>,
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl FailingPages {
     /// Returns a source over `inner` that lets `commits` commits pass and fails all later ones.
     #[must_use]
@@ -293,6 +297,7 @@ impl FailingPages {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl PageSource for FailingPages {
     fn reserve(&self, bytes: usize) -> Result<Arc<dyn Reservation>, SourceError> {
         let inner = self.inner.reserve(bytes)?;
@@ -300,6 +305,7 @@ impl PageSource for FailingPages {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 #[derive(Debug)]
 struct FailingRange {
     inner: Arc<dyn Reservation>,
@@ -307,6 +313,7 @@ struct FailingRange {
 }
 
 // SAFETY: base, len, and every commit and release that happens are those of `inner`.
+#[cfg(any(test, feature = "testing"))]
 unsafe impl Reservation for FailingRange {
     fn base(&self) -> NonNull<u8> {
         self.inner.base()

@@ -156,8 +156,9 @@ pub enum Upkeep {
     Workers,
 }
 
-/// What a pool is made of. Public fields with defaults; start from [`PoolOptions::new`].
+/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PoolOptions {
     /// The allocator.
     pub allocator: Allocator,
@@ -219,6 +220,23 @@ impl PoolOptions {
             arena_bytes: 1 << 40,
             source: Arc::new(SystemPages),
         }
+    }
+
+    crate::builders! {
+        with_page_size => page_size: PageSize,
+        with_chain => chain: u32,
+        with_chooser => chooser: Chooser,
+        with_grouping => grouping: Grouping,
+        with_compaction => compaction: Compaction,
+        with_commit => commit: Commit,
+        with_locking => locking: impl Into<Option<Locking>>,
+        with_contexts => contexts: Contexts,
+        with_release => release: impl Into<Option<Release>>,
+        with_upkeep => upkeep: Upkeep,
+        with_cpus => cpus: impl Into<Option<usize>>,
+        with_reclaim => reclaim: bool,
+        with_arena_bytes => arena_bytes: usize,
+        with_source => source: Arc<dyn PageSource>,
     }
 
     /// Returns the lock design that a pool of these options has.

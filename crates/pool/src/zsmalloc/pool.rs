@@ -200,9 +200,9 @@ impl<D: Design> Pool for Zsmalloc<D> {
         Ok(())
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_entered) = self.gate.enter() else { return PageCount::ZERO };
-        let sweep = Sweep::new(&self.shared, &self.design, self.algorithm, budget, stop);
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_entered) = self.gate.enter() else { return 0 };
+        let sweep = Sweep::new(&self.shared, &self.design, self.algorithm, pages, stop);
         let helpers = match self.contexts {
             Contexts::Parallel if sweep.goes_on() && self.worth_helpers() => cpu::count() - 1,
             _ => 0,

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use crate::options::zsmalloc::{Compaction, Grouping};
 use crate::sync::spin::Dead;
-use crate::units::PageCount;
 use crate::zsmalloc::class::SizeClass;
 use crate::zsmalloc::compact::Compactor;
 use crate::zsmalloc::locking::{Design, Shared};
@@ -25,12 +24,12 @@ pub(crate) struct Sweep<'a, D> {
 }
 
 impl<'a, D: Design> Sweep<'a, D> {
-    /// Returns a compaction that ends when `budget` pages are freed or `stop` says so.
+    /// Returns a compaction that ends when `pages` pages are freed or `stop` says so.
     pub(crate) fn new(
         shared: &'a Shared,
         design: &'a D,
         algorithm: Compaction,
-        budget: PageCount,
+        pages: u64,
         stop: &'a AtomicBool,
     ) -> Self {
         Self {
@@ -38,7 +37,7 @@ impl<'a, D: Design> Sweep<'a, D> {
             design,
             algorithm,
             stop,
-            budget: i64::try_from(budget.0).unwrap_or(i64::MAX),
+            budget: i64::try_from(pages).unwrap_or(i64::MAX),
             freed: AtomicI64::new(0),
             classes_left: AtomicUsize::new(shared.tables.geometry.classes().len()),
         }
@@ -58,8 +57,8 @@ impl<'a, D: Design> Sweep<'a, D> {
     }
 
     /// Returns the pages freed.
-    pub(crate) fn into_freed(self) -> PageCount {
-        PageCount(self.freed.into_inner().try_into().unwrap_or(0))
+    pub(crate) fn into_freed(self) -> u64 {
+        self.freed.into_inner().try_into().unwrap_or(0)
     }
 
     /// Returns whether the budget is not used up and nobody said stop.

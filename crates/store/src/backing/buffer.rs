@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use super::MAX_ALIGN;
+use super::contract::MAX_ALIGN;
 
 /// A buffer of fixed length whose address is a multiple of [`MAX_ALIGN`], which is enough for any
 /// backing.

@@ -23,10 +23,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::{Backing, check_access};
+use super::contract::{Backing, check_access};
 
 /// What can go wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Fault {
     /// A read fails with `EIO`.
     ReadError,
@@ -124,11 +125,11 @@ impl Faults {
 pub struct FaultyBacking<B> {
     inner: B,
     /// Not held while `inner` is called or a delay passes.
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FaultState {
     faults: Faults,
     /// What was asked for one by one.
     injected: VecDeque<Fault>,
@@ -141,7 +142,7 @@ impl<B: Backing> FaultyBacking<B> {
     /// Puts `faults`, drawn by `seed`, before `inner`.
     pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
         let counts = [0; Fault::ALL.len()];
-        let state = State { faults, injected: VecDeque::new(), counts, random: seed };
+        let state = FaultState { faults, injected: VecDeque::new(), counts, random: seed };
         Self { inner, state: Mutex::new(state) }
     }
 
@@ -174,7 +175,7 @@ impl<B: Backing> FaultyBacking<B> {
     }
 
     /// Every state is a valid one, also after a panic.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,7 +213,7 @@ impl<B: Backing> FaultyBacking<B> {
     }
 }
 
-impl State {
+impl FaultState {
     /// Returns the first of `candidates` that was asked for or is drawn, and counts it.
     fn draw(&mut self, candidates: &[Fault]) -> Option<Fault> {
         // As many numbers for each call as it has candidates, whatever happens to it.
@@ -306,7 +307,8 @@ impl<B: Backing> Backing for FaultyBacking<B> {
 mod tests {
     use std::time::Instant;
 
-    use super::super::{AlignedBuffer, MemoryBacking};
+    use super::super::buffer::AlignedBuffer;
+    use super::super::memory::MemoryBacking;
     use super::*;
 
     const LEN: usize = 64 * 1024;

@@ -26,9 +26,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{
-    AlignedBuffer, Backing, BackingError, MAX_ALIGN, MIN_ALIGN, check_access, check_range,
-};
+use super::buffer::AlignedBuffer;
+use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
+use super::error::BackingError;
 
 /// A file or block device, open and locked.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
+use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
 
 /// A vector as a backing. It is as strict about alignment as a device.
 pub struct MemoryBacking {
@@ -82,7 +82,7 @@ impl fmt::Debug for MemoryBacking {
 
 #[cfg(test)]
 mod tests {
-    use super::super::AlignedBuffer;
+    use super::super::buffer::AlignedBuffer;
     use super::*;
 
     #[test]

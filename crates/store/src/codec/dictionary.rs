@@ -10,11 +10,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::CodecError;
-
-/// The longest dictionary: 1 MiB. LZ4 refers to the last 64 KiB only; Zstandard reaches all of a
-/// dictionary, but each context holds a copy and tables for it.
-pub const MAX_DICTIONARY_LEN: usize = 1 << 20;
+use super::{CodecError, MAX_DICTIONARY_LEN};
 
 /// Bytes shared by all contexts that compress with them; a clone is the same bytes.
 ///
@@ -51,6 +47,7 @@ impl Dictionary {
     /// [`CodecError::DictionaryLen`] as [`new`](Self::new); [`CodecError::Training`] if the samples
     /// are too few or too much alike, or `max_len` is too small for what every trained dictionary
     /// has (less than 256 bytes always is).
+    #[cfg(feature = "zstd")]
     pub fn train(samples: &[&[u8]], max_len: usize) -> Result<Self, CodecError> {
         check_len(max_len)?;
         let lens: Vec<usize> = samples.iter().map(|sample| sample.len()).collect();

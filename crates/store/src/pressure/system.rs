@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::level::{Level, Pressure};
 use super::parse::{self, Version};
-use super::{Level, Pressure};
 
 /// Stalls in percent of the time: up to here it is calm, and from there on it is urgent.
 const STALLS: (f64, f64) = (5.0, 50.0);

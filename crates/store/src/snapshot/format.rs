@@ -17,15 +17,13 @@ use std::io::{Read, Write};
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-use super::{SnapshotError, SnapshotReport};
+use super::error::{LABEL_MAX, SnapshotError, SnapshotReport};
 use crate::codec::{CodecSpec, Dictionary};
 use crate::entry::{Kind, State};
-use crate::options::{CODECS_MAX, CodecChoice};
+use crate::options::CodecChoice;
 
 const MAGIC: &[u8; 8] = b"zfoldsnp";
 const VERSION: u32 = 1;
-/// Longest label in bytes.
-pub const LABEL_MAX: usize = 64 << 10;
 /// Longest dictionary and codec name that are believed, in bytes.
 const DICTIONARY_MAX: usize = 16 << 20;
 const NAME_MAX: usize = 64;
@@ -188,7 +186,7 @@ impl<'a> Reader<'a> {
         let page_len = reader.number()? as usize;
         let label = reader.sized(LABEL_MAX)?;
         let codecs = reader.number()? as usize;
-        if !page_len.is_power_of_two() || page_len > State::LEN_MAX || codecs > CODECS_MAX {
+        if !page_len.is_power_of_two() || page_len > State::LEN_MAX || codecs > State::CODECS_MAX {
             return Err(HEADER);
         }
         let codecs: Vec<CodecChoice> =

@@ -1,14 +1,14 @@
 //! Models of S1 to S3: one thread sweeps the slots while another one fills, replaces or empties a
 //! slot. Loom explores all interleavings of the two, up to three preemptions.
 //!
-//! The replacer is `Store::install` and the sweeper is [`Sweep`](super::Sweep), both without
+//! The replacer is `Store::install` and the sweeper is [`Sweep`](super::save), both without
 //! bytes: what they do to slots, epoch and list is the same, in the same order. Not modelled:
 //! forms on a backing file, and panics.
 
 use loom::sync::Arc;
 use loom::thread;
 
-use super::Saving;
+use super::epoch::Saving;
 use crate::entry::{Entry, Flag};
 use crate::slots::SlotTable;
 

@@ -1,15 +1,22 @@
 //! Tests of snapshots.
 
+use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::symlink;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
+use super::replace::beside;
 use super::*;
 use crate::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
 use crate::codec::CodecKind;
 use crate::conformance::page;
+use crate::content::Stored;
+use crate::error::{LoadError, StoreError};
 use crate::options::{BackingOptions, Incompressible, StoreOptions};
-use crate::process::Selection;
-use crate::store::Stored;
+use crate::postprocess::Selection;
+use crate::store::Store;
 use zfold_pool::{Allocator, PoolOptions, create};
 
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
@@ -91,10 +98,7 @@ fn snapshots_that_do_not_fit_are_refused() {
     assert!(matches!(refused, SnapshotError::Slots { slots: 50, .. }), "{refused}");
     let used = filled();
     assert!(matches!(used.restore(&mut &file[..]), Err(SnapshotError::NotEmpty)));
-    let pool = PoolOptions {
-        page_size: zfold_pool::PageSize::KIB16,
-        ..PoolOptions::new(Allocator::Zsmalloc)
-    };
+    let pool = PoolOptions::new(Allocator::Zsmalloc).with_page_size(zfold_pool::PageSize::KIB16);
     let options = StoreOptions::new(10_000, CodecKind::Lz4.into());
     let large = Store::new(create("store", &pool).unwrap(), &options).unwrap();
     let refused = large.restore(&mut &file[..]).unwrap_err();
@@ -191,7 +195,7 @@ fn a_file_is_replaced_as_a_whole_or_left_alone() {
     assert_eq!(header(&path).unwrap().label, b"first");
     // A page that cannot be read: the old file stays.
     let handle = store.slots.lock(303).entry().handle();
-    store.pool.free(handle).unwrap();
+    store.pages.pool.free(handle).unwrap();
     assert!(store.save_to(b"second", &path).is_err());
     assert_eq!(header(&path).unwrap().label, b"first");
     assert_eq!(header(&beside(&path, ".incomplete")).unwrap().label, b"second");

@@ -35,10 +35,10 @@ const SCRATCHES: usize = 16;
 ///
 /// let memory = Memory::new(&MemoryOptions::new(1 << 20))?;
 /// let (mut a, mut b) = (memory.region(4 << 20)?, memory.region(4 << 20)?);
-/// a.as_mut_slice().fill(1);
-/// b.as_mut_slice().fill(2);
+/// a.as_mut_slice::<u8>().fill(1);
+/// b.as_mut_slice::<u8>().fill(2);
 /// assert!(memory.stats().resident_pages <= 256);
-/// assert!(a.as_slice().iter().all(|&byte| byte == 1));
+/// assert!(a.as_slice::<u8>().iter().all(|&byte| byte == 1));
 /// # Ok::<(), zfold_vmem::region::RegionError>(())
 /// ```
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use zfold_pool::builders;
 use zfold_store::{CodecChoice, CodecKind, OpenError};
 
 use crate::page::PAGE;
@@ -25,9 +26,10 @@ pub enum FaultMode {
     Thread,
 }
 
-/// What a [`Memory`](super::Memory) is made of. Public fields with defaults; start from
+/// What a [`Memory`](super::Memory) is made of: public fields with defaults. Start from
 /// [`MemoryOptions::new`].
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct MemoryOptions {
     /// Most bytes of all regions that may be uncompressed in memory; at least 256 KiB.
     pub resident_limit: usize,
@@ -55,11 +57,19 @@ impl MemoryOptions {
         Self {
             resident_limit,
             capacity: 64 << 30,
-            codec: CodecChoice { spec: CodecKind::Lz4.into(), dictionary: None },
+            codec: CodecKind::Lz4.into(),
             store_limit: None,
             faults: FaultMode::default(),
             evictors: cpus.min(4),
         }
+    }
+
+    builders! {
+        with_capacity => capacity: usize,
+        with_codec => codec: impl Into<CodecChoice>,
+        with_store_limit => store_limit: impl Into<Option<u64>>,
+        with_faults => faults: FaultMode,
+        with_evictors => evictors: usize,
     }
 
     /// Returns limit and capacity in pages.

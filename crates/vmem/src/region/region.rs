@@ -4,6 +4,8 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
+use bytemuck::Pod;
+
 use super::memory::Memory;
 use super::options::{MemoryOptions, RegionError};
 use super::registry::{self, Managed};
@@ -26,10 +28,10 @@ use crate::sys::signal::Blocked;
 ///
 /// // 16 MiB, of which 1 MiB is resident.
 /// let mut region = Region::new(16 << 20, &MemoryOptions::new(1 << 20))?;
-/// for (number, page) in region.as_mut_slice().chunks_mut(4096).enumerate() {
+/// for (number, page) in region.as_mut_slice::<u8>().chunks_mut(4096).enumerate() {
 ///     page.fill(number as u8);
 /// }
-/// assert_eq!(region.as_slice()[5 * 4096], 5);
+/// assert_eq!(region.as_slice::<u8>()[5 * 4096], 5);
 /// assert!(region.stats().stored_pages > 3000);
 /// # Ok::<(), zfold_vmem::region::RegionError>(())
 /// ```
@@ -115,21 +117,44 @@ impl Region {
         self.base.as_ptr()
     }
 
-    /// Returns all bytes.
+    /// Returns all of the region as a slice of `T`: bytes, numbers, any type of which every pattern
+    /// of bits is a value. Bytes at the end that are less than a `T` are not in it.
     ///
     /// Whoever writes to the region through [`as_ptr`](Self::as_ptr) must see to it that no
     /// reference is in use meanwhile.
+    ///
+    /// # Panics
+    /// If `T` has no bytes, or is aligned to more than a page.
     #[must_use]
-    pub fn as_slice(&self) -> &[u8] {
+    pub fn as_slice<T: Pod>(&self) -> &[T] {
+        bytemuck::cast_slice(&self.bytes_of()[..self.whole::<T>()])
+    }
+
+    /// Returns all of the region as a slice for reading and writing, as
+    /// [`as_slice`](Self::as_slice) does.
+    ///
+    /// # Panics
+    /// If `T` has no bytes, or is aligned to more than a page.
+    #[must_use]
+    pub fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
+        let whole = self.whole::<T>();
+        bytemuck::cast_slice_mut(&mut self.bytes_mut()[..whole])
+    }
+
+    /// Returns how many bytes whole values of `T` take.
+    fn whole<T>(&self) -> usize {
+        assert!(size_of::<T>() > 0, "values without bytes fill no region");
+        self.len - self.len % size_of::<T>()
+    }
+
+    fn bytes_of(&self) -> &[u8] {
         // SAFETY: mapped, readable and initialised (zeros) for the lifetime of `self`. Nobody
         // writes during the borrow but who has promised not to; paging changes no byte.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    /// Returns all bytes for reading and writing.
-    #[must_use]
-    pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_slice`, and borrowed uniquely.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes_of`, and borrowed uniquely.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
     }
 
@@ -237,11 +262,11 @@ impl Region {
         let bytes = self.bytes(range);
         let whole = bytes.start.next_multiple_of(PAGE)..bytes.end / PAGE * PAGE;
         if whole.start >= whole.end {
-            self.as_mut_slice()[bytes].fill(0);
+            self.bytes_mut()[bytes].fill(0);
             return;
         }
-        self.as_mut_slice()[bytes.start..whole.start].fill(0);
-        self.as_mut_slice()[whole.end..bytes.end].fill(0);
+        self.bytes_mut()[bytes.start..whole.start].fill(0);
+        self.bytes_mut()[whole.end..bytes.end].fill(0);
         let (core, keys) = (Arc::clone(&self.memory.shared.core), self.keys_touched(whole));
         for piece in pieces(keys.clone()) {
             let _blocked = Blocked::new();
@@ -252,7 +277,7 @@ impl Region {
         let first = self.space().keys().start;
         for key in keys.filter(|&key| core.page(key).load().state() == State::Pinned) {
             let at = (key - first) as usize * PAGE;
-            self.as_mut_slice()[at..at + PAGE].fill(0);
+            self.bytes_mut()[at..at + PAGE].fill(0);
         }
     }
 }

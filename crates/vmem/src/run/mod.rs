@@ -33,7 +33,14 @@ use trace::{Handle, News, Program};
 
 pub use options::{Event, Exit, Report, RunOptions};
 pub use permission::{Access, Denied, access};
-pub use sys::inherited::{Files, Inherited, die_of, tell};
+pub use sys::inherited::Inherited;
+
+/// What the program `zfold` does besides, whose crate forbids unsafe code. No part of the library's
+/// interface: it changes without notice.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::sys::inherited::{Files, die_of, tell};
+}
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
 /// if it ends. Tells of the program's start and end, and returns when its last descendant has

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use zfold_pool::Pool;
+use zfold_pool::{Pool, builders};
 use zfold_store::StoreOptions;
 
 use crate::run::sys::inherited::Inherited;
 
 /// A program to run under a limit.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct RunOptions {
     /// The program; looked for in `PATH` as a shell does.
     pub program: OsString,
@@ -25,6 +26,24 @@ pub struct RunOptions {
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.
     pub store: StoreOptions,
+}
+
+impl RunOptions {
+    /// Returns a run of `program` without arguments.
+    #[must_use]
+    pub fn new(
+        program: impl Into<OsString>,
+        limit_bytes: u64,
+        inherited: Inherited,
+        pool: Box<dyn Pool>,
+        store: StoreOptions,
+    ) -> Self {
+        Self { program: program.into(), args: Vec::new(), limit_bytes, inherited, pool, store }
+    }
+
+    builders! {
+        with_args => args: Vec<OsString>,
+    }
 }
 
 /// What happens in a run before it ends.

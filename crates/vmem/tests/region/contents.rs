@@ -9,11 +9,11 @@ use super::{MIB, PAGE, expect, fill, random, small};
 #[test]
 fn what_is_written_is_read_under_a_small_limit() {
     let mut region = Region::new(16 * MIB, &small(MIB)).unwrap();
-    for (number, page) in (0..).zip(region.as_mut_slice().chunks_mut(PAGE)) {
+    for (number, page) in (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)) {
         assert!(page.iter().all(|&byte| byte == 0), "new pages are zeros");
         fill(page, number, 1);
     }
-    for (number, page) in (0..).zip(region.as_slice().chunks(PAGE)) {
+    for (number, page) in (0..).zip(region.as_slice::<u8>().chunks(PAGE)) {
         expect(page, number, 1);
     }
     let stats = region.stats();
@@ -30,7 +30,7 @@ fn random_writes_by_threads_lose_nothing() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
     let pages = region.len() / PAGE;
     let versions: Vec<_> = std::thread::scope(|scope| {
-        let parts = region.as_mut_slice().chunks_mut(8 * MIB / THREADS);
+        let parts = region.as_mut_slice::<u8>().chunks_mut(8 * MIB / THREADS);
         let threads: Vec<_> = (0_u64..)
             .zip(parts)
             .map(|(thread, part)| scope.spawn(move || write_randomly(part, SEED + thread)))
@@ -38,7 +38,9 @@ fn random_writes_by_threads_lose_nothing() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(versions.len(), pages);
-    for ((number, page), version) in (0_u64..).zip(region.as_slice().chunks(PAGE)).zip(versions) {
+    for ((number, page), version) in
+        (0_u64..).zip(region.as_slice::<u8>().chunks(PAGE)).zip(versions)
+    {
         let number = number % (pages / THREADS) as u64;
         if version > 0 {
             expect(page, number, version);
@@ -68,10 +70,10 @@ fn regions_share_limit_and_store() {
     let memory = Memory::new(&small(MIB)).unwrap();
     let mut regions: Vec<_> = (0..3).map(|_| memory.region(2 * MIB).unwrap()).collect();
     for (number, region) in (0..).zip(&mut regions) {
-        region.as_mut_slice().chunks_mut(PAGE).for_each(|page| fill(page, number, 7));
+        region.as_mut_slice::<u8>().chunks_mut(PAGE).for_each(|page| fill(page, number, 7));
     }
     for (number, region) in (0..).zip(&regions) {
-        region.as_slice().chunks(PAGE).for_each(|page| expect(page, number, 7));
+        region.as_slice::<u8>().chunks(PAGE).for_each(|page| expect(page, number, 7));
     }
     assert!(memory.stats().resident_pages <= 256);
     drop(regions);
@@ -79,13 +81,13 @@ fn regions_share_limit_and_store() {
     assert_eq!((stats.stored_pages, stats.pinned_pages), (0, 0), "{stats:?}");
     assert!(stats.resident_pages <= stats.second_chance_pages, "{stats:?}");
     let region = memory.region(8 * MIB).unwrap();
-    assert!(region.as_slice().iter().all(|&byte| byte == 0), "keys are used again, clean");
+    assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0), "keys are used again, clean");
 }
 
 #[test]
 fn pageout_compresses_and_prefetch_brings_back() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     region.pageout(..).unwrap();
     let stats = region.stats();
     assert_eq!((stats.stored_pages, stats.resident_pages), (256, 0), "{stats:?}");
@@ -94,32 +96,33 @@ fn pageout_compresses_and_prefetch_brings_back() {
     let stats = region.stats();
     assert_eq!((stats.stored_pages, stats.resident_pages), (129, 127), "{stats:?}");
     let faults = stats.faults_total;
-    (0..).zip(region.as_slice()[PAGE..MIB / 2].chunks(PAGE)).for_each(|(n, page)| {
+    (0..).zip(region.as_slice::<u8>()[PAGE..MIB / 2].chunks(PAGE)).for_each(|(n, page)| {
         expect(page, n + 1, 1);
     });
     assert_eq!(region.stats().faults_total, faults);
-    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
 }
 
 #[test]
 fn discarded_pages_are_zeros_and_free() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    region.as_mut_slice().fill(7);
+    region.as_mut_slice::<u8>().fill(7);
     region.pageout(..MIB / 2).unwrap();
     region.discard(100..MIB - 100);
     let stats = region.stats();
     assert_eq!(stats.stored_pages, 0, "{stats:?}");
     assert_eq!(stats.resident_pages, 2, "{stats:?}");
-    let zeros = |range: std::ops::Range<usize>| region.as_slice()[range].iter().all(|&b| b == 0);
+    let zeros =
+        |range: std::ops::Range<usize>| region.as_slice::<u8>()[range].iter().all(|&b| b == 0);
     assert!(zeros(100..MIB - 100));
-    assert!(region.as_slice()[..100].iter().all(|&byte| byte == 7));
-    assert!(region.as_slice()[MIB - 100..].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice::<u8>()[..100].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice::<u8>()[MIB - 100..].iter().all(|&byte| byte == 7));
 }
 
 #[test]
 fn pages_of_zeros_take_nothing() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    region.as_mut_slice().fill(0);
+    region.as_mut_slice::<u8>().fill(0);
     region.pageout(..).unwrap();
     let stats = region.stats();
     assert_eq!((stats.stored_pages, stats.resident_pages), (0, 0), "{stats:?}");
@@ -139,10 +142,12 @@ fn a_limit_below_the_minimum_is_refused_by_name() {
 fn a_limit_far_below_the_working_set_works() {
     let mut region = Region::new(4 * MIB, &small(256 << 10)).unwrap();
     for round in 1..4 {
-        (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| {
+        (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| {
             fill(page, n, round);
         });
-        (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, round));
+        (0..)
+            .zip(region.as_slice::<u8>().chunks(PAGE))
+            .for_each(|(n, page)| expect(page, n, round));
         assert!(region.stats().resident_pages <= 64);
     }
 }
@@ -150,7 +155,7 @@ fn a_limit_far_below_the_working_set_works() {
 #[test]
 fn a_sequence_is_brought_ahead() {
     let region = super::paged_out(MIB);
-    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
     let stats = region.stats();
     assert!(stats.prefetched_total > 200, "{stats:?}");
     let brought = stats.store_faults_total + stats.first_touches_total + stats.prefetched_total;
@@ -165,7 +170,7 @@ fn a_page_that_is_touched_soon_comes_back_without_the_store() {
         // Half of the touches go to a quarter of the pages.
         let page = random(&mut state) as usize % 1024;
         let page = if random(&mut state).is_multiple_of(2) { page / 4 } else { page };
-        region.as_mut_slice()[page * PAGE] = 1;
+        region.as_mut_slice::<u8>()[page * PAGE] = 1;
     }
     let stats = region.stats();
     assert!(stats.refaults_total > 100, "{stats:?}");
@@ -211,4 +216,19 @@ fn no_update_is_lost_while_pages_leave() {
     });
     let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
     assert_eq!(sum, 60_000, "{:?}", region.stats());
+}
+
+#[test]
+fn a_region_is_a_slice_of_any_plain_type() {
+    let mut region = Region::new(8 * MIB + PAGE, &small(MIB)).unwrap();
+    let len = region.len();
+    let numbers = region.as_mut_slice::<f64>();
+    assert_eq!(numbers.len(), len / 8);
+    numbers.iter_mut().enumerate().for_each(|(n, number)| *number = n as f64 / 3.0);
+    let right = |(n, number): (usize, &f64)| *number == n as f64 / 3.0;
+    assert!(region.as_slice::<f64>().iter().enumerate().all(right));
+    // What is left over at the end is in no value.
+    assert_eq!(region.as_slice::<[u8; 24]>().len(), len / 24);
+    assert_eq!(region.as_slice::<u8>()[8..16], (1.0_f64 / 3.0).to_ne_bytes());
+    assert!(region.stats().stored_pages > 1000);
 }

@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 
 /// Options with a small capacity.
 fn small(limit: usize) -> MemoryOptions {
-    MemoryOptions { capacity: 256 * MIB, ..MemoryOptions::new(limit) }
+    MemoryOptions::new(limit).with_capacity(256 * MIB)
 }
 
 /// Numbers from a seed.
@@ -48,7 +48,7 @@ fn expect(page: &[u8], number: u64, version: u64) {
 /// A region of which every page is filled and compressed.
 fn paged_out(bytes: usize) -> Region {
     let mut region = Region::new(bytes, &small(bytes + MIB)).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     region.pageout(..).unwrap();
     region
 }

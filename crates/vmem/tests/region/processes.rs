@@ -91,7 +91,7 @@ extern "C" fn exits(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
 fn handler_before() {
     set_handler(libc::SIGBUS, exits, libc::SA_SIGINFO);
     let region = paged_out(MIB);
-    expect(&region.as_slice()[..PAGE], 0, 1);
+    expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
     let at = foreign();
     EXPECTED.store(at.addr(), Ordering::Relaxed);
     touch(at);
@@ -107,7 +107,7 @@ fn no_handler_before() {
     // SAFETY: asks for the default action.
     unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
     let region = paged_out(MIB);
-    expect(&region.as_slice()[..PAGE], 0, 1);
+    expect(&region.as_slice::<u8>()[..PAGE], 0, 1);
     touch(foreign());
 }
 
@@ -182,7 +182,7 @@ fn in_fork(child: impl FnOnce()) -> libc::c_int {
 
 fn fork() {
     let mut region = paged_out(MIB);
-    region.as_mut_slice()[0] = 1;
+    region.as_mut_slice::<u8>()[0] = 1;
     let killed = |status, by| libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == by;
     for at in [0, 5 * PAGE] {
         // SAFETY: asks for the default action, without the message of the runtime.
@@ -195,9 +195,13 @@ fn fork() {
     // The child has nothing to free, and no threads to wait for.
     let status = in_fork(|| drop(std::mem::ManuallyDrop::into_inner(copy(&region))));
     assert_eq!(status, 0);
-    (1..).zip(region.as_slice()[PAGE..].chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (1..)
+        .zip(region.as_slice::<u8>()[PAGE..].chunks(PAGE))
+        .for_each(|(n, page)| expect(page, n, 1));
     region.pageout(..).unwrap();
-    (1..).zip(region.as_slice()[PAGE..].chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (1..)
+        .zip(region.as_slice::<u8>()[PAGE..].chunks(PAGE))
+        .for_each(|(n, page)| expect(page, n, 1));
 }
 
 /// The region as the child has it.
@@ -228,9 +232,9 @@ fn a_touch_after_the_drop_is_a_segmentation_fault() {
 }
 
 fn store_full() {
-    let options = MemoryOptions { store_limit: Some(256 << 10), ..small(MIB) };
+    let options = small(MIB).with_store_limit(256 << 10);
     let mut region = Region::new(8 * MIB, &options).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
 }
 
 #[test]
@@ -267,7 +271,7 @@ fn small_stack() {
         // SAFETY: memory that stays until the process ends.
         let set = unsafe { libc::sigaltstack(&raw const alternative, std::ptr::null_mut()) };
         assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
-        (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+        (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
         // SAFETY: the memory of the stack, which is not in use now.
         let bytes = unsafe { std::slice::from_raw_parts(ss_sp, STACK) };
         let untouched = bytes.iter().take_while(|&&byte| byte == 0xEE).count();
@@ -296,7 +300,7 @@ fn handler_touches() {
     let region = Region::new(4 * MIB, &small(MIB)).unwrap();
     // Signals come until the process ends.
     let mut region = std::mem::ManuallyDrop::new(region);
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     SHARED.store(region.as_ptr().expose_provenance(), Ordering::Relaxed);
     set_handler(libc::SIGALRM, touches, libc::SA_SIGINFO | libc::SA_RESTART);
     let every = libc::timeval { tv_sec: 0, tv_usec: 200 };
@@ -308,7 +312,7 @@ fn handler_touches() {
     let mut state = 1;
     while CALLED.load(Ordering::Relaxed) < 200 {
         let n = random(&mut state) % 1024;
-        expect(&region.as_slice()[n as usize * PAGE..][..PAGE], n, 1);
+        expect(&region.as_slice::<u8>()[n as usize * PAGE..][..PAGE], n, 1);
     }
 }
 
@@ -322,10 +326,10 @@ fn many_regions() {
     let mut regions: Vec<_> = (0..1024).map(|_| memory.region(PAGE).unwrap()).collect();
     assert!(matches!(memory.region(PAGE), Err(RegionError::TooManyRegions)));
     for (number, region) in (0..).zip(&mut regions) {
-        fill(region.as_mut_slice(), number, 1);
+        fill(region.as_mut_slice::<u8>(), number, 1);
         region.pageout(..).unwrap();
     }
-    (0..).zip(&regions).for_each(|(number, region)| expect(region.as_slice(), number, 1));
+    (0..).zip(&regions).for_each(|(number, region)| expect(region.as_slice::<u8>(), number, 1));
     regions.truncate(10);
     assert!(memory.region(PAGE).is_ok());
 }
@@ -389,11 +393,11 @@ fn handler_interrupts_calls() {
                 // The limit refuses much of it.
                 3 => drop(region.pin(range)),
                 4 => region.discard(own),
-                5 => region.as_mut_slice()[own].fill(rounds as u8),
+                5 => region.as_mut_slice::<u8>()[own].fill(rounds as u8),
                 _ => {
                     let mut other = memory.region(64 * PAGE).unwrap();
-                    other.as_mut_slice().fill(rounds as u8);
-                    assert!(other.as_slice().iter().all(|byte| *byte == rounds as u8));
+                    other.as_mut_slice::<u8>().fill(rounds as u8);
+                    assert!(other.as_slice::<u8>().iter().all(|byte| *byte == rounds as u8));
                 }
             }
             rounds += 1;
@@ -402,7 +406,7 @@ fn handler_interrupts_calls() {
     });
     let word = |page: &[u8]| u32::from_ne_bytes(page[..4].try_into().unwrap());
     let counted: u64 =
-        region.as_slice().chunks(PAGE).take(TOUCHED).map(|page| u64::from(word(page))).sum();
+        region.as_slice::<u8>().chunks(PAGE).take(TOUCHED).map(|page| u64::from(word(page))).sum();
     assert_eq!(counted, TOUCHES.load(Ordering::Relaxed), "a touch was lost");
     assert!(counted > 500 * seconds, "{counted} signals came through");
 }

@@ -16,7 +16,7 @@ fn a_datagram_is_received_into_pinned_memory_and_lost_otherwise() {
     let (sender, receiver) = UnixDatagram::pair().unwrap();
     receiver.set_nonblocking(true).unwrap();
     sender.send(b"first").unwrap();
-    let error = receiver.recv(&mut region.as_mut_slice()[..100]).unwrap_err();
+    let error = receiver.recv(&mut region.as_mut_slice::<u8>()[..100]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
     let error = receiver.recv(&mut [0; 100]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "the first one is gone");
@@ -27,7 +27,7 @@ fn a_datagram_is_received_into_pinned_memory_and_lost_otherwise() {
     // SAFETY: pinned, inside the region, and nobody else uses it.
     let received = receiver.recv(unsafe { &mut *buffer }).unwrap();
     drop(pin);
-    assert_eq!(&region.as_slice()[..received], b"second");
+    assert_eq!(&region.as_slice::<u8>()[..received], b"second");
 }
 
 #[test]
@@ -37,9 +37,9 @@ fn a_read_stops_at_a_missing_page_and_not_at_pinned_ones() {
     file.write_all(&[9; 3 * PAGE]).unwrap();
     let read = |file: &mut std::fs::File, region: &mut Region| {
         std::io::Seek::rewind(file).unwrap();
-        file.read(&mut region.as_mut_slice()[..3 * PAGE])
+        file.read(&mut region.as_mut_slice::<u8>()[..3 * PAGE])
     };
-    region.as_mut_slice()[0] = 1;
+    region.as_mut_slice::<u8>()[0] = 1;
     assert_eq!(read(&mut file, &mut region).unwrap(), PAGE, "only the first page is there");
     let pin = region.pin(..3 * PAGE).unwrap();
     let buffer = std::ptr::slice_from_raw_parts_mut(pin.as_ptr(), pin.len());
@@ -47,8 +47,8 @@ fn a_read_stops_at_a_missing_page_and_not_at_pinned_ones() {
     // SAFETY: as in the test above.
     assert_eq!(file.read(unsafe { &mut *buffer }).unwrap(), 3 * PAGE);
     drop(pin);
-    assert!(region.as_slice()[..3 * PAGE].iter().all(|&byte| byte == 9));
-    expect(&region.as_slice()[3 * PAGE..4 * PAGE], 3, 1);
+    assert!(region.as_slice::<u8>()[..3 * PAGE].iter().all(|&byte| byte == 9));
+    expect(&region.as_slice::<u8>()[3 * PAGE..4 * PAGE], 3, 1);
 }
 
 /// A futex in a page that is missing cannot be waited for: locks that many threads sleep on belong
@@ -72,15 +72,17 @@ fn a_futex_works_in_a_pinned_page_only() {
 #[test]
 fn pinned_pages_stay_under_pressure_and_pins_count() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     let pins = [region.pin(..16 * PAGE).unwrap(), region.pin(8 * PAGE..24 * PAGE).unwrap()];
     let faults = |region: &Region, range: std::ops::Range<usize>| {
         let before = region.stats().faults_total;
-        (0..).zip(region.as_slice().chunks(PAGE)).skip(range.start).take(range.len()).for_each(
-            |(n, page)| {
+        (0..)
+            .zip(region.as_slice::<u8>().chunks(PAGE))
+            .skip(range.start)
+            .take(range.len())
+            .for_each(|(n, page)| {
                 expect(page, n, 1);
-            },
-        );
+            });
         region.stats().faults_total - before
     };
     assert!(faults(&region, 24..2048) > 0);
@@ -115,21 +117,21 @@ fn a_forgotten_pin_ends_with_its_region() {
     drop(region);
     assert_eq!(memory.stats().pinned_pages, 0);
     let mut region = memory.region(MIB / 2).unwrap();
-    assert!(region.as_slice().iter().all(|&byte| byte == 0));
-    region.as_mut_slice().fill(1);
+    assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0));
+    region.as_mut_slice::<u8>().fill(1);
     region.pageout(..).unwrap();
     assert_eq!(region.stats().resident_pages, 0);
 }
 
 #[test]
 fn a_full_store_leaves_pages_where_they_are() {
-    let options = zfold_vmem::region::MemoryOptions { store_limit: Some(1), ..small(2 * MIB) };
+    let options = small(2 * MIB).with_store_limit(1);
     let mut region = Region::new(MIB, &options).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     assert!(matches!(region.pageout(..), Err(RegionError::StoreFull)));
     let stats = region.stats();
     assert_eq!((stats.stored_pages, stats.resident_pages), (0, 256), "{stats:?}");
-    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
 }
 
 /// `madvise(MADV_DONTNEED)` by the owner is not told to us: pages in their place become zeros, as
@@ -137,24 +139,27 @@ fn a_full_store_leaves_pages_where_they_are() {
 #[test]
 fn pages_that_the_owner_drops_behind_our_back_are_zeros() {
     let mut region = paged_out(MIB);
-    region.as_mut_slice()[..64 * PAGE].fill(5);
+    region.as_mut_slice::<u8>()[..64 * PAGE].fill(5);
     // SAFETY: gives up contents of the region, which nobody else uses.
     unsafe { libc::madvise(region.as_ptr().cast(), 64 * PAGE, libc::MADV_DONTNEED) };
-    assert!(region.as_slice()[..64 * PAGE].iter().all(|&byte| byte == 0));
-    (0..).zip(region.as_slice().chunks(PAGE)).skip(64).for_each(|(n, page)| expect(page, n, 1));
+    assert!(region.as_slice::<u8>()[..64 * PAGE].iter().all(|&byte| byte == 0));
+    (0..)
+        .zip(region.as_slice::<u8>().chunks(PAGE))
+        .skip(64)
+        .for_each(|(n, page)| expect(page, n, 1));
     // SAFETY: as above.
     unsafe { libc::madvise(region.as_ptr().cast(), MIB, libc::MADV_DONTNEED) };
     region.pageout(..).unwrap();
     let stats = region.stats();
     assert_eq!((stats.resident_pages, stats.stored_pages), (0, 0), "{stats:?}");
-    assert!(region.as_slice().iter().all(|&byte| byte == 0));
+    assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0));
 }
 
 /// A part that the owner protects stays where it is, and works as before when it is writable again.
 #[test]
 fn protected_pages_stay_and_the_others_leave() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     let protect = |access| {
         let at = region.as_ptr().wrapping_add(10 * PAGE).cast();
         // SAFETY: changes the access of pages of the region, which nobody writes meanwhile.
@@ -163,12 +168,12 @@ fn protected_pages_stay_and_the_others_leave() {
     protect(libc::PROT_READ);
     region.pageout(..).unwrap();
     assert_eq!(region.stats().resident_pages, 20, "{:?}", region.stats());
-    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
     protect(libc::PROT_READ | libc::PROT_WRITE);
     region.pageout(..).unwrap();
     assert_eq!(region.stats().resident_pages, 0, "{:?}", region.stats());
     protect(libc::PROT_READ);
-    (0..).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
 }
 
 /// What /proc/self/smaps says of the mappings in a region: this field of each.
@@ -196,7 +201,7 @@ fn a_region_stays_one_mapping_without_huge_pages_that_no_child_inherits() {
     let mut state = 3;
     for _ in 0..5000 {
         let page = super::random(&mut state) as usize % 2048;
-        region.as_mut_slice()[page * PAGE] = 1;
+        region.as_mut_slice::<u8>()[page * PAGE] = 1;
     }
     let flags = mappings(&region, "VmFlags");
     assert_eq!(flags.len(), 1, "{flags:?}");
@@ -213,7 +218,7 @@ fn no_more_is_resident_than_the_limit_says() {
     let mut most = 0;
     for round in 0..8000 {
         let page = super::random(&mut state) as usize % 2048;
-        fill(&mut region.as_mut_slice()[page * PAGE..][..PAGE], page as u64, 1);
+        fill(&mut region.as_mut_slice::<u8>()[page * PAGE..][..PAGE], page as u64, 1);
         if round % 100 == 0 {
             let rss = mappings(&region, "Rss:").concat();
             let kib: usize = rss.split_whitespace().nth(1).unwrap().parse().unwrap();
@@ -227,7 +232,7 @@ fn no_more_is_resident_than_the_limit_says() {
 #[test]
 fn a_part_that_is_unmapped_is_left_alone() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    (0..).zip(region.as_mut_slice().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     let half = region.as_ptr().wrapping_add(MIB / 2).cast();
     // SAFETY: nobody touches that half any more. Something else is put there so that no other
     // thread's mapping is unmapped when the region is dropped.
@@ -245,13 +250,13 @@ fn a_part_that_is_unmapped_is_left_alone() {
     region.pageout(..).unwrap();
     let stats = region.stats();
     assert_eq!(stats.stored_pages, 128, "{stats:?}");
-    (0..128).zip(region.as_slice().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    (0..128).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
 }
 
 #[test]
 fn figures_are_told() {
     let region = paged_out(MIB);
-    assert_eq!(region.as_slice()[0], {
+    assert_eq!(region.as_slice::<u8>()[0], {
         let mut page = [0; PAGE];
         fill(&mut page, 0, 1);
         page[0]
@@ -266,10 +271,10 @@ fn figures_are_told() {
 #[test]
 fn a_discard_fills_pages_with_zeros_whose_pins_were_forgotten() {
     let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
-    region.as_mut_slice().fill(7);
+    region.as_mut_slice::<u8>().fill(7);
     let _forgotten = std::mem::ManuallyDrop::new(region.pin(2 * PAGE..4 * PAGE).unwrap());
     region.discard(PAGE..8 * PAGE);
-    assert!(region.as_slice()[..PAGE].iter().all(|&byte| byte == 7));
-    assert!(region.as_slice()[PAGE..8 * PAGE].iter().all(|&byte| byte == 0));
-    assert!(region.as_slice()[8 * PAGE..].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice::<u8>()[..PAGE].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice::<u8>()[PAGE..8 * PAGE].iter().all(|&byte| byte == 0));
+    assert!(region.as_slice::<u8>()[8 * PAGE..].iter().all(|&byte| byte == 7));
 }

@@ -284,11 +284,11 @@ impl<C: Core> Pool for Locked<C> {
         Ok(())
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_inside) = self.compacting.enter() else { return PageCount::ZERO };
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_inside) = self.compacting.enter() else { return 0 };
         let mut freed = 0;
         // Relaxed: a request that may be seen one step later.
-        while freed < budget.0 && !stop.load(Ordering::Relaxed) {
+        while freed < pages && !stop.load(Ordering::Relaxed) {
             let Ok(mut state) = self.lock() else { break };
             let Guarded { core, pins } = &mut *state;
             let step = core.compact_step(pins);
@@ -305,7 +305,7 @@ impl<C: Core> Pool for Locked<C> {
             state.core.arena().trim();
             self.publish(&state.core);
         }
-        PageCount(freed)
+        freed
     }
 
     fn reclaim(
@@ -394,16 +394,16 @@ mod tests {
             };
             std::thread::scope(|scope| {
                 leave_idle(10);
-                scope.spawn(|| pool.compact(PageCount::MAX));
+                scope.spawn(|| pool.compact(u64::MAX));
                 inside.wait();
                 leave_idle(5);
-                assert_eq!(pool.compact(PageCount::MAX), PageCount::ZERO);
+                assert_eq!(pool.compact(u64::MAX), 0);
                 let left = if contexts == Contexts::Concurrent { 0 } else { 5 };
                 assert_eq!(pool.stats().idle_pages, PageCount(left), "{allocator}, {contexts}");
                 leave.wait();
             });
             leave_idle(1);
-            pool.compact(PageCount::MAX);
+            pool.compact(u64::MAX);
             assert_eq!(pool.stats().idle_pages, PageCount::ZERO, "the gate is open again");
         }
     }

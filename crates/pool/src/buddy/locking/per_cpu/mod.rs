@@ -224,11 +224,10 @@ impl<C: Core> Pool for Sharded<C> {
         shard.free(handle)
     }
 
-    fn compact_until(&self, budget: PageCount, stop: &AtomicBool) -> PageCount {
-        let Some(_inside) = self.compacting.enter() else { return PageCount::ZERO };
-        self.shards.iter().fold(PageCount::ZERO, |freed, Shard(shard)| {
-            let left = PageCount(budget.0.saturating_sub(freed.0));
-            freed + shard.compact_until(left, stop)
+    fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_inside) = self.compacting.enter() else { return 0 };
+        self.shards.iter().fold(0, |freed, Shard(shard)| {
+            freed + shard.compact_until(pages.saturating_sub(freed), stop)
         })
     }
 

@@ -1,0 +1,176 @@
+//! The device: byte ranges on top of pages.
+//!
+//! ```text
+//!   write:  whole pages -> store, without reading what was there
+//!           parts of a page -> read, change and store under the page's lock
+//!   read:   whole pages -> decompressed where the caller wants them
+//!           parts of a page -> decompressed beside, and copied
+//! ```
+//!
+//! - D1: a page changes as a whole: no request sees, or leaves, half of another one's write to the
+//!   same page. Requests of several pages may interleave page by page, as on any disk.
+//! - D2: bytes never written, discarded or zeroed read as zeros and hold no memory.
+//! - D3: a request is checked against the size before it touches anything. The size only grows.
+//! - D4: what was acknowledged was whole before the device closed (`access.rs`, A2).
+
+mod access;
+mod options;
+mod requests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zfold_store::Store;
+
+use access::Access;
+pub use access::{Claim, User};
+pub use options::{DiskOptions, Extent, ExtentKind, Holes, SectorSize};
+
+use crate::error::{IoError, OpenError};
+use crate::stats::{Counters, DiskStats};
+
+/// A block device. All methods take `&self`, from any number of threads.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use zfold_disk::{Disk, DiskOptions, SectorSize};
+/// use zfold_store::{CodecKind, Store, StoreOptions};
+///
+/// let size = 64 << 20;
+/// let store = Store::open(&StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?;
+/// let options = DiskOptions::new(size).with_sector(SectorSize::B512);
+/// let disk = Disk::new(Arc::new(store), &options)?;
+/// disk.write(1000, b"any offset, any length")?;
+/// let mut back = [0; 10];
+/// disk.read(1004, &mut back)?;
+/// assert_eq!(&back, b"offset, an");
+/// disk.discard(0, size)?;
+/// assert_eq!(disk.extents(0, size, 8)?[0].len, size);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Disk {
+    store: Arc<Store>,
+    page_len: u64,
+    sector: SectorSize,
+    read_only: bool,
+    size: AtomicU64,
+    access: Arc<Access>,
+    counters: Counters,
+}
+
+impl Disk {
+    /// Returns a device over `store`, which it should have for itself.
+    ///
+    /// # Errors
+    /// [`OpenError::Size`], or [`OpenError::TooLarge`] if the store has too few slots.
+    pub fn new(store: Arc<Store>, options: &DiskOptions) -> Result<Self, OpenError> {
+        let disk = Self {
+            page_len: store.page_len() as u64,
+            store,
+            sector: options.sector,
+            read_only: options.read_only,
+            size: AtomicU64::new(0),
+            access: Arc::default(),
+            counters: Counters::default(),
+        };
+        disk.grow(options.size)?;
+        Ok(disk)
+    }
+
+    /// Returns the store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Returns the size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        // Acquire pairs with `grow`, though nothing but the number depends on it.
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Returns the size in bytes up to which [`grow`](Self::grow) works.
+    #[must_use]
+    pub fn max_size(&self) -> u64 {
+        self.store.slots().saturating_mul(self.page_len)
+    }
+
+    /// Returns the sector size.
+    #[must_use]
+    pub fn sector(&self) -> SectorSize {
+        self.sector
+    }
+
+    /// Returns the length of a page in bytes: aligned requests of whole pages are the fastest.
+    #[must_use]
+    pub fn page_len(&self) -> usize {
+        self.page_len as usize
+    }
+
+    /// Returns whether writes are refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// Makes the device larger; what is new reads as zeros.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the size stays.
+    pub fn grow(&self, size: u64) -> Result<(), OpenError> {
+        let (sector, max) = (self.sector.bytes(), self.max_size());
+        if size == 0 || !size.is_multiple_of(sector.into()) {
+            return Err(OpenError::Size { size, sector });
+        }
+        if size > max {
+            return Err(OpenError::TooLarge { size, max });
+        }
+        let now = self.size.fetch_max(size, Ordering::AcqRel);
+        if size < now { Err(OpenError::Shrink { size, now }) } else { Ok(()) }
+    }
+
+    /// Returns a user of the device, which it has until that is dropped: whoever may send requests
+    /// says so by it. `kind` is what a sentence calls it, such as "an NBD client is connected".
+    /// Waits while the device is [claimed](Self::claim).
+    #[must_use]
+    pub fn attach(&self, kind: &'static str) -> User {
+        User::attach(Arc::clone(&self.access), kind)
+    }
+
+    /// Claims the device for work during which nobody may use it. Until the claim is dropped, users
+    /// who [attach](Self::attach) wait, and so does another claim.
+    ///
+    /// # Errors
+    /// The kinds of its users, as they attached, if it has any.
+    pub fn claim(&self) -> Result<Claim<'_>, Vec<&'static str>> {
+        self.access.claim()
+    }
+
+    /// Ends all changes: from now on writes, discards and the like fail with [`IoError::Closed`],
+    /// also those under way, which may have changed something. What was acknowledged is in a
+    /// snapshot of the store that begins after this returns. Does not wait.
+    pub fn close(&self) {
+        self.access.close();
+    }
+
+    /// Returns what was served.
+    #[must_use]
+    pub fn stats(&self) -> DiskStats {
+        self.counters.snapshot()
+    }
+
+    /// Checks a range against the size.
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        let size = self.size();
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(IoError::OutOfRange { offset, len, size }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

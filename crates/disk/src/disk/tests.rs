@@ -1,0 +1,188 @@
+//! Tests of the device.
+
+use super::*;
+use zfold_pool::{Allocator, PoolOptions};
+use zfold_store::{CodecKind, StoreOptions};
+
+const PAGE: u64 = 4096;
+
+fn disk(pages: u64) -> Disk {
+    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let store = Store::new(pool, &StoreOptions::new(pages * 2, CodecKind::Lz4.into())).unwrap();
+    let size = pages * PAGE;
+    let options = DiskOptions::new(size).with_sector(SectorSize::B512);
+    Disk::new(Arc::new(store), &options).unwrap()
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n / 7 % 251) as u8).collect()
+}
+
+fn read(disk: &Disk, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0xEE; len];
+    disk.read(offset, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn any_offset_and_length_comes_back() {
+    let disk = disk(8);
+    for (offset, len) in [(0, 4096), (1, 1), (4095, 2), (100, 12_000), (512, 512), (8192, 0)] {
+        let data = bytes(len);
+        disk.write(offset, &data).unwrap();
+        assert_eq!(read(&disk, offset, len), data, "{len} at {offset}");
+    }
+    disk.store().check();
+}
+
+#[test]
+fn a_part_written_leaves_the_rest_of_its_page() {
+    let disk = disk(4);
+    disk.write(0, &[7; 8192]).unwrap();
+    disk.write(4000, &[9; 200]).unwrap();
+    assert_eq!(read(&disk, 0, 4000), [7; 4000]);
+    assert_eq!(read(&disk, 4000, 200), [9; 200]);
+    assert_eq!(read(&disk, 4200, 3992), [7; 3992]);
+}
+
+#[test]
+fn discard_frees_whole_pages_and_zeroes_parts() {
+    let disk = disk(8);
+    disk.write(0, &bytes(8 * 4096)).unwrap();
+    disk.discard(1000, 5 * PAGE).unwrap();
+    assert_eq!(disk.store().len(), 4, "pages 1 to 4 are gone");
+    assert_eq!(disk.stats().notify_free_total, 4);
+    assert_eq!(read(&disk, 0, 1000), bytes(1000));
+    assert_eq!(read(&disk, 1000, 5 * 4096), vec![0; 5 * 4096]);
+    let rest = 1000 + 5 * 4096;
+    assert_eq!(read(&disk, rest as u64, 8 * 4096 - rest), bytes(8 * 4096)[rest..]);
+    disk.discard(10, 20).unwrap();
+    assert_eq!(read(&disk, 10, 20), [0; 20]);
+    assert_eq!(read(&disk, 0, 10), bytes(10));
+}
+
+#[test]
+fn write_zeroes_leaves_holes_unless_forbidden() {
+    let disk = disk(8);
+    disk.write(0, &bytes(8 * 4096)).unwrap();
+    disk.write_zeroes(0, 2 * PAGE, Holes::Allow).unwrap();
+    disk.write_zeroes(2 * PAGE, 2 * PAGE, Holes::Forbid).unwrap();
+    let extent = |len, kind| Extent { len: len * PAGE, kind };
+    let (hole, zero) = (extent(2, ExtentKind::Hole), extent(2, ExtentKind::Zero));
+    let all = [hole, zero, extent(4, ExtentKind::Data)];
+    assert_eq!(disk.extents(0, 8 * PAGE, 9).unwrap(), all);
+    assert_eq!(disk.extents(0, 8 * PAGE, 2).unwrap(), all[..2]);
+    let middle = [Extent { len: 100, ..hole }, Extent { len: 50, ..zero }];
+    assert_eq!(disk.extents(2 * PAGE - 100, 150, 9).unwrap(), middle);
+}
+
+#[test]
+fn requests_beyond_the_end_touch_nothing() {
+    let disk = disk(2);
+    let size = 2 * PAGE;
+    for (offset, len) in [(size, 1), (size - 1, 2), (u64::MAX, 2), (u64::MAX, 0)] {
+        let error = IoError::OutOfRange { offset, len, size };
+        assert_eq!(disk.write(offset, &bytes(len as usize)), Err(error));
+        assert_eq!(disk.read(offset, &mut vec![0; len as usize]), Err(error));
+        assert_eq!(disk.discard(offset, len), Err(error));
+    }
+    assert!(disk.store().is_empty());
+    assert_eq!(disk.stats().failed_writes_total, 8);
+    assert_eq!(disk.stats().failed_reads_total, 4);
+    assert_eq!(disk.read(size, &mut []), Ok(()));
+}
+
+#[test]
+fn a_device_grows_up_to_its_store_and_never_shrinks() {
+    let disk = disk(2);
+    assert_eq!(disk.write(2 * PAGE, &[1]).map_err(IoError::errno), Err(22));
+    disk.grow(3 * PAGE).unwrap();
+    disk.write(2 * PAGE, &[1]).unwrap();
+    let now = 3 * PAGE;
+    assert_eq!(disk.grow(PAGE), Err(OpenError::Shrink { size: PAGE, now }));
+    assert_eq!(disk.grow(100), Err(OpenError::Size { size: 100, sector: 512 }));
+    let (size, max) = (5 * PAGE, 4 * PAGE);
+    assert_eq!(disk.grow(size), Err(OpenError::TooLarge { size, max }));
+    assert_eq!(disk.size(), now);
+}
+
+#[test]
+fn a_closed_device_refuses_changes_and_is_read() {
+    let disk = disk(2);
+    disk.write(0, &[5; 100]).unwrap();
+    disk.close();
+    assert_eq!(disk.write(0, &[1]), Err(IoError::Closed));
+    assert_eq!(disk.discard(0, 4096), Err(IoError::Closed));
+    assert_eq!(disk.write_zeroes(0, 4096, Holes::Forbid), Err(IoError::Closed));
+    assert_eq!(read(&disk, 0, 100), [5; 100]);
+    assert_eq!(disk.stats().failed_writes_total, 3);
+}
+
+/// Threads write until the device closes under them; what was acknowledged is in a snapshot
+/// that begins then.
+#[test]
+fn what_was_acknowledged_is_in_a_snapshot_after_the_end() {
+    for _ in 0..50 {
+        let disk = disk(64);
+        let (acknowledged, saved) = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4u64)
+                .map(|thread| {
+                    let disk = &disk;
+                    scope.spawn(move || {
+                        let write = |n: &u64| {
+                            let page = (thread * 16 + n % 16) * PAGE;
+                            disk.write(page, &(n + 1).to_le_bytes()).is_ok()
+                        };
+                        (0u64..).take_while(write).count() as u64
+                    })
+                })
+                .collect();
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            disk.close();
+            let mut saved = Vec::new();
+            disk.store().save(b"", &mut saved).unwrap();
+            (writers.into_iter().map(|w| w.join().unwrap()).collect::<Vec<_>>(), saved)
+        });
+        let after = self::disk(64);
+        after.store().restore(&mut &saved[..]).unwrap();
+        for (thread, count) in (0u64..).zip(acknowledged) {
+            for n in count.saturating_sub(16)..count {
+                let found = read(&after, (thread * 16 + n % 16) * PAGE, 8);
+                let found = u64::from_le_bytes(found.try_into().unwrap());
+                // The one that was refused may be there as well.
+                let refused = n + 16 == count;
+                assert!(found == n + 1 || refused && found == n + 17, "{n} of {count}: {found}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_claim_finds_nobody_and_keeps_everybody_out() {
+    let disk = Arc::new(disk(2));
+    let user = disk.attach("a test uses it");
+    assert_eq!(disk.claim().err(), Some(vec!["a test uses it"]));
+    drop(user);
+    let claim = disk.claim().unwrap();
+    std::thread::scope(|scope| {
+        let came = scope.spawn(|| disk.attach("it came later"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!came.is_finished(), "nobody comes in during a claim");
+        drop(claim);
+        let user = came.join().unwrap();
+        assert_eq!(disk.claim().err(), Some(vec!["it came later"]));
+        drop(user);
+    });
+    assert!(disk.claim().is_ok());
+}
+
+#[test]
+fn a_read_only_device_refuses_every_change() {
+    let mut disk = disk(2);
+    disk.write(0, &[5; 100]).unwrap();
+    disk.read_only = true;
+    assert_eq!(disk.write(0, &[1]), Err(IoError::ReadOnly));
+    assert_eq!(disk.discard(0, 4096), Err(IoError::ReadOnly));
+    assert_eq!(disk.write_zeroes(0, 4096, Holes::Forbid), Err(IoError::ReadOnly));
+    assert_eq!(read(&disk, 0, 100), [5; 100]);
+}

@@ -1,0 +1,297 @@
+//! Where clients connect: Unix and TCP sockets, bound here or inherited from a service manager.
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+
+use super::socket::Socket;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// An address to listen at: `unix:PATH` or `tcp:HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Address {
+    /// A Unix socket's path.
+    Unix(PathBuf),
+    /// `HOST:PORT`; port 0 is any that is free.
+    Tcp(String),
+}
+
+/// A text that is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressError(String);
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no address: give unix:PATH or tcp:HOST:PORT", self.0)
+    }
+}
+
+impl Error for AddressError {}
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let tcp = |rest: &str| {
+            let (host, port) = rest.rsplit_once(':')?;
+            (!host.is_empty() && port.parse::<u16>().is_ok()).then(|| Self::Tcp(rest.into()))
+        };
+        let unix = |path: &str| (!path.is_empty()).then(|| Self::Unix(path.into()));
+        let address = match text.split_once(':') {
+            Some(("unix", path)) => unix(path),
+            Some(("tcp", rest)) => tcp(rest),
+            _ => None,
+        };
+        address.ok_or_else(|| AddressError(text.into()))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Why there is no socket to listen at. Every message names it and the remedy.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// A Unix socket's path has at most 107 bytes.
+    PathTooLong(PathBuf),
+    /// A file that is no socket is in the way.
+    NotASocket(PathBuf),
+    /// A server listens there already.
+    InUse(PathBuf),
+    /// The system refuses.
+    System {
+        /// The address.
+        address: Address,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An inherited descriptor is no listening stream socket; its number, from 0 on.
+    Inherited(usize),
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PathTooLong(path) => write!(
+                f,
+                "unix:{}: the path is too long for a socket; choose one below 108 bytes",
+                path.display()
+            ),
+            Self::NotASocket(path) => write!(
+                f,
+                "unix:{}: a file that is no socket is in the way; choose another path",
+                path.display()
+            ),
+            Self::InUse(path) => write!(
+                f,
+                "unix:{}: a server listens there already; stop it or choose another path",
+                path.display()
+            ),
+            Self::System { address, source } => {
+                let remedy = match source.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        "; stop the server that uses it or choose another address"
+                    }
+                    io::ErrorKind::PermissionDenied => "; choose an address that this user may use",
+                    io::ErrorKind::NotFound => "; create the directory first",
+                    _ => "",
+                };
+                write!(f, "{address}: {source}{remedy}")
+            }
+            Self::Inherited(number) => write!(
+                f,
+                "inherited descriptor {number} is no listening stream socket; check ListenStream= \
+                 in the socket unit"
+            ),
+        }
+    }
+}
+
+impl Error for ListenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A socket that clients connect to.
+#[derive(Debug)]
+pub enum Listener {
+    /// A Unix socket; its file, if it is ours.
+    Unix(UnixListener, Option<SocketFile>),
+    /// A TCP socket.
+    Tcp(TcpListener),
+}
+
+/// The file of a Unix socket, removed when this is dropped.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> io::Result<Self> {
+        let meta = fs::symlink_metadata(path)?;
+        Ok(Self { path: path.into(), device: meta.dev(), inode: meta.ino() })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Another server's file in its place stays.
+        let ours = |meta: &fs::Metadata| (meta.dev(), meta.ino()) == (self.device, self.inode);
+        if fs::symlink_metadata(&self.path).is_ok_and(|meta| ours(&meta)) {
+            // There is nobody to tell; the next server that listens there replaces it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Listens at `address`. A Unix socket is for its owner only (mode 0600), and takes the place
+    /// of one whose server is dead.
+    ///
+    /// # Errors
+    /// [`ListenError`]; nothing is left behind.
+    pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        let system = |source| ListenError::System { address: address.clone(), source };
+        match address {
+            Address::Unix(path) => {
+                let too_long = |_| ListenError::PathTooLong(path.clone());
+                let socket = SocketAddrUnix::new(path).map_err(too_long)?;
+                remove_stale(path, system)?;
+                let (listener, file) = bind_unix(path, &socket).map_err(system)?;
+                Ok(Self::Unix(listener, Some(file)))
+            }
+            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).map_err(system)?)),
+        }
+    }
+
+    /// Returns the sockets that a service manager passed on (`LISTEN_FDS`); none if it did not.
+    ///
+    /// # Errors
+    /// [`ListenError::Inherited`] if one of them is no listening Unix or TCP socket.
+    pub fn from_systemd() -> Result<Vec<Self>, ListenError> {
+        let mut passed = listenfd::ListenFd::from_env();
+        (0..passed.len())
+            .map(|n| {
+                // What is of the wrong kind stays there for the second try.
+                if let Ok(Some(listener)) = passed.take_unix_listener(n) {
+                    return Ok(Self::Unix(listener, None));
+                }
+                match passed.take_tcp_listener(n) {
+                    Ok(Some(listener)) => Ok(Self::Tcp(listener)),
+                    _ => Err(ListenError::Inherited(n)),
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the address as clients want it: `nbd+unix:///?socket=PATH` or `nbd://HOST:PORT/`,
+    /// with `nbds` if `tls`.
+    #[must_use]
+    pub fn uri(&self, tls: bool) -> String {
+        let scheme = if tls { "nbds" } else { "nbd" };
+        match self {
+            Self::Unix(listener, _) => {
+                let address = listener.local_addr().ok();
+                let path = address.as_ref().and_then(|address| address.as_pathname());
+                let path = path.map(|path| percent_encode(path.as_os_str().as_encoded_bytes()));
+                format!("{scheme}+unix:///?socket={}", path.unwrap_or_default())
+            }
+            Self::Tcp(listener) => {
+                let address = listener.local_addr().map(|address: SocketAddr| address.to_string());
+                format!("{scheme}://{}/", address.unwrap_or_default())
+            }
+        }
+    }
+
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(listener, _) => listener.set_nonblocking(true),
+            Self::Tcp(listener) => listener.set_nonblocking(true),
+        }
+    }
+
+    /// Accepts a connection; `WouldBlock` if none waits.
+    pub(super) fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Unix(listener, _) => Ok(listener.accept()?.0.into()),
+            Self::Tcp(listener) => Ok(listener.accept()?.0.into()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener, _) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+fn bind_unix(path: &Path, address: &SocketAddrUnix) -> io::Result<(UnixListener, SocketFile)> {
+    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, address)?;
+    let file = SocketFile::new(path)?;
+    // Before anyone can connect, which takes a listening socket.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listen(&socket, BACKLOG)?;
+    Ok((socket.into(), file))
+}
+
+/// Removes a socket that no server listens at any more.
+fn remove_stale(path: &Path, system: impl Fn(io::Error) -> ListenError) -> Result<(), ListenError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(system(error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(ListenError::NotASocket(path.into())),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path).map_err(system)
+            }
+            Ok(_) => Err(ListenError::InUse(path.into())),
+            Err(error) => Err(system(error)),
+        },
+    }
+}
+
+/// Encodes a path for the query of a URI.
+fn percent_encode(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            text.push(byte.into());
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}

@@ -1,0 +1,59 @@
+//! A server of the NBD protocol: devices for clients on this machine and others.
+//!
+//! It speaks fixed newstyle with structured replies, block status (`base:allocation`) and TLS by
+//! certificates, over Unix and TCP sockets, as the protocol's document describes it
+//! (`doc/proto.md` of the NBD project). Where that document leaves a choice:
+//!
+//! - Any offset and length is taken; whole pages are the fastest, and told as preferred size.
+//! - The empty export name is the first export's; where there is one export, every name is its.
+//! - Pages of zeros count as holes in block status: a page of zeros takes no more room than none.
+//! - Writing zeros is always fast, with NO_HOLE as well, so FAST_ZERO never fails.
+//! - A write to what block status calls data can still fail for lack of space: new bytes may be
+//!   harder to compress than old ones.
+//! - With structured replies every error carries a sentence.
+//!
+//! ```text
+//!   Listener -> Server: one thread a listener accepts -> Handshake -> Connection
+//!                                                          \             /
+//!                                                 Channel (Socket, Session), Input
+//! ```
+//!
+//! - N1: a client can harm its own connection only. What it sends has limits, and so has what it
+//!   makes the server keep: [`NbdOptions`] says how many connections there are, and what the
+//!   requests of all of them hold beyond 256 KiB of each. A client that keeps all of that makes
+//!   large requests of others go in pieces, and nobody wait. Each connection has buffers besides:
+//!   256 KiB, and some 200 KiB for each of its threads.
+//! - N2: a client that does not read its replies is not read from any more, and keeps no other one
+//!   waiting.
+//! - N3: how the threads of a connection share its work, and which locks there are, is told in
+//!   `connection.rs`. The server's own lock guards the list of connections and is held for moments
+//!   only.
+
+mod budget;
+mod buffer;
+mod channel;
+mod connection;
+mod handshake;
+mod listener;
+mod lock;
+mod options;
+mod output;
+mod pieces;
+mod protocol;
+mod serve;
+mod server;
+mod socket;
+mod stats;
+#[cfg(feature = "nbd-tls")]
+mod tls;
+#[cfg(not(feature = "nbd-tls"))]
+#[path = "tls_off.rs"]
+mod tls;
+
+pub use listener::{Address, AddressError, ListenError, Listener, SocketFile};
+pub use options::{Export, NbdOptions};
+pub use server::NbdServer;
+pub use stats::NbdStats;
+pub use tls::Tls;
+#[cfg(feature = "nbd-tls")]
+pub use tls::{TlsError, tls_config};

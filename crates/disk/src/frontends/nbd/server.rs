@@ -1,0 +1,292 @@
+//! Accepting connections, and the list of those there are.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::budget::Shared;
+use super::channel::Channel;
+use super::connection::Connection;
+use super::handshake::{Agreed, Handshake};
+use super::listener::Listener;
+use super::lock::lock;
+use super::options::{Export, NbdOptions};
+use super::serve::Responder;
+use super::socket::Socket;
+use super::stats::{NbdCounters, NbdStats};
+
+/// Pause after a connection could not be accepted for lack of something.
+const ACCEPT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+/// A server for a fixed list of exports on any number of listeners.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
+/// # use zfold_disk::{Disk, DiskOptions, SectorSize};
+/// # use zfold_store::{CodecKind, Store, StoreOptions};
+/// # let store = Store::open(&StoreOptions::new(256, CodecKind::Lz4.into()))?;
+/// # let options = DiskOptions::new(1 << 20).with_sector(SectorSize::B512);
+/// # let disk = Arc::new(Disk::new(Arc::new(store), &options)?);
+/// let export = Export::new("disk", disk);
+/// let server = NbdServer::new(vec![export], NbdOptions::default());
+/// let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into()))?;
+/// println!("{}", listener.uri(false));
+/// server.serve(listener)?;
+/// assert!(server.shutdown(Duration::from_secs(10)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct NbdServer {
+    exports: Vec<Export>,
+    options: NbdOptions,
+    counters: NbdCounters,
+    /// What the requests of all connections hold.
+    held: Shared,
+    /// Once set no more requests are taken.
+    stopping: AtomicBool,
+    registry: Mutex<Registry>,
+    /// Signalled when a connection or a listener leaves.
+    left: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    stopping: bool,
+    last: u64,
+    connections: HashMap<u64, Member>,
+    /// One for each listener: readable once the server stops.
+    wakers: Vec<Arc<OwnedFd>>,
+    listeners: usize,
+}
+
+#[derive(Debug)]
+struct Member {
+    socket: Arc<Socket>,
+    in_transmission: bool,
+}
+
+/// A connection's place in the registry.
+struct Membership {
+    server: Arc<NbdServer>,
+    id: u64,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let member = lock(&self.server.registry).connections.remove(&self.id);
+        // Also where a panic brought it here.
+        member.expect("a connection leaves once").socket.close();
+        self.server.left.notify_all();
+    }
+}
+
+impl NbdServer {
+    /// Returns a server that listens nowhere yet.
+    #[must_use]
+    pub fn new(exports: Vec<Export>, options: NbdOptions) -> Arc<Self> {
+        let held = Shared::new(options.max_held_bytes);
+        Arc::new(Self {
+            exports,
+            options,
+            held,
+            counters: NbdCounters::default(),
+            stopping: AtomicBool::new(false),
+            registry: Mutex::default(),
+            left: Condvar::new(),
+        })
+    }
+
+    /// Returns the exports.
+    #[must_use]
+    pub fn exports(&self) -> &[Export] {
+        &self.exports
+    }
+
+    /// Returns whether connections may be, or have to be, encrypted.
+    #[must_use]
+    pub fn has_tls(&self) -> bool {
+        self.options.tls.config().is_some()
+    }
+
+    /// Accepts connections on `listener` from now on, in a thread of its own, until
+    /// [`shutdown`](Self::shutdown).
+    ///
+    /// # Errors
+    /// If there is no thread or descriptor to be had, or the server was shut down.
+    pub fn serve(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
+        let waker = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        listener.set_nonblocking()?;
+        {
+            let mut registry = lock(&self.registry);
+            if registry.stopping {
+                return Err(io::Error::other("the server was shut down"));
+            }
+            registry.wakers.push(Arc::clone(&waker));
+            registry.listeners += 1;
+        }
+        let server = Arc::clone(self);
+        let accept = move || {
+            server.accept(&listener, &waker);
+            drop(listener);
+            lock(&server.registry).listeners -= 1;
+            server.left.notify_all();
+        };
+        let started = Builder::new().name("nbd-accept".into()).spawn(accept);
+        if started.is_err() {
+            lock(&self.registry).listeners -= 1;
+        }
+        started.map(drop)
+    }
+
+    /// Serves one connection that is there already, such as one half of a socket pair, and
+    /// returns after its end. Nothing happens but that the socket is closed if the limit of
+    /// connections is reached or the server was shut down.
+    pub fn serve_connection(self: &Arc<Self>, stream: UnixStream) {
+        if let Some((member, socket)) = self.join(stream.into()) {
+            member.converse(socket);
+        }
+    }
+
+    /// Returns the counts.
+    #[must_use]
+    pub fn stats(&self) -> NbdStats {
+        self.counters.snapshot(lock(&self.registry).connections.len() as u64)
+    }
+
+    /// Stops: accepts no more connections and takes no more requests. Requests that were received
+    /// are answered; then their connections are closed. Those that are not done within `drain`,
+    /// because their clients do not read the replies or the device is slow, are closed without.
+    /// Returns whether all were done in time. A Unix socket's file is gone afterwards.
+    pub fn shutdown(&self, drain: Duration) -> bool {
+        let deadline = Instant::now() + drain;
+        self.stopping.store(true, Ordering::Relaxed);
+        let mut registry = lock(&self.registry);
+        registry.stopping = true;
+        for waker in registry.wakers.drain(..) {
+            // It is written to once, so there is room.
+            let _ = rustix::io::write(&*waker, &1u64.to_ne_bytes());
+        }
+        for member in registry.connections.values() {
+            if member.in_transmission {
+                member.socket.close_reading();
+            } else {
+                member.socket.close();
+            }
+        }
+        while !registry.connections.is_empty() || registry.listeners > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                for member in registry.connections.values() {
+                    member.socket.close();
+                }
+                return false;
+            }
+            let (guard, _) = self
+                .left
+                .wait_timeout(registry, left)
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            registry = guard;
+        }
+        true
+    }
+
+    fn accept(self: &Arc<Self>, listener: &Listener, waker: &OwnedFd) {
+        loop {
+            let mut polled =
+                [PollFd::new(waker, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+            // A signal interrupts it at most.
+            let _ = poll(&mut polled, None);
+            if !polled[0].revents().is_empty() {
+                return;
+            }
+            match listener.accept() {
+                Ok(socket) => self.start(socket),
+                Err(error) if is_passing(&error) => {}
+                Err(_) => {
+                    // Out of descriptors or memory: the connection stays in the queue.
+                    let mut polled = [PollFd::new(waker, PollFlags::IN)];
+                    let _ = poll(&mut polled, Some(&ACCEPT_PAUSE));
+                }
+            }
+        }
+    }
+
+    /// Gives a new connection a thread of its own.
+    fn start(self: &Arc<Self>, socket: Socket) {
+        if let Some((member, socket)) = self.join(socket) {
+            // Without a thread to be had, the membership is dropped, which closes the connection.
+            let _ = Builder::new().name("nbd".into()).spawn(move || member.converse(socket));
+        }
+    }
+
+    /// Enters a connection in the registry, or closes it if there is no room.
+    fn join(self: &Arc<Self>, socket: Socket) -> Option<(Membership, Arc<Socket>)> {
+        let socket = Arc::new(socket);
+        let id = {
+            let mut registry = lock(&self.registry);
+            if registry.stopping || registry.connections.len() >= self.options.max_connections {
+                self.counters.refused_total.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            registry.last += 1;
+            let id = registry.last;
+            let member = Member { socket: Arc::clone(&socket), in_transmission: false };
+            registry.connections.insert(id, member);
+            id
+        };
+        self.counters.connections_total.fetch_add(1, Ordering::Relaxed);
+        Some((Membership { server: Arc::clone(self), id }, socket))
+    }
+}
+
+impl Membership {
+    /// Leads a connection from its greeting to its end.
+    fn converse(&self, socket: Arc<Socket>) {
+        let NbdServer { exports, options, counters, held, stopping, .. } = &*self.server;
+        let (agreed, channel, input) =
+            match Handshake::new(exports, options, Channel::new(socket)).run() {
+                Ok(Some(agreed)) => agreed,
+                Ok(None) => return,
+                Err(_) => {
+                    counters.failed_handshakes_total.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            };
+        if !self.begin_transmission() {
+            return;
+        }
+        let Agreed { export, structured, allocation } = agreed;
+        let export = &exports[export];
+        let _user = export.disk.attach("an NBD client is connected");
+        let responder =
+            Responder { export, structured, allocation, max_request: options.max_request() };
+        let threads = options.threads_per_connection;
+        let counted = (held, counters);
+        Connection::new((channel, input), responder, threads, stopping, counted).run();
+    }
+
+    /// From here on a shutdown waits for the requests. Returns whether there is none yet.
+    fn begin_transmission(&self) -> bool {
+        let mut registry = lock(&self.server.registry);
+        let stopping = registry.stopping;
+        let member = registry.connections.get_mut(&self.id).expect("members are registered");
+        member.in_transmission = true;
+        !stopping
+    }
+}
+
+/// Returns whether an error concerns one connection, which is gone, and not the listener.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
+}

@@ -1,0 +1,266 @@
+//! Transport encryption with certificates (X.509).
+//!
+//! Pre-shared keys are not offered: no TLS library under a free licence that is written in Rust
+//! has them.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IoSlice, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use super::buffer::Buffer;
+use super::lock::lock;
+use super::socket::Socket;
+
+/// Plaintext encrypted under one hold of the session's lock.
+const ENCRYPT_BYTES: usize = 256 << 10;
+
+/// What a session is made from.
+pub(super) type Config = Arc<ServerConfig>;
+
+/// Whether connections are encrypted.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum Tls {
+    /// Never.
+    #[default]
+    Off,
+    /// If the client asks for it.
+    Allowed(Arc<ServerConfig>),
+    /// Always: a client that does not ask for it learns nothing and gets no export.
+    Required(Arc<ServerConfig>),
+}
+
+impl Tls {
+    /// Returns the configuration, if there is any.
+    pub(super) fn config(&self) -> Option<&Config> {
+        match self {
+            Self::Off => None,
+            Self::Allowed(config) | Self::Required(config) => Some(config),
+        }
+    }
+
+    /// Returns whether nothing is told without encryption.
+    pub(super) fn is_required(&self) -> bool {
+        matches!(self, Self::Required(_))
+    }
+}
+
+/// Why a TLS configuration was not made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read or is not PEM with what should be in it.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// A file holds no certificate.
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The certificates of the authority are unusable.
+    Authority(VerifierBuilderError),
+    /// The key is of a kind or size that is not supported.
+    Key {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Certificate and key do not fit.
+    Config(rustls::Error),
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, source } => {
+                write!(f, "{}: {source}; a PEM file is needed", path.display())
+            }
+            Self::NoCertificate { path } => {
+                write!(f, "{} holds no certificate; a PEM file is needed", path.display())
+            }
+            Self::Authority(error) => write!(f, "the client authority is unusable: {error}"),
+            Self::Key { path } => write!(
+                f,
+                "{}: no key that can be used; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or \
+                 P-384, and Ed25519 can",
+                path.display()
+            ),
+            Self::Config(error) => write!(f, "certificate and key do not work: {error}"),
+        }
+    }
+}
+
+impl Error for TlsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::File { source, .. } => Some(source),
+            Self::NoCertificate { .. } | Self::Key { .. } => None,
+            Self::Authority(error) => Some(error),
+            Self::Config(error) => Some(error),
+        }
+    }
+}
+
+/// Returns a configuration with the server's certificate chain and key, both PEM files. With
+/// `client_ca`, only clients with a certificate of that authority are let in.
+///
+/// # Errors
+/// [`TlsError`].
+pub fn tls_config(
+    cert_chain_pem: &Path,
+    key_pem: &Path,
+    client_ca: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = certificates(cert_chain_pem)?;
+    let key = PrivateKeyDer::from_pem_file(key_pem)
+        .map_err(|source| TlsError::File { path: key_pem.into(), source })?;
+    provider
+        .key_provider
+        .load_private_key(key.clone_key())
+        .map_err(|_| TlsError::Key { path: key_pem.into() })?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Config)?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(TlsError::Config)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                .build()
+                .map_err(TlsError::Authority)?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    Ok(Arc::new(builder.with_single_cert(chain, key).map_err(TlsError::Config)?))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let file = |source| TlsError::File { path: path.into(), source };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(file)?.collect();
+    let chain = chain.map_err(file)?;
+    if chain.is_empty() { Err(TlsError::NoCertificate { path: path.into() }) } else { Ok(chain) }
+}
+
+/// The encryption of one connection. Its lock is held to move bytes in memory only: one thread at
+/// a time receives, one at a time sends, and both do so without it.
+#[derive(Debug)]
+pub(super) struct Session(Mutex<ServerConnection>);
+
+impl Session {
+    /// Shakes hands over `socket`; `cipher` holds what was received already and keeps what is
+    /// left over.
+    pub(super) fn accept(
+        config: &Config,
+        socket: &Socket,
+        cipher: &mut Buffer,
+    ) -> io::Result<Self> {
+        let mut connection = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        connection.set_buffer_limit(Some(ENCRYPT_BYTES));
+        while connection.is_handshaking() {
+            if connection.wants_write() {
+                send_ciphertext(&mut connection, socket)?;
+                continue;
+            }
+            if cipher.is_empty() && cipher.fill(|space| socket.receive(space))? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let fed = feed(&mut connection, cipher);
+            if fed.is_err() {
+                // The alert tells the client why; that it arrives is not needed.
+                let _ = send_ciphertext(&mut connection, socket);
+            }
+            fed?;
+        }
+        send_ciphertext(&mut connection, socket)?;
+        Ok(Self(Mutex::new(connection)))
+    }
+
+    /// Receives decrypted bytes, as [`Socket::receive`].
+    pub(super) fn receive(
+        &self,
+        socket: &Socket,
+        cipher: &mut Buffer,
+        out: &mut [u8],
+    ) -> io::Result<usize> {
+        loop {
+            {
+                let mut connection = lock(&self.0);
+                loop {
+                    match connection.reader().read(out) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        // Without a farewell the peer has left as well: requests have lengths.
+                        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                        read => return read,
+                    }
+                    if cipher.is_empty() {
+                        break;
+                    }
+                    feed(&mut connection, cipher)?;
+                }
+            }
+            if cipher.fill(|space| socket.receive(space))? == 0 {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Encrypts and sends all of `slices`. One thread at a time.
+    pub(super) fn send_all(&self, socket: &Socket, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        for mut plain in slices.iter().map(|slice| &slice[..]) {
+            while !plain.is_empty() {
+                let mut sealed = Vec::new();
+                {
+                    let mut connection = lock(&self.0);
+                    let taken = connection.writer().write(plain)?;
+                    plain = &plain[taken..];
+                    while connection.wants_write() {
+                        connection.write_tls(&mut sealed)?;
+                    }
+                }
+                socket.send_all(&mut [IoSlice::new(&sealed)])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says farewell.
+    pub(super) fn close(&self, socket: &Socket) {
+        let mut sealed = Vec::new();
+        {
+            let mut connection = lock(&self.0);
+            connection.send_close_notify();
+            // Writing to memory does not fail.
+            while connection.wants_write() && connection.write_tls(&mut sealed).is_ok() {}
+        }
+        let _ = socket.send_all(&mut [IoSlice::new(&sealed)]);
+    }
+}
+
+fn feed(connection: &mut ServerConnection, cipher: &mut Buffer) -> io::Result<()> {
+    let fed = connection.read_tls(&mut cipher.bytes())?;
+    cipher.consume(fed);
+    connection.process_new_packets().map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn send_ciphertext(connection: &mut ServerConnection, socket: &Socket) -> io::Result<()> {
+    let mut sealed = Vec::new();
+    while connection.wants_write() {
+        connection.write_tls(&mut sealed)?;
+    }
+    socket.send_all(&mut [IoSlice::new(&sealed)])
+}

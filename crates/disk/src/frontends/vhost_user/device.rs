@@ -1,0 +1,295 @@
+//! The device as the protocol's library drives it: features, configuration, queues.
+//!
+//! - V1: the thread of a queue returns to its event loop whatever the guest does: a request is
+//!   bounded, a queue whose indices make no sense is left alone until the next kick, and a device
+//!   that is stopped serves no further request.
+//! - V2: a request is taken, served and handed back under the lock of its queue. So a queue that
+//!   has been stopped has no request under way.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
+use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
+use virtio_bindings::bindings::virtio_blk::{
+    VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH,
+    VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
+    VIRTIO_BLK_F_WRITE_ZEROES,
+};
+use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
+use virtio_bindings::bindings::virtio_ring::{
+    VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
+};
+use virtio_queue::QueueOwnedT;
+use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
+use vmm_sys_util::epoll::EventSet;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::options::VhostUserOptions;
+use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Serial, Server};
+use crate::disk::Disk;
+
+pub(super) type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
+type Vring = VringMutex<Memory>;
+
+/// Bytes of the configuration space, up to what version 1.1 of virtio knows.
+const CONFIG_LEN: usize = 60;
+/// Where the guest says whether writes may be cached.
+const CONFIG_WCE_AT: usize = 32;
+
+/// The device of one connection.
+#[derive(Debug)]
+pub(super) struct Device {
+    disk: Arc<Disk>,
+    options: VhostUserOptions,
+    serial: Serial,
+    memory: Memory,
+    /// What the guest chose in the configuration space.
+    write_back: AtomicBool,
+    /// Whether the guest knows how to flush.
+    flushes: AtomicBool,
+    stopping: AtomicBool,
+    /// Ends the threads of the queues.
+    stopped: EventFd,
+    /// A buffer for each queue.
+    buffers: Vec<Mutex<Vec<u8>>>,
+}
+
+/// Why a queue cannot be served now.
+#[derive(Debug)]
+struct BrokenQueue;
+
+impl From<virtio_queue::Error> for BrokenQueue {
+    fn from(_: virtio_queue::Error) -> Self {
+        Self
+    }
+}
+
+impl From<io::Error> for BrokenQueue {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+impl Device {
+    pub(super) fn new(
+        disk: Arc<Disk>,
+        options: &VhostUserOptions,
+        memory: Memory,
+    ) -> io::Result<Self> {
+        let mut serial = Serial::default();
+        let len = options.serial.len().min(serial.len());
+        serial[..len].copy_from_slice(&options.serial.as_bytes()[..len]);
+        Ok(Self {
+            disk,
+            options: options.clone(),
+            serial,
+            memory,
+            write_back: AtomicBool::new(true),
+            flushes: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            stopped: EventFd::new(EFD_NONBLOCK)?,
+            buffers: (0..options.queues).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// Lets the threads of `daemon`, which must be this device's, end when it is stopped.
+    pub(super) fn attach(&self, daemon: &VhostUserDaemon<Arc<Self>>) -> io::Result<()> {
+        let fd = self.stopped.as_raw_fd();
+        let threads = daemon.get_epoll_handlers();
+        threads.iter().try_for_each(|thread| {
+            thread.register_listener(fd, EventSet::IN, self.stop_event().into())
+        })
+    }
+
+    /// Ends the threads of the queues, after the request each is at.
+    pub(super) fn stop(&self) {
+        // Release and Acquire are more than a flag needs, whose meaning does not depend on
+        // anything else.
+        self.stopping.store(true, Ordering::Release);
+        // Fails only if the counter is full, and then the threads have been told.
+        let _ = self.stopped.write(1);
+    }
+
+    /// The number of the event that tells a queue's thread to end. Those up to the number of
+    /// queues are the library's.
+    fn stop_event(&self) -> u16 {
+        self.options.queues + 1
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Serves what a queue holds until it is empty.
+    fn serve_queue(&self, vring: &Vring, thread: usize) -> Result<(), BrokenQueue> {
+        let mut buffer = lock(self.buffers.get(thread).ok_or(BrokenQueue)?);
+        let mut found_nothing = false;
+        loop {
+            vring.disable_notification()?;
+            let mut served = 0_u64;
+            while !self.stopping() && self.serve_next(vring, &mut buffer)? {
+                served += 1;
+            }
+            if self.stopping() || !vring.enable_notification()? {
+                return Ok(());
+            }
+            // More is said to have come. If nothing has, twice, the queue's indices are lies.
+            if served == 0 && found_nothing {
+                return Err(BrokenQueue);
+            }
+            found_nothing = served == 0;
+        }
+    }
+
+    /// Serves the next request of a queue, and returns whether there was one.
+    fn serve_next(&self, vring: &Vring, buffer: &mut Vec<u8>) -> Result<bool, BrokenQueue> {
+        let mut state = vring.get_mut();
+        if !state.is_enabled() {
+            return Ok(false);
+        }
+        let memory = self.memory.memory();
+        let Some(chain) = state.get_queue_mut().iter(memory)?.next() else { return Ok(false) };
+        let head = chain.head_index();
+        let (disk, serial) = (&*self.disk, &self.serial);
+        let len = Server { disk, serial, write_through: self.write_through(), buffer }.serve(chain);
+        state.add_used(head, len)?;
+        if state.needs_notification()? {
+            state.signal_used_queue()?;
+        }
+        Ok(true)
+    }
+
+    fn write_through(&self) -> bool {
+        // Relaxed: a change while requests are under way takes effect at any of them.
+        !self.flushes.load(Ordering::Relaxed) || !self.write_back.load(Ordering::Relaxed)
+    }
+
+    /// Returns the configuration space, little-endian whatever the machine.
+    fn config(&self) -> [u8; CONFIG_LEN] {
+        let sector = self.disk.sector().bytes();
+        let sectors_per_page = self.disk.page_len() as u32 / sector;
+        let page_sectors = self.disk.page_len() as u32 / SECTOR as u32;
+        let mut config = [0; CONFIG_LEN];
+        let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &(self.disk.size() / SECTOR).to_le_bytes());
+        put(12, &SEGMENTS_MAX.to_le_bytes());
+        put(20, &sector.to_le_bytes());
+        put(24, &[sectors_per_page.max(1).ilog2() as u8]);
+        put(26, &(sectors_per_page as u16).to_le_bytes());
+        put(CONFIG_WCE_AT, &[self.write_back.load(Ordering::Relaxed).into()]);
+        put(34, &self.options.queues.to_le_bytes());
+        put(36, &RANGE_SECTORS_MAX.to_le_bytes());
+        put(40, &RANGES_MAX.to_le_bytes());
+        put(44, &page_sectors.to_le_bytes());
+        put(48, &RANGE_SECTORS_MAX.to_le_bytes());
+        put(52, &RANGES_MAX.to_le_bytes());
+        put(56, &[1]);
+        config
+    }
+}
+
+impl VhostUserBackend for Device {
+    type Bitmap = ();
+    type Vring = Vring;
+
+    fn num_queues(&self) -> usize {
+        self.options.queues.into()
+    }
+
+    fn max_queue_size(&self) -> usize {
+        self.options.queue_size.into()
+    }
+
+    fn features(&self) -> u64 {
+        let read_only = self.disk.read_only().then_some(VIRTIO_BLK_F_RO);
+        let always = [
+            VIRTIO_F_VERSION_1,
+            VIRTIO_RING_F_EVENT_IDX,
+            VIRTIO_RING_F_INDIRECT_DESC,
+            VIRTIO_BLK_F_SEG_MAX,
+            VIRTIO_BLK_F_BLK_SIZE,
+            VIRTIO_BLK_F_TOPOLOGY,
+            VIRTIO_BLK_F_FLUSH,
+            VIRTIO_BLK_F_CONFIG_WCE,
+            VIRTIO_BLK_F_MQ,
+            VIRTIO_BLK_F_DISCARD,
+            VIRTIO_BLK_F_WRITE_ZEROES,
+        ];
+        let bits = always.into_iter().chain(read_only).fold(0, |bits, bit| bits | 1 << bit);
+        bits | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+
+    fn acked_features(&self, features: u64) {
+        self.flushes.store(features & (1 << VIRTIO_BLK_F_FLUSH) != 0, Ordering::Relaxed);
+    }
+
+    fn protocol_features(&self) -> VhostUserProtocolFeatures {
+        VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
+            | VhostUserProtocolFeatures::REPLY_ACK
+    }
+
+    fn reset_device(&self) {
+        self.write_back.store(true, Ordering::Relaxed);
+    }
+
+    fn set_event_idx(&self, _enabled: bool) {
+        // The queues know.
+    }
+
+    fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {
+        // Fields of later versions, which no feature offers, are zeros.
+        let config = self.config().into_iter().chain(std::iter::repeat(0));
+        config.skip(offset as usize).take(size as usize).collect()
+    }
+
+    fn set_config(&self, offset: u32, bytes: &[u8]) -> io::Result<()> {
+        // The one field a guest may write.
+        match (offset as usize, bytes) {
+            (CONFIG_WCE_AT, &[wce @ (0 | 1)]) => {
+                self.write_back.store(wce == 1, Ordering::Relaxed);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn update_memory(&self, _memory: Memory) -> io::Result<()> {
+        // It is the one the device was made with.
+        Ok(())
+    }
+
+    fn queues_per_thread(&self) -> Vec<u64> {
+        (0..self.options.queues).map(|queue| 1 << queue).collect()
+    }
+
+    fn handle_event(
+        &self,
+        event: u16,
+        _: EventSet,
+        vrings: &[Self::Vring],
+        thread: usize,
+    ) -> io::Result<()> {
+        if event == self.stop_event() {
+            // An error is what ends the thread.
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if let Some(vring) = vrings.get(usize::from(event)) {
+            // A queue that broke is its guest's trouble (V1).
+            let _ = self.serve_queue(vring, thread);
+        }
+        Ok(())
+    }
+}
+
+/// Takes a queue's buffer, whose contents mean nothing after a panic or before.
+fn lock(buffer: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    buffer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[path = "device_tests.rs"]
+mod tests;

@@ -1,0 +1,21 @@
+//! The vhost-user-blk frontend: the device as a disk of a virtual machine.
+//!
+//! A virtual machine monitor (QEMU, cloud-hypervisor, crosvm) connects to a Unix socket and hands
+//! over its guest's memory and queues; requests are then served without the monitor. One monitor
+//! is served at a time; when it leaves, the socket waits for the next.
+//!
+//! What is trusted: the guest is not, neither what it puts into queues nor how it changes memory
+//! while it is read. The monitor is trusted in two things that the protocol leaves to it: not to
+//! truncate the memory that it shares, and not to hand over an event descriptor that blocks. Keep
+//! the socket where only it can connect.
+//!
+//! The size that a guest sees is the one at the time its monitor asks: a device that grows shows it
+//! at the next connection.
+
+mod device;
+mod options;
+mod request;
+mod server;
+
+pub use options::{VhostUserError, VhostUserOptions};
+pub use server::VhostUserFrontend;

@@ -1,0 +1,200 @@
+//! The socket, and one connection after the other.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::net::Shutdown;
+use vhost::vhost_user::Listener;
+use vhost_user_backend::{ShutdownHandle, VhostUserDaemon};
+use vm_memory::GuestMemoryMmap;
+
+use super::device::{Device, Memory};
+use super::options::{QUEUE_SIZE_MAX, QUEUES_MAX, VhostUserError, VhostUserOptions};
+use crate::disk::{Disk, User};
+
+/// How long to wait where the system has no descriptors or memory for another connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A device offered on a socket. Dropping it ends the connection and removes the socket.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use zfold_disk::Disk;
+/// use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+///
+/// # fn serve(disk: Arc<Disk>) -> Result<(), Box<dyn std::error::Error>> {
+/// let socket = Path::new("/run/disk.sock");
+/// let frontend = VhostUserFrontend::listen(disk, socket, VhostUserOptions::default())?;
+/// // qemu-system-x86_64 -object memory-backend-memfd,id=m0,size=1G,share=on \
+/// //   -machine memory-backend=m0 -chardev socket,id=c0,path=/run/disk.sock \
+/// //   -device vhost-user-blk-pci,chardev=c0,num-queues=1 ...
+/// # drop(frontend);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct VhostUserFrontend {
+    path: PathBuf,
+    listener: UnixListener,
+    state: Arc<Mutex<Served>>,
+    server: Option<JoinHandle<()>>,
+    _user: User,
+}
+
+/// What the frontend and its thread share.
+#[derive(Default)]
+struct Served {
+    closed: bool,
+    /// Of the connection being served.
+    connection: Option<ShutdownHandle>,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let connected = self.connection.is_some();
+        f.debug_struct("Served")
+            .field("closed", &self.closed)
+            .field("connected", &connected)
+            .finish()
+    }
+}
+
+impl VhostUserFrontend {
+    /// Makes the socket `path` and serves `disk` to whoever connects. A socket that a dead server
+    /// left behind is replaced.
+    ///
+    /// # Errors
+    /// [`VhostUserError`]; no socket is left behind.
+    pub fn listen(
+        disk: Arc<Disk>,
+        path: &Path,
+        options: VhostUserOptions,
+    ) -> Result<Self, VhostUserError> {
+        let VhostUserOptions { queues, queue_size, .. } = options;
+        if !(1..=QUEUES_MAX).contains(&queues) {
+            return Err(VhostUserError::Queues(queues));
+        }
+        if !(4..=QUEUE_SIZE_MAX).contains(&queue_size) || !queue_size.is_power_of_two() {
+            return Err(VhostUserError::QueueSize(queue_size));
+        }
+        let ours = bind(path)?;
+        let state = Arc::new(Mutex::new(Served::default()));
+        let _user = disk.attach("a guest may be connected");
+        let mut frontend = Self { path: path.into(), listener: ours, state, server: None, _user };
+        let theirs = frontend.listener.try_clone().map_err(VhostUserError::Start)?;
+        let state = frontend.state.clone();
+        let server = thread::Builder::new()
+            .name("zfold-vhost".into())
+            .spawn(move || serve(&disk, &options, theirs, &state))
+            .map_err(VhostUserError::Start)?;
+        frontend.server = Some(server);
+        Ok(frontend)
+    }
+
+    /// Returns the path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for VhostUserFrontend {
+    fn drop(&mut self) {
+        let connection = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            state.connection.take()
+        };
+        if let Some(connection) = connection {
+            connection.shutdown();
+        }
+        // Wakes the thread where it waits for a connection.
+        let _ = rustix::net::shutdown(self.listener.as_fd(), Shutdown::Both);
+        if let Some(server) = self.server.take() {
+            // A panic of the thread has been reported by it.
+            let _ = server.join();
+        }
+        // It may have been removed by somebody else.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Serves one connection after the other until the frontend is closed.
+fn serve(
+    disk: &Arc<Disk>,
+    options: &VhostUserOptions,
+    listener: UnixListener,
+    state: &Mutex<Served>,
+) {
+    let mut listener = Listener::from(listener);
+    while !lock(state).closed {
+        if serve_connection(disk, options, &mut listener, state).is_err() && !lock(state).closed {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Waits for a connection and serves it to its end.
+fn serve_connection(
+    disk: &Arc<Disk>,
+    options: &VhostUserOptions,
+    listener: &mut Listener,
+    state: &Mutex<Served>,
+) -> io::Result<()> {
+    let memory = Memory::new(GuestMemoryMmap::new());
+    let device = Arc::new(Device::new(disk.clone(), options, memory.clone())?);
+    let daemon = VhostUserDaemon::new("zfold-vhost-msg".into(), device.clone(), memory);
+    let mut daemon = daemon.map_err(|error| io::Error::other(error.to_string()))?;
+    if let Err(error) = device.attach(&daemon) {
+        // Its threads would wait for ever for an end that nobody can tell them, and dropping it
+        // would wait for them.
+        Box::leak(Box::new(daemon));
+        return Err(error);
+    }
+    let started = daemon.start(listener).map_err(|error| io::Error::other(error.to_string()));
+    if started.is_ok() {
+        let connection = daemon.shutdown_handle();
+        {
+            let mut state = lock(state);
+            if state.closed {
+                daemon.request_shutdown();
+            }
+            state.connection = connection;
+        }
+        // However the connection ended, the next one starts afresh.
+        let _ = daemon.wait();
+        lock(state).connection = None;
+    }
+    device.stop();
+    started
+}
+
+/// Makes the socket, in place of one that nobody serves.
+fn bind(path: &Path) -> Result<UnixListener, VhostUserError> {
+    let error = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
+        bound => return bound.map_err(VhostUserError::Socket),
+    };
+    if !fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        return Err(VhostUserError::Socket(error));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Err(VhostUserError::InUse),
+    }
+    fs::remove_file(path).and_then(|()| UnixListener::bind(path)).map_err(VhostUserError::Socket)
+}
+
+fn lock(state: &Mutex<Served>) -> MutexGuard<'_, Served> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,286 @@
+//! A cache: values of any length by keys of bytes, compressed, under a limit.
+//!
+//! ```text
+//!   insert: value -> pieces -> codec -> objects of the pool -> index -> oldest values leave
+//!   get:    key -> index -> objects -> codec -> value
+//! ```
+//!
+//! - K1: a value is what one call of [`Cache::insert`] gave its key, all of it, or absent.
+//! - K2: codecs run and objects are made, read and freed without any lock of the cache: whoever
+//!   works on a value has a reference to it, and the last one frees its objects.
+//! - K3: after an insertion that failed its key has no value: never the one before.
+//! - K4: what is held exceeds the limit at most by the calls in progress. Values leave in the order
+//!   of their last use, a share of the limit at a time, so that compaction is worth its while.
+//!
+//! Lock order: the turn to make room, then the index. Both are held for no call of the pool but the
+//! compaction under the turn.
+
+mod index;
+mod options;
+mod value;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::OpenError;
+use crate::pages::contexts::Contexts;
+use index::Index;
+use value::{Objects, Value};
+
+pub use options::{CacheError, CacheOptions, CacheStats};
+
+/// When values leave, at least one byte in so many of the limit becomes free.
+const SHARE: u64 = 64;
+
+/// Values by key, compressed; the least recently used leave when the limit is hit. All methods take
+/// `&self` and may be called from any number of threads.
+///
+/// A value is read or inserted with one short lock of the whole cache; compression and
+/// decompression go on beside it. A value costs its compressed bytes and about 140 bytes besides,
+/// its key included if that is short.
+///
+/// # Examples
+/// ```
+/// use zfold_store::{Cache, CacheOptions};
+///
+/// let cache = Cache::open(&CacheOptions::new(16 << 20))?;
+/// cache.insert(b"/index.html", "<p>hello</p>".repeat(1000).as_bytes())?;
+/// assert_eq!(cache.get(b"/index.html")?.map(|page| page.len()), Some(12_000));
+/// assert!(cache.get(b"/other.html")?.is_none());
+/// assert!(cache.remove(b"/index.html"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Cache {
+    objects: Arc<Objects>,
+    index: Mutex<Index>,
+    /// Bytes of the index, as of its last change.
+    index_bytes: AtomicU64,
+    limit_bytes: AtomicU64,
+    /// One thread at a time makes room.
+    turn: Mutex<()>,
+    counts: CacheCounts,
+}
+
+/// The counters of a cache.
+#[derive(Debug, Default)]
+struct CacheCounts {
+    insertions: AtomicU64,
+    refusals: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+    removals: AtomicU64,
+}
+
+// Relaxed: a statistic.
+fn count(counter: &AtomicU64, n: usize) {
+    counter.fetch_add(n as u64, Ordering::Relaxed);
+}
+
+impl Cache {
+    /// Returns an empty cache.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the pool or the codec cannot be had.
+    pub fn open(options: &CacheOptions) -> Result<Self, OpenError> {
+        let pool = zfold_pool::create("cache", &options.pool).map_err(OpenError::Pool)?;
+        let piece_len = pool.stats().page_size.bytes().min(pool.len_max());
+        let contexts = Contexts::new(piece_len, vec![options.codec.clone()]);
+        let contexts = contexts.map_err(OpenError::Codec)?;
+        Ok(Self {
+            objects: Arc::new(Objects { pool, contexts, piece_len }),
+            index: Mutex::default(),
+            index_bytes: AtomicU64::new(0),
+            limit_bytes: AtomicU64::new(options.limit_bytes),
+            turn: Mutex::default(),
+            counts: CacheCounts::default(),
+        })
+    }
+
+    /// Gives `key` the value `bytes`, in place of the one it had, if it had one. The least recently
+    /// used values leave if there is no room.
+    ///
+    /// # Errors
+    /// [`CacheError`]; `key` has no value then.
+    ///
+    /// # Cost
+    /// The codec's compression, and some 300 ns; at the limit now and then an eviction of a 64th
+    /// of all values, with a compaction of the pool.
+    pub fn insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
+        let inserted = self.try_insert(key, bytes);
+        match inserted {
+            Ok(()) => count(&self.counts.insertions, 1),
+            Err(_) => {
+                drop(self.with_index(|index| index.remove(key)));
+                // What the value took must not stay as idle memory above the limit.
+                self.make_room();
+                count(&self.counts.refusals, 1);
+            }
+        }
+        inserted
+    }
+
+    fn try_insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
+        let value = Value::new(&self.objects, key, bytes).map_err(CacheError::Pool)?;
+        let limit_bytes = self.limit_bytes();
+        let least = value.stored_bytes() + value.charged_bytes() + self.objects.contexts.bytes();
+        if least > limit_bytes {
+            return Err(CacheError::TooLarge { limit_bytes });
+        }
+        let value = Arc::new(value);
+        drop(self.with_index(|index| index.insert(value)));
+        if self.make_room() { Ok(()) } else { Err(CacheError::TooLarge { limit_bytes }) }
+    }
+
+    /// Returns the value of `key`, which counts as a use; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`CacheError::Damaged`] or [`CacheError::Dead`].
+    ///
+    /// # Cost
+    /// The codec's decompression, an allocation, and some 200 ns.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CacheError> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Reads the value of `key` into `out` in place of what is there, which counts as a use;
+    /// returns whether there is one. If not, `out` is left as it is.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `out` then holds anything.
+    pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, CacheError> {
+        // Nothing of the index changes its size.
+        let Some(value) = self.index().used(key) else {
+            count(&self.counts.misses, 1);
+            return Ok(false);
+        };
+        value.read(out)?;
+        count(&self.counts.hits, 1);
+        Ok(true)
+    }
+
+    /// Takes the value of `key` out; returns whether there was one.
+    pub fn remove(&self, key: &[u8]) -> bool {
+        let removed = self.with_index(|index| index.remove(key)).is_some();
+        count(&self.counts.removals, removed.into());
+        removed
+    }
+
+    /// Returns whether `key` has a value, which does not count as a use.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.index().contains(key)
+    }
+
+    /// Returns the number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.index().len()
+    }
+
+    /// Returns whether there is no value.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes all values out and returns their memory to the system.
+    pub fn clear(&self) {
+        let all = self.with_index(std::mem::take);
+        count(&self.counts.removals, all.len());
+        drop(all);
+        self.objects.pool.compact(u64::MAX);
+    }
+
+    /// Returns the limit in bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit; values leave at once if it is lower than what is held.
+    pub fn resize(&self, limit_bytes: u64) {
+        self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
+        self.make_room();
+    }
+
+    /// Returns all bytes of memory that the cache holds, which the limit is for.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.objects.pool.held_bytes() + self.metadata_bytes()
+    }
+
+    fn metadata_bytes(&self) -> u64 {
+        self.index_bytes.load(Ordering::Relaxed) + self.objects.contexts.bytes()
+    }
+
+    /// Returns the counters.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let (values, value_bytes) = {
+            let index = self.index();
+            (index.len() as u64, index.value_bytes())
+        };
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CacheStats {
+            values,
+            value_bytes,
+            held_bytes: self.held_bytes(),
+            metadata_bytes: self.metadata_bytes(),
+            insertions_total: get(&self.counts.insertions),
+            refusals_total: get(&self.counts.refusals),
+            hits_total: get(&self.counts.hits),
+            misses_total: get(&self.counts.misses),
+            evictions_total: get(&self.counts.evictions),
+            removals_total: get(&self.counts.removals),
+            pool: self.objects.pool.stats(),
+        }
+    }
+
+    /// Asserts the invariants of pool and index.
+    ///
+    /// # Panics
+    /// If one is broken. Call it while no other call is in progress.
+    pub fn check(&self) {
+        self.index().check();
+        self.objects.pool.check();
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        // Whole at every step that can panic.
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the index; what `change` returns is dropped without the lock, by who called (K2).
+    fn with_index<R>(&self, change: impl FnOnce(&mut Index) -> R) -> R {
+        let mut index = self.index();
+        let result = change(&mut index);
+        self.index_bytes.store(index.bytes(), Ordering::Relaxed);
+        result
+    }
+
+    /// Has the oldest values leave until what is held is within the limit; returns whether values
+    /// are left, or none had to leave.
+    fn make_room(&self) -> bool {
+        let above = || self.held_bytes().saturating_sub(self.limit_bytes());
+        if above() == 0 {
+            return true;
+        }
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // Idle memory first.
+        self.objects.pool.compact(0);
+        while let above @ 1.. = above() {
+            let bytes = above.max(self.limit_bytes() / SHARE);
+            let evicted = self.with_index(|index| index.take_oldest(bytes));
+            count(&self.counts.evictions, evicted.len());
+            if evicted.is_empty() {
+                break;
+            }
+            drop(evicted);
+            self.objects.pool.compact(u64::MAX);
+        }
+        !self.is_empty()
+    }
+}

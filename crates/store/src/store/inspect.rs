@@ -1,0 +1,94 @@
+//! What a store tells of itself: its counters, whether it is sound, what its pages have in common.
+
+use std::sync::atomic::Ordering;
+
+use super::Store;
+#[cfg(feature = "zstd")]
+use crate::codec::{CodecError, Dictionary};
+use crate::entry::{Flag, State};
+#[cfg(feature = "zstd")]
+use crate::pages::same;
+use crate::stats::StoreStats;
+
+/// Bytes of pages to train a byte of dictionary on, as Zstandard's authors advise.
+#[cfg(feature = "zstd")]
+const SAMPLES: usize = 100;
+
+impl Store {
+    /// Returns the counters.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let held_max = self.limit.look(self.held_bytes());
+        let mut stats = self.pages.counts.sum();
+        stats.pool = self.pages.pool.stats();
+        stats.metadata_bytes = self.metadata_bytes();
+        stats.held_max_bytes = held_max;
+        stats.duplicate_pages = self.pages.duplicate_pages();
+        if let Some(backed) = &self.pages.backed {
+            stats.backing_used_bytes = backed.used_bytes();
+            stats.backing_bytes = backed.len();
+        }
+        stats
+    }
+
+    /// Begins to look for the most that is held from now on (zram's `mem_used_max`).
+    pub fn reset_held_max(&self) {
+        self.limit.reset_held_max(self.held_bytes());
+    }
+
+    /// Returns all bytes of memory that the store holds: pages, idle pages and metadata.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.pages.pool.held_bytes() + self.metadata_bytes()
+    }
+
+    /// Asserts the pool's invariants, and that its objects are those of the slots.
+    ///
+    /// # Panics
+    /// If one is broken. Call it while no other call is in progress.
+    pub fn check(&self) {
+        self.pages.pool.check();
+        let stats = self.stats();
+        let elsewhere = stats.same_filled_pages + stats.backed_pages + stats.duplicate_pages;
+        let objects = stats.stored_pages - elsewhere;
+        assert_eq!(stats.pool.objects, objects, "objects and slots differ");
+        let keys = self.present(0..self.slots());
+        let backed = keys.map(|key| self.slots.lock(key).entry().state);
+        let backed = backed.filter(|state| state.has(Flag::Backed));
+        let bytes_of = |state: State| {
+            self.pages.backed.as_ref().map_or(0, |backed| backed.bytes_of(state.len()))
+        };
+        let units = backed.map(bytes_of);
+        assert_eq!(units.sum::<u64>(), stats.backing_used_bytes, "units and slots differ");
+    }
+
+    fn metadata_bytes(&self) -> u64 {
+        // Relaxed: a gauge.
+        let processing = self.processing_bytes.load(Ordering::Relaxed);
+        self.slots.bytes() + self.pages.metadata_bytes() + self.saving.bytes() + processing
+    }
+
+    /// Trains a dictionary of at most `len_max` bytes on the pages held.
+    ///
+    /// # Errors
+    /// When there are too few pages to learn from.
+    ///
+    /// # Cost
+    /// A load of up to a hundred times `len_max` bytes of pages, and the training, seconds for
+    /// 16 KiB.
+    #[cfg(feature = "zstd")]
+    pub fn train_dictionary(&self, len_max: usize) -> Result<Dictionary, CodecError> {
+        let wanted = (len_max * SAMPLES / self.pages.len) as u64;
+        let step = (self.len() / wanted.max(1)).max(1) as usize;
+        let mut samples = Vec::new();
+        for key in self.present(0..self.slots()).step_by(step) {
+            let mut page = vec![0; self.pages.len];
+            // A page that is gone or damaged teaches nothing.
+            if self.load(key, &mut page) == Ok(true) && same::repeated_word(&page).is_none() {
+                samples.push(page);
+            }
+        }
+        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+        Dictionary::train(&samples, len_max)
+    }
+}

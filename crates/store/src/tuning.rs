@@ -1,0 +1,126 @@
+//! What of a store can be changed while it works, as its threads read it.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::error::OpenError;
+use crate::options::Tunables;
+
+/// The tunables as threads read them: each by itself, in no order with anything.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    /// `NONE` for no limit.
+    limit_bytes: AtomicU64,
+    accept_percent: AtomicU8,
+    same_filled: AtomicBool,
+    /// `NONE` for any number.
+    writeback_limit_pages: AtomicU64,
+    writeback_batch_pages: AtomicU32,
+}
+
+const NONE: u64 = u64::MAX;
+
+fn option(value: u64) -> Option<u64> {
+    (value != NONE).then_some(value)
+}
+
+// Relaxed throughout: a change is seen a moment later, and nothing else hangs on it.
+impl Tuning {
+    pub(crate) fn new(tunables: &Tunables) -> Self {
+        Self {
+            limit_bytes: AtomicU64::new(tunables.limit_bytes.unwrap_or(NONE)),
+            accept_percent: AtomicU8::new(tunables.accept_percent),
+            same_filled: AtomicBool::new(tunables.same_filled),
+            writeback_limit_pages: AtomicU64::new(tunables.writeback_limit_pages.unwrap_or(NONE)),
+            writeback_batch_pages: AtomicU32::new(tunables.writeback_batch_pages),
+        }
+    }
+
+    pub(crate) fn get(&self) -> Tunables {
+        Tunables {
+            limit_bytes: self.limit_bytes(),
+            accept_percent: self.accept_percent.load(Ordering::Relaxed),
+            same_filled: self.same_filled(),
+            writeback_limit_pages: option(self.writeback_limit_pages.load(Ordering::Relaxed)),
+            writeback_batch_pages: self.writeback_batch_pages.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn set(&self, to: &Tunables) -> Result<(), OpenError> {
+        to.check()?;
+        self.limit_bytes.store(to.limit_bytes.unwrap_or(NONE), Ordering::Relaxed);
+        self.accept_percent.store(to.accept_percent, Ordering::Relaxed);
+        self.same_filled.store(to.same_filled, Ordering::Relaxed);
+        let pages = to.writeback_limit_pages.unwrap_or(NONE);
+        self.writeback_limit_pages.store(pages, Ordering::Relaxed);
+        self.writeback_batch_pages.store(to.writeback_batch_pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn limit_bytes(&self) -> Option<u64> {
+        option(self.limit_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes below which a full store takes pages again.
+    pub(crate) fn accept_bytes(&self, limit: u64) -> u64 {
+        let percent = self.accept_percent.load(Ordering::Relaxed);
+        (u128::from(limit) * u128::from(percent) / 100) as u64
+    }
+
+    #[inline]
+    pub(crate) fn same_filled(&self) -> bool {
+        self.same_filled.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `pages` from the writeback budget; returns how many there were.
+    pub(crate) fn take_budget(&self, pages: u64) -> u64 {
+        let mut taken = pages;
+        let take = |left: u64| {
+            taken = pages.min(left);
+            Some(if left == NONE { NONE } else { left - taken })
+        };
+        let _ = self.writeback_limit_pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken
+    }
+
+    /// Gives pages back to the budget that were not written after all.
+    pub(crate) fn return_budget(&self, pages: u64) {
+        let give = |left: u64| (left != NONE).then(|| left.saturating_add(pages).min(NONE - 1));
+        let _ = self.writeback_limit_pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, give);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::CodecKind;
+    use crate::options::StoreOptions;
+
+    #[test]
+    fn the_budget_counts_down_and_can_be_given_back() {
+        let options = StoreOptions::new(1, CodecKind::Lz4.into());
+        let mut tunables = options.tunables();
+        let tuning = Tuning::new(&tunables);
+        assert_eq!(tuning.take_budget(1 << 40), 1 << 40, "no limit");
+        tunables.writeback_limit_pages = Some(10);
+        tuning.set(&tunables).unwrap();
+        assert_eq!(
+            (tuning.take_budget(7), tuning.take_budget(7), tuning.take_budget(7)),
+            (7, 3, 0)
+        );
+        tuning.return_budget(4);
+        assert_eq!(tuning.get().writeback_limit_pages, Some(4));
+    }
+
+    #[test]
+    fn tunables_out_of_range_change_nothing() {
+        let tunables = StoreOptions::new(1, CodecKind::Lz4.into()).tunables();
+        let tuning = Tuning::new(&tunables);
+        let (percent, batch) = (101, 0);
+        let wrong = Tunables { accept_percent: percent, ..tunables };
+        assert_eq!(tuning.set(&wrong), Err(OpenError::AcceptPercent(percent)));
+        let wrong = Tunables { writeback_batch_pages: batch, ..tunables };
+        assert_eq!(tuning.set(&wrong), Err(OpenError::WritebackBatch(batch)));
+        assert_eq!(tuning.get(), tunables);
+    }
+}

@@ -1,0 +1,227 @@
+//! Properties of the cache, against a model:
+//! - any sequence of operations reads what was inserted last, and what is missing is always what
+//!   was used longest ago;
+//! - what is held is within the limit after each operation;
+//! - threads that share all keys read whole values of the key they asked for, and nothing leaks.
+
+use std::collections::VecDeque;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use zfold_store::pool::{Allocator, PoolOptions};
+use zfold_store::{Cache, CacheError, CacheOptions, CodecKind};
+
+const MIB: u64 = 1 << 20;
+
+/// A value that tells its key, of which about half the bytes compress.
+fn value(key: u16, version: u32, len: usize) -> Vec<u8> {
+    let mut state = u64::from(key) << 32 | u64::from(version);
+    (0..len)
+        .map(|at| {
+            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+            if at / 64 % 2 == 0 { (state >> 56) as u8 } else { key as u8 }
+        })
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(u16, usize),
+    Get(u16),
+    Remove(u16),
+    Contains(u16),
+    /// To so many KiB.
+    Resize(u64),
+    Clear,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0..200u16;
+    let len = prop_oneof![
+        4 => 0..300usize,
+        4 => 0..9000usize,
+        2 => prop::sample::select(vec![4095, 4096, 4097, 8192, 100_000, 400_000]),
+    ];
+    prop_oneof![
+        12 => (key.clone(), len).prop_map(|(key, len)| Op::Insert(key, len)),
+        6 => key.clone().prop_map(Op::Get),
+        2 => key.clone().prop_map(Op::Remove),
+        2 => key.prop_map(Op::Contains),
+        1 => (1000..3000u64).prop_map(Op::Resize),
+        1 => Just(Op::Clear),
+    ]
+}
+
+/// What a cache may hold: keys and values, the least recently used first.
+#[derive(Default)]
+struct Model(VecDeque<(u16, Vec<u8>)>);
+
+impl Model {
+    fn take(&mut self, key: u16) -> Option<Vec<u8>> {
+        let at = self.0.iter().position(|(found, _)| *found == key)?;
+        self.0.remove(at).map(|(_, value)| value)
+    }
+
+    /// Drops from the front what the cache has dropped; what is left must be there, all of it.
+    fn follow(&mut self, cache: &Cache) {
+        while self.0.front().is_some_and(|(key, _)| !cache.contains(&key.to_le_bytes())) {
+            self.0.pop_front();
+        }
+        for (key, _) in &self.0 {
+            assert!(cache.contains(&key.to_le_bytes()), "{key} left before an older one");
+        }
+        assert_eq!(cache.len(), self.0.len());
+        let bytes: usize = self.0.iter().map(|(_, value)| value.len()).sum();
+        assert_eq!(cache.stats().value_bytes, bytes as u64);
+    }
+
+    fn apply(&mut self, cache: &Cache, op: &Op, version: u32) {
+        match *op {
+            Op::Insert(key, len) => {
+                let value = value(key, version, len);
+                self.take(key);
+                match cache.insert(&key.to_le_bytes(), &value) {
+                    Ok(()) => self.0.push_back((key, value)),
+                    Err(error) => assert!(matches!(error, CacheError::TooLarge { .. }), "{error}"),
+                }
+            }
+            Op::Get(key) => {
+                let found = cache.get(&key.to_le_bytes()).expect("sound");
+                let wanted = self.take(key);
+                assert!(found == wanted, "the value of {key}");
+                self.0.extend(wanted.map(|value| (key, value)));
+            }
+            Op::Remove(key) => {
+                assert_eq!(cache.remove(&key.to_le_bytes()), self.take(key).is_some());
+            }
+            Op::Contains(key) => {
+                let wanted = self.0.iter().any(|(found, _)| *found == key);
+                assert_eq!(cache.contains(&key.to_le_bytes()), wanted);
+            }
+            Op::Resize(kib) => cache.resize(kib << 10),
+            Op::Clear => {
+                cache.clear();
+                self.0.clear();
+            }
+        }
+        assert!(cache.held_bytes() <= cache.limit_bytes(), "{op:?}: {:?}", cache.stats());
+        self.follow(cache);
+        cache.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..ProptestConfig::default()
+    })]
+    #[test]
+    fn any_sequence_keeps_what_was_used_last(ops in vec(op(), 1..250), number in 0..12usize) {
+        let allocator = Allocator::ALL[number % 3];
+        let codec = [CodecKind::Lz4, CodecKind::Zstd][number / 3 % 2];
+        let options = CacheOptions::new(2 * MIB)
+            .with_codec(codec)
+            .with_pool(PoolOptions::new(allocator));
+        let cache = Cache::open(&options).unwrap();
+        let mut model = Model::default();
+        for (version, op) in (0..).zip(&ops) {
+            model.apply(&cache, op, version);
+        }
+    }
+}
+
+#[test]
+fn small_values_do_not_cost_a_page() {
+    let cache = Cache::open(&CacheOptions::new(64 * MIB)).unwrap();
+    let before = cache.held_bytes();
+    let count = 20_000_u32;
+    for n in 0..count {
+        cache.insert(&n.to_le_bytes(), &value(n as u16, n, 100)).unwrap();
+    }
+    let each = (cache.held_bytes() - before) / u64::from(count);
+    assert!(each < 100 + 200, "{each} bytes for each value of 100");
+    assert_eq!(cache.stats().values, count.into());
+}
+
+#[test]
+fn the_least_recently_used_leave_and_a_use_is_a_read() {
+    let cache = Cache::open(&CacheOptions::new(4 * MIB)).unwrap();
+    let insert = |n: u32| cache.insert(&n.to_le_bytes(), &value(n as u16, n, 4000)).unwrap();
+    (0..100).for_each(insert);
+    for n in 100..4000 {
+        insert(n);
+        assert!(cache.get(&7_u32.to_le_bytes()).unwrap().is_some(), "used, so kept, at {n}");
+    }
+    assert!(!cache.contains(&8_u32.to_le_bytes()));
+    let stats = cache.stats();
+    assert!(stats.evictions_total > 1000 && stats.held_bytes <= 4 * MIB, "{stats:?}");
+    assert!(stats.held_bytes > 3 * MIB, "most of the limit is used: {stats:?}");
+}
+
+#[test]
+fn a_value_beyond_the_limit_is_refused_and_leaves_nothing_behind() {
+    let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
+    cache.insert(b"big", b"small so far").unwrap();
+    cache.insert(b"other", b"stays").unwrap();
+    let big = value(1, 1, 4 << 20);
+    let limit_bytes = MIB;
+    assert_eq!(cache.insert(b"big", &big), Err(CacheError::TooLarge { limit_bytes }));
+    assert!(!cache.contains(b"big"), "not even its old value");
+    assert_eq!(cache.get(b"other").unwrap().as_deref(), Some(&b"stays"[..]));
+    let stats = cache.stats();
+    assert_eq!((stats.values, stats.refusals_total, stats.evictions_total), (1, 1, 0));
+    cache.check();
+}
+
+#[test]
+fn a_cache_that_was_cleared_holds_next_to_nothing() {
+    let cache = Cache::open(&CacheOptions::new(32 * MIB)).unwrap();
+    for n in 0..1000_u32 {
+        cache.insert(&n.to_le_bytes(), &value(n as u16, n, 20_000)).unwrap();
+    }
+    cache.clear();
+    let stats = cache.stats();
+    assert_eq!((stats.values, stats.pool.objects), (0, 0));
+    assert!(stats.held_bytes < MIB, "{stats:?}");
+}
+
+/// Threads insert, read and remove the same few hundred keys under a limit that is hit all the
+/// time. A value that is read is one that was inserted for its key, whole.
+#[test]
+fn threads_that_share_all_keys_read_whole_values() {
+    let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
+    let found: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let cache = &cache;
+                scope.spawn(move || {
+                    let (mut state, mut found, mut buffer) = (thread + 1, 0, Vec::new());
+                    for _ in 0..6000 {
+                        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
+                        let (key, version) = ((state >> 40) as u16 % 600, (state >> 20) as u32 % 8);
+                        match state >> 60 {
+                            0..7 => {
+                                let value = value(key, version, version as usize * 1700);
+                                cache.insert(&key.to_le_bytes(), &value).unwrap();
+                            }
+                            7 => _ = cache.remove(&key.to_le_bytes()),
+                            _ if cache.get_into(&key.to_le_bytes(), &mut buffer).unwrap() => {
+                                let version = (buffer.len() / 1700) as u32;
+                                assert!(buffer == value(key, version, buffer.len()), "{key}");
+                                found += 1;
+                            }
+                            _ => {}
+                        }
+                    }
+                    found
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    cache.check();
+    let stats = cache.stats();
+    assert!(found > 1000 && stats.evictions_total > 1000, "{found} found, {stats:?}");
+    assert!(stats.held_bytes <= cache.limit_bytes(), "{stats:?}");
+    cache.clear();
+    assert_eq!(cache.stats().pool.objects, 0, "nothing leaks");
+}

@@ -5,18 +5,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use zfold_fuzz::decode_between_guards;
 use zfold_store::{CodecKind, CodecSpec};
-
-/// Bytes around the page that no decoder may touch.
-const GUARD_BYTES: usize = 64;
-const GUARD: u8 = 0xA5;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[choice, damage, at_low, at_high], bytes)) = data.split_first_chunk() else {
         return;
     };
-    let page_len = [4096, 16384, 100, 1][choice as usize / 6 % 4];
-    let spec = CodecSpec::from(CodecKind::ALL[choice as usize % 6]);
+    let kinds = CodecKind::ALL;
+    let page_len = [4096, 16384, 100, 1][choice as usize / kinds.len() % 4];
+    let spec = CodecSpec::from(kinds[choice as usize % kinds.len()]);
     let mut codec = spec.context(page_len).expect("a page length in range");
 
     let mut page: Vec<u8> = bytes.iter().copied().cycle().take(page_len).collect();
@@ -34,11 +32,7 @@ fuzz_target!(|data: &[u8]| {
             input.truncate(at);
         }
     }
-    let mut framed = vec![GUARD; GUARD_BYTES + page_len + GUARD_BYTES];
-    let _ = codec.decompress(&input, &mut framed[GUARD_BYTES..GUARD_BYTES + page_len]);
-    let (before, rest) = framed.split_at(GUARD_BYTES);
-    let after = &rest[page_len..];
-    assert!(before.iter().chain(after).all(|&byte| byte == GUARD), "{spec} left the page");
+    let _ = decode_between_guards(&mut *codec, &input, page_len);
 
     let mut back = vec![0; page_len];
     codec.decompress(&packed, &mut back).expect("its own output decodes");

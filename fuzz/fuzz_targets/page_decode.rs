@@ -5,12 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use zfold_fuzz::decode_between_guards;
 use zfold_store::codec::reference_decode;
 use zfold_store::{Codec, CodecSpec};
-
-/// Bytes around the page that no decoder may touch.
-const GUARD_BYTES: usize = 64;
-const GUARD: u8 = 0xA5;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[choice, damage, at_low, at_high], bytes)) = data.split_first_chunk() else {
@@ -47,15 +44,10 @@ fuzz_target!(|data: &[u8]| {
 fn decode_by_both(codec: &mut dyn Codec, block: &[u8], page_len: usize) -> Option<Vec<u8>> {
     // An allocation that ends where the block does.
     let block: Box<[u8]> = block.into();
-    let mut framed = vec![GUARD; GUARD_BYTES + page_len + GUARD_BYTES];
-    let page = GUARD_BYTES..GUARD_BYTES + page_len;
-    let result = codec.decompress(&block, &mut framed[page.clone()]);
-    let (before, after) = (&framed[..page.start], &framed[page.end..]);
-    assert!(before.iter().chain(after).all(|&byte| byte == GUARD), "left the page");
-
+    let (result, page) = decode_between_guards(codec, &block, page_len);
     let mut plainly = vec![0; page_len];
     assert_eq!(reference_decode(&block, &mut plainly), result, "one decoder has an error");
     result.ok()?;
-    assert!(framed[page] == plainly, "the decoders differ");
+    assert!(page == plainly, "the decoders differ");
     Some(plainly)
 }

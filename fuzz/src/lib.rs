@@ -1,4 +1,5 @@
-//! What the fuzz targets share: how bytes become a pool, its options and operations on it.
+//! What the fuzz targets share: how bytes become a pool, its options and operations on it; and a
+//! decoder that must stay within its page.
 
 use std::sync::Arc;
 
@@ -6,6 +7,29 @@ use zfold_pool::source::{FailingPages, HeapPages, PageSource, SystemPages};
 use zfold_pool::{
     Allocator, Chooser, Commit, Compaction, Grouping, PageSize, Pool, PoolOptions, create,
 };
+use zfold_store::{Codec, DecodeError};
+
+/// Bytes around the page that no decoder may touch.
+const GUARD_BYTES: usize = 64;
+const GUARD: u8 = 0xA5;
+
+/// Decompresses `bytes` to a page between guards; returns the page, whatever it holds after an
+/// error.
+///
+/// # Panics
+/// If a byte outside of the page was touched.
+pub fn decode_between_guards(
+    codec: &mut dyn Codec,
+    bytes: &[u8],
+    page_len: usize,
+) -> (Result<(), DecodeError>, Vec<u8>) {
+    let mut framed = vec![GUARD; GUARD_BYTES + page_len + GUARD_BYTES];
+    let page = GUARD_BYTES..GUARD_BYTES + page_len;
+    let result = codec.decompress(bytes, &mut framed[page.clone()]);
+    let (before, after) = (&framed[..page.start], &framed[page.end..]);
+    assert!(before.iter().chain(after).all(|&byte| byte == GUARD), "{codec:?} left the page");
+    (result, framed[page].to_vec())
+}
 
 /// Operations between two walks over all invariants.
 pub const OPS_PER_CHECK: usize = 64;

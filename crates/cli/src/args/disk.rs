@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::ValueHint::{self, FilePath};
+use clap::ValueHint::{CommandString, FilePath};
 use clap::value_parser;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -77,12 +77,12 @@ pub(crate) struct DiskArgs {
 
     /// Read settings from FILE (TOML): these flags as keys, and a table `[[disk]]` for each device.
     /// Flags override it.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
+    #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = PROCESS)]
     pub(crate) config: Option<PathBuf>,
 
     /// Run COMMAND in a shell once the device is served, with $uri, $unixsocket, $nbd, $fuse and
     /// $size set, and leave with its exit status.
-    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    #[arg(long, value_name = "COMMAND", value_hint = CommandString)]
     #[arg(help_heading = PROCESS)]
     pub(crate) run: Option<String>,
 }
@@ -124,7 +124,7 @@ settings! {
         codec: Option<CodecSpec>,
 
         /// Dictionary for the codecs, at most 1 MiB (lz4, lz4hc and zstd can use one).
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = MEMORY)]
         dictionary: Option<PathBuf>,
 
         /// Up to three codecs with which pages can be compressed again, by priority 1 to 3.
@@ -155,7 +155,7 @@ settings! {
 
         /// File or block device to which pages can be written back. What it holds is lost with the
         /// process.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = COLD)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
         /// Size of the backing file [default: that of the file, or of the device if there is none].
@@ -189,11 +189,11 @@ settings! {
         shrinker: bool,
 
         /// Start with the contents of a snapshot. It may be missing if --save names the same file.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = CONTENTS)]
         load: Option<PathBuf>,
 
         /// Write a snapshot of the contents at the end.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = CONTENTS)]
+        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = CONTENTS)]
         save: Option<PathBuf>,
 
         /// Show the device as the file FILE, by FUSE.
@@ -244,7 +244,7 @@ settings! {
 
         /// Unix socket for zfold ctl and zfold stat [default: one in the runtime directory, where
         /// they find it].
-        #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
+        #[arg(long, value_name = "PATH", value_hint = FilePath, help_heading = PROCESS)]
         control: Option<PathBuf>,
 
         /// Serve metrics for Prometheus over HTTP at unix:PATH or tcp:HOST:PORT.

@@ -5,7 +5,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::project::{Objects, Project};
-use crate::experiment::harness::sized;
+use crate::experiment::harness::{scratch, sized};
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -36,7 +36,7 @@ pub(super) struct Reference {
 
 impl<'a> Bench<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, Error> {
-        let scratch = tempfile::Builder::new().prefix("zfold-lab-").tempdir()?;
+        let scratch = scratch()?;
         // One folder for all builds, since objects may name it.
         let (folder, files) = (scratch.path().join("project"), sized(settings, 60, 4));
         let project = match &settings.project {

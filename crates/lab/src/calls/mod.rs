@@ -16,8 +16,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::experiment::harness::Samples;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
+use crate::experiment::harness::{Samples, scratch};
 use crate::experiment::machine::load_remark;
 use crate::experiment::system::again;
 use crate::experiment::system::child::run as run_tool;
@@ -68,7 +68,7 @@ impl Side {
 /// [`Error`] when no process can be started; not when `zfold run` does not work here.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (job, mut found, load) = (Job::new(settings), Found::default(), load_remark());
-    let scratch = tempfile::Builder::new().prefix("zfold-lab-").tempdir()?;
+    let scratch = scratch()?;
     in_turns(settings, ("calls", progress), &SIDES, &mut found, |side, _, samples| {
         once(settings, *side, &job, &scratch, samples)
     })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::experiment::harness::sized;
+use crate::experiment::harness::{scratch, sized};
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -31,7 +31,7 @@ impl<'a> Bench<'a> {
             |full, quick| Duration::from_millis(sized(settings, full, quick).max(100) as u64);
         Ok(Self {
             settings,
-            scratch: tempfile::Builder::new().prefix("zfold-lab-").tempdir()?,
+            scratch: scratch()?,
             span_bytes: (sized(settings, 1024, 64).max(4) as u64) << 20,
             time: milliseconds(3000, 400),
             overwriting: milliseconds(60_000, 3000),

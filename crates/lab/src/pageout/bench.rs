@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 
 use crate::experiment::content::PAGE_BYTES;
-use crate::experiment::harness::sized;
+use crate::experiment::harness::{scratch, sized};
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -26,7 +26,7 @@ impl<'a> Bench<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, Error> {
         Ok(Self {
             settings,
-            scratch: tempfile::Builder::new().prefix("zfold-lab-").tempdir()?,
+            scratch: scratch()?,
             pages: sized(settings, (256 << 20) / PAGE_BYTES, (16 << 20) / PAGE_BYTES).max(64),
             random_pages: sized(settings, (512 << 20) / PAGE_BYTES, (64 << 20) / PAGE_BYTES)
                 .max(2048),

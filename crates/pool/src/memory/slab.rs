@@ -19,7 +19,9 @@
 //! - S3: a chunk is committed iff `fresh > 0`; one empty chunk may stay committed (`spare`), so
 //!   that a table around a chunk's border does not call the system at every step.
 //! - S4: chunks with room (`used < PER_CHUNK`) are on `roomy`; full ones are not, nor are those
-//!   whose page is on its way back to the system (`retired`, then in a [`Retired`]).
+//!   whose page is on its way back to the system (`retired`, then in a [`Retired`] and counted as
+//!   `in_flight`).
+//! - S5: nobody reads the list of a chunk in flight: its links turn to zeros at any moment.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -132,6 +134,8 @@ pub(crate) struct Slab<T> {
     spare: Option<u32>,
     /// Empty chunks whose page waits to be returned.
     retired: Vec<u32>,
+    /// Chunks in batches that [`Slab::end_release`] has not got back yet; still committed.
+    in_flight: usize,
     committed_chunks: usize,
 }
 
@@ -160,6 +164,7 @@ impl<T: Record> Slab<T> {
             roomy: List::EMPTY,
             spare: None,
             retired: Vec::new(),
+            in_flight: 0,
             committed_chunks: 0,
         }
     }
@@ -264,15 +269,20 @@ impl<T: Record> Slab<T> {
 
     /// Takes the retired chunks out, so that their pages can be returned without a lock.
     pub(crate) fn begin_release(&mut self) -> Retired<T> {
-        Retired { records: Arc::clone(&self.records), chunks: std::mem::take(&mut self.retired) }
+        let chunks = std::mem::take(&mut self.retired);
+        for &at in &chunks {
+            let chunk = &mut self.chunks[at as usize];
+            (chunk.free, chunk.fresh) = (FREE_END, 0);
+        }
+        self.in_flight += chunks.len();
+        Retired { records: Arc::clone(&self.records), chunks }
     }
 
     /// Takes back the chunks of a batch that has been released.
     pub(crate) fn end_release(&mut self, batch: Retired<T>) {
+        self.in_flight -= batch.chunks.len();
+        self.committed_chunks -= batch.chunks.len();
         for at in batch.chunks {
-            self.committed_chunks -= 1;
-            let chunk = &mut self.chunks[at as usize];
-            (chunk.free, chunk.fresh) = (FREE_END, 0);
             // Chunks without a page go last, so that room in committed ones is used first.
             match self.roomy.last() {
                 Some(last) => self.roomy.insert_after(&mut self.chunks, last, at),
@@ -281,13 +291,13 @@ impl<T: Record> Slab<T> {
         }
     }
 
-    /// Asserts S2, S3 and S4, while no batch is on its way.
+    /// Asserts S2, S3 and S4; batches may be on their way.
     ///
     /// # Panics
     /// If one is broken.
     pub(crate) fn check(&self) {
         let committed = self.chunks.iter().filter(|chunk| chunk.fresh > 0).count();
-        assert_eq!(committed, self.committed_chunks, "S3: committed chunks");
+        assert_eq!(committed + self.in_flight, self.committed_chunks, "S3: committed chunks");
         for at in 0..self.chunks.len() {
             let chunk = self.chunks[at];
             let (mut free, mut next) = (0, chunk.free);
@@ -304,7 +314,7 @@ impl<T: Record> Slab<T> {
         let full = |chunk: &Chunk| usize::from(chunk.used) == Self::PER_CHUNK;
         assert!(roomy.iter().all(|&at| !full(&self.chunks[at as usize])), "S4: full on roomy");
         let with_room = self.chunks.iter().filter(|chunk| !full(chunk)).count();
-        assert_eq!(roomy.len() + self.retired.len(), with_room, "S4");
+        assert_eq!(roomy.len() + self.retired.len() + self.in_flight, with_room, "S4");
     }
 }
 
@@ -401,6 +411,21 @@ mod tests {
         assert!(indices.iter().all(|&index| slab.number(index).is_none()));
         assert!(slab.insert(5).is_ok());
         slab.check();
+    }
+
+    #[test]
+    fn a_table_can_be_checked_while_a_batch_is_on_its_way() {
+        let mut slab = slab(8);
+        let indices: Vec<_> = (1..=2000).map(|n| slab.insert(n).unwrap()).collect();
+        indices.iter().for_each(|&index| slab.put(index));
+        let batch = slab.begin_release();
+        slab.check();
+        batch.release();
+        slab.check();
+        assert_eq!((slab.committed_chunks, slab.in_flight), (8, 7));
+        slab.end_release(batch);
+        slab.check();
+        assert_eq!((slab.committed_chunks, slab.in_flight), (1, 0));
     }
 
     #[test]

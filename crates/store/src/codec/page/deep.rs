@@ -9,9 +9,9 @@
 use std::ops::ControlFlow;
 
 use super::format::{
-    FIRST_RECENT, LENGTH_ESCAPE, LITERALS_FULL, MATCH_FULL, MATCH_MIN, OFFSET_MIN, SHORT_OFFSET_MAX,
+    FIRST_RECENT, LENGTH_ESCAPE, LITERALS_FULL, MATCH_FULL, MATCH_MIN, OFFSET_MIN, is_short,
 };
-use super::quick::common;
+use super::quick::{common, hash};
 use super::streams::Streams;
 
 /// Costs are counted in quarters of a byte.
@@ -128,7 +128,7 @@ impl Deep {
         for recent in [[last, last_but_one], [last_but_one, last]] {
             self.add_match(page, at, recent, 0, &mut longest)?;
         }
-        let Some(hash) = hash(page, at) else { return ControlFlow::Continue(()) };
+        let Some(hash) = hash_at(page, at) else { return ControlFlow::Continue(()) };
         let mut place = self.heads[hash];
         for _ in 0..PLACES {
             if place == NOWHERE {
@@ -136,7 +136,7 @@ impl Deep {
             }
             let offset = at - usize::from(place);
             if offset >= OFFSET_MIN {
-                let short = offset.is_multiple_of(OFFSET_MIN) && offset <= SHORT_OFFSET_MAX;
+                let short = is_short(offset);
                 let bytes = if short { 1 } else { 2 };
                 self.add_match(page, at, [offset as u16, last], bytes, &mut longest)?;
             }
@@ -183,7 +183,7 @@ impl Deep {
 
     /// Puts `at` in front of the places with the same hash.
     fn remember(&mut self, page: &[u8], at: usize) {
-        if let Some(hash) = hash(page, at) {
+        if let Some(hash) = hash_at(page, at) {
             self.earlier[at] = self.heads[hash];
             self.heads[hash] = at as u16;
         }
@@ -212,8 +212,8 @@ fn length_cost(len: usize, full: usize) -> u32 {
 
 /// Returns the hash of three bytes, if so many are there.
 #[inline(always)]
-fn hash(page: &[u8], at: usize) -> Option<usize> {
+fn hash_at(page: &[u8], at: usize) -> Option<usize> {
     let &[a, b, c] = page[at..].first_chunk()?;
     let word = u32::from_le_bytes([a, b, c, 0]);
-    Some((word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize)
+    Some(hash(word, HASH_BITS))
 }

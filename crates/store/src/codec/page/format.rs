@@ -7,7 +7,13 @@ pub(super) const PAGE_LEN_MAX: usize = 1 << 16;
 /// The smallest distance back of a match, so that eight bytes can be copied at once.
 pub(super) const OFFSET_MIN: usize = 8;
 /// The largest multiple of [`OFFSET_MIN`] that takes one byte.
-pub(super) const SHORT_OFFSET_MAX: usize = 256 * OFFSET_MIN;
+const SHORT_OFFSET_MAX: usize = 256 * OFFSET_MIN;
+/// Returns whether `offset` takes one byte; any other takes two.
+#[inline(always)]
+pub(super) fn is_short(offset: usize) -> bool {
+    offset.is_multiple_of(OFFSET_MIN) && offset <= SHORT_OFFSET_MAX
+}
+
 /// The shortest match.
 pub(super) const MATCH_MIN: usize = 3;
 /// The value of a token's literal bits at which a field says how many more there are.

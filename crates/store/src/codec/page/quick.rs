@@ -4,7 +4,7 @@
 //! - Q1: every position looked at, but in `common`, has at least `TAIL` bytes of the page from it
 //!   on, and at least the larger one of the recent offsets before it.
 
-use super::format::{OFFSET_MIN, SHORT_OFFSET_MAX};
+use super::format::{OFFSET_MIN, is_short};
 use super::raw::load;
 use super::streams::Streams;
 
@@ -58,7 +58,7 @@ impl Quick {
         let mut step = 1 << PATIENCE;
         while at < limit {
             let here = word(at);
-            let entry = &mut self.table[hash(here)];
+            let entry = &mut self.table[hash(here, HASH_BITS)];
             let seen = usize::from(*entry).saturating_sub(base).min(at - OFFSET_MIN);
             *entry = (base + at) as u16;
 
@@ -80,7 +80,7 @@ impl Quick {
             let distance = at - seen;
             if differs[2] == 0 && distance != offset {
                 let longer = 4 + common(page, seen + 4, at + 4);
-                let short = distance.is_multiple_of(OFFSET_MIN) && distance <= SHORT_OFFSET_MAX;
+                let short = is_short(distance);
                 let (cost, least) = if short { (1, 4) } else { (2, GENERAL_MIN) };
                 if longer > len + cost && (len > 0 || longer >= least) {
                     (offset, len) = (distance, longer);
@@ -94,7 +94,7 @@ impl Quick {
             let end = at + len;
             streams.sequence(page, anchor..at - before, offset, len + before);
             let near = (end - 2).min(limit);
-            self.table[hash(word(near))] = (base + near) as u16;
+            self.table[hash(word(near), HASH_BITS)] = (base + near) as u16;
             (at, anchor) = (end, end);
         }
         anchor
@@ -105,9 +105,10 @@ impl Quick {
     }
 }
 
+/// Returns `bits` bits that depend on all of `word` (multiplicative hashing, Knuth).
 #[inline(always)]
-fn hash(word: u32) -> usize {
-    (word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize
+pub(super) fn hash(word: u32, bits: u32) -> usize {
+    (word.wrapping_mul(0x9e37_79b1) >> (32 - bits)) as usize
 }
 
 /// Returns how many bytes are the same from `earlier` and from `later` on.

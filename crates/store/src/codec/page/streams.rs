@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::format::{
     FIRST_RECENT, Header, LENGTH_ESCAPE, LITERALS_FULL, MATCH_FULL, MATCH_MIN, Mode, OFFSET_MIN,
-    SHORT_OFFSET_MAX, Token,
+    Token, is_short,
 };
 use super::raw::{load, store};
 use super::shuffle::Order;
@@ -110,7 +110,7 @@ impl Streams {
         self.recent = [offset, self.recent[0]];
         if offset == last_but_one {
             Mode::LastButOne
-        } else if offset.is_multiple_of(OFFSET_MIN) && offset <= SHORT_OFFSET_MAX {
+        } else if is_short(offset) {
             self.field((offset / OFFSET_MIN - 1) as u8);
             Mode::Short
         } else {

@@ -22,7 +22,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::heap::{Evacuation, Move, Reserved};
+use super::heap::evacuation::{Evacuation, Move, Reserved};
 use super::place::Place;
 use super::pool::{Fit, State};
 use crate::sync::spin::Dead;
@@ -75,7 +75,7 @@ impl Fit {
         let _ = self.lock().map(|mut state| state.heap.arena.end_burst());
         self.release(|_| PageCount::ZERO);
         if let Ok(mut state) = self.lock() {
-            state.heap.trim();
+            state.trim(pages == 0);
             self.unlock(state);
         }
         freed.try_into().unwrap_or(0)

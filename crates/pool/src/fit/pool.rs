@@ -16,8 +16,9 @@
 //! - G2: a place that is taken has a cell, or is one of the two of a move (F8).
 //! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
 //! - G4: the lock is the only one, never held across the release of memory to the system, a copy
-//!   of an object, or a reader's use of its bytes. One system call can happen under it, opening
-//!   16 MiB more of the arena.
+//!   of an object, or a reader's use of its bytes. Two system calls can happen under it: opening
+//!   16 MiB more of the arena, and at the end of a compaction one that returns the last pages of
+//!   the open segment, seven at most.
 //! - G5: `held` mirrors the figure under the lock as of the last change, and `due` whether a
 //!   release is worth it; both are read without it.
 //!
@@ -78,8 +79,6 @@ pub(super) struct State {
     payload_bytes: u64,
     pub(super) moved_total: u64,
     pub(super) pages_compacted_total: u64,
-    /// Releases under way.
-    releases: u32,
 }
 
 /// An object that was taken and that nobody knows yet: its cell is coming.
@@ -109,6 +108,12 @@ impl State {
 
     fn release_due(&self) -> bool {
         self.heap.arena.release_due() || self.cells.release_due()
+    }
+
+    /// Gives back what tables have too much; see [`Heap::trim`].
+    pub(super) fn trim(&mut self, tight: bool) {
+        self.heap.trim(tight);
+        self.cells.trim();
     }
 
     /// Takes a place and a cell for an object of `len` bytes.
@@ -155,7 +160,6 @@ impl Fit {
             payload_bytes: 0,
             moved_total: 0,
             pages_compacted_total: 0,
-            releases: 0,
         };
         Self {
             name: name.to_owned(),
@@ -205,14 +209,12 @@ impl Fit {
         let keep = keep(&state.heap.arena);
         let pages = state.heap.arena.begin_release(keep);
         let cells = state.cells.begin_release();
-        state.releases += 1;
         self.unlock(state);
         pages.release();
         cells.release();
         let Ok(mut state) = self.lock() else { return };
         state.heap.arena.end_release(pages);
         state.cells.end_release(cells);
-        state.releases -= 1;
         self.unlock(state);
     }
 
@@ -359,9 +361,7 @@ impl Pool for Fit {
     fn check(&self) {
         let Ok(state) = self.lock() else { panic!("pool {} is dead", self.name) };
         let places = state.heap.check();
-        if state.releases == 0 {
-            state.cells.check();
-        }
+        state.cells.check();
         let (mut named, mut cells) = (std::collections::HashSet::new(), 0);
         for index in self.cells.indices() {
             let cell = self.cells.at(index);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::heap::{Heap, Reserved};
+use super::heap::Heap;
+use super::heap::evacuation::Reserved;
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT};
 use crate::memory::arena::Arena;
 use crate::memory::source::{FailingPages, HeapPages, PageSource};
@@ -159,7 +160,7 @@ impl Model {
         }
         self.check();
         assert_eq!(self.used_pages(), 0);
-        self.heap.trim();
+        self.heap.trim(false);
         self.check();
         assert_eq!(self.heap.bytes(), 0, "an empty heap has no tables");
     }
@@ -191,6 +192,7 @@ proptest! {
                 }
                 8..=12 => model.give_nth(pick),
                 13 => model.source.allow(number % 8 * 100),
+                14 => model.heap.trim(number % 2 == 0),
                 _ => {
                     let Some(segment) = model.emptiest() else { continue };
                     // Some are pinned, some freed, some new.
@@ -228,6 +230,34 @@ fn all_short_sequences_keep_every_invariant() {
         }
         model.check();
     }
+}
+
+/// What the store counts on to stay below a limit.
+#[test]
+fn a_tight_trim_undoes_whatever_one_place_took() {
+    let mut model = Model::new(1 << 12);
+    let held = |model: &Model| model.heap.bytes() + model.heap.arena.held_bytes();
+    let mut words = (1_u32..).map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(15) ^ n);
+    for step in 0..if cfg!(miri) { 50 } else { 3000 } {
+        let word = words.next().expect("endless");
+        let before = held(&model);
+        let place = model.heap.take(granules(word)).expect("room");
+        model.heap.give(place);
+        // As a compaction of no pages does.
+        let idle = model.heap.arena.begin_release(crate::units::PageCount::ZERO);
+        idle.release();
+        model.heap.arena.end_release(idle);
+        model.heap.trim(true);
+        model.check();
+        // A run of frames that was new before is on a stack now.
+        let before = before + size_of::<crate::units::FrameIndex>() as u64;
+        assert!(held(&model) <= before, "{} after {before} in step {step}", held(&model));
+        assert!(model.take(granules(word)));
+        if word.is_multiple_of(3) {
+            model.give_nth(word as usize);
+        }
+    }
+    model.finish();
 }
 
 #[test]

@@ -224,9 +224,9 @@ impl<T: Record> Slab<T> {
         if found.is_none() {
             self.chunks.push(Chunk { prev: NIL, next: NIL, free: FREE_END, used: 0, fresh: 0 });
             self.roomy.push_front(&mut self.chunks, at);
-            // Release pairs with the Acquire in `get`.
+            // Release pairs with the Acquire in `get`. What was opened stays so after a trim.
             let opened = self.chunks.len() * Self::PER_CHUNK;
-            self.records.opened.store(opened as u32, Ordering::Release);
+            self.records.opened.fetch_max(opened as u32, Ordering::Release);
         }
         self.committed_chunks += 1;
         Ok(at)
@@ -288,6 +288,18 @@ impl<T: Record> Slab<T> {
                 Some(last) => self.roomy.insert_after(&mut self.chunks, last, at),
                 None => self.roomy.push_front(&mut self.chunks, at),
             }
+        }
+    }
+
+    /// Gives back the descriptors of the last chunks without a page, unless a batch is on its way.
+    pub(crate) fn trim(&mut self) {
+        if self.in_flight == 0 {
+            while self.chunks.last().is_some_and(|chunk| chunk.fresh == 0) {
+                let last = self.chunks.len() as u32 - 1;
+                self.roomy.remove(&mut self.chunks, last);
+                self.chunks.pop();
+            }
+            self.chunks.shrink_to_fit();
         }
     }
 
@@ -409,8 +421,31 @@ mod tests {
         slab.check();
         assert_eq!((slab.committed_chunks, slab.release_due()), (1, false));
         assert!(indices.iter().all(|&index| slab.number(index).is_none()));
+        slab.trim();
+        slab.check();
+        assert_eq!(slab.chunks.len(), 1, "the spare chunk");
         assert!(slab.insert(5).is_ok());
         slab.check();
+    }
+
+    #[test]
+    fn a_trimmed_table_forgets_its_last_chunks_and_grows_again() {
+        let mut slab = slab(8);
+        let indices: Vec<_> = (1..=2000).map(|n| slab.insert(n).unwrap()).collect();
+        indices.iter().skip(300).for_each(|&index| slab.put(index));
+        let batch = slab.begin_release();
+        slab.trim();
+        assert_eq!(slab.chunks.len(), 8, "not while a batch is on its way");
+        batch.release();
+        slab.end_release(batch);
+        slab.trim();
+        slab.check();
+        assert_eq!(slab.chunks.len(), 3, "two with records and the spare one");
+        assert_eq!(slab.number(indices[1999]), None, "a stale index still finds zeros");
+        let again: Vec<_> = (1..=1700).map(|n| slab.insert(n).unwrap()).collect();
+        slab.check();
+        assert!(again.iter().all(|&index| slab.number(index).is_some()));
+        assert_eq!((slab.chunks.len(), slab.committed_chunks), (8, 8));
     }
 
     #[test]

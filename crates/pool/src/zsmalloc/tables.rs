@@ -250,7 +250,11 @@ impl Tables {
     pub(crate) fn end_burst(&self) {
         let _ = self.with_depot(|depot| depot.arena.end_burst());
         self.release(|_| PageCount::ZERO);
-        let _ = self.with_depot(|depot| depot.arena.trim());
+        let _ = self.with_depot(|depot| {
+            depot.arena.trim();
+            depot.cells.trim();
+            depot.zspages.trim();
+        });
     }
 
     /// Returns the counters that the depot knows.

@@ -250,6 +250,25 @@ impl Arena {
         Ok(())
     }
 
+    /// Gives up the pages of a used run but the first `pages`, which return to the system at once:
+    /// only for a few of them, where no lock matters that is held meanwhile.
+    pub(crate) fn uncommit(&mut self, run: &mut Run, pages: u32) {
+        let Some(less @ 1..) = run.committed.checked_sub(pages) else { return };
+        let from = FrameIndex(run.first.0 + pages).offset(self.page_size);
+        // SAFETY: whole pages that were committed; the run is the caller's, who gives them up, as
+        // with `put`.
+        unsafe { self.range.release(from, less as usize * self.page_size.bytes()) };
+        run.committed = pages;
+        self.count_unused(less);
+    }
+
+    fn count_unused(&mut self, pages: u32) {
+        self.used_pages -= u64::from(pages);
+        if let Some(used) = &self.pool_used {
+            used.sub(pages.into());
+        }
+    }
+
     fn count_used(&mut self, pages: u32) {
         self.used_pages += u64::from(pages);
         self.used_pages_peak = self.used_pages_peak.max(self.used_pages);
@@ -262,10 +281,7 @@ impl Arena {
     pub(crate) fn put(&mut self, run: Run, pages: u32) {
         debug_assert!(run.first.0 + pages <= self.frames_fresh && run.committed <= pages);
         self.used_frames -= u64::from(pages);
-        self.used_pages -= u64::from(run.committed);
-        if let Some(used) = &self.pool_used {
-            used.sub(run.committed.into());
-        }
+        self.count_unused(run.committed);
         self.warm_pages += u64::from(run.committed);
         let slot = pages as usize - 1;
         if run.committed > 0 {

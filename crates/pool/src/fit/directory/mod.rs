@@ -18,6 +18,9 @@
 //! Cost: capacities are 16, 24, 32, 48, 64, ... entries, so of an array at least two thirds are
 //! used once it has grown.
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use super::place::SEGMENT;
 use crate::memory::list::NIL;
 
@@ -28,6 +31,11 @@ const CLASSES: usize = 19;
 
 const fn capacity(class: u8) -> usize {
     (2 + class as usize % 2) << (3 + class / 2)
+}
+
+/// Returns the least capacity for `len` entries.
+fn class_for(len: usize) -> u8 {
+    (0..CLASSES as u8).find(|&class| capacity(class) >= len).expect("an entry a granule at most")
 }
 
 const _: () = assert!(capacity(CLASSES as u8 - 1) == SEGMENT as usize);
@@ -91,6 +99,11 @@ fn is_free(entry: u16) -> bool {
 impl Directories {
     pub(crate) fn new() -> Self {
         Self { entries: Vec::new(), free: [NIL; CLASSES] }
+    }
+
+    /// Entries of all arrays, idle ones included.
+    pub(crate) fn entries_len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Bytes of the table.
@@ -260,6 +273,17 @@ impl Directories {
         directory.end = end;
     }
 
+    /// Has the directory cover only the granules up to `end`, in the hole at its end.
+    pub(crate) fn truncate(&mut self, directory: &mut Directory, end: u16) {
+        let index = usize::from(directory.len) - 1;
+        let Extent { at, free, .. } = self.extent(directory, index);
+        assert!(free && at <= end && end <= directory.end, "E1: {end} is not in a hole at {at}");
+        if at == end {
+            self.remove(directory, index, 1);
+        }
+        directory.end = end;
+    }
+
     #[inline]
     fn insert(&mut self, directory: &mut Directory, index: usize, entry: u16) {
         if usize::from(directory.len) == capacity(directory.class) {
@@ -307,23 +331,28 @@ impl Directories {
         idle
     }
 
-    /// Shrinks the table to what `directories`, all there are, need, if that is less than half.
+    /// Shrinks the table to what `directories`, all there are, need, if more than `idle_max`
+    /// entries are idle.
     ///
     /// # Cost
     /// In proportion to what is left then; less than that otherwise.
-    pub(crate) fn trim<'a>(&mut self, directories: impl Iterator<Item = &'a mut Directory>) {
-        if self.idle_entries() <= self.entries.len() / 2 {
-            return;
+    pub(crate) fn trim<'a>(
+        &mut self,
+        directories: impl Iterator<Item = &'a mut Directory>,
+        idle_max: usize,
+    ) {
+        if self.idle_entries() > idle_max {
+            let mut trimmed = Self::new();
+            for directory in directories {
+                let class = class_for(directory.len.into());
+                let first = trimmed.take_array(class);
+                let len = usize::from(directory.len);
+                trimmed.entries[first as usize..][..len].copy_from_slice(self.entries(directory));
+                (directory.first, directory.class) = (first, class);
+            }
+            *self = trimmed;
         }
-        let mut trimmed = Self::new();
-        for directory in directories {
-            let first = trimmed.take_array(directory.class);
-            let len = usize::from(directory.len);
-            trimmed.entries[first as usize..][..len].copy_from_slice(self.entries(directory));
-            directory.first = first;
-        }
-        trimmed.entries.shrink_to_fit();
-        *self = trimmed;
+        self.entries.shrink_to(self.entries.len() + idle_max);
     }
 
     /// Asserts E1 of a directory.
@@ -348,134 +377,5 @@ impl Directories {
     pub(crate) fn check_table<'a>(&self, directories: impl Iterator<Item = &'a Directory>) {
         let in_use: usize = directories.map(|directory| capacity(directory.class)).sum();
         assert_eq!(in_use + self.idle_entries(), self.entries.len(), "E3: arrays");
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    const ONE_BIN: fn(u16) -> u16 = |_| 0;
-
-    /// A segment as a map of its granules: 0 is free, others name the object.
-    struct Map(Vec<u16>);
-
-    impl Map {
-        fn extents(&self) -> Vec<(u16, u16, bool)> {
-            let mut extents = Vec::new();
-            for run in self.0.chunk_by(|a, b| a == b) {
-                let at = extents.last().map_or(0, |&(at, len, _)| at + len);
-                extents.push((at, run.len() as u16, run[0] == 0));
-            }
-            extents
-        }
-
-        fn fill(&mut self, at: u16, len: u16, object: u16) {
-            self.0[usize::from(at)..usize::from(at + len)].fill(object);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn directories_match_a_map_of_granules(ops in vec((any::<bool>(), 1..60_u16), 1..400)) {
-            let mut table = Directories::new();
-            let mut directory = table.open();
-            let (mut map, mut live) = (Map(Vec::new()), Vec::new());
-            for (object, (gives, number)) in (1..).zip(ops) {
-                if gives && !live.is_empty() {
-                    let (at, len) = live.swap_remove(usize::from(number) % live.len());
-                    prop_assert_eq!(table.give(&mut directory, at).0, len);
-                    map.fill(at, len, 0);
-                } else if let Some(found) = table
-                    .find(&directory, 0, ONE_BIN)
-                    .filter(|found| table.extent(&directory, found.index).len >= number)
-                {
-                    let (at, len, _) = table.take(&mut directory, found, number);
-                    prop_assert!(len == number || len == number + 1);
-                    map.fill(at, len, object);
-                    live.push((at, len));
-                } else if directory.end() < SEGMENT {
-                    table.extend(&mut directory, (map.0.len() + 64).min(SEGMENT.into()) as u16);
-                    map.0.resize(directory.end().into(), 0);
-                }
-                table.check(&directory);
-                table.check_table([&directory].into_iter());
-                let extents: Vec<_> =
-                    table.extents(&directory).map(|e| (e.at, e.len, e.free)).collect();
-                prop_assert_eq!(extents, map.extents());
-                prop_assert!(live.iter().all(|&(at, _)| table.is_used(&directory, at)));
-            }
-        }
-    }
-
-    #[test]
-    fn holes_are_found_by_bin_the_last_one_first() {
-        let mut table = Directories::new();
-        let mut directory = table.open();
-        table.extend(&mut directory, 100);
-        let ats = [10, 20, 10, 20, 40].map(|len| {
-            let (found, _) = table.tail(&directory).unwrap();
-            table.take(&mut directory, found, len).0
-        });
-        assert!(table.tail(&directory).is_none());
-        table.give(&mut directory, ats[0]);
-        table.give(&mut directory, ats[2]);
-        let found = table.find(&directory, 5, |len| len / 2).unwrap();
-        assert!(found.more);
-        assert_eq!(table.take(&mut directory, found, 9), (30, 10, 0), "none of a single granule");
-        let found = table.find(&directory, 5, |len| len / 2).unwrap();
-        assert!(!found.more);
-        assert_eq!(table.take(&mut directory, found, 8), (0, 8, 2));
-        assert!(table.find(&directory, 5, |len| len / 2).is_none());
-        assert_eq!(table.give(&mut directory, 0), (8, 10));
-    }
-
-    #[test]
-    fn a_directory_of_single_granules_fills_the_largest_array() {
-        let mut table = Directories::new();
-        let mut directory = table.open();
-        table.extend(&mut directory, SEGMENT);
-        while let Some((found, _)) = table.tail(&directory) {
-            table.take(&mut directory, found, 1);
-        }
-        assert_eq!(directory.len, SEGMENT - 1, "the last two granules are one extent");
-        for at in 0..SEGMENT - 1 {
-            table.give(&mut directory, at);
-        }
-        assert_eq!(table.extents(&directory).count(), 1);
-        let bytes = table.bytes();
-        table.close(directory);
-        table.trim(std::iter::empty());
-        assert!(table.bytes() == 0 && bytes > 16 << 10, "{} of {bytes}", table.bytes());
-    }
-
-    #[test]
-    fn a_trimmed_table_keeps_its_directories() {
-        let mut table = Directories::new();
-        let mut all: Vec<_> = (0..100)
-            .map(|n: u16| {
-                let mut directory = table.open();
-                table.extend(&mut directory, 1000);
-                for _ in 0..n {
-                    let (found, _) = table.tail(&directory).unwrap();
-                    table.take(&mut directory, found, 3);
-                }
-                directory
-            })
-            .collect();
-        let before = table.bytes();
-        for directory in all.drain(10..) {
-            table.close(directory);
-        }
-        table.check_table(all.iter());
-        table.trim(all.iter_mut());
-        table.check_table(all.iter());
-        assert!(table.bytes() < before / 5, "{} of {before}", table.bytes());
-        for (n, directory) in all.iter().enumerate() {
-            table.check(directory);
-            assert_eq!(table.extents(directory).filter(|extent| !extent.free).count(), n);
-        }
     }
 }

@@ -30,7 +30,9 @@
 //!
 //! Cost of taking or giving a place: a look at the bits, one segment's record and its directory.
 
-use super::directory::{Directories, Directory, Extent, Found};
+pub(crate) mod evacuation;
+
+use super::directory::{Directories, Directory, Found};
 use super::holes::{Holes, bin_for, bin_of};
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::{Arena, Run};
@@ -43,10 +45,6 @@ const RUN_PAGES: u32 = SEGMENT_PAGES as u32;
 /// The share of its committed granules, of a hundred, above which a segment is not worth its
 /// evacuation.
 const FULL: u64 = 97;
-
-/// What an evacuation may take from fresh pages instead of holes, in granules: at most five pages,
-/// where it frees eight.
-const FRESH_MAX: u16 = SEGMENT / 2;
 
 /// How a run of the arena is taken.
 type TakeRun = fn(&mut Arena, u32) -> Result<Run, SourceError>;
@@ -96,40 +94,6 @@ pub(crate) struct Heap {
     reserved: u64,
     /// Granules that were given back since a compaction found nothing more to do.
     given: u64,
-}
-
-/// A segment that is being emptied: its places, the largest first, and the ones reserved for them.
-#[derive(Debug)]
-pub(crate) struct Evacuation {
-    pub(crate) segment: u32,
-    pub(crate) moves: Vec<Move>,
-    /// Where to go on with the reservation; it goes over the moves twice.
-    next: usize,
-    /// Granules that found no hole.
-    homeless: u32,
-    /// Pages that the segment has.
-    pages: u16,
-    /// Pages that were committed for its objects.
-    fresh_pages: u64,
-}
-
-/// A place that is left for another one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Move {
-    pub(crate) from: Place,
-    pub(crate) granules: u16,
-    pub(crate) to: Option<Place>,
-}
-
-/// How far a reservation has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reserved {
-    /// Another call is needed.
-    Some,
-    /// Every move has a place.
-    All,
-    /// There is no room; what was reserved is to be given back.
-    NoRoom,
 }
 
 impl Heap {
@@ -331,101 +295,6 @@ impl Heap {
         self.segments.len() as u32
     }
 
-    /// Returns the granules of the used extents of a segment, if it is worth its evacuation.
-    #[inline]
-    pub(crate) fn worth_evacuation(&self, segment: u32) -> Option<u16> {
-        let record = self.segments.get(segment as usize)?;
-        record.is_worth_evacuation().then_some(record.live)
-    }
-
-    /// Takes a segment out of allocation, if it is worth its evacuation.
-    pub(crate) fn begin_evacuation(&mut self, segment: u32) -> Option<Evacuation> {
-        self.worth_evacuation(segment)?;
-        let record = &mut self.segments[segment as usize];
-        record.state = State::Victim;
-        let used = self.directories.extents(&record.directory).filter(|extent| !extent.free);
-        let new_move = |Extent { at, len, .. }| {
-            let from = Place { segment, at };
-            Move { from, granules: len, to: None }
-        };
-        let mut moves: Vec<_> = used.map(new_move).collect();
-        moves.sort_unstable_by_key(|of| std::cmp::Reverse(of.granules));
-        let pages = record.pages();
-        self.open = self.open.filter(|&open| open != segment);
-        Some(Evacuation { segment, moves, next: 0, homeless: 0, pages, fresh_pages: 0 })
-    }
-
-    /// Reserves places for up to `count` more moves: holes first, then, if that pays, fresh pages
-    /// for those that found none.
-    pub(crate) fn reserve(&mut self, evacuation: &mut Evacuation, count: usize) -> Reserved {
-        let len = evacuation.moves.len();
-        for _ in 0..count {
-            if evacuation.next == 2 * len || evacuation.next == len && evacuation.homeless == 0 {
-                return Reserved::All;
-            }
-            let in_holes = evacuation.next < len;
-            let Move { granules, to, .. } = evacuation.moves[evacuation.next % len];
-            evacuation.next += 1;
-            if to.is_some() {
-                continue;
-            }
-            let place = match self.take_hole(granules) {
-                None if in_holes => {
-                    evacuation.homeless += u32::from(granules);
-                    let pays = evacuation.homeless <= FRESH_MAX.into();
-                    if !pays || evacuation.pages < SEGMENT_PAGES {
-                        return Reserved::NoRoom;
-                    }
-                    None
-                }
-                None => {
-                    let before = self.arena.used().0;
-                    // A warm run would cost eight pages at once.
-                    if self.extend(granules, Arena::take_cold).is_err() {
-                        return Reserved::NoRoom;
-                    }
-                    evacuation.fresh_pages += self.arena.used().0 - before;
-                    Some(self.take_tail(granules))
-                }
-                found => found,
-            };
-            self.reserved += u64::from(place.is_some());
-            evacuation.moves[(evacuation.next - 1) % len].to = place;
-        }
-        Reserved::Some
-    }
-
-    /// Gives back one of the two places of a move: the old one, or the new one if nothing moved.
-    pub(crate) fn give_either(&mut self, place: Place) {
-        self.reserved -= 1;
-        self.give(place);
-    }
-
-    /// Returns how many moves have two places.
-    pub(crate) fn reserved(&self) -> u64 {
-        self.reserved
-    }
-
-    /// Ends an evacuation, whose reserved places are given back or used: without places the
-    /// segment leaves, otherwise it is used again. Returns the pages freed, less those that were
-    /// committed for it.
-    pub(crate) fn end_evacuation(&mut self, evacuation: &Evacuation) -> i64 {
-        let segment = evacuation.segment;
-        let fresh = evacuation.fresh_pages as i64;
-        if self.segment(segment).live == 0 {
-            return i64::from(self.release(segment)) - fresh;
-        }
-        self.segment_mut(segment).state = State::Used;
-        if self.segment(segment).pages() < SEGMENT_PAGES {
-            self.open.get_or_insert(segment);
-        }
-        let extents = self.directories.extents(&self.segments[segment as usize].directory);
-        for hole in extents.filter(|extent| extent.free) {
-            self.holes.set(bin_of(hole.len), segment);
-        }
-        -fresh
-    }
-
     /// Returns the pages that a compaction could free, by an estimate: those that the used extents
     /// would leave if they filled the others to [`FULL`], but no more than were given back since
     /// the last compaction.
@@ -440,19 +309,41 @@ impl Heap {
         self.given = 0;
     }
 
-    /// Gives back what tables have too much.
+    /// Returns the pages at the end of the open segment that hold nothing to the system.
+    fn trim_open(&mut self) {
+        let Some(open) = self.open else { return };
+        let mut run = self.run(open);
+        let record = &mut self.segments[open as usize];
+        let Some((_, tail)) = self.directories.tail(&record.directory) else { return };
+        let pages = (record.directory.end() - tail).div_ceil(PAGE);
+        if pages < record.pages() {
+            self.directories.truncate(&mut record.directory, pages * PAGE);
+            let tail = self.directories.tail(&record.directory);
+            // No directory covers these pages any more, so no place is in them (F1).
+            self.arena.uncommit(&mut run, pages.into());
+            if let Some((_, left)) = tail {
+                self.holes.set(bin_of(left), open);
+            }
+        }
+    }
+
+    /// Gives back free pages of the open segment, and what tables have too much: all of it if
+    /// `tight`, otherwise only where it is much. A tight trim after an object was taken and given
+    /// back leaves no more than there was before, but for four bytes if it took a new run.
     ///
     /// # Cost
-    /// In proportion to what is left of them, if that is less than half.
-    pub(crate) fn trim(&mut self) {
+    /// In proportion to what is left of them, if that is less than half or the trim is tight.
+    pub(crate) fn trim(&mut self, tight: bool) {
+        self.trim_open();
         self.arena.trim();
         let used = self.segments.iter().rposition(|record| record.state != State::Unused);
         let segments = used.map_or(0, |last| last + 1);
         self.segments.truncate(segments);
-        self.segments.shrink_to(segments + segments / 16);
+        self.segments.shrink_to(if tight { segments } else { segments + segments / 16 });
         self.holes.trim(segments);
+        let idle_max = if tight { 0 } else { self.directories.entries_len() / 2 };
         let in_use = self.segments.iter_mut().filter(|record| record.state != State::Unused);
-        self.directories.trim(in_use.map(|record| &mut record.directory));
+        self.directories.trim(in_use.map(|record| &mut record.directory), idle_max);
     }
 
     /// Returns whether a place is taken.

@@ -5,34 +5,37 @@
 //! but recent kernels keep its counters per CPU and let them lag by megabytes.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 
-/// Returns the resident bytes of this process.
+/// Returns the resident bytes of this process that are anonymous: how much of its code and of other
+/// files is mapped depends on what else goes on.
 ///
 /// # Errors
 ///
-/// When `/proc` is not mounted or not readable, or has no `Rss` line.
+/// When `/proc` is not mounted or not readable, or has no `Anonymous` line.
 ///
 /// # Cost
 ///
 /// A system call that walks every page table of the process.
 pub fn resident_bytes() -> io::Result<u64> {
-    rss("/proc/self/smaps_rollup")
+    rollup("self", "Anonymous:")
 }
 
-/// Returns the resident bytes of another process, as [`resident_bytes`] does of this one.
+/// Returns all resident bytes of another process.
 ///
 /// # Errors
 ///
 /// As [`resident_bytes`]; also when there is no such process, or it is another user's.
 pub fn resident_bytes_of(process: u32) -> io::Result<u64> {
-    rss(&format!("/proc/{process}/smaps_rollup"))
+    rollup(process, "Rss:")
 }
 
-fn rss(path: &str) -> io::Result<u64> {
-    let rollup = fs::read_to_string(path)?;
-    bytes(&rollup, "Rss:").ok_or_else(|| io::Error::other(format!("{path} has no Rss line")))
+fn rollup(process: impl Display, name: &str) -> io::Result<u64> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let rollup = fs::read_to_string(&path)?;
+    bytes(&rollup, name).ok_or_else(|| io::Error::other(format!("{path} has no line {name}")))
 }
 
 /// Returns the anonymous memory of a process that is resident, in bytes, pages included that it

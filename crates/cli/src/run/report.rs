@@ -100,7 +100,7 @@ fn memory(record: &Record) -> Vec<Row> {
     let mut rows = rows(record, Table::Memory);
     let at = rows.iter().position(|row| row.0 == "peak_stored").unwrap_or(rows.len());
     rows.insert(at, ("  as pages", size(pages_bytes), ""));
-    rows.push(("ratio", ratio, "of these two"));
+    rows.push(("ratio", ratio, "as pages / peak_stored"));
     rows
 }
 

@@ -32,7 +32,7 @@ impl fmt::Display for Size {
 ///
 /// When it is not a whole number with a unit, or beyond 64 bits; the text says what is accepted.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || "a size is a whole number and KiB, MiB, GiB or TiB, such as 64MiB".to_owned();
+    let wrong = || "a size is a whole number with KiB, MiB, GiB or TiB, such as 64MiB".to_owned();
     let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
     let (unit, shift) = unit.ok_or_else(wrong)?;
     let number = text[..text.len() - unit.len()].trim_end();
@@ -41,7 +41,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     }
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "there is no memory of this size".to_owned())
+    bytes.ok_or_else(|| "the size is too large".to_owned())
 }
 
 /// Returns `bytes` as [`parse_size`] reads it, in the largest unit that divides it.

@@ -92,9 +92,9 @@ pub struct Sizes {
     pub metadata_bytes: u64,
     /// Bytes of the codec's working memory, of all threads together; not part of the metadata.
     pub codec_bytes: u64,
-    /// Resident bytes of the process at the filled point, less those before the first page.
+    /// Growth of the anonymous resident memory from the first page to the filled point, in bytes.
     pub rss_bytes: u64,
-    /// Resident bytes of the process after all was freed, less those before the first page.
+    /// The same to the point where all was freed.
     pub rss_bytes_emptied: u64,
 }
 

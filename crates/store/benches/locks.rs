@@ -1,6 +1,6 @@
-//! Lock designs of zsmalloc with one thread and with two, on the sizes that real pages compress
-//! to: the rate of replacing (alloc, write, free) and of reading objects, and how much two threads
-//! do in the time of one.
+//! Lock designs of zsmalloc, and fit, with one thread and with two, on the sizes that real pages
+//! compress to: the rate of replacing (alloc, write, free) and of reading objects, and how much two
+//! threads do in the time of one.
 //!
 //! Designs take turns in short rounds, one thread and two threads right after each other; what is
 //! printed is the median. Every thread works on objects of its own. `two pools` is two threads with
@@ -123,14 +123,13 @@ fn main() {
 }
 
 fn race(objects: &[Vec<u8>], live: usize) {
-    let pool = |locking| {
-        let options = PoolOptions::new(Allocator::Zsmalloc).with_locking(Some(locking));
-        zfold_pool::create("locks", &options).expect("a pool")
-    };
+    let make = |options: PoolOptions| zfold_pool::create("locks", &options).expect("a pool");
+    let pool = |locking| make(PoolOptions::new(Allocator::Zsmalloc).with_locking(Some(locking)));
     let mut contestants: Vec<(String, Vec<Box<dyn Pool>>)> = Vec::new();
     for &locking in Locking::of(Allocator::Zsmalloc) {
         contestants.push((locking.to_string(), vec![pool(locking)]));
     }
+    contestants.push(("fit".into(), vec![make(PoolOptions::new(Allocator::Fit))]));
     contestants.push(("two pools".into(), vec![pool(Locking::PoolLock), pool(Locking::PoolLock)]));
     let mut workers: Vec<Vec<Worker<'_>>> = contestants
         .iter()

@@ -1,10 +1,10 @@
 //! Ratios on a noisy machine: contestants take turns in short batches, and what is reported is
 //! the median batch of each and the median of the ratios of neighbouring batches.
 //!
-//! - replacing and reading objects of the sizes that real pages compress to: zsmalloc beside
-//!   mimalloc and malloc. mimalloc uses huge pages where the system lets it;
+//! - replacing and reading objects of the sizes that real pages compress to: zsmalloc and fit
+//!   beside mimalloc and malloc. mimalloc uses huge pages where the system lets it;
 //!   `MIMALLOC_ALLOW_THP=0` gives it the same pages as the pools.
-//! - storing and loading pages beside the bare codec (LZ4, zsmalloc, one thread)
+//! - storing and loading pages beside the bare codec (LZ4, zsmalloc and fit, one thread)
 
 mod common;
 
@@ -48,10 +48,12 @@ fn race(title: &str, contestants: &mut [Contestant<'_>]) {
 fn race_heaps(objects: &[Vec<u8>], live: usize) {
     let zsmalloc = OfPool::new(Allocator::Zsmalloc, false);
     let at_once = OfPool::new(Allocator::Zsmalloc, true);
+    let fit = OfPool::new(Allocator::Fit, true);
     let mut mimalloc = Churn::new(&MIMALLOC, objects, live);
     let mut malloc = Churn::new(&MALLOC, objects, live);
     let mut zsmalloc = Churn::new(&zsmalloc, objects, live);
     let mut at_once = Churn::new(&at_once, objects, live);
+    let mut fit = Churn::new(&fit, objects, live);
     race(
         &format!("replace one of {live} objects"),
         &mut [
@@ -59,15 +61,17 @@ fn race_heaps(objects: &[Vec<u8>], live: usize) {
             ("malloc", &mut || malloc.replace()),
             ("zsmalloc alloc+write+free", &mut || zsmalloc.replace()),
             ("zsmalloc insert+free", &mut || at_once.replace()),
+            ("fit insert+free", &mut || fit.replace()),
         ],
     );
-    let (mut a, mut b, mut c) = ([0; PAGE], [0; PAGE], [0; PAGE]);
+    let [mut a, mut b, mut c, mut d] = [[0; PAGE]; 4];
     race(
         &format!("read one of {live} objects"),
         &mut [
             ("mimalloc", &mut || mimalloc.read(black_box(&mut a))),
             ("malloc", &mut || malloc.read(black_box(&mut b))),
             ("zsmalloc", &mut || zsmalloc.read(black_box(&mut c))),
+            ("fit", &mut || fit.read(black_box(&mut d))),
         ],
     );
 }
@@ -76,17 +80,23 @@ fn race_store(keys: usize) {
     let pages = pages();
     let spec = CodecSpec::from(CodecKind::Lz4);
     let [mut bare, mut bare_too] = [0; 2].map(|_| spec.context(PAGE).expect("a context"));
-    let pool = zfold_pool::create("paired", &PoolOptions::new(Allocator::Zsmalloc)).expect("pool");
-    let store = Store::new(pool, &StoreOptions::new(keys as u64, spec)).expect("a store");
+    let stores = [Allocator::Zsmalloc, Allocator::Fit].map(|allocator| {
+        let pool = zfold_pool::create("paired", &PoolOptions::new(allocator)).expect("a pool");
+        Store::new(pool, &StoreOptions::new(keys as u64, spec)).expect("a store")
+    });
     let page_of = |key: usize| &pages[key % pages.len()];
     let fill = || {
-        for key in 0..keys {
+        for (store, key) in stores.iter().flat_map(|store| (0..keys).map(move |key| (store, key))) {
             store.store(key as u64, page_of(key)).expect("stored");
         }
     };
     fill();
+    let replace = |store: &Store, random: &mut Random| {
+        let page = page_of(random.below(keys));
+        store.store(random.below(keys) as u64, page).expect("stored");
+    };
     let mut out = [0; PAGE];
-    let [mut one, mut two] = [0; 2].map(|_| Random(5));
+    let [mut one, mut two, mut three] = [0; 3].map(|_| Random(5));
     race(
         &format!("store a page under one of {keys} keys"),
         &mut [
@@ -94,18 +104,20 @@ fn race_store(keys: usize) {
                 let page = page_of(one.below(keys));
                 black_box(bare.compress(page, black_box(&mut out)));
             }),
-            ("store", &mut || {
-                let page = page_of(two.below(keys));
-                store.store(two.below(keys) as u64, page).expect("stored");
-            }),
+            ("store, zsmalloc", &mut || replace(&stores[0], &mut two)),
+            ("store, fit", &mut || replace(&stores[1], &mut three)),
         ],
     );
     fill();
     let blocks: Vec<Option<Vec<u8>>> = (0..keys)
         .map(|key| bare_too.compress(page_of(key), &mut out).map(|len| out[..len].to_vec()))
         .collect();
-    let (mut page, mut page_too) = ([0; PAGE], [0; PAGE]);
-    let [mut one, mut two] = [0; 2].map(|_| Random(6));
+    let load = |store: &Store, random: &mut Random, page: &mut [u8; PAGE]| {
+        let key = random.below(keys) as u64;
+        assert!(store.load(key, black_box(page)).expect("loaded"));
+    };
+    let [mut page, mut page_two, mut page_three] = [[0; PAGE]; 3];
+    let [mut one, mut two, mut three] = [0; 3].map(|_| Random(6));
     race(
         &format!("load one of {keys} pages"),
         &mut [
@@ -116,10 +128,8 @@ fn race_store(keys: usize) {
                     None => black_box(&mut page).copy_from_slice(page_of(key)),
                 }
             }),
-            ("load", &mut || {
-                let key = two.below(keys) as u64;
-                assert!(store.load(key, black_box(&mut page_too)).expect("loaded"));
-            }),
+            ("load, zsmalloc", &mut || load(&stores[0], &mut two, &mut page_two)),
+            ("load, fit", &mut || load(&stores[1], &mut three, &mut page_three)),
         ],
     );
 }

@@ -57,6 +57,7 @@ fn bench_heaps(criterion: &mut Criterion) {
         bench_heap(criterion, &name, &OfPool::new(zsmalloc, true), &objects);
         bench_heap(criterion, &format!("mimalloc/{round}"), &MIMALLOC, &objects);
     }
+    bench_heap(criterion, "fit-insert", &OfPool::new(Allocator::Fit, true), &objects);
     bench_heap(criterion, "z3fold", &OfPool::new(Allocator::Z3fold, false), &objects);
     bench_heap(criterion, "zbud", &OfPool::new(Allocator::Zbud, false), &objects);
     bench_heap(criterion, "malloc", &MALLOC, &objects);

@@ -58,7 +58,7 @@ fn main() {
         assert!(page == from, "wrong bytes");
     }
     region.prefetch(..);
-    let resident = region.stats().resident_pages - region.stats().second_chance_pages;
+    let resident = region.stats().resident_pages - region.stats().staged_pages;
     let start = Start::now();
     region.pageout(..).expect("room in the store");
     report("pageout", start, resident as usize, "page");

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tempfile::tempdir;
 
 use crate::clients::{fio_speaks_nbd, uri};
-use crate::looped::{Door, Looped};
+use crate::looped::{Frontend, Looped};
 use crate::nbd::Client;
 use crate::server::{Server, page, text};
 use crate::tools::{Background, Numbers, attempt, fio, fio_arguments, run, wait_until};
@@ -78,8 +78,8 @@ fn clients_of_a_killed_server_end_with_errors() {
 
 /// A file system whose device goes away gives errors, can be unmounted, and leaves its place to
 /// the next one.
-fn lose_server(test: &str, door: Door) {
-    let Some(mut on) = Looped::new(test, door, "256MiB", &["fio", "mkfs.ext4"]) else { return };
+fn lose_server(test: &str, frontend: Frontend) {
+    let Some(mut on) = Looped::new(test, frontend, "256MiB", &["fio", "mkfs.ext4"]) else { return };
     run("mkfs.ext4", &["-q", "-F", &on.device]);
     on.mount("ext4");
     let target = format!("--filename={}", on.at.join("file").display());
@@ -95,19 +95,19 @@ fn lose_server(test: &str, door: Door) {
     assert!(written.is_err(), "the device gives errors");
     on.take_down();
 
-    on.serve(door, "256MiB");
+    on.serve(frontend, "256MiB");
     assert_eq!(on.held().0, 0, "nothing of the last one is left");
     on.finish();
 }
 
 #[test]
 fn a_file_system_survives_the_loss_of_its_server_through_fuse() {
-    lose_server("a_file_system_survives_the_loss_of_its_server_through_fuse", Door::Fuse);
+    lose_server("a_file_system_survives_the_loss_of_its_server_through_fuse", Frontend::Fuse);
 }
 
 #[test]
 fn a_file_system_survives_the_loss_of_its_server_through_nbd() {
-    lose_server("a_file_system_survives_the_loss_of_its_server_through_nbd", Door::Nbdfuse);
+    lose_server("a_file_system_survives_the_loss_of_its_server_through_nbd", Frontend::Nbdfuse);
 }
 
 /// What a writer knows of the pages in its part of the device.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::looped::{Door, Looped};
+use crate::looped::{Frontend, Looped};
 use crate::server::text;
 use crate::tools::{fio, run, seconds};
 
@@ -38,39 +38,39 @@ impl Kind {
 
 #[test]
 fn ext4_through_fuse() {
-    live("ext4_through_fuse", &EXT4, Door::Fuse);
+    live("ext4_through_fuse", &EXT4, Frontend::Fuse);
 }
 
 #[test]
 fn btrfs_through_fuse() {
-    live("btrfs_through_fuse", &BTRFS, Door::Fuse);
+    live("btrfs_through_fuse", &BTRFS, Frontend::Fuse);
 }
 
 #[test]
 fn xfs_through_fuse() {
-    live("xfs_through_fuse", &XFS, Door::Fuse);
+    live("xfs_through_fuse", &XFS, Frontend::Fuse);
 }
 
 #[test]
 fn ext4_through_nbd() {
-    live("ext4_through_nbd", &EXT4, Door::Nbdfuse);
+    live("ext4_through_nbd", &EXT4, Frontend::Nbdfuse);
 }
 
 #[test]
 fn btrfs_through_nbd() {
-    live("btrfs_through_nbd", &BTRFS, Door::Nbdfuse);
+    live("btrfs_through_nbd", &BTRFS, Frontend::Nbdfuse);
 }
 
 #[test]
 fn xfs_through_nbd() {
-    live("xfs_through_nbd", &XFS, Door::Nbdfuse);
+    live("xfs_through_nbd", &XFS, Frontend::Nbdfuse);
 }
 
 /// The whole life of a file system.
-fn live(test: &str, kind: &Kind, door: Door) {
+fn live(test: &str, kind: &Kind, frontend: Frontend) {
     let programs = ["fio", "fs_mark", "stress-ng", "fstrim", "make", "cc", "tar"];
     let programs = [&programs[..], &[kind.make[0], kind.check[0]]].concat();
-    let Some(on) = Looped::new(test, door, "1GiB", &programs) else { return };
+    let Some(on) = Looped::new(test, frontend, "1GiB", &programs) else { return };
     kind.make(&on);
     on.mount(kind.name);
     write_and_verify(&on);
@@ -215,7 +215,9 @@ impl Tree {
 #[test]
 fn fsx_finds_no_fault() {
     let test = "fsx_finds_no_fault";
-    let Some(on) = Looped::new(test, Door::Fuse, "512MiB", &["fsx", "mkfs.ext4"]) else { return };
+    let Some(on) = Looped::new(test, Frontend::Fuse, "512MiB", &["fsx", "mkfs.ext4"]) else {
+        return;
+    };
     EXT4.make(&on);
     on.mount("ext4");
     let operations = (1000 * seconds()).to_string();
@@ -229,8 +231,10 @@ fn fsx_finds_no_fault() {
 #[test]
 fn a_loop_device_keeps_what_is_written_to_it() {
     let test = "a_loop_device_keeps_what_is_written_to_it";
-    for door in [Door::Fuse, Door::Nbdfuse] {
-        let Some(on) = Looped::new(test, door, "256MiB", &["fio", "blkdiscard"]) else { return };
+    for frontend in [Frontend::Fuse, Frontend::Nbdfuse] {
+        let Some(on) = Looped::new(test, frontend, "256MiB", &["fio", "blkdiscard"]) else {
+            return;
+        };
         let target = format!("--filename={}", on.device);
         let verify = "--direct=1 --verify=crc32c --verify_fatal=1 --do_verify=1";
         for line in [

@@ -1,4 +1,4 @@
-//! A device as the kernel sees it: `zfold disk`, a door to a file, and a loop device over the file.
+//! A device as the kernel sees it: the file that `zfold disk` serves, and a loop device over it.
 //!
 //! It is taken down from the top in any case; with a server that was killed, nothing of this
 //! waits for it.
@@ -14,7 +14,7 @@ use crate::tools::{Background, attempt, devices, installed, run, wait_until};
 
 /// How the device becomes a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Door {
+pub(crate) enum Frontend {
     /// By the server itself.
     Fuse,
     /// By libnbd's `nbdfuse`, a client of NBD.
@@ -37,10 +37,15 @@ pub(crate) struct Looped {
 
 impl Looped {
     /// Serves a device of `size`, or says what is missing for it or for the `programs`.
-    pub(crate) fn new(test: &str, door: Door, size: &str, programs: &[&str]) -> Option<Self> {
-        let needed: &[&str] = match door {
-            Door::Fuse => &["losetup", "fusermount3"],
-            Door::Nbdfuse => &["losetup", "fusermount3", "nbdfuse"],
+    pub(crate) fn new(
+        test: &str,
+        frontend: Frontend,
+        size: &str,
+        programs: &[&str],
+    ) -> Option<Self> {
+        let needed: &[&str] = match frontend {
+            Frontend::Fuse => &["losetup", "fusermount3"],
+            Frontend::Nbdfuse => &["losetup", "fusermount3", "nbdfuse"],
         };
         if !devices(test) || !installed(test, &[needed, programs].concat()) {
             return None;
@@ -50,24 +55,24 @@ impl Looped {
         fs::create_dir(&at).expect("a directory");
         let (device, nbdfuse, server) = (String::new(), None, None);
         let mut on = Self { device, at, file: PathBuf::new(), nbdfuse, server, dir };
-        on.serve(door, size);
+        on.serve(frontend, size);
         let file = text(&on.file).to_owned();
         on.device = run("losetup", &["--direct-io=on", "--show", "-f", &file]).trim().to_owned();
         Some(on)
     }
 
     /// Starts a server where the last one was.
-    pub(crate) fn serve(&mut self, door: Door, size: &str) {
+    pub(crate) fn serve(&mut self, frontend: Frontend, size: &str) {
         let (path, socket) = (self.dir.path().to_owned(), self.dir.path().join("nbd.sock"));
         self.file = path.join("disk.img");
         let nbd = format!("unix:{}", socket.display());
         let mut line = vec!["--size", size, "--nbd", &nbd];
         let file = self.file.clone();
-        if door == Door::Fuse {
+        if frontend == Frontend::Fuse {
             line.extend(["--fuse", text(&file)]);
         }
         let server = Server::start(&path, &line);
-        if door == Door::Nbdfuse {
+        if frontend == Frontend::Nbdfuse {
             let mount = path.join("nbdfuse");
             fs::create_dir_all(&mount).expect("a directory");
             self.file = mount.join("disk");

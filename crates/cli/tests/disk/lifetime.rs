@@ -282,8 +282,8 @@ fn a_device_is_a_file_and_a_disk_of_guests_as_well() {
     }
     let runtime = tempdir().expect("a directory");
     let (file, guests) = (runtime.path().join("disk.img"), runtime.path().join("guests"));
-    let doors = ["--fuse", text(&file), "--vhost-user", text(&guests)];
-    let server = Server::start(runtime.path(), &[&["--size", "4MiB"], &doors[..]].concat());
+    let frontends = ["--fuse", text(&file), "--vhost-user", text(&guests)];
+    let server = Server::start(runtime.path(), &[&["--size", "4MiB"], &frontends[..]].concat());
     assert_eq!(server.addresses, [text(&file), &format!("vhost-user:{}", guests.display())]);
     assert_eq!(fs::metadata(&file).expect("a file").len(), 4 << 20);
     let device = fs::OpenOptions::new().read(true).write(true).open(&file).expect("opened");
@@ -312,8 +312,8 @@ fn what_an_open_file_acknowledged_is_in_the_snapshot() {
     const PAGES: u64 = 2048;
     let runtime = tempdir().expect("a directory");
     let (file, saved) = (runtime.path().join("disk.img"), runtime.path().join("saved"));
-    let doors = ["--fuse", text(&file), "--save", text(&saved)];
-    let server = Server::start(runtime.path(), &[&["--size", "8MiB"], &doors[..]].concat());
+    let frontends = ["--fuse", text(&file), "--save", text(&saved)];
+    let server = Server::start(runtime.path(), &[&["--size", "8MiB"], &frontends[..]].concat());
     let device = fs::OpenOptions::new().write(true).open(&file).expect("opened");
     let acknowledged = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&acknowledged);

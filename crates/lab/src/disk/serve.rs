@@ -94,7 +94,7 @@ impl Program {
                 "--nbd-server",
                 &format!("addr.type=unix,addr.path={}", path.display()),
                 "--export",
-                "type=nbd,id=door,node-name=disk,writable=on",
+                "type=nbd,id=export,node-name=disk,writable=on",
             ]),
         };
         let ready = || UnixStream::connect(&path).is_ok();
@@ -120,7 +120,7 @@ impl Program {
             Self::Zfold(_) => command.arg("--fuse").arg(&path),
             Self::Nbdkit(_) => return Err(Fault::Missing("nbdkit serves no files".to_owned())),
             Self::Qemu => command.arg("--export").arg(format!(
-                "type=fuse,id=door,node-name=disk,writable=on,mountpoint={}",
+                "type=fuse,id=export,node-name=disk,writable=on,mountpoint={}",
                 path.display()
             )),
         };
@@ -139,7 +139,7 @@ impl Program {
         }
     }
 
-    /// Returns the command that makes the device, without a door, and the folder of its bytes.
+    /// Returns the command that makes the device, without a frontend, and the folder of its bytes.
     fn command(self, bench: &Bench<'_>) -> Result<(Command, Option<TempDir>), Fault> {
         let bytes = bench.span_bytes;
         Ok(match self {

@@ -57,8 +57,8 @@ impl Core {
         (self.room.limit() / 16).clamp(4, 64)
     }
 
-    /// Pages that have their second chance while there is pressure.
-    pub(super) fn chance_target(limit: u32) -> u32 {
+    /// Pages that the staging area has while there is pressure.
+    pub(super) fn staging_target(limit: u32) -> u32 {
         (limit / 8).clamp(8, 1 << 15)
     }
 
@@ -85,7 +85,7 @@ impl Core {
             }
             self.store.compact();
         }
-        let (batch, target) = (self.batch(), u64::from(Self::chance_target(self.room.limit())));
+        let (batch, target) = (self.batch(), u64::from(Self::staging_target(self.room.limit())));
         let mut moved = 0;
         if self.ring.waiting() < target
             && let Some(mut hand) = self.try_hand()
@@ -176,7 +176,7 @@ impl Core {
             for _ in 0..moved.done {
                 self.ring.fill(to, key);
                 self.count_out(key);
-                self.settle(key, State::Chance, to as u32, false);
+                self.settle(key, State::Staged, to as u32, false);
                 (key, to) = (key + 1, to + 1);
             }
             match moved.why {
@@ -220,7 +220,7 @@ impl Core {
         };
         let number = slot as u32;
         while let Err(word) = self.page(key).change(|word| word.storing(number)) {
-            if word.state() != State::Chance || word.value() != number {
+            if word.state() != State::Staged || word.value() != number {
                 // It is being copied back.
                 self.await_copied(slot);
                 return true;
@@ -262,7 +262,7 @@ impl Core {
         let spaces = self.spaces();
         let space = spaces.iter().find(|space| space.keys().contains(&key));
         let in_slot = |word: Word| {
-            let here = word.state() == State::Chance && word.value() == slot as u32;
+            let here = word.state() == State::Staged && word.value() == slot as u32;
             if here { word.arriving() } else { None }
         };
         if let Some(space) = space
@@ -348,8 +348,8 @@ impl Core {
                 State::Missing | State::Pinned => return false,
                 State::Leaving | State::Arriving => self.await_page(key),
                 State::Resident if self.page(key).step(word, word.claimed()) => return true,
-                State::Chance | State::Stored if self.page(key).step(word, word.arriving()) => {
-                    if word.state() == State::Chance {
+                State::Staged | State::Stored if self.page(key).step(word, word.arriving()) => {
+                    if word.state() == State::Staged {
                         self.ring.copied(word.value());
                     } else {
                         self.store.invalidate(key.into());

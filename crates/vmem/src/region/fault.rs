@@ -82,7 +82,7 @@ impl Core {
         };
         let follows = |more: u32, word: Word| {
             word.state() == was.state()
-                && (was.state() != State::Chance || word.value() == was.value() + more)
+                && (was.state() != State::Staged || word.value() == was.value() + more)
         };
         let mut claimed = 1;
         while claimed <= room {
@@ -117,7 +117,7 @@ impl Core {
                 });
                 &self.counters.store_faults_total
             }
-            State::Chance => {
+            State::Staged => {
                 let slot = was.value() as usize;
                 self.frames.put(to, self.frames.staged(slot..slot + pages as usize));
                 (was.value()..was.value() + pages).for_each(|slot| self.ring.copied(slot));
@@ -159,7 +159,7 @@ impl Core {
         let mut key = keys.start;
         while key < keys.end {
             let word = self.page(key).load();
-            let absent = matches!(word.state(), State::Stored | State::Chance);
+            let absent = matches!(word.state(), State::Stored | State::Staged);
             if !absent {
                 key += 1;
                 continue;

@@ -74,7 +74,7 @@ impl Memory {
         let store = store(options, slots.into())?;
         let by_threads = options.faults == FaultMode::Thread;
         let uffd = open(by_threads)?;
-        let ring_slots = Core::chance_target(limit) + 256;
+        let ring_slots = Core::staging_target(limit) + 256;
         let ring_slots = ring_slots.next_power_of_two();
         let staging = Mapping::managed(ring_slots as usize * PAGE)?;
         let frames = Frames::new(uffd, staging, by_threads)?;
@@ -103,7 +103,7 @@ impl Memory {
         MemoryStats {
             limit_pages: core.room.limit().into(),
             resident_pages: core.room.used().into(),
-            second_chance_pages: core.ring.held(),
+            staged_pages: core.ring.held(),
             pinned_pages: core.pinned.load(Ordering::Relaxed),
             stored_pages: store.stored_pages,
             store_bytes: store.held_bytes(),

@@ -10,8 +10,8 @@
 //!        +----------------+                +-----------------------------+
 //!        v                |                |                             |
 //!   in its place --move--> staging area --compress--> store  --(dropped when touched)
-//!        ^       many at      (second       background
-//!        |       a time        chance)      threads
+//!        ^       many at                    background
+//!        |       a time                     threads
 //!     first touch: zeros
 //! ```
 //!

@@ -35,7 +35,7 @@ impl World {
             entry: AtomicU32::new(NOTHING),
         };
         world.page().change(Word::arriving).unwrap();
-        world.page().settle(State::Chance, 0, false);
+        world.page().settle(State::Staged, 0, false);
         Arc::new(world)
     }
 
@@ -84,7 +84,7 @@ impl World {
             Self::set(&self.slots[1], Self::get(&self.place));
             Self::set(&self.place, NOTHING);
             self.owners[1].store(1, Ordering::Release);
-            self.page().settle(State::Chance, 1, false);
+            self.page().settle(State::Staged, 1, false);
         }
     }
 
@@ -147,7 +147,7 @@ fn a_twin_that_makes_a_page_stored_whatever_happened_is_caught() {
 /// Stored, without a look at where the page is.
 fn forced(word: Word) -> Word {
     let slot = word.value();
-    let in_slot = Word::from_parts(State::Chance, slot, true);
+    let in_slot = Word::from_parts(State::Staged, slot, true);
     in_slot.stored(slot).expect("in this slot and in work")
 }
 

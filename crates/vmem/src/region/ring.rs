@@ -1,6 +1,6 @@
 //! The staging area's slots: a ring that pages enter in the order in which they leave their
-//! places, and leave in the same order for the store. What is touched meanwhile has had its second
-//! chance: it is copied back, and its slot is dropped when its turn comes.
+//! places, and leave in the same order for the store. What is touched meanwhile is copied back, and
+//! its slot is dropped when its turn comes.
 //!
 //! ```text
 //!        head            next            tail

@@ -100,8 +100,8 @@ macro_rules! counters {
             pub limit_pages: u64,
             /// Pages that are: in their place, on their way, and in the staging area.
             pub resident_pages: u64,
-            /// Of these, pages in the staging area, which have their second chance.
-            pub second_chance_pages: u64,
+            /// Of these, pages in the staging area, which a touch brings back by a copy.
+            pub staged_pages: u64,
             /// Of these, pages that are pinned; a page counts once for each pin.
             pub pinned_pages: u64,
             /// Pages that are compressed in the store.

@@ -10,17 +10,17 @@
 //! | Missing | nowhere: zeros | no | |
 //! | Resident | in its place | yes | |
 //! | Leaving | on its way to the staging area; others wait | yes | |
-//! | Chance | in the staging area | yes | its slot |
+//! | Staged | in the staging area | yes | its slot |
 //! | Stored | compressed in the store | no | |
 //! | Arriving | being brought by one thread, or given up by its owner; others wait | yes | |
 //! | Pinned | in its place, and stays | yes | how often |
 //!
 //! ```text
-//!   Missing, Stored, Chance --arriving--> Arriving --settle--> Resident
-//!   Resident --leaving--> Leaving --settle--> Chance (or back, if it cannot leave)
-//!   Chance --storing--> Chance + storing --stored--> Stored
+//!   Missing, Stored, Staged --arriving--> Arriving --settle--> Resident
+//!   Resident --leaving--> Leaving --settle--> Staged (or back, if it cannot leave)
+//!   Staged --storing--> Staged + storing --stored--> Stored
 //!   Resident, Pinned --pinned--> Pinned --unpinned--> Pinned, Resident
-//!   Missing, Resident, Stored, Chance --arriving--> Arriving --settle--> Missing (discard)
+//!   Missing, Resident, Stored, Staged --arriving--> Arriving --settle--> Missing (discard)
 //! ```
 //!
 //! - W1: between `arriving` or `leaving` and `settle` the page belongs to the thread that won the
@@ -43,7 +43,7 @@ pub(crate) enum State {
     Missing,
     Resident,
     Leaving,
-    Chance,
+    Staged,
     Stored,
     Arriving,
     Pinned,
@@ -53,7 +53,7 @@ const STATES: [State; 7] = [
     State::Missing,
     State::Resident,
     State::Leaving,
-    State::Chance,
+    State::Staged,
     State::Stored,
     State::Arriving,
     State::Pinned,
@@ -81,7 +81,7 @@ impl Word {
         STATES.get((self.0 & STATE_MASK) as usize).copied().unwrap_or(State::Missing)
     }
 
-    /// Slot of a Chance page, pins of a Pinned one.
+    /// Slot of a Staged page, pins of a Pinned one.
     pub(crate) fn value(self) -> u32 {
         self.0 >> VALUE_SHIFT
     }
@@ -130,7 +130,7 @@ impl Word {
 
     /// A thread begins to bring the page.
     pub(crate) fn arriving(self) -> Option<Self> {
-        let absent = matches!(self.state(), State::Missing | State::Chance | State::Stored);
+        let absent = matches!(self.state(), State::Missing | State::Staged | State::Stored);
         absent.then(|| self.to(State::Arriving, 0))
     }
 
@@ -147,13 +147,13 @@ impl Word {
 
     /// A background thread begins to store the page of `slot`.
     pub(crate) fn storing(self, slot: u32) -> Option<Self> {
-        let may = self.state() == State::Chance && self.value() == slot && !self.is_storing();
+        let may = self.state() == State::Staged && self.value() == slot && !self.is_storing();
         may.then(|| self.with(STORING))
     }
 
     /// It has stored the page, which nobody has touched meanwhile (W4).
     pub(crate) fn stored(self, slot: u32) -> Option<Self> {
-        let same = self.state() == State::Chance && self.value() == slot && self.is_storing();
+        let same = self.state() == State::Staged && self.value() == slot && self.is_storing();
         same.then(|| self.to(State::Stored, 0).without(STORING | STALE))
     }
 
@@ -310,7 +310,7 @@ mod tests {
                 if let Ok(was) = was {
                     let stored = was.state() == State::Stored;
                     assert_eq!(stored, model.stored);
-                    assert_eq!(model.slot, (was.state() == State::Chance).then(|| was.value()));
+                    assert_eq!(model.slot, (was.state() == State::Staged).then(|| was.value()));
                     page.settle(State::Resident, 0, stored);
                     *model = Model { there: true, slot: None, stored: false, ..model.clone() };
                 }
@@ -319,7 +319,7 @@ mod tests {
                 let left = page.change(Word::leaving).is_ok();
                 assert_eq!(left, model.there && model.pins == 0 && model.storing.is_none());
                 if left {
-                    page.settle(State::Chance, *slot, false);
+                    page.settle(State::Staged, *slot, false);
                     *model = Model { there: false, slot: Some(*slot), ..model.clone() };
                 }
             }
@@ -401,10 +401,10 @@ mod tests {
         let page = Page(&word);
         page.change(Word::arriving).unwrap();
         page.change(Word::waited).unwrap();
-        let settled = page.settle(State::Chance, VALUE_MAX, true);
+        let settled = page.settle(State::Staged, VALUE_MAX, true);
         assert_eq!(settled, Settled { wake: true, list: true });
         let now = page.load();
-        assert_eq!((now.state(), now.value()), (State::Chance, VALUE_MAX));
+        assert_eq!((now.state(), now.value()), (State::Staged, VALUE_MAX));
         assert!(now.is_stale() && !now.is_waited());
     }
 }

@@ -179,7 +179,7 @@ impl World {
                 let content = self.store[&keys[0]];
                 fill(self, page, content);
             }
-            Answer::Chance(_) | Answer::NoRoom => unreachable!("there is room and no buffer"),
+            Answer::Cached(_) | Answer::NoRoom => unreachable!("there is room and no buffer"),
         }
         self.space.settled();
     }

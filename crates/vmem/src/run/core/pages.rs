@@ -1,7 +1,7 @@
 //! What is known of each page of the closed ranges of an address space.
 //!
 //! ```text
-//!   absent --- zeros ---> resident --- moved out ---> chance --- compressed ---> stored
+//!   absent --- zeros ---> resident --- moved out ---> cached --- compressed ---> stored
 //!     ^                    ^  | ^                       |                          |
 //!     |                    |  | +------ filled in ------+--------------------------+
 //!     +- missing - doomed <-- | discard
@@ -25,7 +25,7 @@ const CHUNK: usize = 512;
 /// Passes of the clock hand that a page survives, at most.
 pub(crate) const AGE_MAX: u8 = 3;
 
-/// Where the second-chance buffer has a page.
+/// Where the swap cache has a page.
 pub(crate) type SlotNo = u32;
 /// Under what the store has a page.
 pub(crate) type Key = u32;
@@ -44,8 +44,8 @@ pub(crate) enum Page {
     /// about to go, or has gone. It does not leave before it is known that it stays. `epoch`
     /// says when that was; see [`super::space::Space::outlived`].
     Doomed { epoch: u32 },
-    /// In the second-chance buffer.
-    Chance(SlotNo),
+    /// In the swap cache.
+    Cached(SlotNo),
     /// In the store.
     Stored(Key),
     /// In the address space and could not be moved (pinned, or its mapping is read-only); tried
@@ -64,7 +64,7 @@ impl Page {
             Self::Absent => (0, 0),
             Self::Resident { age } => (1, u32::from(age)),
             Self::Doomed { epoch } => (2, epoch % PAYLOADS),
-            Self::Chance(slot) => (3, slot),
+            Self::Cached(slot) => (3, slot),
             Self::Stored(key) => (4, key),
             Self::Fixed { rest } => (5, u32::from(rest)),
         };
@@ -78,7 +78,7 @@ impl Page {
             0 => Self::Absent,
             1 => Self::Resident { age: payload as u8 },
             2 => Self::Doomed { epoch: payload },
-            3 => Self::Chance(payload),
+            3 => Self::Cached(payload),
             4 => Self::Stored(payload),
             5 => Self::Fixed { rest: payload as u8 },
             _ => unreachable!("no such state is written"),
@@ -117,8 +117,8 @@ pub(crate) struct Counts {
     pub doomed: usize,
     /// Fixed.
     pub fixed: usize,
-    /// In the second-chance buffer.
-    pub chance: usize,
+    /// In the swap cache.
+    pub cached: usize,
     /// In the store.
     pub stored: usize,
 }
@@ -129,7 +129,7 @@ impl Counts {
         self.present = self.present.wrapping_add(times(page.is_present()));
         self.doomed = self.doomed.wrapping_add(times(matches!(page, Page::Doomed { .. })));
         self.fixed = self.fixed.wrapping_add(times(matches!(page, Page::Fixed { .. })));
-        self.chance = self.chance.wrapping_add(times(matches!(page, Page::Chance(_))));
+        self.cached = self.cached.wrapping_add(times(matches!(page, Page::Cached(_))));
         self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored(_))));
     }
 }
@@ -286,7 +286,7 @@ mod tests {
         Page::Resident { age: 3 },
         Page::Doomed { epoch: 0 },
         Page::Doomed { epoch: PAYLOADS - 1 },
-        Page::Chance(PAYLOADS - 1),
+        Page::Cached(PAYLOADS - 1),
         Page::Stored(PAYLOADS - 1),
         Page::Fixed { rest: 7 },
     ];

@@ -9,7 +9,7 @@
 //! a change that it has made is not read; so after each that succeeded:
 //!
 //! - S1: the table is what the kernel has: a page that is missing there is absent, in the
-//!   second-chance buffer or in the store here, and one of another state is there, unless the
+//!   swap cache or in the store here, and one of another state is there, unless the
 //!   kernel dropped it because it was allowed to (`MADV_FREE`): then it reads as zeros, there and
 //!   here.
 //! - S2: a page whose content the program has announced to give up is *doomed* until it is missing
@@ -46,8 +46,8 @@ pub(crate) enum Answer {
     NoRoom,
     /// Zeros for these pages.
     Zero(Pages),
-    /// The page from the second-chance buffer.
-    Chance(SlotNo),
+    /// The page from the swap cache.
+    Cached(SlotNo),
     /// Pages from the store, from the faulting one on, under these keys.
     Stored(Vec<Key>),
 }
@@ -153,7 +153,7 @@ impl Space {
         match self.table.get(page) {
             Page::Resident { .. } | Page::Fixed { .. } | Page::Doomed { .. } => Answer::Check,
             _ if room == 0 => Answer::NoRoom,
-            Page::Chance(slot) => Answer::Chance(slot),
+            Page::Cached(slot) => Answer::Cached(slot),
             Page::Absent => {
                 let window = self.streams.window(page, room.min(ZEROS_MAX));
                 let candidates = page..range.end.min(page + window);
@@ -212,8 +212,8 @@ impl Space {
     }
 
     /// A range has moved. The place that it left is told of as unmapped next, unless it stays.
-    /// Returns what was at the new place, and calls `moved` for each page of the second-chance
-    /// buffer.
+    /// Returns what was at the new place, and calls `moved` for each page of the swap
+    /// cache.
     pub(crate) fn moved(
         &mut self,
         from: &Pages,
@@ -232,7 +232,7 @@ impl Space {
         }
         for (page, state) in states {
             let page = page - from.start + to;
-            if let Page::Chance(slot) = state {
+            if let Page::Cached(slot) = state {
                 moved(slot, page);
             }
             self.table.set(page, state);
@@ -362,17 +362,17 @@ impl Space {
     pub(crate) const FIXED: Page = Page::Fixed { rest: REST[0] };
     /// The state of a page that could not be moved because it is in use elsewhere.
     pub(crate) const BUSY: Page = Page::Fixed { rest: REST[1] };
-    /// The state of a page that comes back from the second-chance buffer: it is in use.
+    /// The state of a page that comes back from the swap cache: it is in use.
     pub(crate) const BACK: Page = Page::Resident { age: AGE_MAX };
     /// The state of any other page that came.
     pub(crate) const NEW: Page = Page::Resident { age: 1 };
 
-    /// Returns whether a page is in this slot of the second-chance buffer.
+    /// Returns whether a page is in this slot of the swap cache.
     pub(crate) fn holds(&self, page: PageNo, slot: SlotNo) -> bool {
-        self.table.get(page) == Page::Chance(slot)
+        self.table.get(page) == Page::Cached(slot)
     }
 
-    /// Moves a page of the second-chance buffer to the store; returns whether it was still in
+    /// Moves a page of the swap cache to the store; returns whether it was still in
     /// that slot. If not, the key is not in use.
     pub(crate) fn stored(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
         let here = self.holds(page, slot);
@@ -432,8 +432,8 @@ impl Space {
         self.table.set(page, Page::Stored(key));
     }
 
-    /// Returns the space of a child that was copied from this one. What is in the second-chance
-    /// buffer is not copied: store it first. Calls `refer` with each key that the child names, too.
+    /// Returns the space of a child that was copied from this one. What is in the swap
+    /// cache is not copied: store it first. Calls `refer` with each key that the child names, too.
     pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
         let mut table = self.table.clone();
         // What was announced in the parent was made before the copy or is not made in the child.
@@ -441,7 +441,7 @@ impl Space {
         table.for_each(|page, state| match state {
             Page::Stored(key) => refer(key),
             // It could not be stored: the tree is being ended.
-            Page::Chance(_) => changed.push((page, Page::Absent)),
+            Page::Cached(_) => changed.push((page, Page::Absent)),
             Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
             _ => {}
         });
@@ -474,7 +474,7 @@ impl Space {
             counts.present += usize::from(state.is_present());
             counts.doomed += usize::from(matches!(state, Page::Doomed { .. }));
             counts.fixed += usize::from(matches!(state, Page::Fixed { .. }));
-            counts.chance += usize::from(matches!(state, Page::Chance(_)));
+            counts.cached += usize::from(matches!(state, Page::Cached(_)));
             counts.stored += usize::from(matches!(state, Page::Stored(_)));
         });
         assert_eq!(counts, self.table.counts());

@@ -1,5 +1,5 @@
 //! What the limit counts, in pages: what was seen of open memory, of closed ranges the pages that
-//! are there, and the second-chance buffer; less what is counted twice because a fork shares it.
+//! are there, and the swap cache; less what is counted twice because a fork shares it.
 //!
 //! ```text
 //!   0 ...... attach ...... near ...... low ...... high ...... limit

@@ -13,7 +13,6 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::asked::{PageOut, Work};
 use super::budget::Budget;
-use super::chance::Chances;
 use super::keys::Keys;
 use super::managed::{Managed, Sharing, lock};
 use super::maps::marked;
@@ -25,6 +24,7 @@ use super::retire;
 use super::shared::Shared;
 use super::signal::Signal;
 use super::stats::{Counters, Latency, Stats, histogram};
+use super::swap_cache::SwapCache;
 use super::watch::Watcher;
 use crate::page::PAGE;
 use crate::run::core::pages::{PAYLOADS, Page};
@@ -69,7 +69,7 @@ impl Engine {
             None => Arc::new(default_store()?),
         };
         let budget = Arc::new(Budget::new(options.limit_bytes));
-        let chance_max = (budget.limit() / 16).min(1024);
+        let swap_cache_max = (budget.limit() / 16).min(1024);
         let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
         let shared = Arc::new(Shared {
             budget,
@@ -80,7 +80,7 @@ impl Engine {
             spaces: RwLock::new(BTreeMap::new()),
             ids: AtomicU64::new(0),
             keys: Mutex::new(Keys::new(keys)),
-            chances: Mutex::new(Chances::default()),
+            swap_cache: Mutex::new(SwapCache::default()),
             pending: Mutex::default(),
             retries: Mutex::default(),
             page_outs: Mutex::default(),
@@ -93,7 +93,7 @@ impl Engine {
             compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
-            chance_max,
+            swap_cache_max,
         });
         // Its threads end when it is dropped, also if one cannot be started.
         let mut engine = Self { shared, threads: Vec::new() };
@@ -124,7 +124,7 @@ impl Engine {
             charged_bytes_peak: bytes(budget.peak()),
             seen_bytes_peak: counters.seen_pages_peak.load(Ordering::Relaxed) * PAGE as u64,
             open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
-            chance_bytes: bytes(lock(&self.shared.chances).pages()),
+            swap_cache_bytes: bytes(lock(&self.shared.swap_cache).pages()),
             stored_pages,
             stored_pages_peak: counters.stored_pages_peak.load(Ordering::Relaxed).max(stored_pages),
             stored_bytes,
@@ -137,7 +137,7 @@ impl Engine {
             zero_faults_total: counters.zero_faults.get(),
             zero_pages_total: counters.zero_pages.get(),
             stored_faults_total: counters.stored_faults.get(),
-            chance_faults_total: counters.chance_faults.get(),
+            swap_cache_faults_total: counters.swap_cache_faults.get(),
             spurious_faults_total: counters.spurious_faults.get(),
             waiting_faults_total: counters.waiting_faults.get(),
             prefetched_total: counters.prefetched.get(),
@@ -166,7 +166,7 @@ impl Engine {
             peak_stored_pages: stats.stored_pages_peak,
             faults: stats.latency.count,
             first_touches: stats.zero_faults_total,
-            refaults: stats.chance_faults_total,
+            refaults: stats.swap_cache_faults_total,
             loads: stats.stored_faults_total,
             prefetched: stats.prefetched_total,
             evictions: stats.evicted_total,
@@ -263,7 +263,7 @@ impl Memory for Engine {
         }
         let is_there = managed
             .try_lock()
-            .is_some_and(|space| !matches!(space.page(page), Page::Chance(_) | Page::Stored(_)));
+            .is_some_and(|space| !matches!(space.page(page), Page::Cached(_) | Page::Stored(_)));
         if !is_there {
             self.shared.ask(Work::Keep(managed, page, ticket));
         }

@@ -158,11 +158,11 @@ fn serve_locked(
             counters.zero_pages.add(pages.len());
             served
         }
-        Answer::Chance(slot) => {
+        Answer::Cached(slot) => {
             // It is not retired while a page is in it, which the lock sees to.
-            let found = lock(&shared.chances).find(slot);
+            let found = lock(&shared.swap_cache).find(slot);
             let (batch, at) = found.expect("a batch stays while a state names it");
-            counters.chance_faults.add(1);
+            counters.swap_cache_faults.add(1);
             let bytes = batch.page(at);
             fill(shared, access, space, &one, released, Space::BACK, |part| {
                 access.copy(part.start, bytes)
@@ -261,7 +261,7 @@ pub(crate) fn bring_in(
     while !managed.is_dead() {
         let away = {
             let space = managed.lock();
-            matches!(space.page(page), Page::Chance(_) | Page::Stored(_))
+            matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
         };
         if !away {
             return;

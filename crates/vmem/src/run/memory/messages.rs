@@ -96,9 +96,9 @@ pub(crate) fn read(
             }
             Event::Moved { from, to, len } => {
                 let from = pages(&(from..from + len));
-                let chances = lock(&shared.chances);
-                let released = space.moved(&from, page_of(to), |slot, to| chances.moved(slot, to));
-                drop(chances);
+                let cache = lock(&shared.swap_cache);
+                let released = space.moved(&from, page_of(to), |slot, to| cache.moved(slot, to));
+                drop(cache);
                 told.released.extend(released);
                 access.wake(&from);
                 access.wake(&(page_of(to)..page_of(to) + from.len()));

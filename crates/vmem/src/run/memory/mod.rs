@@ -4,7 +4,6 @@
 mod access;
 mod asked;
 mod budget;
-mod chance;
 mod close;
 mod discards;
 pub(crate) mod engine;
@@ -22,6 +21,7 @@ mod retire;
 mod shared;
 mod signal;
 mod stats;
+mod swap_cache;
 #[cfg(test)]
 mod tests;
 mod watch;

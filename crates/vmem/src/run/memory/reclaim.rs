@@ -1,7 +1,7 @@
 //! The evictor: a thread that keeps what is charged under the limit.
 //!
 //! In turn, as long as there is too much: it moves out the pages that the hand of a clock finds
-//! old, and compresses the oldest batches of the second-chance buffer. What is closed and what is
+//! old, and compresses the oldest batches of the swap cache. What is closed and what is
 //! attached is the watcher's business. If nothing can leave, faults go on above the limit.
 
 use std::collections::BTreeSet;
@@ -187,14 +187,14 @@ impl Evictor {
             || wait_for_others(&self.shared)
     }
 
-    /// Returns whether the second-chance buffer has room, of which it may have `ahead` pages more
+    /// Returns whether the swap cache has room, of which it may have `ahead` pages more
     /// than when nothing presses; others are called to compress these.
     fn may_evict(&self, ahead: usize) -> bool {
-        let chances = lock(&self.shared.chances).pages();
-        if ahead > 0 && chances > self.shared.chance_max {
+        let cache = lock(&self.shared.swap_cache).pages();
+        if ahead > 0 && cache > self.shared.swap_cache_max {
             self.shared.compressors.call();
         }
-        chances <= self.shared.chance_max + ahead
+        cache <= self.shared.swap_cache_max + ahead
     }
 
     /// Moves the hand on until it has found pages that go; returns whether any went.
@@ -208,7 +208,7 @@ impl Evictor {
             self.hand = (attached[at].id, 0);
         }
         // What leaves is in the buffer first, and is not free before it is compressed.
-        let wanted = self.shared.budget.excess().clamp(32, self.shared.chance_max.max(32));
+        let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max.max(32));
         let max = wanted.min(BATCH_MAX);
         let mut passes = 0;
         while passes < attached.len() * PASSES {
@@ -280,7 +280,7 @@ impl Evictor {
         if self.victims.is_empty() {
             return Ok(0);
         }
-        let bytes = lock(&self.shared.chances).buffer();
+        let bytes = lock(&self.shared.swap_cache).buffer();
         let mut moved = Moved { bytes, ..Moved::default() };
         // Some may be out, and nobody knows which: before the lock is released.
         mover.take(&self.victims, own, &mut moved).inspect_err(|_| managed.die())?;
@@ -443,9 +443,9 @@ fn settle(
     }
     shared.budget.change(0, moved.pages.len());
     let pages = moved.pages.clone();
-    let batch = lock(&shared.chances).push(managed.id, moved.bytes, moved.pages);
+    let batch = lock(&shared.swap_cache).push(managed.id, moved.bytes, moved.pages);
     for (at, &page) in pages.iter().enumerate() {
-        space.set(page, Page::Chance(batch.slot(at)));
+        space.set(page, Page::Cached(batch.slot(at)));
     }
     out
 }

@@ -103,7 +103,7 @@ fn give_back(
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
         let mut known = space.table().known(pages);
-        let away = known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Chance(_)));
+        let away = known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)));
         drop(known);
         if away.is_none() {
             unregister(managed, access, pages);

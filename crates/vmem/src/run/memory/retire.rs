@@ -1,4 +1,4 @@
-//! Compresses what is in the second-chance buffer: the evictor does, and threads that help it when
+//! Compresses what is in the swap cache: the evictor does, and threads that help it when
 //! it falls behind.
 //!
 //! Each batch is taken by one thread. Until it retires its pages are found in it, by faults and by
@@ -31,7 +31,7 @@ pub(super) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
         let name = format!("compressor-{number}");
         let help = move || {
             while !shared.compressors.wait(IDLE) {
-                while lock(&shared.chances).pages() > shared.chance_max && retire(&shared) {}
+                while lock(&shared.swap_cache).pages() > shared.swap_cache_max && retire(&shared) {}
             }
         };
         threads.push(thread::Builder::new().name(name).spawn(help)?);
@@ -46,21 +46,21 @@ fn helpers() -> usize {
 
 /// Returns how many pages the buffer may have beyond its measure, so that all have something to do.
 pub(super) fn ahead(shared: &Shared) -> usize {
-    (2 * BATCH_MAX * helpers()).min(shared.chance_max)
+    (2 * BATCH_MAX * helpers()).min(shared.swap_cache_max)
 }
 
 /// Compresses the oldest batch that nobody else compresses; returns whether there was one.
 pub(super) fn retire(shared: &Shared) -> bool {
-    let Some(batch) = lock(&shared.chances).take() else {
+    let Some(batch) = lock(&shared.swap_cache).take() else {
         return false;
     };
     if let Some(managed) = shared.find(batch.space)
         && shared.store_batch(&batch, &managed).is_err()
     {
-        lock(&shared.chances).give_up();
+        lock(&shared.swap_cache).give_up();
         return false;
     }
-    let pages = lock(&shared.chances).retire(batch);
+    let pages = lock(&shared.swap_cache).retire(batch);
     shared.budget.change(pages, 0);
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
     shared.counters.stored_pages_peak.fetch_max(stored, Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub(super) fn retire(shared: &Shared) -> bool {
 
 /// Waits a moment for batches that others compress; returns whether there were any.
 pub(super) fn wait_for_others(shared: &Shared) -> bool {
-    let waits = lock(&shared.chances).is_in_work();
+    let waits = lock(&shared.swap_cache).is_in_work();
     if waits {
         thread::sleep(MOMENT);
     }

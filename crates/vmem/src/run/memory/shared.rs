@@ -5,12 +5,12 @@
 //!
 //! 1. a space's mover (`Managed::mover`): held by the evictor while the helper works
 //! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
-//!    moved out. Never across compression or loading (but for the few pages of the second-chance
-//!    buffer at a fork), and never while a call is made that may need a page of the space.
+//!    moved out. Never across compression or loading (but for the few pages of the swap
+//!    cache at a fork), and never while a call is made that may need a page of the space.
 //! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
 //!    in the table. The child's core, which nobody else knows yet, is locked under it, and is held
 //!    until the child has its pages.
-//! 4. leaves: the table of spaces, keys, second chances, what is charged for a space, kept pages,
+//! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
 //!    the queues of the evictor and the watcher
 //!
 //! Who waits for whom:
@@ -41,12 +41,12 @@ use zfold_store::{LoadError, Store, StoreError};
 
 use super::asked::{PageOut, Pending, Work};
 use super::budget::Budget;
-use super::chance::{Batch, Chances};
 use super::keys::Keys;
 use super::managed::{Held, Managed, lock};
 use super::polls::Polls;
 use super::signal::Signal;
 use super::stats::Counters;
+use super::swap_cache::{Batch, SwapCache};
 use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::link::{SpaceId, Tracing};
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
     pub ids: AtomicU64,
     pub keys: Mutex<Keys>,
-    pub chances: Mutex<Chances>,
+    pub swap_cache: Mutex<SwapCache>,
     /// Faults that wait for room.
     pub pending: Mutex<VecDeque<Pending>>,
     /// Faults that wait for a change to be over.
@@ -97,8 +97,8 @@ pub(crate) struct Shared {
     pub window: Pages,
     /// Whether open memory is looked at: not of tests that are their own program.
     pub looks: bool,
-    /// Pages that the second-chance buffer holds when nothing presses.
-    pub chance_max: usize,
+    /// Pages that the swap cache holds when nothing presses.
+    pub swap_cache_max: usize,
 }
 
 impl Shared {
@@ -195,12 +195,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Stores what the second-chance buffer has of a space, under its lock.
+    /// Stores what the swap cache has of a space, under its lock.
     pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
-        if space.counts().chance == 0 {
+        if space.counts().cached == 0 {
             return;
         }
-        let batches = lock(&self.chances).of(id);
+        let batches = lock(&self.swap_cache).of(id);
         for batch in batches {
             let live = (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at)));
             let live: Vec<_> = live.collect();

@@ -11,7 +11,7 @@ pub(crate) struct Counters {
     pub zero_faults: Counter,
     pub zero_pages: Counter,
     pub stored_faults: Counter,
-    pub chance_faults: Counter,
+    pub swap_cache_faults: Counter,
     pub spurious_faults: Counter,
     pub waiting_faults: Counter,
     pub prefetched: Counter,
@@ -49,7 +49,7 @@ pub(crate) struct Stats {
     /// Most bytes of anonymous memory that the tree should have.
     pub limit_bytes: u64,
     /// Bytes charged: pages of open memory that were seen, of closed memory that are there, and the
-    /// second-chance buffer.
+    /// swap cache.
     pub charged_bytes: u64,
     /// The most that was charged.
     pub charged_bytes_peak: u64,
@@ -57,8 +57,8 @@ pub(crate) struct Stats {
     pub seen_bytes_peak: u64,
     /// Of the charged bytes, those of open memory, as seen last.
     pub open_bytes: u64,
-    /// Of the charged bytes, those of the second-chance buffer.
-    pub chance_bytes: u64,
+    /// Of the charged bytes, those of the swap cache.
+    pub swap_cache_bytes: u64,
     /// Pages in the store.
     pub stored_pages: u64,
     /// The most that were there, as seen when batches were stored.
@@ -83,8 +83,8 @@ pub(crate) struct Stats {
     pub zero_pages_total: u64,
     /// Faults on pages in the store.
     pub stored_faults_total: u64,
-    /// Faults on pages in the second-chance buffer.
-    pub chance_faults_total: u64,
+    /// Faults on pages in the swap cache.
+    pub swap_cache_faults_total: u64,
     /// Faults on pages that were there by then.
     pub spurious_faults_total: u64,
     /// Faults that waited for the evictor to make room.

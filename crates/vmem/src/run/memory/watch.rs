@@ -96,7 +96,7 @@ impl Watcher {
     fn look(&mut self) -> Duration {
         let shared = Arc::clone(&self.shared);
         let spaces = shared.all();
-        let mut seen = lock(&shared.chances).pages();
+        let mut seen = lock(&shared.swap_cache).pages();
         let mut immovable = 0;
         for managed in &spaces {
             let pages = if shared.looks { pages_of(managed) } else { 0 };

@@ -41,7 +41,7 @@ fn pages_that_left_lately_come_back_from_the_buffer() {
         pages(&memory).rev().for_each(|page| verify(page, 1));
     }
     let stats = world.stats();
-    assert!(stats.chance_faults_total > 0, "{stats:?}");
+    assert!(stats.swap_cache_faults_total > 0, "{stats:?}");
     world.check();
 }
 

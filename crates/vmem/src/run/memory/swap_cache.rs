@@ -1,4 +1,4 @@
-//! The second-chance buffer: pages that left an address space lately, as they were. A fault takes
+//! The swap cache: pages that left an address space lately, as they were. A fault takes
 //! them back without decompression; the oldest go to the store.
 //!
 //! A batch is what left one address space at once; its bytes do not change, so that threads read
@@ -57,7 +57,7 @@ impl Batch {
 
 /// The buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Chances {
+pub(crate) struct SwapCache {
     /// The oldest first, numbered without gaps; `None` of those that retired before older ones.
     batches: VecDeque<Option<Arc<Batch>>>,
     /// So many of the oldest were taken to be compressed; of these so many are not done.
@@ -68,7 +68,7 @@ pub(crate) struct Chances {
     spare: Vec<Vec<u8>>,
 }
 
-impl Chances {
+impl SwapCache {
     /// Returns the number of pages that the batches hold.
     pub(crate) fn pages(&self) -> usize {
         self.pages
@@ -164,57 +164,57 @@ impl Chances {
 mod tests {
     use super::*;
 
-    fn push(chances: &mut Chances, fill: u8, pages: usize) -> Arc<Batch> {
-        let mut bytes = chances.buffer();
+    fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
+        let mut bytes = cache.buffer();
         bytes.resize(pages * PAGE, fill);
-        chances.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
+        cache.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
     }
 
     #[test]
     fn slots_find_their_page_until_the_batch_retires() {
-        let mut chances = Chances { next: NUMBERS - 2, ..Chances::default() };
-        let batches: Vec<_> = (1..=4).map(|fill| push(&mut chances, fill, 3)).collect();
-        assert_eq!(chances.pages(), 12);
+        let mut cache = SwapCache { next: NUMBERS - 2, ..SwapCache::default() };
+        let batches: Vec<_> = (1..=4).map(|fill| push(&mut cache, fill, 3)).collect();
+        assert_eq!(cache.pages(), 12);
         for (fill, batch) in (1..).zip(&batches) {
-            let (found, at) = chances.find(batch.slot(2)).unwrap();
+            let (found, at) = cache.find(batch.slot(2)).unwrap();
             assert_eq!((found.page(at)[0], at), (fill, 2));
         }
         let retired = batches[0].slot(0);
-        let oldest = chances.take().unwrap();
+        let oldest = cache.take().unwrap();
         assert_eq!(oldest.number, batches[0].number);
-        assert_eq!(chances.retire(oldest), 3);
-        assert!(chances.find(retired).is_none(), "it is the newest that could be, not the oldest");
-        assert_eq!(chances.of(SpaceId(3)).len(), 1);
-        chances.moved(batches[1].slot(1), 77);
+        assert_eq!(cache.retire(oldest), 3);
+        assert!(cache.find(retired).is_none(), "it is the newest that could be, not the oldest");
+        assert_eq!(cache.of(SpaceId(3)).len(), 1);
+        cache.moved(batches[1].slot(1), 77);
         assert_eq!(batches[1].owner(1), 77);
-        assert_eq!(chances.pages(), 9);
+        assert_eq!(cache.pages(), 9);
     }
 
     #[test]
     fn batches_retire_in_any_order() {
-        let mut chances = Chances { next: NUMBERS - 1, ..Chances::default() };
-        let batches: Vec<_> = (1..=3).map(|fill| push(&mut chances, fill, 2)).collect();
-        let (first, second) = (chances.take().unwrap(), chances.take().unwrap());
-        chances.retire(second);
-        assert_eq!(chances.pages(), 4);
-        assert!(chances.find(batches[1].slot(0)).is_none());
-        assert!(chances.of(SpaceId(2)).is_empty());
+        let mut cache = SwapCache { next: NUMBERS - 1, ..SwapCache::default() };
+        let batches: Vec<_> = (1..=3).map(|fill| push(&mut cache, fill, 2)).collect();
+        let (first, second) = (cache.take().unwrap(), cache.take().unwrap());
+        cache.retire(second);
+        assert_eq!(cache.pages(), 4);
+        assert!(cache.find(batches[1].slot(0)).is_none());
+        assert!(cache.of(SpaceId(2)).is_empty());
         for at in [0, 2] {
-            let (found, _) = chances.find(batches[at].slot(1)).unwrap();
+            let (found, _) = cache.find(batches[at].slot(1)).unwrap();
             assert_eq!(found.page(1)[0], at as u8 + 1);
         }
-        chances.retire(first);
-        assert_eq!((chances.batches.len(), chances.taken), (1, 0));
-        assert_eq!(chances.take().unwrap().number, batches[2].number);
-        assert!(chances.take().is_none());
+        cache.retire(first);
+        assert_eq!((cache.batches.len(), cache.taken), (1, 0));
+        assert_eq!(cache.take().unwrap().number, batches[2].number);
+        assert!(cache.take().is_none());
     }
 
     #[test]
     fn memory_is_used_again() {
-        let mut chances = Chances::default();
-        drop(push(&mut chances, 1, BATCH));
-        let batch = chances.take().unwrap();
-        chances.retire(batch);
-        assert!(chances.buffer().capacity() >= BATCH * PAGE);
+        let mut cache = SwapCache::default();
+        drop(push(&mut cache, 1, BATCH));
+        let batch = cache.take().unwrap();
+        cache.retire(batch);
+        assert!(cache.buffer().capacity() >= BATCH * PAGE);
     }
 }

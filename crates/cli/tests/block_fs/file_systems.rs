@@ -208,7 +208,7 @@ impl Tree {
     }
 
     fn check(&self) {
-        run("diff", &["-r", text(&self.beside), text(&self.on)]);
+        run("diff", &["-r", "--no-dereference", text(&self.beside), text(&self.on)]);
     }
 }
 

@@ -5,8 +5,8 @@
 //! use zfold_lab::trace::Trace;
 //!
 //! let trace = Trace::builtin();
-//! println!("{}: {} events of a recorded run of zswap", trace.name, trace.events.len());
-//! assert!(trace.events.len() > 100_000);
+//! println!("{}: {} events of a recorded run of zswap", trace.name(), trace.events().len());
+//! assert!(trace.events().len() > 100_000);
 //! ```
 //!
 //! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec

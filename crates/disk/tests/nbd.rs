@@ -36,8 +36,7 @@ fn what_is_written_is_read() {
     assert_eq!(disk.stats().flushes_total, 2, "FUA flushes");
     assert_eq!(client.simple(CACHE, 0, 0, 4096), 0);
     drop(client);
-    assert!(served.server.stats().requests_total >= 22);
-    served.finish();
+    assert!(served.finish().requests_total >= 22);
 }
 
 #[test]
@@ -171,8 +170,7 @@ fn requests_that_cannot_be_served_name_the_error() {
     assert!(disk.store().is_empty());
     assert_eq!(client.write(0, 0, &[1]), 0);
     drop(client);
-    assert_eq!(served.server.stats().errors_total, 19);
-    served.finish();
+    assert_eq!(served.finish().errors_total, 19);
 }
 
 #[test]

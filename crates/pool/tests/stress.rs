@@ -4,7 +4,7 @@
 //! `ZFOLD_STRESS_SECONDS` sets how long each lock design is driven (default 1).
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use zfold_pool::conformance::Op;
@@ -14,6 +14,8 @@ use zfold_pool::{
 };
 
 const THREADS: usize = 8;
+/// Operations that are too few for a run to have shown anything.
+const DONE_MIN: u64 = 1000;
 /// Objects of a thread before it only frees.
 const LIVE_MAX: usize = 600;
 
@@ -42,7 +44,13 @@ impl Object {
 }
 
 /// One thread's work; `post` is where objects are left for other threads.
-fn mix(pool: &dyn Pool, thread: u64, post: &Mutex<Vec<Object>>, stop: &AtomicBool) -> u64 {
+fn mix(
+    pool: &dyn Pool,
+    thread: u64,
+    post: &Mutex<Vec<Object>>,
+    started: &AtomicU64,
+    stop: &AtomicBool,
+) -> u64 {
     let (mut live, mut stale): (Vec<Object>, Vec<Handle>) = (Vec::new(), Vec::new());
     let mut done = 0;
     for op in Op::random(thread, pool.len_max().min(3000)) {
@@ -50,6 +58,7 @@ fn mix(pool: &dyn Pool, thread: u64, post: &Mutex<Vec<Object>>, stop: &AtomicBoo
             break;
         }
         done += 1;
+        started.fetch_add(1, Ordering::Relaxed);
         match op {
             Op::Alloc { len } | Op::Insert { len } if live.len() < LIVE_MAX => {
                 let seed = thread << 40 | done;
@@ -115,11 +124,13 @@ fn stress(options: &PoolOptions) {
     let seconds = std::env::var("ZFOLD_STRESS_SECONDS").map_or(1, |s| s.parse().expect("seconds"));
     let pool = create("stress", options).expect("a pool");
     let (post, stop) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    let started = AtomicU64::new(0);
     let (mut done, mut freed) = (0, 0);
     std::thread::scope(|scope| {
-        let (pool, post, stop) = (&*pool, &post, &stop);
-        let threads: Vec<_> =
-            (0..THREADS as u64).map(|n| scope.spawn(move || mix(pool, n, post, stop))).collect();
+        let (pool, post, started, stop) = (&*pool, &post, &started, &stop);
+        let threads: Vec<_> = (0..THREADS as u64)
+            .map(|n| scope.spawn(move || mix(pool, n, post, started, stop)))
+            .collect();
         let compactor = scope.spawn(move || {
             let mut freed = 0;
             while !stop.load(Ordering::Relaxed) {
@@ -128,7 +139,9 @@ fn stress(options: &PoolOptions) {
             freed
         });
         let end = Instant::now() + Duration::from_secs(seconds);
-        while Instant::now() < end && !threads.iter().any(|thread| thread.is_finished()) {
+        // Longer where others keep the processors busy.
+        let enough = || Instant::now() >= end && started.load(Ordering::Relaxed) > DONE_MIN;
+        while !enough() && !threads.iter().any(|thread| thread.is_finished()) {
             std::thread::sleep(Duration::from_millis(50));
             pool.check();
         }
@@ -149,7 +162,7 @@ fn stress(options: &PoolOptions) {
         stats.objects_moved_total
     );
     assert_eq!((stats.objects, stats.payload_bytes, stats.pages), (0, 0, PageCount::ZERO));
-    assert!(done > 1000, "{done} operations");
+    assert!(done > DONE_MIN, "{done} operations");
 }
 
 #[test]

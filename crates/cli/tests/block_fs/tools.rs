@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns for how many seconds a part runs that has no end of its own.
 pub(crate) fn seconds() -> u64 {
     let told = std::env::var("ZFOLD_SYSTEM_SECONDS");
-    told.map_or(3, |text| text.parse().expect("ZFOLD_SYSTEM_SECONDS is a number of seconds"))
+    told.map_or(1, |text| text.parse().expect("ZFOLD_SYSTEM_SECONDS is a number of seconds"))
 }
 
 /// Returns whether all of `programs` are installed, and says which is not.

@@ -3,13 +3,13 @@
 
 use crate::common::skip;
 use crate::job::{Job, check};
-use crate::needs::{ready, sized, text};
+use crate::needs::{ready, ready_for_long, sized, text};
 use crate::sources;
 
 #[test]
 fn gcc_compiles_sqlite() {
     let test = "gcc_compiles_sqlite";
-    if !ready(test, &["gcc"]) {
+    if !ready_for_long(test, &["gcc"]) {
         return;
     }
     let source = match sources::sqlite() {
@@ -18,7 +18,7 @@ fn gcc_compiles_sqlite() {
     };
     check(test, |_| Job {
         files: vec!["sqlite3.o"],
-        ..Job::new(&["gcc", sized("-O0", "-O2"), "-c", text(source), "-o", "sqlite3.o"])
+        ..Job::new(&["gcc", "-O2", "-c", text(source), "-o", "sqlite3.o"])
     });
 }
 
@@ -32,7 +32,7 @@ fn make_builds_a_project() {
     check(test, |dir| {
         sources::c_project(dir, sized(6, 40), sized(30, 200));
         let line = ["sh", "-c", "make --silent -j2 && ./project"];
-        Job { files: vec!["project"], ..Job::new(&line) }
+        Job { files: vec!["project"], needs_half: true, ..Job::new(&line) }
     });
 }
 

@@ -16,10 +16,11 @@ fn sqlite_builds_and_checks_an_index() {
     if !ready(test, &["sqlite3"]) {
         return;
     }
-    let rows = sized(200_000, 600_000);
+    let rows = sized(100_000, 600_000);
     let read = format!(".read {}", workload("index.sql"));
     let rows = format!(".parameter set :rows {rows}");
-    check(test, |_| Job::new(&["sqlite3", "-bail", ":memory:", ".parameter init", &rows, &read]));
+    let line = ["sqlite3", "-bail", ":memory:", ".parameter init", &rows, &read];
+    check(test, |_| Job { needs_half: true, ..Job::new(&line) });
 }
 
 #[test]
@@ -28,8 +29,8 @@ fn redis_saves_in_a_fork() {
     if !ready(test, &["redis-server", "redis-cli", "redis-benchmark", "awk"]) {
         return;
     }
-    let (script, keys) = (workload("redis.sh"), sized("60000", "200000"));
-    check(test, |_| Job::new(&["sh", &script, keys]));
+    let (script, keys) = (workload("redis.sh"), sized("30000", "200000"));
+    check(test, |_| Job { needs_half: true, ..Job::new(&["sh", &script, keys]) });
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn postgres_serves_pgbench() {
     let unprivileged = "setpriv --reuid=nobody --regid=nogroup --clear-groups --";
     let line: Vec<_> = if root { unprivileged.split(' ').collect() } else { Vec::new() };
     let scratch = tempfile::tempdir().expect("a directory");
-    let (script, rows) = (workload("postgres.sh"), sized("200000", "600000"));
+    let (script, rows) = (workload("postgres.sh"), sized("40000", "600000"));
     let local = "postgres.sh";
     // Once: it is slow, and each has an identity of its own.
     if let Err(complaint) = make_cluster(scratch.path(), &script, root, &line) {
@@ -60,7 +61,8 @@ fn postgres_serves_pgbench() {
         give_away(dir, root);
         fs::copy(&script, dir.join(local)).expect("copied to where all may read it");
         fs::set_permissions(dir.join(local), fs::Permissions::from_mode(0o644)).expect("a file");
-        Job::new(&[line.as_slice(), &["sh", local, rows]].concat())
+        let line = [line.as_slice(), &["sh", local, rows]].concat();
+        Job { needs_half: true, ..Job::new(&line) }
     });
 }
 

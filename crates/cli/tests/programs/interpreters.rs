@@ -3,7 +3,7 @@
 
 use crate::common::skip;
 use crate::job::{Job, check};
-use crate::needs::{python, ready, sized, text, workload};
+use crate::needs::{python, ready, ready_for_long, sized, text, workload};
 use crate::sources;
 
 /// Large arrays by way of the kernel, and small objects by way of the allocator.
@@ -16,7 +16,7 @@ fn numpy_multiplies_and_sorts() {
     let Some(python) = python("numpy") else {
         return skip(test, "no python3 has numpy");
     };
-    let (program, size) = (workload("arrays.py"), sized("600", "1500"));
+    let (program, size) = (workload("arrays.py"), sized("400", "1500"));
     check(test, |_| Job::new(&[text(&python), &program, size]));
 }
 
@@ -30,8 +30,9 @@ fn python_workers_inherit_memory() {
     let Some(python) = python("multiprocessing") else {
         return skip(test, "no python3 has multiprocessing");
     };
-    let (program, items) = (workload("workers.py"), sized("60000", "400000"));
-    check(test, |_| Job::new(&[text(&python), &program, items]));
+    let (program, items) = (workload("workers.py"), sized("30000", "400000"));
+    let line = [text(&python), &program, items];
+    check(test, |_| Job { needs_half: true, ..Job::new(&line) });
 }
 
 /// A collector that moves objects, and compiler threads.
@@ -41,18 +42,18 @@ fn node_builds_objects() {
     if !ready(test, &["node"]) {
         return;
     }
-    let (program, items) = (workload("objects.js"), sized("60000", "400000"));
+    let (program, items) = (workload("objects.js"), sized("30000", "400000"));
     check(test, |_| Job::new(&["node", &program, items]));
 }
 
 #[test]
 fn node_runs_the_typescript_compiler() {
     let test = "node_runs_the_typescript_compiler";
-    if !ready(test, &["node", "tsc"]) {
+    if !ready_for_long(test, &["node", "tsc"]) {
         return;
     }
     check(test, |dir| {
-        sources::typescript(dir, sized(20, 600));
+        sources::typescript(dir, 600);
         let line = ["tsc", "--target", "es2019", "--strict", "--declaration", "all.ts"];
         Job { files: vec!["all.js", "all.d.ts"], ..Job::new(&line) }
     });
@@ -62,10 +63,10 @@ fn node_runs_the_typescript_compiler() {
 #[test]
 fn java_collects_with_g1() {
     let test = "java_collects_with_g1";
-    if !ready(test, &["java"]) {
+    if !ready_for_long(test, &["java"]) {
         return;
     }
-    let (program, items) = (workload("Collections.java"), sized("60000", "500000"));
-    let heap = sized("-Xmx96m", "-Xmx400m");
+    let (program, items) = (workload("Collections.java"), "500000");
+    let heap = "-Xmx400m";
     check(test, |_| Job::new(&["java", "-XX:+UseG1GC", heap, &program, items]));
 }

@@ -1,10 +1,10 @@
 //! Real programs under `zfold run`: their output and exit status are the same as without it, and
 //! an observer outside sees the limit kept.
 //!
-//! Each program runs alone first; a quarter of what was resident then is its limit. With
-//! `ZFOLD_LONG=1` the programs do more, also under half, and one after the other, so that the times
-//! that are printed mean something. What is missing for a test is told in a line that begins with
-//! `SKIPPED:`.
+//! Each program runs alone first; a quarter of what was resident then, or half, is its limit. With
+//! `ZFOLD_LONG=1` there are more programs, and they do more, under both, and one after the other,
+//! so that the times that are printed mean something. What is missing for a test is told in a line
+//! that begins with `SKIPPED:`.
 
 #[path = "../common/mod.rs"]
 mod common;

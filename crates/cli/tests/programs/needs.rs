@@ -17,6 +17,16 @@ pub(crate) fn sized<T>(short: T, long: T) -> T {
     if self::long() { long } else { short }
 }
 
+/// Returns as `ready` does, for a test that takes too long to run with the others; says so where it
+/// is not to run.
+pub(crate) fn ready_for_long(test: &str, programs: &[&str]) -> bool {
+    if !long() {
+        skip(test, "takes long (ZFOLD_LONG=1 runs it, and .ci/nightly does)");
+        return false;
+    }
+    ready(test, programs)
+}
+
 /// Returns whether `zfold run` and all of `programs` are there, and says what is not.
 pub(crate) fn ready(test: &str, programs: &[&str]) -> bool {
     static DENIED: LazyLock<Option<String>> = LazyLock::new(denied);

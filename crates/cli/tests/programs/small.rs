@@ -30,7 +30,7 @@ fn check_compiled(test: &str, source: &str, arguments: &[&str]) {
 /// it must be forgotten.
 #[test]
 fn heap_that_shrinks_and_grows() {
-    check_compiled("heap_that_shrinks_and_grows", "heap.c", &[sized("300", "3000")]);
+    check_compiled("heap_that_shrinks_and_grows", "heap.c", &[sized("100", "3000")]);
 }
 
 /// Pages that come together must be of one mapping.
@@ -60,7 +60,7 @@ fn locked_memory_grows_and_moves() {
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.
 #[test]
 fn address_spaces_that_change_at_random() {
-    let seconds = sized("3", "30");
+    let seconds = sized("1", "30");
     for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
         check_compiled(
             "address_spaces_that_change_at_random",

@@ -142,6 +142,6 @@ fn python_checks_a_database() {
     let Some(python) = python("sqlite3") else {
         return skip(test, "no python3 has sqlite3");
     };
-    let (program, rows) = (workload("database.py"), sized("100000", "150000"));
+    let (program, rows) = (workload("database.py"), sized("30000", "150000"));
     check(test, |_| Job::new(&[text(&python), &program, rows]));
 }

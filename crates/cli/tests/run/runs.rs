@@ -46,7 +46,7 @@ pub(crate) fn script(text: &str) -> Command {
 
 /// Runs a shell script under a limit.
 pub(crate) fn output(text: &str) -> Output {
-    script(text).output().expect("it starts")
+    with_default_signals(&script(text)).output().expect("it starts")
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -55,7 +55,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Returns a command whose signals are not ignored, as they are here if the tests were started in
 /// the background of a shell that does no job control.
-fn with_default_signals(command: &Command) -> Command {
+pub(crate) fn with_default_signals(command: &Command) -> Command {
     const DEFAULT: [&str; 2] = ["env", "--default-signal"];
     // Other systems' env may not have the option.
     static WORKS: LazyLock<bool> = LazyLock::new(|| {

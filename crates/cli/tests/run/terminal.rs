@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::common::skip;
-use crate::runs::can_manage;
+use crate::runs::{can_manage, with_default_signals};
 
 /// A shell with job control on a terminal of its own.
 struct Shell {
@@ -19,6 +19,7 @@ impl Shell {
     fn start(test: &str) -> Option<Self> {
         let mut command = Command::new("script");
         command.args(["-qec", "bash --norc --noprofile -i", "/dev/null"]);
+        let mut command = with_default_signals(&command);
         command.env("PS1", "").env("TERM", "dumb").env("zfold", env!("CARGO_BIN_EXE_zfold"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let has_bash = Command::new("bash").args(["-c", ":"]).status().is_ok();

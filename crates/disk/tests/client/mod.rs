@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use zfold_disk::nbd::{Export, NbdOptions, NbdServer};
+use zfold_disk::nbd::{Export, NbdOptions, NbdServer, NbdStats};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -122,12 +122,15 @@ impl Served {
         client
     }
 
-    /// Waits for all connections to end; their clients must have left.
-    pub fn finish(mut self) {
+    /// Waits for all connections to end; their clients must have left. Returns what was counted: a
+    /// server counts a request after it has answered it.
+    pub fn finish(mut self) -> NbdStats {
         for thread in self.threads.drain(..) {
             thread.join().expect("no thread of the server panicked");
         }
-        assert_eq!(self.server.stats().connections, 0);
+        let stats = self.server.stats();
+        assert_eq!(stats.connections, 0);
+        stats
     }
 }
 

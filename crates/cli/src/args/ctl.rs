@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
+use super::complete;
 use crate::settings;
 
 pub(super) const EXAMPLES: &str = "\
@@ -37,6 +38,7 @@ pub(crate) struct Target {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub(crate) struct CtlArgs {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -58,7 +60,7 @@ pub(crate) enum CtlCommand {
     Set {
         /// A knob and its value, such as mem_limit=512MiB.
         #[arg(value_name = "NAME=VALUE", required = true)]
-        #[arg(value_parser = settings::words(), hide_possible_values = true)]
+        #[arg(add = complete::knobs())]
         words: Vec<String>,
     },
     /// Compact the pool, and give memory back to the system.
@@ -73,14 +75,14 @@ pub(crate) enum CtlCommand {
     /// page_index=N, page_indexes=LOW-HIGH; max_pages=N.
     Writeback {
         /// Which pages, and how many.
-        #[arg(value_name = "NAME=VALUE", required = true)]
+        #[arg(value_name = "NAME=VALUE", required = true, add = complete::writeback())]
         words: Vec<String>,
     },
     /// Compress pages again: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
     /// priority=1 to 3 or algo=CODEC.
     Recompress {
         /// Which pages, how many and how.
-        #[arg(value_name = "NAME=VALUE")]
+        #[arg(value_name = "NAME=VALUE", add = complete::recompress())]
         words: Vec<String>,
     },
     /// Write a snapshot of the contents to a file.

@@ -1,6 +1,7 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
 mod compare;
+mod complete;
 mod ctl;
 mod disk;
 mod lab;
@@ -21,7 +22,7 @@ pub(crate) use values::Format;
 
 /// Compressed memory in user space: for programs, as disks, and to compare its pools.
 #[derive(Debug, Parser)]
-#[command(name = "zfold", version, disable_help_subcommand = true)]
+#[command(name = "zfold", version)]
 #[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,9 +38,6 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// The manager of a run, which zfold run starts.
-    #[command(hide = true)]
-    Manage(Box<RunArgs>),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
     /// What clients write is compressed and kept in this process's memory, and freed again by
@@ -74,12 +72,21 @@ pub(crate) enum Command {
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
     /// Write a script that completes zfold's arguments in a shell.
-    #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
+    ///
+    /// The shell asks the zfold in its PATH for what can follow, so the script stays as it is when
+    /// zfold is updated.
+    #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.
         shell: Shell,
     },
 }
+
+const COMPLETIONS: &str = "\
+Examples:
+  zfold completions bash >> ~/.bash_completion
+  zfold completions zsh > \"${fpath[1]}/_zfold\"
+  zfold completions fish > ~/.config/fish/completions/zfold.fish";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use clap::{ValueEnum, ValueHint};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
+use super::complete;
 use super::values::allocators;
 use crate::shared::size::Size;
 
@@ -51,7 +52,7 @@ pub(crate) struct RunArgs {
 
     /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
     /// page:deep.
-    #[arg(long, default_value = "lz4", help_heading = MEMORY)]
+    #[arg(long, default_value = "lz4", add = complete::codecs(), help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
     /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit.
@@ -75,6 +76,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) backing_size: Option<Size>,
 
+    /// Overwrite the file of --backing even if zfold did not make it.
+    #[arg(long, help_heading = MEMORY, requires = "backing")]
+    pub(crate) force: bool,
+
     /// Run the program without a limit, with a warning, where managing memory is not permitted.
     #[arg(long)]
     pub(crate) best_effort: bool,
@@ -97,7 +102,7 @@ pub(crate) struct RunArgs {
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, num_args = 1..)]
     #[arg(trailing_var_arg = true)]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(add = complete::program())]
     pub(crate) command: Vec<OsString>,
 }
 

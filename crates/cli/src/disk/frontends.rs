@@ -118,7 +118,7 @@ impl Frontends {
 
     #[cfg(not(feature = "ublk"))]
     fn open_ublk(&mut self, _: &Device) -> Result<(), Failure> {
-        Err(Failure::usage("this zfold is built without ublk: build it with --features ublk"))
+        unreachable!("the plan refuses it")
     }
 
     /// Returns the addresses of the device of that name, an NBD URI or the path of a file each.

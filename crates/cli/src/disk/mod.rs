@@ -60,7 +60,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
     let runner = runner.transpose().map_err(|error| system("start a thread", &error))?;
     if plan.mlock {
-        protect::protect();
+        protect::protect(plan.serves_this_system());
     }
     runtime::sweep();
     let side_services = bind_side_services(&plan)?;

@@ -39,6 +39,16 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// Does what writes to the terminal while the bar is out of the way.
+    pub(crate) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match self.bar.get() {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+}
+
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(bar) = self.bar.get() {

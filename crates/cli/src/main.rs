@@ -12,6 +12,7 @@
 )]
 
 mod args;
+mod check;
 mod compare;
 mod completions;
 mod disk;
@@ -51,6 +52,7 @@ fn typed() -> Result<ExitCode, Failure> {
     match args.command {
         Command::Disk(args) => return disk::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Lab(args) => lab::run(&args),

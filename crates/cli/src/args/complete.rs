@@ -1,17 +1,10 @@
 //! What a shell is offered for values that clap cannot list by itself.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::ffi::OsStr;
 
-use clap::Parser as _;
-use clap_complete::engine::{
-    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
-};
+use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate};
 use zfold_store::CodecKind;
 
-use super::{Args, Command};
 use crate::settings;
 
 /// Kinds of pages that both commands below know.
@@ -65,62 +58,6 @@ fn of_words(words: impl Fn() -> Vec<String> + Send + Sync + 'static) -> ArgValue
     })
 }
 
-/// Completes a program by its name or path, and its arguments as files.
-pub(super) fn program() -> ArgValueCompleter {
-    ArgValueCompleter::new(Program)
-}
-
-struct Program;
-
-impl ValueCompleter for Program {
-    fn complete(&self, typed: &OsStr) -> Vec<CompletionCandidate> {
-        self.complete_at(0, typed)
-    }
-
-    fn complete_at(&self, index: usize, typed: &OsStr) -> Vec<CompletionCandidate> {
-        let is_path = typed.to_string_lossy().contains('/');
-        match index {
-            // clap counts from 0 again behind the first word.
-            _ if index > 0 || is_named(env::args_os()) => PathCompleter::any().complete(typed),
-            _ if is_path => PathCompleter::any().filter(may_be_run).complete(typed),
-            _ => commands(&env::var_os("PATH").unwrap_or_default(), &typed.to_string_lossy())
-                .into_iter()
-                .map(CompletionCandidate::new)
-                .collect(),
-        }
-    }
-}
-
-/// Returns whether the words before the last one that a shell asks about, behind a `--` of the shell,
-/// name a program already.
-fn is_named(asked: impl Iterator<Item = OsString>) -> bool {
-    let mut words: Vec<OsString> = asked.skip_while(|word| word != "--").skip(1).collect();
-    words.pop();
-    Args::try_parse_from(words).is_ok_and(|args| matches!(args.command, Command::Run(_)))
-}
-
-/// Returns the programs in the folders of `path` whose names begin with `typed`, each once.
-fn commands(path: &OsStr, typed: &str) -> Vec<String> {
-    let entries = env::split_paths(path).filter_map(|folder| folder.read_dir().ok()).flatten();
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(typed))
-        .filter(|entry| is_program(&entry.path()))
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-fn may_be_run(path: &Path) -> bool {
-    path.is_dir() || is_program(path)
-}
-
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,27 +78,5 @@ mod tests {
             ["shrinker_enabled=0", "shrinker_enabled=1"]
         );
         assert!(offered(&knobs(), "nothing").is_empty());
-    }
-
-    #[test]
-    fn a_program_is_named_once() {
-        let named = |line: &str| is_named(line.split(' ').map(OsString::from));
-        assert!(!named("zfold -- zfold run pyth"));
-        assert!(!named("zfold -- zfold run --limit 1GiB -- pyth"));
-        assert!(named("zfold -- zfold run python3 fil"));
-        assert!(named("zfold -- zfold run --limit 1GiB -- python3 fil"));
-    }
-
-    #[test]
-    fn commands_are_programs_in_the_path() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name);
-        for (name, mode) in [("tool-a", 0o755), ("tool-b", 0o644), ("other", 0o755)] {
-            std::fs::write(path(name), "").expect("written");
-            let mode = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(path(name), mode).expect("the mode of a file");
-        }
-        let twice = env::join_paths([folder.path(), folder.path()]).expect("a path");
-        assert_eq!(commands(&twice, "tool"), ["tool-a"]);
     }
 }

@@ -93,8 +93,8 @@ settings! {
     #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
     #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
     struct DeviceSettings {
-        /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory [default: that of the
-        /// snapshot of --load].
+        /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory [default:
+        /// that of the snapshot of --load].
         #[arg(long, help_heading = DEVICE)]
         #[serde(deserialize_with = "text")]
         size: Option<Size>,

@@ -1,5 +1,6 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod check;
 mod compare;
 mod complete;
 mod ctl;
@@ -12,6 +13,7 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
@@ -38,6 +40,11 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Say what of zfold works here, and name the command or flag that grants what does not.
+    ///
+    /// Looks for every right and kernel feature that runs, regions, disks and the lab use.
+    #[command(after_help = check::EXAMPLES)]
+    Check(CheckArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
     /// What clients write is compressed and kept in this process's memory, and freed again by

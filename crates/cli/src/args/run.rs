@@ -26,6 +26,8 @@ Examples:
   A report for a script:
     zfold run --report=json --report-file run.json -- ./batch; jq .fault_ns.p99 run.json
 
+zfold check says whether that works here, and what to do where it does not.
+
 Needs Linux 6.8 on x86-64, and the right to handle page faults that the kernel itself takes. Root
 has it; either of these commands grants it to others:
     sudo setfacl -m u:$USER:rw /dev/userfaultfd      to this user, until the next boot
@@ -80,7 +82,13 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = MEMORY, requires = "backing")]
     pub(crate) force: bool,
 
-    /// Run the program without a limit, with a warning, where managing memory is not permitted.
+    /// End the run, with status 125, at the first process whose memory cannot be managed. Without,
+    /// it is named on stderr, and what it has stays as it is.
+    #[arg(long, conflicts_with = "best_effort")]
+    pub(crate) strict: bool,
+
+    /// Run the program without a limit, with a warning, where managing memory is not permitted or
+    /// not possible (see zfold check).
     #[arg(long)]
     pub(crate) best_effort: bool,
 
@@ -102,7 +110,7 @@ pub(crate) struct RunArgs {
     /// The program and its arguments.
     #[arg(value_name = "PROGRAM", required = true, num_args = 1..)]
     #[arg(trailing_var_arg = true)]
-    #[arg(add = complete::program())]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 

@@ -93,7 +93,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
     let inherited = Inherited::from_words(words);
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
-    let options = options.with_args(plan.args.clone());
+    let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
     let front = front().map_err(cannot("find what has started this process"))?;
     let tell_front = |signal| {
         // One that is gone needs to be neither stopped nor continued.
@@ -107,6 +107,9 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
                 files.take().into_iter().for_each(release);
                 ToFront::Started
             }
+            // The failure will name it.
+            Event::Unmanaged(_) if plan.strict => return,
+            Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -122,7 +125,13 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(&plan, &error))
         }
-        Err(error) => Err(Failure::new(error.to_string()).with_status(FAILED)),
+        Err(error) => {
+            let line = match error.to_string() {
+                line if plan.strict => format!("{line}; {}", denied::remedy(&line)),
+                line => line,
+            };
+            Err(Failure::new(line).with_status(FAILED))
+        }
     }
 }
 

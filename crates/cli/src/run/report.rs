@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use super::plan::RunPlan;
 use super::record::{
-    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit,
+    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit, Unmanaged,
 };
 use crate::args::ReportFormat;
 use crate::shared::exit::Failure;
@@ -69,6 +69,7 @@ fn text(told: &Told<'_>) -> String {
     table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
+    unmanaged(&mut text, record);
     if let Some(baseline) = baseline {
         table(&mut text, "without a limit", &beside(record, baseline));
         if baseline.exit != *end {
@@ -132,6 +133,22 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
             "with / without, compressed pages counted",
         ),
     ]
+}
+
+/// Appends the processes that could not be managed.
+fn unmanaged(text: &mut String, record: &Record) {
+    if record.unmanaged.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "not managed");
+    for Unmanaged { pid, program, reason } in &record.unmanaged {
+        let _ = writeln!(text, "  {program} ({pid}): {reason}");
+    }
+    let more = record.unmanaged_total.saturating_sub(record.unmanaged.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "  and {} more", count(more));
+    }
+    let _ = writeln!(text);
 }
 
 /// Appends the latency of faults, by powers of two, and its quantiles.
@@ -255,6 +272,20 @@ mod tests {
             assert!(text.contains(part), "no {part:?} in:\n{text}");
         }
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_managed_is_listed() {
+        let reason = "it is a 32-bit program".to_owned();
+        let process = Unmanaged { pid: 7, program: "old".to_owned(), reason };
+        let record = Record { unmanaged: vec![process], unmanaged_total: 3, ..record() };
+        let plan = plan();
+        let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
+        let text = text(&told);
+        assert!(text.contains("not managed\n  old (7): it is a 32-bit program\n  and 2 more\n"));
+        let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
+        assert_eq!(document["unmanaged"][0]["program"], "old");
+        assert_eq!(document["unmanaged_total"], 3);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Sizes as people type them: a whole number of bytes, or one with a unit.
 //!
 //! `K`, `M`, `G` and `T` mean what they mean to `truncate`, `dd` and systemd: powers of 1024, as
-//! `KiB` and so on. `kB` and `GB` are refused, since half of the world reads them as powers of 1000.
+//! `KiB` and so on. `kB` and `GB` are refused: half of the world reads them as powers of 1000.
 
 use std::fmt;
 use std::str::FromStr;

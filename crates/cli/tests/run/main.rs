@@ -12,3 +12,5 @@ mod runs;
 mod signals;
 mod status;
 mod terminal;
+#[cfg(target_arch = "x86_64")]
+mod unmanaged;

@@ -50,7 +50,8 @@ fn limits(bench: &Bench<'_>) -> &'static [u32] {
 ///
 /// # Errors
 /// [`Error`] when an object file differs, a build fails under `zfold run`, or a project that was
-/// given cannot be built without a limit; not when something else is missing. Swap, devices and cgroups are gone afterwards, even if this process is killed.
+/// given cannot be built without a limit; not when something else is missing. Swap, devices and
+/// cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (bench, mut found) = (Bench::new(settings)?, Found::default());
     let (load, mut histograms) = (load_remark(), Vec::new());

@@ -28,11 +28,12 @@ use std::time::{Duration, Instant};
 
 use zfold_store::Store;
 
+use link::Tracing as _;
 use memory::engine::{self, Engine, EngineOptions};
 use trace::{Handle, News, Program};
 
-pub use options::{Event, Exit, Report, RunOptions};
-pub use permission::{Access, Denied, access};
+pub use options::{Event, Exit, Report, RunOptions, UNMANAGED_MAX, Unmanaged};
+pub use permission::{Access, Denied, access, may_follow_forks, may_trace};
 pub use sys::inherited::Inherited;
 
 /// What the program `zfold` does besides, whose crate forbids unsafe code. No part of the library's
@@ -40,6 +41,7 @@ pub use sys::inherited::Inherited;
 #[doc(hidden)]
 pub mod internals {
     pub use super::sys::inherited::{Files, die_of, tell};
+    pub use super::trace::HELPER_AT;
 }
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
@@ -54,7 +56,7 @@ pub fn manage(
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
-    let RunOptions { program, args, limit_bytes, inherited, pool, mut store } = options;
+    let RunOptions { program, args, limit_bytes, inherited, pool, mut store, strict } = options;
     store.slots = engine::KEYS;
     let store =
         Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
@@ -66,7 +68,16 @@ pub fn manage(
     let mut wall = Duration::ZERO;
     let exit =
         trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+            for unmanaged in memory.newly_unmanaged() {
+                if strict {
+                    let Unmanaged { pid, program, reason } = &unmanaged;
+                    let line = format!("process {pid} ({program}) is not managed: {reason}");
+                    handle.end(line);
+                }
+                tell(Event::Unmanaged(unmanaged));
+            }
             match news {
+                News::Refused => {}
                 News::Started(pid) => tell(Event::Started(pid)),
                 News::Stopped => tell(Event::Stopped),
                 News::GoesOn => tell(Event::GoesOn),

@@ -30,7 +30,8 @@ use crate::page::PAGE;
 use crate::run::core::pages::{PAYLOADS, Page};
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing};
-use crate::run::options::Report;
+use crate::run::options::{Report, Unmanaged};
+use crate::run::sys::proc;
 
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(in crate::run) const KEYS: u64 = 1 << 26;
@@ -86,7 +87,7 @@ impl Engine {
             page_outs: Mutex::default(),
             work: Mutex::default(),
             lost: Mutex::default(),
-            refusals: Mutex::default(),
+            unmanaged: Mutex::default(),
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
@@ -156,6 +157,7 @@ impl Engine {
     pub(crate) fn report(&self, wall: Duration) -> Report {
         let stats = self.stats();
         let latency = lock(&self.shared.latency);
+        let unmanaged = lock(&self.shared.unmanaged);
         let nanos = |quantile| latency.value_at_quantile(quantile);
         Report {
             wall,
@@ -174,12 +176,19 @@ impl Engine {
             over_limit: stats.over_limit_total,
             processes: stats.spaces_total,
             managed: stats.attached_total,
+            unmanaged: unmanaged.listed(),
+            unmanaged_total: unmanaged.total(),
             fault_latency: latency
                 .iter_log(1024, 2.0)
                 .map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration()))
                 .collect(),
             fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
         }
+    }
+
+    /// Returns the processes that turned out not to be managed since the last call.
+    pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
+        lock(&self.shared.unmanaged).untold()
     }
 
     /// Returns a space, for tests to look at.
@@ -324,8 +333,10 @@ impl Memory for Engine {
     fn cannot_attach(&self, space: SpaceId, reason: String) {
         if let Some(managed) = self.shared.find(space) {
             managed.refused.store(true, Ordering::Relaxed);
+            let pid = managed.pid();
+            let process = Unmanaged { pid, program: proc::name(pid), reason };
+            lock(&self.shared.unmanaged).add(process);
         }
-        lock(&self.shared.refusals).push(reason);
     }
 
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {

@@ -17,6 +17,7 @@ mod mover;
 mod polls;
 mod readers;
 mod reclaim;
+mod refusals;
 mod requests;
 mod retire;
 mod shared;

@@ -45,6 +45,7 @@ use super::chance::{Batch, Chances};
 use super::keys::Keys;
 use super::managed::{Held, Managed, lock};
 use super::polls::Polls;
+use super::refusals::Refusals;
 use super::signal::Signal;
 use super::stats::Counters;
 use crate::run::core::pages::{Key, Page};
@@ -84,8 +85,8 @@ pub(crate) struct Shared {
     pub work: Mutex<VecDeque<Work>>,
     /// Spaces whose helper is gone; they should be gone soon, too.
     pub lost: Mutex<Vec<Lost>>,
-    /// Why spaces could not be attached.
-    pub refusals: Mutex<Vec<String>>,
+    /// Processes that could not be attached.
+    pub unmanaged: Mutex<Refusals>,
     pub polls: Polls,
     /// Calls the evictor.
     pub evictor: Signal,

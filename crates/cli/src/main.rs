@@ -15,8 +15,10 @@ mod args;
 mod check;
 mod compare;
 mod completions;
+mod control;
 mod disk;
 mod lab;
+mod ps;
 #[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
 mod settings;
@@ -56,6 +58,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => disk::stat::run(&args),
         Command::Completions { shell } => completions::run(shell),
     }

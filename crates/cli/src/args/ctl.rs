@@ -23,6 +23,9 @@ Examples:
   A device of several in a process, by the process's socket:
     zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
 
+  A run of zfold run, by its number (zfold ps): at most 1 GiB from now on
+    zfold ctl --pid 4711 set limit=1GiB
+
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 /// Which server is meant.
@@ -31,6 +34,10 @@ pub(crate) struct Target {
     /// Control socket of the server [default: that of this user's only server].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, global = true)]
     pub(crate) control: Option<PathBuf>,
+
+    /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, page-out and stat.
+    #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
+    pub(crate) pid: Option<u32>,
 
     /// Name of the device; needed if the server has several.
     #[arg(long, value_name = "NAME", global = true)]
@@ -104,6 +111,8 @@ pub(crate) enum CtlCommand {
         /// The new size, such as 128GiB.
         size: String,
     },
+    /// Have all pages of a run leave that can (with --pid).
+    PageOut,
     /// Drop all contents of a device that no client uses.
     Reset,
     /// Show the statistics as JSON (zfold stat shows them as tables).

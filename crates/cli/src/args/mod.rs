@@ -6,6 +6,7 @@ mod complete;
 mod ctl;
 mod disk;
 mod lab;
+mod ps;
 mod run;
 mod stat;
 mod values;
@@ -18,6 +19,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use lab::LabArgs;
+pub(crate) use ps::PsArgs;
 pub(crate) use run::{ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
 pub(crate) use values::Format;
@@ -51,10 +53,14 @@ pub(crate) enum Command {
     /// discards. It lasts as long as the process; --save and --load make it last longer.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
-    /// Show the statistics of a running zfold disk, in the terms of zram and zswap.
+    /// List this user's runs and disks: limit, memory, what lies compressed, faults a second.
+    #[command(after_help = ps::EXAMPLES)]
+    Ps(PsArgs),
+    /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.
     #[command(after_help = stat::EXAMPLES)]
     Stat(StatArgs),
-    /// Change settings of a running zfold disk; have it write back, compact, recompress or save.
+    /// Change settings of a running zfold disk or run; have a disk write back, compact, recompress
+    /// or save, and a run page out.
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(CtlArgs),
     /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.

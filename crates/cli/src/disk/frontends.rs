@@ -13,7 +13,7 @@ use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 
 use super::device::Device;
 use super::plan::{DiskPlan, TlsPlan};
-use super::runtime;
+use crate::control::runtime;
 use crate::shared::exit::{Failure, remark};
 
 /// The open frontends.

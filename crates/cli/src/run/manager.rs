@@ -23,6 +23,7 @@ use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
 use super::plan::RunPlan;
 use super::relay::{GRACE, Own};
+use super::steer;
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 
@@ -94,13 +95,16 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     let inherited = Inherited::from_words(words);
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
     let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
+    let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
     let front = front().map_err(cannot("find what has started this process"))?;
     let tell_front = |signal| {
         // One that is gone needs to be neither stopped nor continued.
         let _ = pidfd_send_signal(&front, signal);
     };
     let mut files = Some(files);
-    let told = zfold_vmem::run::manage(options, &access, |event| {
+    let mut service = None;
+    let steer = |control| service = steer::serve(control, parent, &plan);
+    let told = zfold_vmem::run::manage(options, &access, steer, |event| {
         let message = match event {
             Event::Started(process) => {
                 started(&program, process);
@@ -120,6 +124,8 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         // A front that is gone ends this process soon.
         let _ = channel::send(socket, &message);
     });
+    // Its file goes with it.
+    drop(service);
     match told {
         Ok(report) => Ok(ToFront::Done(Box::new(report.into()))),
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {

@@ -33,6 +33,7 @@ mod recipients;
 mod record;
 mod relay;
 mod report;
+mod steer;
 
 use std::process::{Command, ExitCode};
 

@@ -8,13 +8,11 @@ use zfold_store::pressure::memory_left;
 use zfold_store::{CodecSpec, StoreOptions};
 
 use crate::args::{ReportFormat, RunArgs};
+use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::backing::{self, BackingPlan};
 use crate::shared::exit::Failure;
 use crate::shared::size::{Size, at_least};
-
-/// Least limit in bytes: below, a program has no room to make progress with a few threads.
-const LIMIT_MIN: u64 = 4 << 20;
 
 /// The limit if the kernel does not tell how much memory there is.
 const LIMIT_UNKNOWN: u64 = 512 << 20;

@@ -30,7 +30,7 @@ impl Progress {
             return;
         }
         let bar = self.bar.get_or_init(|| {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {msg}");
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {wide_msg}");
             let style = style.expect("the template is constant and valid");
             ProgressBar::new(STEPS).with_style(style)
         });

@@ -14,6 +14,7 @@
 //! | `core` | what is decided about the pages of one address space, as plain data |
 //! | `sys` | system calls about other processes |
 
+mod control;
 mod core;
 pub(crate) mod link;
 mod memory;
@@ -32,6 +33,7 @@ use link::Tracing as _;
 use memory::engine::{self, Engine, EngineOptions};
 use trace::{Handle, News, Program};
 
+pub use control::{Control, State};
 pub use options::{Event, Exit, Report, RunOptions, UNMANAGED_MAX, Unmanaged};
 pub use permission::{Access, Denied, access, may_follow_forks, may_trace};
 pub use sys::inherited::Inherited;
@@ -45,14 +47,15 @@ pub mod internals {
 }
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
-/// if it ends. Tells of the program's start and end, and returns when its last descendant has
-/// ended.
+/// if it ends. Gives out the control of the run, tells of the program's start and end, and returns
+/// when its last descendant has ended.
 ///
 /// # Errors
 /// The program could not be started, or had to be ended; the error names the remedy.
 pub fn manage(
     options: RunOptions,
     access: &Access,
+    steer: impl FnOnce(Control),
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
@@ -64,6 +67,7 @@ pub fn manage(
     let memory = EngineOptions { store: Some(Arc::new(store)), ..EngineOptions::new(limit_bytes) };
     let memory = Engine::start(memory, Arc::clone(&handle) as _).map_err(RunError::System)?;
     let memory = Arc::new(memory);
+    steer(Control::new(Arc::clone(&memory)));
     let program = Program { inherited, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =

@@ -19,8 +19,16 @@ impl Scratch {
     /// # Errors
     /// It cannot be made, or there is no shell to remove it.
     pub(crate) fn new() -> io::Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// Returns a new folder in another.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn within(parent: &Path) -> io::Result<Self> {
         let mut cleanup = Cleanup::new()?;
-        let folder = tempfile::Builder::new().prefix("zfold-lab-").tempdir()?;
+        let folder = tempfile::Builder::new().prefix("zfold-lab-").tempdir_in(parent)?;
         // What runs in it may write a little longer than this process.
         cleanup.promise(&patiently(&format!("rm -rf {}", quoted(folder.path()))))?;
         Ok(Self { path: folder.keep(), _cleanup: cleanup })

@@ -70,7 +70,6 @@ impl Engine {
             None => Arc::new(default_store()?),
         };
         let budget = Arc::new(Budget::new(options.limit_bytes));
-        let chance_max = (budget.limit() / 16).min(1024);
         let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
         let shared = Arc::new(Shared {
             budget,
@@ -94,7 +93,6 @@ impl Engine {
             compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
-            chance_max,
         });
         // Its threads end when it is dropped, also if one cannot be started.
         let mut engine = Self { shared, threads: Vec::new() };
@@ -189,6 +187,18 @@ impl Engine {
     /// Returns the processes that turned out not to be managed since the last call.
     pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
         lock(&self.shared.unmanaged).untold()
+    }
+
+    /// Returns how many processes could not be managed.
+    pub(crate) fn unmanaged_total(&self) -> u64 {
+        lock(&self.shared.unmanaged).total()
+    }
+
+    /// Changes the limit, and has everybody act on it.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.shared.budget.set_limit(bytes);
+        self.shared.watcher.call();
+        self.shared.evictor.call();
     }
 
     /// Returns a space, for tests to look at.

@@ -98,8 +98,6 @@ pub(crate) struct Shared {
     pub window: Pages,
     /// Whether open memory is looked at: not of tests that are their own program.
     pub looks: bool,
-    /// Pages that the second-chance buffer holds when nothing presses.
-    pub chance_max: usize,
 }
 
 impl Shared {
@@ -130,6 +128,11 @@ impl Shared {
     pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
         let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
         spaces.values().cloned().collect()
+    }
+
+    /// Returns how many pages the second-chance buffer holds when nothing presses.
+    pub(crate) fn chance_max(&self) -> usize {
+        (self.budget.limit() / 16).min(1024)
     }
 
     /// Calls the evictor if there is too much.

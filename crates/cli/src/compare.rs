@@ -12,7 +12,7 @@ use crate::shared::size::format_size;
 /// Runs the comparison that was asked for and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.histogram && args.format != Format::Table {
-        return Err(Failure::usage("--histogram is drawn for people: use it with --format table"));
+        return Err(Failure::usage("--histogram needs --format table"));
     }
     let plan = plan(args);
     let records = match &args.trace {
@@ -113,19 +113,19 @@ fn input_failure(error: InputError) -> Failure {
         InputError::Unreadable { .. } => {
             "give a readable file, or no input to use the built-in captures".to_owned()
         }
-        InputError::NotZstd { .. } => "give a whole .zst file, or raw bytes".to_owned(),
+        InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
         InputError::PartialPage { .. } => {
-            "give whole pages, or --file to fill up the last one".to_owned()
+            "give whole pages, or use --file to pad the last one".to_owned()
         }
-        InputError::BadTrace { .. } => "give a whole trace, raw or packed by zstd".to_owned(),
+        InputError::BadTrace { .. } => "give a complete trace, raw or zstd-compressed".to_owned(),
         InputError::NoProcess { .. } => "give the number of a running process".to_owned(),
         InputError::NotPermitted { pid } => format!(
             "run as the same user with ptrace allowed (kernel.yama.ptrace_scope=0), or as root: \
              sudo zfold compare --pid {pid}"
         ),
         InputError::NoAnonymousMemory { .. } => {
-            "give a process that is neither a kernel thread nor at its end".to_owned()
+            "give a process that is neither a kernel thread nor exiting".to_owned()
         }
         _ => "try another input".to_owned(),
     };

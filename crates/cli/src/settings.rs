@@ -192,7 +192,7 @@ impl Unit {
             Self::Number(range, what) => format!("{} to {}{what}", range.start(), range.end()),
             Self::Switch => "1 or 0".to_owned(),
             Self::Age => "such as 10min, or 0".to_owned(),
-            Self::Zero => "0, which starts it anew".to_owned(),
+            Self::Zero => "0, which resets it".to_owned(),
         }
     }
 

@@ -52,7 +52,7 @@ impl fmt::Display for IoError {
             }
             Self::ReadOnly => write!(f, "the device is read-only"),
             Self::NoSpace => write!(f, "no space: the memory limit is reached"),
-            Self::Io => write!(f, "the page is damaged or cannot be reached"),
+            Self::Io => write!(f, "the page is damaged or cannot be read"),
             Self::Closed => write!(f, "the device is being shut down"),
         }
     }
@@ -115,10 +115,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size { size, sector } => {
-                write!(f, "a size of {size} bytes is no positive multiple of {sector}")
+                write!(f, "a size of {size} bytes is not a positive multiple of {sector}")
             }
             Self::TooLarge { size, max } => {
-                write!(f, "a size of {size} bytes is above the {max} that the store was made for")
+                write!(f, "a size of {size} bytes exceeds the {max} that the store was made for")
             }
             Self::Shrink { size, now } => {
                 write!(f, "a device only grows: {size} bytes are less than {now}")

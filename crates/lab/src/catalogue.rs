@@ -82,17 +82,17 @@ impl Experiment {
         match self {
             Self::PoolLock => "What does one lock for all of zsmalloc cost?",
             Self::PerCpuLists => {
-                "What do per-CPU lists gain z3fold, and what density do they cost?"
+                "What does z3fold gain from per-CPU lists, and what density do they cost?"
             }
-            Self::Compaction => "What does it gain to let only one thread compact at a time?",
+            Self::Compaction => "What is gained if only one thread compacts at a time?",
             Self::Free => "How much faster is zs_free without the pool's lock?",
             Self::Allocators => "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
-            Self::LockStat => "Which locks are fought over, and how long are they waited for?",
+            Self::LockStat => "Which locks are contended, and how long do threads wait for them?",
             Self::Scale => "How far does each lock design scale with the cores?",
             Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
             Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
             Self::Calls => "What do calls that change an address space cost under zfold run?",
-            Self::Build => "How long does a build take whose memory is limited?",
+            Self::Build => "How long does a build with limited memory take?",
         }
     }
 

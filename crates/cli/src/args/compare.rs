@@ -18,9 +18,9 @@ Examples:
     sudo zfold compare --pid 4711
   The same question for a file, with stronger codecs:
     zfold compare --file data.bin --codecs lz4hc,zstd:9
-  How the tails behave with two threads on a pool of at most 64 MiB:
+  Tail latencies with two threads under a limit of 64 MiB:
     zfold compare --file data.bin --threads 2 --limit 64MiB --histogram
-  Pool sizes as a Linux 6.1 kernel has them:
+  Pool sizes as in a Linux 6.1 kernel:
     zfold compare --preset linux-6.1 --codecs lz4
   Replay the sizes of a recorded zswap run:
     zfold compare --trace run.ztr.zst --preset linux-6.1
@@ -31,12 +31,12 @@ Exit status: 0 done, 1 failed (bad input, wrong bytes), 2 wrong usage.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Captures: files of raw pages, or packed by zstd when named *.zst.
+    /// Captures: files of raw pages, compressed by zstd if named *.zst.
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     #[arg(help_heading = "Input")]
     pub(crate) pages: Vec<PathBuf>,
 
-    /// Any files, cut in pages; the last page is filled up with zeros.
+    /// Any files, cut into pages; the last page is padded with zeros.
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     #[arg(help_heading = "Input")]
     pub(crate) file: Vec<PathBuf>,
@@ -45,8 +45,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = "Input")]
     pub(crate) pid: Option<u32>,
 
-    /// Replay the order and the sizes of a zswap trace, raw or packed by zstd. Measures the
-    /// allocators alone: object contents are made up, there is no codec.
+    /// Replay the order and the sizes of a zswap trace, raw or compressed by zstd. Measures the
+    /// allocators alone: object contents are generated, there is no codec.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Input")]
     #[arg(conflicts_with_all = ["pages", "file", "pid", "codecs", "threads", "limit"])]
     pub(crate) trace: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
 
-    /// Codecs to compare, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
+    /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
     /// [default: lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(add = complete::codecs())]
@@ -75,7 +75,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = presets())]
     pub(crate) preset: Option<Preset>,
 
-    /// Most pages that zsmalloc chains to one zspage, 4 to 16 [default: 8].
+    /// Most pages in a zspage of zsmalloc, 4 to 16 [default: 8].
     #[arg(long, value_name = "PAGES", help_heading = "What to compare")]
     #[arg(value_parser = clap::value_parser!(u32).range(4..=16))]
     pub(crate) chain: Option<u32>,
@@ -85,8 +85,8 @@ pub(crate) struct CompareArgs {
     #[arg(long, help_heading = "What to compare", value_parser = choosers())]
     pub(crate) chooser: Option<Chooser>,
 
-    /// Which locks guard a pool, for allocators that have this design [default: the best that an
-    /// allocator has; with --preset pool-lock].
+    /// Lock design, for the allocators that have it [default: the best that an
+    /// allocator has; pool-lock with --preset].
     #[arg(long, value_name = "DESIGN", help_heading = "What to compare", value_parser = lockings())]
     pub(crate) locking: Option<Locking>,
 
@@ -95,33 +95,33 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = page_sizes())]
     pub(crate) page_size: Option<PageSize>,
 
-    /// Most memory to take for pool, tables and codec together, such as 64MiB; pages beyond are
+    /// Most memory for pool, tables and codec together, such as 64MiB; pages beyond it are
     /// rejected [default: none].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     #[arg(help_heading = "What to compare")]
     pub(crate) limit: Option<u64>,
 
-    /// Threads that store and load, each its share of the pages, 1 to 256 [default: 1].
+    /// Threads that store and load, each with its share of the pages, 1 to 256 [default: 1].
     #[arg(long, help_heading = "How to measure")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,
 
-    /// Do everything this often, 1 to 1000; times are of all runs, sizes medians.
+    /// Number of runs, 1 to 1000; times are over all runs, sizes are medians.
     #[arg(long, value_name = "TIMES", default_value_t = 1, help_heading = "How to measure")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
 
-    /// Names the random orders and samples: the same seed, the same run. The default names the
-    /// order in which a real kernel's pool sizes were taken.
+    /// Seed of the random orders and samples: the same seed, the same run. The default is the one
+    /// with which a real kernel's pool sizes were measured.
     #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
     #[arg(help_heading = "How to measure")]
     pub(crate) seed: u64,
 
-    /// How to write the results; sizes are bytes and times nanoseconds in json and csv.
+    /// Output format; in json and csv, sizes are bytes and times nanoseconds.
     #[arg(long, value_enum, default_value_t = Format::Table, help_heading = "Output")]
     pub(crate) format: Format,
 
-    /// Draw the store and load times by powers of two, above the tables.
+    /// Draw histograms of store and load times, by powers of two, above the tables.
     #[arg(long, help_heading = "Output")]
     pub(crate) histogram: bool,
 }

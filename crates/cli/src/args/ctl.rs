@@ -9,18 +9,18 @@ use crate::settings;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  What can be set, and how it is:
+  All knobs and their values:
     zfold ctl get
-  At most 1 GiB of memory, and 4 GiB more to the backing file:
+  Limit memory to 1 GiB, and allow 4 GiB more to be written back:
     zfold ctl set mem_limit=1GiB writeback_limit=4GiB
-  Write back what was not used for an hour:
+  Write back what has not been used for an hour:
     zfold ctl idle 1h
     zfold ctl writeback type=idle
   Compress the largest pages again with the first codec of --recompress:
     zfold ctl recompress type=huge max_pages=10000
-  A snapshot of the contents, while clients go on:
+  Save a snapshot while clients continue:
     zfold ctl save /var/tmp/disk.zfs
-  A device of several in a process, by the process's socket:
+  One of several devices, by the control socket of their process:
     zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
 
   A run of zfold run, by its number (zfold ps): at most 1 GiB from now on
@@ -50,7 +50,7 @@ pub(crate) struct CtlArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 
-    /// Write the result as JSON.
+    /// Print the result as JSON.
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
@@ -70,9 +70,9 @@ pub(crate) enum CtlCommand {
         #[arg(add = complete::knobs())]
         words: Vec<String>,
     },
-    /// Compact the pool, and give memory back to the system.
+    /// Compact the pool and return memory to the system.
     Compact,
-    /// Mark pages idle that were not used for AGE.
+    /// Mark pages idle that have not been used for AGE.
     Idle {
         /// An age, such as 10min, or all.
         #[arg(value_name = "AGE|all")]
@@ -85,7 +85,7 @@ pub(crate) enum CtlCommand {
         #[arg(value_name = "NAME=VALUE", required = true, add = complete::writeback())]
         words: Vec<String>,
     },
-    /// Compress pages again: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
+    /// Recompress pages: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
     /// priority=1 to 3 or algo=CODEC.
     Recompress {
         /// Which pages, how many and how.
@@ -117,6 +117,6 @@ pub(crate) enum CtlCommand {
     Reset,
     /// Show the statistics as JSON (zfold stat shows them as tables).
     Stat,
-    /// End the server in order.
+    /// Shut the server down cleanly.
     Shutdown,
 }

@@ -24,11 +24,11 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   A device of 8 GiB in compressed memory; prints the URI under which it is served:
     zfold disk --size 8GiB
-  Run a program on it and leave with the program's exit status:
+  Run a program on it and exit with the program's status:
     zfold disk --size 1GiB --run 'nbdcopy image.raw $uri && nbdinfo --map $uri'
   At most 2 GiB of memory; cold pages go to a file, chosen by time and memory pressure:
     zfold disk --size 32GiB --limit 2GiB --backing /var/tmp/cold --idle-after 10min --shrinker
-  A file that a loop device can be made of:
+  A file that a loop device can use:
     zfold disk --size 4GiB --fuse /run/disk.img
     losetup --find --show --direct-io=on --sector-size 4096 /run/disk.img
   A disk of a QEMU guest (its memory must be shared: -object memory-backend-memfd,share=on):
@@ -41,8 +41,8 @@ Examples:
   Several devices in one process (see contrib/zfold.toml):
     zfold disk --config /etc/zfold.toml
 
-While it runs: zfold stat, zfold ctl. SIGTERM and SIGINT end it in order, a second one at once;
-SIGHUP reads the configuration file again.
+While it runs: zfold stat, zfold ctl. SIGTERM and SIGINT shut it down cleanly, a second one at once;
+SIGHUP rereads the configuration file.
 
 Exit status: 0 done, 1 failed, 2 wrong usage; with --run that of the command.";
 
@@ -82,7 +82,7 @@ pub(crate) struct DiskArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Run COMMAND in a shell once the device is served, with $uri, $unixsocket, $nbd, $fuse and
-    /// $size set, and leave with its exit status.
+    /// $size set, and exit with its status.
     #[arg(long, value_name = "COMMAND", value_hint = CommandString)]
     #[arg(help_heading = PROCESS)]
     pub(crate) run: Option<String>,
@@ -99,7 +99,7 @@ settings! {
         #[serde(deserialize_with = "text")]
         size: Option<Size>,
 
-        /// Sector size told to clients, in bytes [default: 4096].
+        /// Sector size reported to clients, in bytes [default: 4096].
         #[arg(long, value_name = "BYTES", help_heading = DEVICE)]
         #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
         sector: Option<u32>,
@@ -118,7 +118,7 @@ settings! {
         #[serde(deserialize_with = "text")]
         max_size: Option<Size>,
 
-        /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
+        /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
         /// [default: lz4].
         #[arg(long, add = complete::codecs(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
@@ -151,7 +151,7 @@ settings! {
         #[arg(help_heading = MEMORY)]
         accept_threshold: Option<u8>,
 
-        /// Keep equal pages once.
+        /// Store equal pages once.
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
 
@@ -178,19 +178,19 @@ settings! {
         #[serde(deserialize_with = "text")]
         writeback_limit: Option<Size>,
 
-        /// Pages that are written back at a time, 1 to 1024 [default: 32].
+        /// Pages written back at a time, 1 to 1024 [default: 32].
         #[arg(long, value_name = "PAGES", value_parser = value_parser!(u32).range(WRITEBACK_BATCH))]
         #[arg(help_heading = COLD)]
         writeback_batch: Option<u32>,
 
-        /// Treat pages as idle that were not used for this long, such as 10min, and write them back
+        /// Treat pages as idle that have not been used for this long, such as 10min; write them back
         /// or compress them again.
         #[arg(long, value_name = "DURATION", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         idle_after: Option<Interval>,
 
         /// Write back the least recently used pages when the system is short of memory; without a
-        /// backing file, compact and compress again.
+        /// backing file, recompress them and compact the pool.
         #[arg(long, help_heading = COLD)]
         shrinker: bool,
 
@@ -202,7 +202,7 @@ settings! {
         #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = CONTENTS)]
         save: Option<PathBuf>,
 
-        /// Show the device as the file FILE, by FUSE.
+        /// Serve the device as the file FILE, by FUSE.
         #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         fuse: Option<PathBuf>,
 
@@ -235,7 +235,7 @@ settings! {
         #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         tls_key: Option<PathBuf>,
 
-        /// Ask clients for a certificate that this authority signed (PEM).
+        /// Require client certificates signed by this authority (PEM).
         #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = FRONTENDS)]
         tls_ca: Option<PathBuf>,
 
@@ -259,7 +259,7 @@ settings! {
         metrics: Option<Address>,
 
         /// Let the system page this process out. By default its memory is locked where that is
-        /// permitted, since a swap device or file system on it may be what it would wait for.
+        /// permitted: to page it in could mean to wait for its own device.
         #[arg(long, help_heading = PROCESS)]
         no_mlock: bool,
 

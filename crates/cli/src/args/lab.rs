@@ -17,7 +17,7 @@ Examples:
     zfold lab free --html free.html
   Half the size, more repeats:
     zfold lab pool-lock --scale 0.5 --repeats 15
-  For a program:
+  Machine-readable output:
     zfold lab scale --format json | jq '.records[] | [.variant, .workers, .value]'
 
 Exit status: 0 done, 1 failed (no memory, wrong bytes), 2 wrong usage.";
@@ -31,7 +31,7 @@ Columns:
   workers    threads at work, requests in flight, or cores of the simulated machine
   median     of the repeats; as are mean, stddev (the standard deviation), min and max
   vs base    the median over that of the first variant with as many workers
-  published  the document's figure, of another machine"
+  published  the document's figure, from another machine"
     };
 }
 
@@ -43,7 +43,7 @@ Rows of lock statistics, as in /proc/lock_stat, times in us:
   contentions   acquisitions that had to wait; con-bounces: after a holder on another CPU
   waittime      of those that had to wait: shortest, longest, sum, mean
   acquisitions  all of them; acq-bounces: after a holder on another CPU
-  holdtime      from getting the lock to giving it back: shortest, longest, sum, mean"
+  holdtime      from getting the lock to releasing it: shortest, longest, sum, mean"
     };
 }
 
@@ -54,38 +54,38 @@ pub(crate) struct LabArgs {
     #[command(subcommand)]
     choice: Choice,
 
-    /// Size of the experiment as a share of that which suits this machine, 0.001 to 1000.
+    /// Amount of work, relative to the default, 0.001 to 1000.
     #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_scale)]
     #[arg(allow_negative_numbers = true, global = true, help_heading = "How to measure")]
     scale: f64,
 
-    /// Measure every variant this often, 1 to 1000.
+    /// Number of repeats of every variant, 1 to 1000.
     #[arg(long, value_name = "TIMES", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     #[arg(global = true, help_heading = "How to measure")]
     repeats: u32,
 
-    /// End in less than 20 s an experiment (disk, build: a minute), whatever that does to the
+    /// Finish each experiment in less than 20 s (disk, build: a minute), at the expense of
     /// precision.
     #[arg(long, global = true, help_heading = "How to measure")]
     quick: bool,
 
-    /// Names all random choices: the same seed, the same work.
+    /// Seed of all random choices: the same seed, the same work.
     #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
     #[arg(global = true, help_heading = "How to measure")]
     seed: u64,
 
-    /// How to write the results.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     #[arg(global = true, help_heading = "Output")]
     pub(crate) format: Format,
 
-    /// Write the results to FILE instead of the standard output.
+    /// Write the results to FILE instead of standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(global = true, help_heading = "Output")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Write a page with plots and tables to FILE besides; it needs no network.
+    /// Also write a page with plots and tables to FILE; it needs no network.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(global = true, help_heading = "Output")]
     pub(crate) html: Option<PathBuf>,
@@ -131,29 +131,29 @@ enum Choice {
     #[command(long_about = "\
 What does one lock for all of zsmalloc cost?
 
-Linux 6.2 put one lock for the pool in the place of a lock for migration and one for each size \
-class; files written and a kernel built on zram took as long as before, within the noise. Settles \
+Linux 6.2 replaced the migration lock and the locks of the size classes by one lock for the pool; \
+writing files and building a kernel on zram took as long as before, within the noise. Shows \
 whether that also holds on this machine, and whether it holds under the other lock designs.")]
     PoolLock,
 
     #[command(name = Experiment::PerCpuLists.name(), about = Experiment::PerCpuLists.summary())]
     #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab per-cpu-lists --quick"))]
     #[command(long_about = "\
-What do per-CPU lists gain z3fold, and what density do they cost?
+What does z3fold gain from per-CPU lists, and what density do they cost?
 
 Linux 4.14 gave each CPU its own lists of pages with room; with 8 cores reads and writes became \
-almost six times as fast, and pages were filled a little less well (2.57 for 2.65). Settles both \
-for this machine.")]
+almost six times as fast, at a slightly lower density (2.57 instead of 2.65). Measures both \
+on this machine.")]
     PerCpuLists,
 
     #[command(name = Experiment::Compaction.name(), about = Experiment::Compaction.summary())]
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab compaction --quick"))]
     #[command(long_about = "\
-What does it gain to let only one thread compact at a time?
+What is gained if only one thread compacts at a time?
 
-Linux 6.4 sends all but the first caller of compaction away: threads that compact the same classes \
-fight over the lock that everybody else needs. Settles how much less the lock is fought over, how \
+Linux 6.4 turns away all but the first caller of compaction: threads that compact the same classes \
+contend for the lock that everybody else needs. Measures how much contention that saves, how \
 much sooner the work is done, and what dealing the classes to all CPUs adds.")]
     Compaction,
 
@@ -163,8 +163,8 @@ much sooner the work is done, and what dealing the classes to all CPUs adds.")]
 How much faster is zs_free without the pool's lock?
 
 With the size class in the handle's cell, zs_free needs no lock of the pool, and returns pages \
-after it has given the class's lock back. The published times are of processes that unmap 256 MiB \
-of compressed memory each, at the same time. Settles what that gains here, by the number of \
+after it has released the class's lock. The published times are of processes that unmap 256 MiB \
+of compressed memory each, at the same time. Measures what that gains here, by the number of \
 workers.")]
     Free,
 
@@ -174,7 +174,7 @@ workers.")]
 Which of zbud, z3fold and zsmalloc is fastest, which smallest?
 
 The published comparison of the three under zswap led to the removal of zbud and z3fold from \
-Linux: all are about as fast, and zbud takes a third more memory. Settles times, latencies of \
+Linux: all are about as fast, and zbud takes a third more memory. Measures times, latencies of \
 stores and loads, and the largest pool, under one load.")]
     Allocators,
 
@@ -182,10 +182,10 @@ stores and loads, and the largest pool, under one load.")]
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab lockstat --repeats 1"))]
     #[command(long_about = "\
-Which locks are fought over, and how long are they waited for?
+Which locks are contended, and how long do threads wait for them?
 
-Runs one load under every lock design with its locks watched. Settles where the time goes: in \
-waiting, in holding, or in the locks' cache lines going from CPU to CPU.")]
+Runs one load under every lock design with its locks watched. Shows where the time goes: in \
+waiting, in holding, or in cache lines of the locks that bounce between CPUs.")]
     LockStat,
 
     #[command(name = Experiment::Scale.name(), about = Experiment::Scale.summary())]
@@ -194,7 +194,7 @@ waiting, in holding, or in the locks' cache lines going from CPU to CPU.")]
 How far does each lock design scale with the cores?
 
 Measures what operations and locks cost on this machine, and simulates machines with more cores \
-from that. Settles where each design's throughput stops to grow; not how fast a machine of so many \
+from that. Shows where each design's throughput stops growing; not how fast a machine of so many \
 cores would really be.")]
     Scale,
 
@@ -204,8 +204,8 @@ cores would really be.")]
 Which block device of compressed memory serves fastest and holds least?
 
 Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over NBD and through \
-a loop device on a FUSE file; looks at the memory that they and the kernel's zram hold; and runs \
-the library against zram. Settles who serves most requests, and who holds least when everything \
+a loop device on a FUSE file; measures the memory that they and the kernel's zram hold; and runs \
+the library against zram. Shows which serves most requests, and which holds least when everything \
 has been overwritten. What is not installed, or needs root, is left out and named.")]
     Disk,
 
@@ -216,8 +216,8 @@ What does it cost to page memory out, fault it in and unmap it?
 
 Processes map 256 MiB each, write real pages, have them paged out, read a random quarter of them \
 and unmap all at the same time: by the kernel's swap to zram, with zfold's regions, and under \
-zfold run. Another process accesses random pages of memory of which half may be resident. Settles \
-what a page costs each of them on its way out, on its way back and in the end. Swap needs root; \
+zfold run. Another process accesses random pages of memory of which half may be resident. Shows \
+what it costs each of them to page out, fault in and unmap a page. Swap needs root; \
 what cannot be set up is left out and named. Swap and devices are gone afterwards, also after \
 Ctrl-C.")]
     Pageout,
@@ -227,9 +227,9 @@ Ctrl-C.")]
     #[command(long_about = "\
 What do calls that change an address space cost under zfold run?
 
-One process makes brk, mmap with munmap, and madvise(MADV_DONTNEED), of 64 KiB each, on memory \
-that nobody has used and on memory that is full, and starts programs: alone, under a limit that is \
-not reached, and under one that is. Settles what a program pays that is never short of memory, and \
+One process calls brk, mmap with munmap, and madvise(MADV_DONTNEED), for 64 KiB each, on untouched \
+and on full memory, and starts programs: alone, under a limit that is \
+not reached, and under one that is. Shows what a program pays that is never short of memory, and \
 what a call costs where memory has left.")]
     Calls,
 
@@ -237,11 +237,11 @@ what a call costs where memory has left.")]
     #[command(after_help =
         concat!(columns!(), "\n\nExample: zfold lab build --project src/linux --repeats 3"))]
     #[command(long_about = "\
-How long does a build take whose memory is limited?
+How long does a build with limited memory take?
 
 Builds a C project by make under zfold run with each allocator, under the kernel's zram and zswap \
 in a memory cgroup, and without a limit; limits are shares of the memory that it takes without \
-one. Settles what the limit costs in time, and what the compressed pages take. Object files must \
+one. Shows what the limit costs in time, and what the compressed pages take. Object files must \
 be the same each time. Needs make and a C compiler, and the kernel's swap root; what is missing \
 is left out and named.")]
     Build {

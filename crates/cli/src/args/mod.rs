@@ -35,7 +35,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program in less memory than it wants, and keep the rest compressed.
+    /// Run a program under a memory limit, and keep the rest of its memory compressed.
     ///
     /// At most --limit of the anonymous memory of the program and its descendants stays resident. A
     /// manager process compresses the other pages and brings them back when they are touched. The
@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
     /// What clients write is compressed and kept in this process's memory, and freed again by
-    /// discards. It lasts as long as the process; --save and --load make it last longer.
+    /// discards. It is lost with the process unless --save and --load preserve it.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
     /// List this user's runs and disks: limit, memory, what lies compressed, faults a second.
@@ -67,24 +67,24 @@ pub(crate) enum Command {
     ///
     /// Every page is stored in a random order and loaded again, a random half is freed, the pool
     /// is compacted, the half is stored again, all is loaded again and freed. Every byte is
-    /// compared. The tables tell the memory and the time each allocator and codec took, and the
-    /// last line what the best choice would save.
+    /// compared. The tables show the memory and the time each allocator and codec took, and the
+    /// last line says what the best choice would save.
     ///
     /// Several inputs are also stored in one pool together, as the input "all"; the times in the
     /// table and the last line are those of "all", json and csv have every input's.
     ///
-    /// Without an input, five captures of real programs (cc1, node, numpy, postgres, rustc) that
-    /// are part of this program are compared.
+    /// Without an input, compares five built-in captures of real programs: cc1, node, numpy,
+    /// postgres and rustc.
     #[command(after_help = compare::EXAMPLES)]
     Compare(Box<CompareArgs>),
     /// Compare lock designs under load: repeat published experiments on this machine.
     ///
-    /// Each experiment repeats what one published document did, as far as that goes in user
-    /// space, and puts the published figures beside. Base and variants alternate in every repeat,
+    /// Each experiment repeats what one published document measured, as far as possible in user
+    /// space, and prints the published figures beside its own. Variants alternate in every repeat,
     /// and every byte is compared.
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
-    /// Write a script that completes zfold's arguments in a shell.
+    /// Print a shell completion script.
     ///
     /// The shell asks the zfold in its PATH for what can follow, so the script stays as it is when
     /// zfold is updated.

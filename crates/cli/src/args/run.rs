@@ -35,7 +35,7 @@ has it; either of these commands grants it to others:
 
 The program and all its descendants share the limit. No code of zfold runs in them. They see the
 same files, environment, terminal and signals as without it, but they are traced, so no debugger can
-attach to them. A signal sent to zfold is passed on to the program.
+attach to them. zfold forwards signals to the program.
 
 Exit status: the program's. If a signal ended the program, the same signal ends zfold. 125: zfold
 itself failed and ended the program; 126: the program cannot be executed; 127: there is no such
@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
-    /// Codec, with a level if you like: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
+    /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
     /// page:deep.
     #[arg(long, default_value = "lz4", add = complete::codecs(), help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
@@ -63,7 +63,7 @@ pub(crate) struct RunArgs {
     pub(crate) allocator: Allocator,
 
     /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
-    /// without one, the program is ended [default: none].
+    /// without one, zfold kills the program [default: none].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) best_effort: bool,
 
-    /// Print what the run did to stderr at its end, which is when the last descendant of the
+    /// Print a report to stderr at the end of the run, when the last descendant of the
     /// program ends. json has bytes and nanoseconds, schema zfold.run/1.
     #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text", help_heading = REPORT)]
@@ -102,7 +102,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = REPORT)]
     pub(crate) report_file: Option<PathBuf>,
 
-    /// First run the program without a limit, with no input and its output thrown away, and report
+    /// First run the program without a limit, with no input and its output discarded, and report
     /// how the two runs differ. Only for programs that can be run twice.
     #[arg(long, help_heading = REPORT)]
     pub(crate) baseline: bool,

@@ -12,7 +12,7 @@ Examples:
     zfold stat --watch 2
   Of a run, by its number (zfold ps):
     zfold stat --pid 4711
-  For a program:
+  Machine-readable output:
     zfold stat --format json | jq '.disks[0].mm_stat'
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
@@ -22,12 +22,12 @@ pub(crate) struct StatArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 
-    /// Show them again every SECONDS, 1 to 86400, until interrupted.
+    /// Repeat every SECONDS, 1 to 86400, until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) watch: Option<u32>,
 
-    /// How to write the statistics; json has bytes and pages, schema zfold.stat/1, one document a
+    /// Output format; json has bytes and pages, schema zfold.stat/1, one document per
     /// line.
     #[arg(long, value_enum, default_value_t = StatFormat::Table)]
     pub(crate) format: StatFormat,

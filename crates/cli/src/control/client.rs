@@ -66,16 +66,16 @@ impl Client {
         let request = Request { command: command.to_owned(), arguments, disk: self.disk.clone() };
         let mut line = serde_json::to_vec(&request).expect("text is JSON");
         line.push(b'\n');
-        let gone = |why: String| Failure::new(format!("the server has gone: {why}; start it anew"));
+        let gone = |why: String| Failure::new(format!("the server is gone: {why}; start it again"));
         self.stream.get_mut().write_all(&line).map_err(|error| gone(error.to_string()))?;
         let mut reply = Vec::new();
         let mut limited = (&mut self.stream).take(REPLY_LEN_MAX);
         limited.read_until(b'\n', &mut reply).map_err(|error| gone(error.to_string()))?;
         if reply.is_empty() {
-            return Err(gone("it hung up (32 clients at a time are its most)".to_owned()));
+            return Err(gone("it closed the connection (at most 32 clients at a time)".to_owned()));
         }
         let reply: Reply = serde_json::from_slice(&reply).map_err(|error| {
-            Failure::new(format!("not a zfold server: {error}; give its --control"))
+            Failure::new(format!("not a zfold server: {error}; name one with --control"))
         })?;
         match reply.error {
             None if reply.ok => Ok(reply.result),
@@ -89,13 +89,11 @@ fn the_only_server() -> Result<PathBuf, Failure> {
     let mut live = runtime::live_controls()?;
     match live.len() {
         1 => Ok(live.remove(0)),
-        0 => Err(Failure::new(
-            "no server of this user is found: start zfold disk, or give --control",
-        )),
+        0 => Err(Failure::new("found no server of this user: start zfold disk, or give --control")),
         _ => {
             let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::usage(format!(
-                "several servers run: name one by --control (choices: {})",
+                "several servers are running: name one with --control (choices: {})",
                 paths.join(", ")
             )))
         }

@@ -197,7 +197,7 @@ fn train(words: &[&str]) -> Result<ControlCommand, String> {
             }
             (path, len as usize)
         }
-        _ => return Err("train needs the name of a file, and at most a size beside".to_owned()),
+        _ => return Err("train needs the name of a file, and at most a size".to_owned()),
     };
     Ok(ControlCommand::Train { path: path.into(), max_len })
 }
@@ -218,7 +218,7 @@ fn page_range(low: &str, high: &str) -> Result<Range<u64>, String> {
     let (low, high) = (index(low)?, index(high)?);
     match high.checked_add(1) {
         Some(end) if low < end => Ok(low..end),
-        _ => Err(format!("{low}-{high} is no range: give LOW-HIGH")),
+        _ => Err(format!("{low}-{high} is not a range: give LOW-HIGH")),
     }
 }
 
@@ -227,7 +227,7 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 fn wrong_number(text: &str) -> String {
-    format!("'{text}' is no number: give digits")
+    format!("'{text}' is not a number: give digits")
 }
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ mod tests {
             ("writeback", "needs type="),
             ("writeback type=warm", "no type 'warm'"),
             ("writeback huge", "'huge' is not type="),
-            ("writeback page_indexes=9-8", "no range"),
-            ("writeback page_index=18446744073709551615", "no range"),
-            ("writeback page_index=x", "no number"),
+            ("writeback page_indexes=9-8", "not a range"),
+            ("writeback page_index=18446744073709551615", "not a range"),
+            ("writeback page_index=x", "not a number"),
             ("writeback type=idle page_index=1", "not both"),
             ("recompress type=lru", "no type 'lru'"),
             ("recompress priority=4", "1, 2 or 3"),

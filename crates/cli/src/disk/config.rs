@@ -81,7 +81,7 @@ mod tests {
             ("[[disk]]\nsize = 64", 2, "string"),
             ("[[disk]]\nsize = '64GB'", 2, "a size is a whole number"),
             ("[[disk]]\n\ncodec = 'lz5'", 3, "unknown codec 'lz5'"),
-            ("nbd = ['/run/a']", 1, "is no address: give unix:PATH"),
+            ("nbd = ['/run/a']", 1, "is not an address: give unix:PATH"),
             ("[[disk]\nsize = '1GiB'", 1, ""),
         ];
         for (text, line, what) in cases {

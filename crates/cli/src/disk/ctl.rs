@@ -60,6 +60,6 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
 fn absolute(path: &Path) -> Result<String, Failure> {
     let absolute = std::path::absolute(path).ok().and_then(|path| path.to_str().map(str::to_owned));
     absolute.ok_or_else(|| {
-        Failure::usage(format!("{} is no name for a file: give another", path.display()))
+        Failure::usage(format!("{} is not a file name: give another", path.display()))
     })
 }

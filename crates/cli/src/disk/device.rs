@@ -62,7 +62,7 @@ impl Device {
         if let Some(path) = made.save.as_deref() {
             snapshot::replaceable(path).map_err(|error| {
                 let path = path.display();
-                failure(&format_args!("cannot save to {path}: {error}; give --save a file's name"))
+                failure(&format_args!("cannot save to {path}: {error}; give --save a file name"))
             })?;
         }
         let (size, sector, read_only) = (*size, made.sector, made.read_only);
@@ -233,12 +233,12 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
 fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
     let (name, Some(path)) = (&made.name, made.load.as_deref()) else { return Ok(()) };
     if made.load == made.save && !path.exists() {
-        remark(&format!("{name} begins empty: {} is not there yet", path.display()));
+        remark(&format!("{name} starts empty: {} does not exist yet", path.display()));
         return Ok(());
     }
     if let Some(was) = snapshot_size(path).filter(|was| *was > size) {
         return Err(Failure::new(format!(
-            "{name}: {} is of a device of {}: give --size at least that",
+            "{name}: {} holds a device of {}: give --size at least that",
             path.display(),
             format_size(was)
         )));
@@ -248,7 +248,7 @@ fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
             if report.lost_pages > 0 {
                 remark(&format!(
                     "{name}: {} of the {} pages in {} could not be read when it was saved: reading \
-                     them fails until they are written anew",
+                     them fails until they are written again",
                     report.lost_pages,
                     report.pages,
                     path.display()

@@ -146,12 +146,12 @@ impl Frontends {
         held(&self.blocks).clear();
         if !self.nbd.shutdown(drain) {
             let seconds = drain.as_secs();
-            remark(&format!("NBD clients were not done after {seconds} s and were hung up on"));
+            remark(&format!("NBD clients did not finish in {seconds} s and were disconnected"));
         }
         for (path, closed) in mounts {
             let left = deadline.saturating_duration_since(Instant::now());
             if closed.recv_timeout(left).is_err() {
-                remark(&format!("{} is still in use and ends with the server", path.display()));
+                remark(&format!("{} is still in use; it ends with the server", path.display()));
             }
         }
     }

@@ -23,15 +23,15 @@ type Metric = (&'static str, &'static str, fn(&DiskReport) -> u64);
 const GAUGES: &[Metric] = &[
     ("size_bytes", "Size of the device", |disk| disk.size_bytes),
     ("stored_bytes", "Bytes of the pages stored", |disk| disk.mm_stat.orig_data_size),
-    ("compressed_bytes", "Bytes they take compressed, in memory", |disk| {
+    ("compressed_bytes", "Compressed bytes of the pages in memory", |disk| {
         disk.mm_stat.compr_data_size
     }),
     ("memory_bytes", "All memory held", |disk| disk.mm_stat.mem_used_total),
-    ("memory_limit_bytes", "Most memory allowed, 0 for any", |disk| disk.mm_stat.mem_limit),
+    ("memory_limit_bytes", "Memory limit, 0 for none", |disk| disk.mm_stat.mem_limit),
     ("memory_max_bytes", "Most memory held so far", |disk| disk.mm_stat.mem_used_max),
     ("pool_bytes", "Bytes of the pool's pages", |disk| disk.zswap.pool_total_size),
-    ("same_filled_pages", "Pages of one word", |disk| disk.mm_stat.same_pages),
-    ("incompressible_pages", "Pages kept as they are", |disk| disk.mm_stat.huge_pages),
+    ("same_filled_pages", "Pages that repeat one word", |disk| disk.mm_stat.same_pages),
+    ("incompressible_pages", "Pages stored uncompressed", |disk| disk.mm_stat.huge_pages),
     ("duplicate_pages", "Pages that share another one's bytes", |disk| disk.store.duplicate_pages),
     ("backed_pages", "Pages on the backing file", |disk| disk.bd_stat.bd_count),
     ("backing_bytes", "Size of the backing file", |disk| disk.store.backing_bytes),
@@ -50,8 +50,8 @@ const COUNTERS: &[Metric] = &[
     ("failed_reads_total", "Reads that failed", |disk| disk.io_stat.failed_reads),
     ("failed_writes_total", "Writes that failed", |disk| disk.io_stat.failed_writes),
     ("limit_hit_total", "Pages refused at the limit", |disk| disk.zswap.pool_limit_hit),
-    ("alloc_fail_total", "Pages refused for want of memory", |disk| disk.zswap.reject_alloc_fail),
-    ("decompress_fail_total", "Pages that came back damaged", |disk| disk.zswap.decompress_fail),
+    ("alloc_fail_total", "Pages refused for lack of memory", |disk| disk.zswap.reject_alloc_fail),
+    ("decompress_fail_total", "Pages that did not decode", |disk| disk.zswap.decompress_fail),
     ("compacted_pages_total", "Pages freed by compaction", |disk| disk.mm_stat.pages_compacted),
     ("recompressed_pages_total", "Pages compressed again", |disk| disk.store.recompressed_total),
     ("backing_reads_total", "Pages read from the backing file", |disk| disk.bd_stat.bd_reads),
@@ -84,7 +84,7 @@ pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
     let (status, body) = match requests.next() {
         Ok(Some(request)) => match wants_metrics(&request) {
             Ok(()) => ("200 OK", text(&report())),
-            Err(status) => (status, "GET /metrics is all there is\n".to_owned()),
+            Err(status) => (status, "only GET /metrics is served\n".to_owned()),
         },
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             ("431 Request Header Fields Too Large", "at most 8 KiB\n".to_owned())
@@ -115,7 +115,7 @@ fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
 /// Returns the metrics of all devices as text.
 fn text(report: &Report) -> String {
     let version = escape(&report.version);
-    let mut text = head("build_info", "gauge", "The program that serves this");
+    let mut text = head("build_info", "gauge", "Version of the server");
     // Writing to a string does not fail.
     let _ = writeln!(text, "zfold_build_info{{version=\"{version}\"}} 1");
     for (kind, metrics) in [("gauge", GAUGES), ("counter", COUNTERS)] {

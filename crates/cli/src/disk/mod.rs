@@ -101,7 +101,7 @@ fn serve(
     runner.stop();
     match happened.recv_timeout(DRAIN) {
         Ok(Event::Ended(status)) => Ok(status),
-        _ => Err(Failure::new("the command of --run did not end: it was left behind")),
+        _ => Err(Failure::new("the command of --run did not end and is still running")),
     }
 }
 
@@ -184,7 +184,7 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
                     continue;
                 }
                 _ if stopping.is_some() => {
-                    remark("ended at once: nothing was saved, clients were hung up on");
+                    remark("ended at once: nothing was saved, clients were disconnected");
                     std::process::exit(1);
                 }
                 _ => Event::Stop,

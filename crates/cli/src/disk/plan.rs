@@ -163,11 +163,11 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
             return usage("a name has 1 to 255 bytes and no control characters: choose another");
         }
         Some(name) => name,
-        None if several => return usage("of several disks each needs a name: add the key name"),
+        None if several => return usage("with several disks each needs a name: add the key name"),
         None => "disk".to_owned(),
     };
     if settings.ublk && !cfg!(feature = "ublk") {
-        return usage("this zfold is built without ublk: build it with --features ublk");
+        return usage("this zfold was built without ublk: build it with --features ublk");
     }
     if let Some(path) = &settings.load
         && settings.load != settings.save
@@ -265,7 +265,7 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
     ];
     match (&settings.backing, needs.iter().find(|(_, given)| *given)) {
         (None, Some((flag, _))) => {
-            usage(format!("{name}: {flag} is about a backing file: give --backing FILE, too"))
+            usage(format!("{name}: {flag} needs a backing file: give --backing FILE too"))
         }
         (None, None) => Ok(None),
         (Some(path), _) => Ok(Some(BackingPlan {

@@ -10,7 +10,7 @@ use crate::shared::exit::remark;
 /// stays until its key changes.
 pub(super) fn reload(args: &DiskArgs, plan: &mut DiskPlan, server: &Server) {
     if args.config.is_none() {
-        return remark("there is no configuration to read again: start with --config FILE");
+        return remark("no configuration file to reread: start with --config FILE");
     }
     let new = match DiskPlan::new(args) {
         Ok(new) => new,
@@ -27,7 +27,7 @@ pub(super) fn reload(args: &DiskArgs, plan: &mut DiskPlan, server: &Server) {
             plan.devices.iter().find(|device| device.made.name == made.name).cloned()
         };
         let Some(wanted) = named(&new) else {
-            remark(&format!("{} is gone from the file: restart to end it", made.name));
+            remark(&format!("{} is gone from the file: restart to remove it", made.name));
             continue;
         };
         for key in made.differences(&wanted.made) {

@@ -83,7 +83,7 @@ fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> 
     let mut child = match spawned {
         Ok(child) => child,
         Err(error) => {
-            remark(&format!("cannot start a shell for --run: {error}; see that sh is in PATH"));
+            remark(&format!("cannot start a shell for --run: {error}; check that sh is in PATH"));
             return Some(NOT_STARTED);
         }
     };

@@ -134,7 +134,7 @@ fn reset(device: &Device) -> Result<Value, String> {
         return Err(format!("{name} is read-only"));
     }
     let _claim = device.disk.claim().map_err(|users| {
-        format!("{name} is in use ({}): let its clients leave first", users.join(", "))
+        format!("{name} is in use ({}): disconnect its clients first", users.join(", "))
     })?;
     let store = device.store();
     let pages = store.invalidate_range(0..store.slots());

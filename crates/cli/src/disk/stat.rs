@@ -95,7 +95,7 @@ fn tables(report: &Report) -> String {
     let rows = [
         ("connections", count(nbd.connections), ""),
         ("connections_total", count(nbd.connections_total), ""),
-        ("refused_total", count(nbd.refused_total), "connections above --max-connections"),
+        ("refused_total", count(nbd.refused_total), "connections beyond --max-connections"),
         ("failed_handshakes_total", count(nbd.failed_handshakes_total), ""),
         ("requests_total", count(nbd.requests_total), ""),
         ("errors_total", count(nbd.errors_total), "requests answered with an error"),
@@ -151,13 +151,13 @@ fn pages(disk: &DiskReport) -> Vec<Row> {
     let (mm, store) = (&disk.mm_stat, &disk.store);
     vec![
         ("stored_pages", count(disk.zswap.stored_pages), ""),
-        ("same_pages", count(mm.same_pages), "of one word, without memory"),
-        ("huge_pages", count(mm.huge_pages), "kept as they are"),
-        ("huge_pages_since", count(mm.huge_pages_since), "kept as they are, ever"),
+        ("same_pages", count(mm.same_pages), "repeat one word, take no memory"),
+        ("huge_pages", count(mm.huge_pages), "stored uncompressed"),
+        ("huge_pages_since", count(mm.huge_pages_since), "stored uncompressed, so far"),
         ("duplicate_pages", count(store.duplicate_pages), "that share another one's bytes"),
-        ("pages_compacted", count(mm.pages_compacted), "freed by compaction, ever"),
+        ("pages_compacted", count(mm.pages_compacted), "freed by compaction so far"),
         ("recompressed", count(store.recompressed_total), "ever"),
-        ("notify_free", count(disk.io_stat.notify_free), "freed by discard, ever"),
+        ("notify_free", count(disk.io_stat.notify_free), "freed by discard so far"),
     ]
 }
 
@@ -167,8 +167,8 @@ fn backing(disk: &DiskReport) -> Vec<Row> {
         ("size", size(store.backing_bytes), ""),
         ("used", size(store.backing_used_bytes), ""),
         ("bd_count", count(bd.bd_count), "pages on it"),
-        ("bd_reads", count(bd.bd_reads), "pages read, ever"),
-        ("bd_writes", count(bd.bd_writes), "pages written, ever"),
+        ("bd_reads", count(bd.bd_reads), "pages read so far"),
+        ("bd_writes", count(bd.bd_writes), "pages written so far"),
     ]
 }
 
@@ -192,10 +192,10 @@ fn failed(disk: &DiskReport) -> Vec<Row> {
         ("failed_reads", disk.io_stat.failed_reads, "requests"),
         ("failed_writes", disk.io_stat.failed_writes, "requests"),
         ("pool_limit_hit", zswap.pool_limit_hit, "pages, at mem_limit"),
-        ("reject_alloc_fail", zswap.reject_alloc_fail, "pages, for want of memory"),
+        ("reject_alloc_fail", zswap.reject_alloc_fail, "pages, for lack of memory"),
         ("reject_compress_poor", zswap.reject_compress_poor, "pages that do not compress"),
         ("reject_reclaim_fail", zswap.reject_reclaim_fail, "writebacks that made no room"),
-        ("decompress_fail", zswap.decompress_fail, "pages that came back damaged"),
+        ("decompress_fail", zswap.decompress_fail, "pages that did not decode"),
         ("backing_failed_reads", store.backing_failed_reads_total, "pages"),
         ("backing_failed_writes", store.backing_failed_writes_total, "pages"),
         ("backing_damaged", store.backing_damaged_total, "pages"),

@@ -146,7 +146,7 @@ fn leave(end: End) -> ExitCode {
 fn lost(ended: io::Result<ExitStatus>) -> Failure {
     let how = match ended.map(|status| (status.signal(), status.code())) {
         Ok((Some(signal), _)) => format!("was killed (signal {signal})"),
-        Ok((_, Some(code))) => format!("ended too soon (status {code})"),
+        Ok((_, Some(code))) => format!("exited early (status {code})"),
         _ => "is gone".to_owned(),
     };
     let line = format!(
@@ -179,7 +179,7 @@ fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
                     let _ = channel::send(socket, &ToManager::Signal(signal));
                 }
                 Recipient::Waiting(end) => {
-                    remark("no report: descendants of the program go on, and it was interrupted");
+                    remark("no report: interrupted while descendants were still running");
                     match *end {
                         End::Code(code) => std::process::exit(code),
                         End::Signal(signal) => die_of(signal),

@@ -96,7 +96,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
     let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
     let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
-    let front = front().map_err(cannot("find what has started this process"))?;
+    let front = front().map_err(cannot("find the process that started this one"))?;
     let tell_front = |signal| {
         // One that is gone needs to be neither stopped nor continued.
         let _ = pidfd_send_signal(&front, signal);
@@ -161,7 +161,7 @@ fn started(program: &Mutex<Program>, process: i32) {
 /// served would hang.
 fn fail_loudly(socket: UnixStream) {
     std::panic::set_hook(Box::new(move |panic| {
-        let line = format!("a mistake in zfold, please report it: {panic}").replace('\n', " ");
+        let line = format!("this is a bug in zfold, please report it: {panic}").replace('\n', " ");
         let _ = channel::send(&socket, &ToFront::Failed { status: FAILED, line });
         std::process::exit(FAILED.into());
     }));

@@ -160,24 +160,24 @@ macro_rules! figures {
 figures! {
     Memory {
         limit_bytes, Bytes, "limit", "";
-        peak_charge_bytes, Bytes, "peak_charge", "the most that counted against it";
+        peak_charge_bytes, Bytes, "peak_charge", "the most that counted against the limit";
         peak_resident_bytes, Bytes, "peak_resident", "the most seen resident";
-        peak_stored_pages, Count, "peak_stored_pages", "the most that lay compressed";
-        peak_stored_bytes, Bytes, "peak_stored", "the most that they took, with tables";
+        peak_stored_pages, Count, "peak_stored_pages", "the most compressed at a time";
+        peak_stored_bytes, Bytes, "peak_stored", "the memory they took, tables included";
     }
     Faults {
         faults, Count, "faults", "";
-        first_touches, Count, "  first_touches", "pages that were not there before";
+        first_touches, Count, "  first_touches", "pages that did not exist before";
         refaults, Count, "  refaults", "taken back before they were compressed";
         loads, Count, "  loads", "decompressed";
-        prefetched, Count, "prefetched", "decompressed with their neighbours";
+        prefetched, Count, "prefetched", "decompressed along with a neighbour";
     }
     Work {
         evictions, Count, "evictions", "pages that left a process";
         stores, Count, "stores", "pages that were compressed";
         over_limit, Count, "over_limit", "times that more than the limit was seen";
         processes, Count, "processes", "by fork or exec";
-        managed, Count, "managed", "address spaces that pages left";
+        managed, Count, "managed", "address spaces whose pages left";
         unmanaged_total, Count, "unmanaged", "processes whose memory stayed as it is";
     }
 }

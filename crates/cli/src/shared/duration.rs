@@ -15,12 +15,12 @@ impl FromStr for Interval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "a duration is a whole number and ms, s, min, h or d, such as 10min";
+        let wrong = || "a duration is a whole number with ms, s, min, h or d, such as 10min";
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit = UNITS.iter().find(|(name, _)| *name == unit.trim_start()).ok_or_else(wrong)?;
         let number: u64 = number.parse().map_err(|_| wrong())?;
-        let ms = number.checked_mul(unit.1).ok_or("a duration is at most some million years")?;
+        let ms = number.checked_mul(unit.1).ok_or("the duration is too long")?;
         Ok(Self(Duration::from_millis(ms)))
     }
 }

@@ -83,7 +83,7 @@ impl NewFile {
                 &format!("there is no directory {}; create it", directory.display()),
             ),
             io::ErrorKind::PermissionDenied => {
-                refused(&self.path, "permission denied; name a file in a directory of yours")
+                refused(&self.path, "permission denied; name a file that you may write")
             }
             _ => refused(&self.path, &format!("{error}; free some space or name another file")),
         }

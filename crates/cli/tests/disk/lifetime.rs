@@ -121,7 +121,7 @@ fn contents_are_saved_at_the_end_and_loaded_again() {
     let file = runtime.path().join("disk.zfs");
     let both = ["--load", text(&file), "--save", text(&file)];
     let server = Server::start(runtime.path(), &[&["--size", "16MiB"], &both[..]].concat());
-    server.heard("begins empty");
+    server.heard("starts empty");
     let mut client = server.connect("");
     client.write(0, &page(1)).expect("written");
     client.write(8 << 20, &noise(2)).expect("written");

@@ -94,14 +94,13 @@ impl fmt::Display for UblkError {
             Self::NoDriver => {
                 write!(f, "this kernel has no ublk driver (modprobe ublk_drv; Linux 6.0 and later)")
             }
-            Self::Denied => write!(f, "{CONTROL} may not be opened (run as root)"),
-            Self::Options => write!(
-                f,
-                "a device has 1 to {QUEUES_MAX} queues of 1 to {DEPTH_MAX} requests (choose such)"
-            ),
+            Self::Denied => write!(f, "no permission to open {CONTROL} (run as root)"),
+            Self::Options => {
+                write!(f, "a device has 1 to {QUEUES_MAX} queues of 1 to {DEPTH_MAX} requests")
+            }
             Self::InUse(id) => write!(f, "/dev/ublkb{id} exists (choose another number)"),
             Self::Driver(error) => write!(f, "the ublk driver refused the device: {error:?}"),
-            Self::Start(error) => write!(f, "the server cannot be started: {error}"),
+            Self::Start(error) => write!(f, "cannot start the server: {error}"),
         }
     }
 }

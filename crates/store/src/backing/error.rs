@@ -54,7 +54,7 @@ impl fmt::Display for BackingError {
                 write!(f, "cannot open {}: {source}; ", path.display())?;
                 match source.kind() {
                     io::ErrorKind::NotFound => {
-                        write!(f, "give a length to have it created, in a folder that exists")
+                        write!(f, "give a length to create it, in a directory that exists")
                     }
                     io::ErrorKind::PermissionDenied => {
                         write!(f, "name a file or device that you may read and write")
@@ -63,7 +63,7 @@ impl fmt::Display for BackingError {
                 }
             }
             Self::InUse { path } => {
-                write!(f, "{} is in use; stop its user or name another file", path.display())
+                write!(f, "{} is in use; stop what uses it or name another file", path.display())
             }
             Self::NotAFile { path } => write!(
                 f,

@@ -313,7 +313,7 @@ mod tests {
         assert!(matches!(open(&scratch.0, None), BackingError::NotAFile { .. }));
         assert!(matches!(open(Path::new("/dev/null"), None), BackingError::NotAFile { .. }));
         let missing = open(&scratch.file(), None);
-        assert!(missing.to_string().contains("give a length to have it created"), "{missing}");
+        assert!(missing.to_string().contains("give a length to create it"), "{missing}");
         assert!(!scratch.file().exists());
         let empty = open(&scratch.file(), Some(4095));
         assert!(matches!(empty, BackingError::TooShort { needed: 4096, .. }), "{empty}");

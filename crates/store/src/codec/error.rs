@@ -68,7 +68,7 @@ impl fmt::Display for CodecError {
                 write!(f, "codec '{0}' is not in this build (feature {0})", kind.name())
             }
             Self::Training(reason) => {
-                write!(f, "no dictionary can be trained ({reason}); give more or other samples")
+                write!(f, "cannot train a dictionary ({reason}); give more or other samples")
             }
         }
     }

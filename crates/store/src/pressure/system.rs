@@ -74,7 +74,7 @@ impl SystemPressure {
         let limits = limits.chain(one.iter().map(|folder| limit(folder, Version::One)));
         add("limit of the cgroup", limits.collect());
         let source = match parts.is_empty() {
-            true => "nothing, as the kernel tells nothing".to_owned(),
+            true => "nothing: the kernel reports nothing".to_owned(),
             false => parts.join(", "),
         };
         Self { gauges, source }
@@ -239,7 +239,7 @@ mod tests {
     fn without_any_file_it_is_calm() {
         let mut pressure = Machine::new("none").pressure();
         assert_eq!(pressure.level(), Level::Calm);
-        assert_eq!(pressure.source(), "nothing, as the kernel tells nothing");
+        assert_eq!(pressure.source(), "nothing: the kernel reports nothing");
     }
 
     #[test]

@@ -68,23 +68,23 @@ impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Foreign => write!(f, "it is no zfold snapshot"),
+            Self::Foreign => write!(f, "it is not a zfold snapshot"),
             Self::Version(version) => {
                 write!(f, "it has format version {version}, this program reads version 1")
             }
-            Self::Damaged(place) => write!(f, "it is damaged or cut off ({place})"),
+            Self::Damaged(place) => write!(f, "it is damaged or truncated ({place})"),
             Self::PageLength { snapshot, store } => {
                 write!(f, "its pages have {snapshot} bytes, those of the store {store}")
             }
             Self::Slots { key, slots } => {
-                write!(f, "it has page {key}, but the store only {slots} slots (make it larger)")
+                write!(f, "it has page {key}, the store has {slots} slots (make it larger)")
             }
-            Self::NotEmpty => write!(f, "the store holds pages already; restore into an empty one"),
-            Self::Label(len) => write!(f, "a label of {len} bytes is above {LABEL_MAX}"),
+            Self::NotEmpty => write!(f, "the store already holds pages; restore into an empty one"),
+            Self::Label(len) => write!(f, "a label of {len} bytes is longer than {LABEL_MAX}"),
             Self::Load(error) => error.fmt(f),
             Self::Lost { pages, saved } => write!(
                 f,
-                "{pages} pages cannot be read; the file is as it was, all others are in {}",
+                "{pages} pages cannot be read; the file is unchanged, all other pages are in {}",
                 saved.display()
             ),
             Self::Store(error) => error.fmt(f),

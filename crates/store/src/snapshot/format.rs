@@ -217,7 +217,7 @@ impl<'a> Reader<'a> {
             return if right {
                 Ok(None)
             } else {
-                Err(SnapshotError::Damaged("the sum at its end"))
+                Err(SnapshotError::Damaged("the checksum at its end"))
             };
         }
         let kind = match head.kind {
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         self.fill(&mut kept, "inside a page")?;
         self.kept = kept;
         if xxh3_64_with_seed(&self.kept, head.key) != head.hash {
-            return Err(SnapshotError::Damaged("a page's sum"));
+            return Err(SnapshotError::Damaged("a page's checksum"));
         }
         let record = Record { key: head.key, kind, priority: head.priority, kept: &self.kept };
         self.report.pages += 1;

@@ -98,7 +98,7 @@ impl Core {
         let stored = stores && self.store_some(batch.into());
         let refused = stored && failures() > failures_before;
         if waited && refused && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
-            die("no room for a page", "the store takes no more (raise the limits or its own)");
+            die("no room for a page", "the store is full (raise resident_limit or store_limit)");
         }
         // Relaxed: counters.
         let done = self.counters.evictions_total.load(Ordering::Relaxed)

@@ -150,21 +150,21 @@ impl fmt::Display for RegionError {
                 write!(f, "a resident limit of {limit} bytes is too small (at least {least})")
             }
             Self::Evictors(count) => {
-                write!(f, "{count} threads that compress are not within 1 to 16")
+                write!(f, "{count} compressing threads are not within 1 to 16")
             }
             Self::Capacity(bytes) => {
                 write!(f, "a capacity of {bytes} bytes is not within 1 byte to 8 TiB")
             }
-            Self::Empty => write!(f, "a region has at least one byte"),
+            Self::Empty => write!(f, "a region needs at least one byte"),
             Self::NoCapacity { bytes } => {
-                write!(f, "no address space for {bytes} bytes more (raise the memory's capacity)")
+                write!(f, "no address space for {bytes} more bytes (raise the memory's capacity)")
             }
             Self::TooManyRegions => {
-                write!(f, "the process has {} regions already", super::registry::REGIONS_MAX)
+                write!(f, "the process already has {} regions", super::registry::REGIONS_MAX)
             }
             Self::PinLimit { bytes, pinned, limit } => write!(
                 f,
-                "cannot pin {bytes} bytes beside {pinned} under a resident limit of {limit} \
+                "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} \
                  (raise it, or pin less)"
             ),
             Self::StoreFull => write!(f, "the store takes no more pages (raise its limit)"),
@@ -176,7 +176,7 @@ impl fmt::Display for RegionError {
             }
             Self::NotPermitted(error) => write!(
                 f,
-                "faults of the kernel may not be handled (setfacl -m u:USER:rw /dev/userfaultfd, \
+                "not permitted to handle kernel faults (setfacl -m u:USER:rw /dev/userfaultfd, \
                  or FaultMode::InThread): {error}"
             ),
             Self::Store(reason) => f.write_str(reason),

@@ -53,19 +53,19 @@ impl fmt::Display for FuseError {
         match self {
             Self::NoDriver => write!(f, "there is no /dev/fuse (modprobe fuse)"),
             Self::DriverDenied => {
-                write!(f, "/dev/fuse may not be opened (run as root, or chmod 666 /dev/fuse)")
+                write!(f, "no permission to open /dev/fuse (run as root, or chmod 666 /dev/fuse)")
             }
             Self::NoHelper => {
                 write!(f, "mounting needs root or fusermount3 (install the package fuse3)")
             }
             Self::OthersDenied => write!(
                 f,
-                "other users are let in by root only (put user_allow_other into /etc/fuse.conf)"
+                "only root can admit other users (put user_allow_other into /etc/fuse.conf)"
             ),
             Self::NotAFile => {
-                write!(f, "the device is mounted over a regular file (name one, or a new path)")
+                write!(f, "the device must be mounted over a file (name one, or a new path)")
             }
-            Self::Mounted => write!(f, "the path is mounted already (umount it first)"),
+            Self::Mounted => write!(f, "the path is already mounted (umount it first)"),
             Self::Path(error) => write!(f, "the path cannot be used: {error}"),
             Self::Mount(error) => write!(f, "the mount failed: {}", error.to_string().trim_end()),
             Self::Busy => write!(

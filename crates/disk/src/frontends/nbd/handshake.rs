@@ -163,7 +163,7 @@ impl<'a> Handshake<'a> {
             return self.refuse_data(option);
         }
         if self.channel.is_encrypted() {
-            return self.refuse(option, reply::INVALID, "TLS is on already");
+            return self.refuse(option, reply::INVALID, "TLS is already on");
         }
         let Some(config) = self.options.tls.config() else {
             return self.refuse(option, reply::POLICY, "this server has no TLS");
@@ -243,7 +243,7 @@ impl<'a> Handshake<'a> {
             return self.refuse(option, reply::INVALID, "the queries are malformed");
         };
         if setting && !self.structured {
-            return self.refuse(option, reply::INVALID, "structured replies come first");
+            return self.refuse(option, reply::INVALID, "negotiate structured replies first");
         }
         let Some(export) = self.find(name) else {
             return self.refuse(option, reply::UNKNOWN, "there is no export of this name");

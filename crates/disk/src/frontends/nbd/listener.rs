@@ -36,7 +36,7 @@ pub struct AddressError(String);
 
 impl fmt::Display for AddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is no address: give unix:PATH or tcp:HOST:PORT", self.0)
+        write!(f, "{:?} is not an address: give unix:PATH or tcp:HOST:PORT", self.0)
     }
 }
 
@@ -100,12 +100,12 @@ impl fmt::Display for ListenError {
             ),
             Self::NotASocket(path) => write!(
                 f,
-                "unix:{}: a file that is no socket is in the way; choose another path",
+                "unix:{}: a file that is not a socket is in the way; choose another path",
                 path.display()
             ),
             Self::InUse(path) => write!(
                 f,
-                "unix:{}: a server listens there already; stop it or choose another path",
+                "unix:{}: a server is already listening there; stop it or choose another path",
                 path.display()
             ),
             Self::System { address, source } => {
@@ -121,7 +121,7 @@ impl fmt::Display for ListenError {
             }
             Self::Inherited(number) => write!(
                 f,
-                "inherited descriptor {number} is no listening stream socket; check ListenStream= \
+                "inherited descriptor {number} is not a listening stream socket; check ListenStream= \
                  in the socket unit"
             ),
         }

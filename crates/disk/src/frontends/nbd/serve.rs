@@ -62,7 +62,7 @@ impl Refusal {
         match self {
             Self::Io(error) => error.to_string(),
             Self::Flags => "the command does not have this flag".into(),
-            Self::Command => "the command is not known or was not agreed on".into(),
+            Self::Command => "the command is unknown or was not negotiated".into(),
             Self::TooLong => "the request is longer than the server's limit".into(),
             Self::Empty => "the request covers no bytes".into(),
         }

@@ -91,11 +91,11 @@ impl fmt::Display for TlsError {
             Self::Authority(error) => write!(f, "the client authority is unusable: {error}"),
             Self::Key { path } => write!(
                 f,
-                "{}: no key that can be used; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or \
-                 P-384, and Ed25519 can",
+                "{}: no usable key; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or \
+                 P-384, and Ed25519 are supported",
                 path.display()
             ),
-            Self::Config(error) => write!(f, "certificate and key do not work: {error}"),
+            Self::Config(error) => write!(f, "certificate and key do not work together: {error}"),
         }
     }
 }

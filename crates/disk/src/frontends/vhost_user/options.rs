@@ -62,18 +62,18 @@ impl fmt::Display for VhostUserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Queues(queues) => {
-                write!(f, "{queues} queues are not possible (choose 1 to {QUEUES_MAX})")
+                write!(f, "cannot offer {queues} queues (choose 1 to {QUEUES_MAX})")
             }
             Self::QueueSize(size) => write!(
                 f,
-                "a queue of {size} entries is not possible (choose a power of two from 4 to \
+                "cannot offer a queue of {size} entries (choose a power of two from 4 to \
                  {QUEUE_SIZE_MAX})"
             ),
             Self::InUse => {
                 write!(f, "another process serves this socket (end it, or choose another path)")
             }
-            Self::Socket(error) => write!(f, "the socket cannot be made: {error}"),
-            Self::Start(error) => write!(f, "the server cannot be started: {error}"),
+            Self::Socket(error) => write!(f, "cannot create the socket: {error}"),
+            Self::Start(error) => write!(f, "cannot start the server: {error}"),
         }
     }
 }

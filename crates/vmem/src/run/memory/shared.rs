@@ -233,15 +233,15 @@ impl Shared {
         let Some(error) = failure else { return Ok(keys) };
         self.release_keys(keys.into_iter());
         self.tracing.end(format!(
-            "memory that left the program cannot be kept: {error}; give a larger --limit, or a \
-             file for what does not fit with --backing"
+            "cannot store memory that left the program: {error}; raise --limit, or give \
+             --backing a file for what does not fit"
         ));
         Err(())
     }
 
     /// Ends the tree because a page cannot be loaded.
     pub(crate) fn end_load(&self, error: &LoadError) {
-        self.tracing.end(format!("a page of the program cannot be given back: {error}"));
+        self.tracing.end(format!("cannot restore a page of the program: {error}"));
     }
 
     /// Notes that a space's helper is gone. That should mean that the space is, and that the
@@ -267,8 +267,7 @@ impl Shared {
         };
         let late = lost.iter().find(|lost| lost.since.elapsed() > LOST && goes_on(lost.space));
         if let Some(Lost { error, .. }) = late {
-            self.tracing
-                .end(format!("the helper that gives a program its memory is gone: {error}"));
+            self.tracing.end(format!("the helper of a process is gone: {error}"));
             lost.clear();
         }
     }

@@ -25,7 +25,7 @@ pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
         return Ok(false);
     }
     ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(|error| {
-        io::Error::new(error.kind(), "its own filter of system calls may end a helper")
+        io::Error::new(error.kind(), "its own seccomp filter may kill a helper")
     })?;
     Ok(true)
 }

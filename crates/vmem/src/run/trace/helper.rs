@@ -248,9 +248,9 @@ fn install(injection: &mut Injection<'_>, at: usize) -> io::Result<()> {
     }
     // A positive number is a thread with a filter of its own.
     if result > 0 {
-        return Err(io::Error::other("its threads have different filters of system calls"));
+        return Err(io::Error::other("its threads have different seccomp filters"));
     }
-    checked("the filter of system calls", result).map(drop)
+    checked("the seccomp filter", result).map(drop)
 }
 
 /// From the birth of a helper to its loop.

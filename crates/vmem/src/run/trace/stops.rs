@@ -179,7 +179,7 @@ impl Tracer<'_> {
         if self.memory.is_attached(space) {
             return self.skip(tid, libc::ENOSYS);
         }
-        self.refuse(space, "it makes system calls of the 32-bit interface".into());
+        self.refuse(space, "it uses the 32-bit system call interface".into());
         let_go(ptrace::cont(tid, 0));
     }
 

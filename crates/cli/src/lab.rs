@@ -1,10 +1,11 @@
 //! `zfold lab`: from typed arguments to experiments, their runs and their reports.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 
+use rustix::termios::tcgetwinsize;
 use zfold_lab::experiment::machine::Machine;
-use zfold_lab::experiment::{Error, Outcome, report};
-use zfold_lab::{Experiment, calls, pageout};
+use zfold_lab::experiment::{Error, Figure, Outcome, report};
+use zfold_lab::{Experiment, UnknownExperiment, calls, pageout};
 
 use crate::args::{Format, LabArgs};
 use crate::shared::exit::{self, Failure};
@@ -13,48 +14,118 @@ use crate::shared::progress::Progress;
 
 /// Runs the experiments that were asked for and writes what they found.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
-    if let Some((experiment, job)) = args.job() {
-        let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
-        let done = match experiment {
-            Experiment::Calls => calls::work(job, output),
-            _ => pageout::work(job, input, output),
-        };
-        return done.map_err(|error| Failure::new(error.to_string()));
-    }
-    if args.html.is_some() && args.html == args.output {
-        return Err(Failure::usage("--html and --output name the same file: give two names"));
-    }
+    check(args)?;
     // Tried before the work, which a misspelt name must not cost.
     let page = args.html.as_deref().map(NewFile::at).transpose()?;
     let output = args.output.as_deref().map(NewFile::at).transpose()?;
-    let outcomes = outcomes(args)?;
     let machine = Machine::this();
+    // People are shown what there is at once; a document is written whole.
+    let shows = args.format == Format::Table && output.is_none();
+    let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
-        page.write(&report::html(&machine, &outcomes))?;
+        let question = |name: &str| name.parse().ok().map(Experiment::summary);
+        page.write(&report::html(&machine, &outcomes, &question))?;
     }
     let text = match args.format {
         Format::Json => report::json(&machine, &outcomes),
         Format::Csv => report::csv(&outcomes),
-        Format::Table => report::table(&machine, &outcomes),
+        Format::Table => report::table(&machine, &outcomes, None),
     };
     match output {
         Some(file) => file.write(&text),
+        None if shows => Ok(()),
         None => exit::write_output(text.as_bytes()),
     }
 }
 
-/// Runs the experiments one after the other, with a progress bar.
-fn outcomes(args: &LabArgs) -> Result<Vec<Outcome>, Failure> {
-    let (settings, experiments) = (args.settings(), args.experiments());
+/// Checks what cannot be found out by clap.
+fn check(args: &LabArgs) -> Result<(), Failure> {
+    if args.html.is_some() && args.html == args.output {
+        return Err(Failure::usage("--html and --output name the same file: give two names"));
+    }
+    match args.settings().project {
+        Some(project) if !project.is_dir() => Err(Failure::usage(format!(
+            "--project {}: there is no such folder; name one that make builds",
+            project.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Does the part of an experiment that it has started this process for.
+pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
+    let experiment = experiment.parse();
+    let experiment: Experiment =
+        experiment.map_err(|error: UnknownExperiment| Failure::usage(error.to_string()))?;
+    let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
+    let done = match experiment {
+        Experiment::Calls => calls::work(job, output),
+        _ => pageout::work(job, input, output),
+    };
+    done.map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Runs the experiments one after the other, with a progress bar. With a machine to name, tables
+/// go to stdout as soon as they are there.
+fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Failure> {
+    let experiments = args.experiments();
     let bar = Progress::new();
     let run = |(done, experiment): (usize, &Experiment)| {
         let show = |what: &str, share: f64| {
             let share = (done as f64 + share) / experiments.len() as f64;
             bar.show(&format!("{experiment}: {what}"), share);
         };
-        experiment.run(&settings, &show).map_err(|error| failure(*experiment, &error))
+        match shown {
+            Some(machine) => {
+                if done > 0 {
+                    bar.beside(|| exit::write_output(b"\n\n"))?;
+                }
+                run_and_show(*experiment, args, machine, &bar, &show)
+            }
+            None => experiment
+                .run(&args.settings(), &show)
+                .map_err(|error| failure(*experiment, &error)),
+        }
     };
     experiments.iter().enumerate().map(run).collect()
+}
+
+/// Runs an experiment, and shows each part of its figures as soon as it is there.
+fn run_and_show(
+    experiment: Experiment,
+    args: &LabArgs,
+    machine: &Machine,
+    bar: &Progress,
+    show: &(dyn Fn(&str, f64) + Sync),
+) -> Result<Outcome, Failure> {
+    let width = terminal_width();
+    let write = |text: String| bar.beside(|| exit::write_output(text.as_bytes()));
+    let mut written = Ok(());
+    if let Some(parts) = experiment.parts() {
+        let heading = report::heading(machine, experiment.name(), experiment.summary(), width);
+        write(format!("{heading}\nOne after the other, each as soon as it is done: {parts}.\n"))?;
+    }
+    let mut part = |figures: &[Figure]| {
+        let text = report::figures(figures, width);
+        if written.is_ok() && !text.is_empty() {
+            written = write(format!("\n{text}"));
+        }
+    };
+    let outcome = experiment.run_in_parts(&args.settings(), show, &mut part);
+    written?;
+    let outcome = outcome.map_err(|error| failure(experiment, &error))?;
+    match experiment.parts() {
+        Some(_) => write(format!("\n{}", report::rest(&outcome, width)))?,
+        None => write(report::table(machine, std::slice::from_ref(&outcome), width))?,
+    }
+    Ok(outcome)
+}
+
+/// Returns the columns of the terminal that stdout is, if it is one.
+fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten()?;
+    Some(size.ws_col.into()).filter(|columns| *columns > 0)
 }
 
 /// Returns what went wrong in an experiment, and the remedy where there is one.

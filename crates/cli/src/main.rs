@@ -12,9 +12,13 @@
 )]
 
 mod args;
+mod check;
 mod compare;
+mod completions;
+mod control;
 mod disk;
 mod lab;
+mod ps;
 #[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
 mod settings;
@@ -22,7 +26,7 @@ mod shared;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 use args::{Args, Command};
 use shared::exit::{self, Failure};
@@ -35,6 +39,10 @@ fn main() -> ExitCode {
 }
 
 fn typed() -> Result<ExitCode, Failure> {
+    completions::complete();
+    if let Some(internal) = internal() {
+        return internal;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
@@ -46,16 +54,34 @@ fn typed() -> Result<ExitCode, Failure> {
     match args.command {
         Command::Disk(args) => return disk::run(&args),
         Command::Run(args) => return run::run(&args),
-        Command::Manage(args) => return run::manage(&args),
+        Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => disk::stat::run(&args),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "zfold", &mut script);
-            exit::write_output(&script)
-        }
+        Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// Does what zfold starts itself for, if this process was started by zfold: no command of people,
+/// so it is in no help and no completion.
+fn internal() -> Option<Result<ExitCode, Failure>> {
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next()?.to_str()? {
+        "manage" => {
+            let arguments = ["zfold".into(), "run".into()].into_iter().chain(arguments);
+            Some(match Args::try_parse_from(arguments) {
+                Ok(Args { command: Command::Run(args) }) => run::manage(&args),
+                Ok(_) => Err(Failure::usage("zfold manage belongs to zfold run: use that")),
+                Err(error) => Err(Failure::refused(&error)),
+            })
+        }
+        "lab" if arguments.next()? == "process" => {
+            let mut word = || arguments.next()?.into_string().ok();
+            Some(lab::process(&word()?, &word()?).map(|()| ExitCode::SUCCESS))
+        }
+        _ => None,
+    }
 }

@@ -9,11 +9,11 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-
 use crate::shared::duration::Interval;
-use crate::shared::size::{PAGE_LEN, parse_size};
+use crate::shared::size::{PAGE_LEN, format_size, parse_size};
 
+/// Least limit of a store in bytes: below, its tables leave no room for pages.
+pub(crate) const STORE_LIMIT_MIN: u64 = 1 << 20;
 /// Range of the percentage of the limit to which a full device must shrink.
 pub(crate) const ACCEPT_PERCENT: RangeInclusive<i64> = 0..=100;
 /// Range of the pages that are written back at a time.
@@ -62,8 +62,8 @@ pub(crate) struct Knob {
 /// How the value of a knob is written.
 #[derive(Debug)]
 enum Unit {
-    /// Bytes, with a unit or without; 0 for any number.
-    Bytes,
+    /// The limit of a store in bytes, with a unit or without; 0 for none.
+    Limit,
     /// Pages, or bytes with a unit.
     Pages,
     /// A number of something.
@@ -89,7 +89,7 @@ pub(crate) static KNOBS: [Knob; 9] = [
     Knob {
         name: "mem_limit",
         flag: Some("limit"),
-        unit: Unit::Bytes,
+        unit: Unit::Limit,
         turns: Turns::Field(
             |knobs| knobs.limit_bytes.unwrap_or(0),
             |knobs, bytes| knobs.limit_bytes = (bytes > 0).then_some(bytes),
@@ -165,7 +165,7 @@ pub(crate) static KNOBS: [Knob; 9] = [
 impl Unit {
     fn read(&self, text: &str) -> Option<u64> {
         match self {
-            Self::Bytes => bytes(text),
+            Self::Limit => bytes(text).filter(|&bytes| bytes == 0 || bytes >= STORE_LIMIT_MIN),
             Self::Pages => pages(text),
             Self::Number(range, _) => {
                 let number: i64 = text.parse().ok().filter(|number| range.contains(number))?;
@@ -185,7 +185,9 @@ impl Unit {
     /// Returns what is accepted.
     fn wanted(&self) -> String {
         match self {
-            Self::Bytes => "a size, such as 512MiB, or 0".to_owned(),
+            Self::Limit => {
+                format!("a size of {} or more, such as 512MiB, or 0", format_size(STORE_LIMIT_MIN))
+            }
             Self::Pages => "pages, or a size such as 1GiB".to_owned(),
             Self::Number(range, what) => format!("{} to {}{what}", range.start(), range.end()),
             Self::Switch => "1 or 0".to_owned(),
@@ -300,34 +302,22 @@ pub(crate) fn help() -> String {
     format!("Turn knobs: {}", KNOBS.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns a parser of words that completes the names of knobs; the server reads the words.
-pub(crate) fn words() -> impl TypedValueParser<Value = String> {
-    Words
-}
-
-#[derive(Clone)]
-struct Words;
-
-impl TypedValueParser for Words {
-    type Value = String;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &std::ffi::OsStr,
-    ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(KNOBS.iter().map(|knob| PossibleValue::new(format!("{}=", knob.name)))))
-    }
+/// Returns words `NAME=VALUE` to complete, without a value where there are many.
+pub(crate) fn completions() -> Vec<String> {
+    let of = |knob: &Knob| {
+        let values: &[&str] = match knob.unit {
+            Unit::Switch => &["0", "1"],
+            Unit::Zero => &["0"],
+            _ => &[""],
+        };
+        values.iter().map(|value| format!("{}={value}", knob.name)).collect::<Vec<_>>()
+    };
+    KNOBS.iter().flat_map(of).collect()
 }
 
 /// Reads bytes, with a unit or without.
 pub(crate) fn bytes(text: &str) -> Option<u64> {
-    text.parse().ok().or_else(|| parse_size(text).ok())
+    parse_size(text).ok()
 }
 
 /// Reads a number of pages, or a size in bytes that is rounded up to pages.
@@ -373,6 +363,7 @@ mod tests {
     fn wrong_settings_are_told_with_what_is_right() {
         let cases = [
             ("mem_limit", "NAME=VALUE"),
+            ("mem_limit=5", "1MiB or more"),
             ("limit=1", "no knob 'limit' (choices: mem_limit"),
             ("accept_threshold_percent=101", "0 to 100"),
             ("accept_threshold_percent=-1", "0 to 100"),

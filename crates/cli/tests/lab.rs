@@ -54,15 +54,19 @@ fn help_says_what_each_experiment_settles() {
     }
 }
 
+// Bad input.
+
 #[test]
-fn experiments_are_completed() {
-    let script = results(&["completions", "bash"]);
-    for name in EXPERIMENTS {
-        assert!(script.contains(name), "{name}");
-    }
+fn a_project_that_is_not_there_is_refused() {
+    assert_refused(&["lab", "build", "--project", "/no/such"], 2, &["/no/such", "no such folder"]);
 }
 
-// Bad input.
+#[test]
+fn a_missing_experiment_is_answered_with_those_for_people() {
+    let output = common::zfold(&["lab"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("pool-lock") && !said.contains("process"), "{said}");
+}
 
 #[test]
 fn scales_that_are_no_share_are_refused() {

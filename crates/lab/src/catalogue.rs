@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::experiment::error::Error;
-use crate::experiment::outcome::{Outcome, Progress, Settings};
+use crate::experiment::outcome::{Figure, Outcome, Progress, Settings};
 use crate::{
     allocators, build, calls, compaction, disk, free, lock_stat, pageout, per_cpu_lists, pool_lock,
     scale,
@@ -102,6 +102,29 @@ impl Experiment {
     ///
     /// When memory, a thread or an input cannot be had, or a byte comes back wrong.
     pub fn run(self, settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+        self.run_in_parts(settings, progress, &mut |_| ())
+    }
+
+    /// Returns what will be measured one after the other, each with its own table, if it is that
+    /// much.
+    pub const fn parts(self) -> Option<&'static str> {
+        match self {
+            Self::Disk => Some(disk::PARTS),
+            _ => None,
+        }
+    }
+
+    /// Runs the experiment as [`run`](Self::run) does, and tells `part` figures that are complete
+    /// before the others are, if the experiment has [`parts`](Self::parts).
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_in_parts(
+        self,
+        settings: &Settings,
+        progress: Progress<'_>,
+        part: &mut dyn FnMut(&[Figure]),
+    ) -> Result<Outcome, Error> {
         match self {
             Self::PoolLock => pool_lock::run(settings, progress),
             Self::PerCpuLists => per_cpu_lists::run(settings, progress),
@@ -110,7 +133,7 @@ impl Experiment {
             Self::Allocators => allocators::run(settings, progress),
             Self::LockStat => lock_stat::run(settings, progress),
             Self::Scale => scale::run(settings, progress),
-            Self::Disk => disk::run(settings, progress),
+            Self::Disk => disk::run(settings, progress, part),
             Self::Pageout => pageout::run(settings, progress),
             Self::Calls => calls::run(settings, progress),
             Self::Build => build::run(settings, progress),

@@ -6,6 +6,7 @@ use clap::ValueHint;
 use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
 use zfold_lab::rng::Xorshift64;
 
+use super::complete;
 use super::values::{Format, allocators, choosers, lockings, page_sizes, presets};
 use crate::shared::size::parse_size;
 
@@ -64,6 +65,7 @@ pub(crate) struct CompareArgs {
     /// Codecs to compare, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:9
     /// [default: lz4,zstd].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
+    #[arg(add = complete::codecs())]
     pub(crate) codecs: Vec<CodecSpec>,
 
     /// Imitate a kernel: linux-6.1 has chains of 4 pages, the old chooser, drops pages that do
@@ -174,7 +176,7 @@ mod tests {
             ["--page-size", "8KiB"],
             ["--threads", "0"],
             ["--repeat", "0"],
-            ["--limit", "64"],
+            ["--limit", "64X"],
             ["--sample", "1GB"],
             ["--preset", "linux-2.4"],
             ["--format", "xml"],

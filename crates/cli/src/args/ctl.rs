@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
+use super::complete;
 use crate::settings;
 
 pub(super) const EXAMPLES: &str = "\
@@ -22,6 +23,9 @@ Examples:
   One of several devices, by the control socket of their process:
     zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
 
+  A run of zfold run, by its number (zfold ps): at most 1 GiB from now on
+    zfold ctl --pid 4711 set limit=1GiB
+
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 /// Which server is meant.
@@ -31,12 +35,17 @@ pub(crate) struct Target {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, global = true)]
     pub(crate) control: Option<PathBuf>,
 
+    /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, page-out and stat.
+    #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
+    pub(crate) pid: Option<u32>,
+
     /// Name of the device; needed if the server has several.
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) disk: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
 pub(crate) struct CtlArgs {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -58,7 +67,7 @@ pub(crate) enum CtlCommand {
     Set {
         /// A knob and its value, such as mem_limit=512MiB.
         #[arg(value_name = "NAME=VALUE", required = true)]
-        #[arg(value_parser = settings::words(), hide_possible_values = true)]
+        #[arg(add = complete::knobs())]
         words: Vec<String>,
     },
     /// Compact the pool and return memory to the system.
@@ -73,14 +82,14 @@ pub(crate) enum CtlCommand {
     /// page_index=N, page_indexes=LOW-HIGH; max_pages=N.
     Writeback {
         /// Which pages, and how many.
-        #[arg(value_name = "NAME=VALUE", required = true)]
+        #[arg(value_name = "NAME=VALUE", required = true, add = complete::writeback())]
         words: Vec<String>,
     },
     /// Recompress pages: type=idle, huge, huge_idle or all; threshold=BYTES; max_pages=N;
     /// priority=1 to 3 or algo=CODEC.
     Recompress {
         /// Which pages, how many and how.
-        #[arg(value_name = "NAME=VALUE")]
+        #[arg(value_name = "NAME=VALUE", add = complete::recompress())]
         words: Vec<String>,
     },
     /// Write a snapshot of the contents to a file.
@@ -102,6 +111,8 @@ pub(crate) enum CtlCommand {
         /// The new size, such as 128GiB.
         size: String,
     },
+    /// Have all pages of a run leave that can (with --pid).
+    PageOut,
     /// Drop all contents of a device that no client uses.
     Reset,
     /// Show the statistics as JSON (zfold stat shows them as tables).

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
+use super::complete;
 use super::values::{allocators, choice};
 use crate::settings::{ACCEPT_PERCENT, CONNECTIONS, WRITEBACK_BATCH};
 use crate::shared::duration::Interval;
@@ -92,8 +93,8 @@ settings! {
     #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
     #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
     struct DeviceSettings {
-        /// Size of the device, such as 64GiB; it may be larger than memory [default: that of the
-        /// snapshot of --load].
+        /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory [default:
+        /// that of the snapshot of --load].
         #[arg(long, help_heading = DEVICE)]
         #[serde(deserialize_with = "text")]
         size: Option<Size>,
@@ -119,7 +120,7 @@ settings! {
 
         /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
         /// [default: lz4].
-        #[arg(long, help_heading = MEMORY)]
+        #[arg(long, add = complete::codecs(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         codec: Option<CodecSpec>,
 
@@ -129,6 +130,7 @@ settings! {
 
         /// Up to three codecs with which pages can be compressed again, by priority 1 to 3.
         #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = MEMORY)]
+        #[arg(add = complete::codecs())]
         #[serde(deserialize_with = "texts")]
         recompress: Vec<CodecSpec>,
 
@@ -157,6 +159,10 @@ settings! {
         /// process.
         #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
+
+        /// Overwrite the backing file even if zfold did not make it.
+        #[arg(long, help_heading = COLD)]
+        force: bool,
 
         /// Size of the backing file [default: that of the file, or of the device if there is none].
         #[arg(long, value_name = "SIZE", help_heading = COLD)]

@@ -106,7 +106,6 @@ impl LabArgs {
             Choice::Pageout => vec![Experiment::Pageout],
             Choice::Calls => vec![Experiment::Calls],
             Choice::Build { .. } => vec![Experiment::Build],
-            Choice::Process { .. } => Vec::new(),
             Choice::All => Experiment::ALL.to_vec(),
         }
     }
@@ -121,14 +120,6 @@ impl LabArgs {
             _ => None,
         };
         Settings { scale, repeats, quick, seed, program, project }
-    }
-
-    /// Returns what this process is to do as a part of an experiment, if it is one.
-    pub(crate) fn job(&self) -> Option<(Experiment, &str)> {
-        match &self.choice {
-            Choice::Process { experiment, job } => Some((*experiment, job)),
-            _ => None,
-        }
     }
 }
 
@@ -260,15 +251,6 @@ is left out and named.")]
         project: Option<PathBuf>,
     },
 
-    /// A process of an experiment, which starts it.
-    #[command(hide = true)]
-    Process {
-        /// Whose.
-        experiment: Experiment,
-        /// What it does.
-        job: String,
-    },
-
     /// All of the above, one after the other.
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab all --quick"))]
@@ -328,14 +310,6 @@ mod tests {
         let args = lab(&["build", "--project", "src"]).expect("valid");
         assert_eq!(args.settings().project, Some(PathBuf::from("src")));
         assert!(lab(&["free", "--project", "src"]).is_err());
-    }
-
-    #[test]
-    fn processes_of_an_experiment_run_none() {
-        let args = lab(&["process", "pageout", "{}"]).expect("valid");
-        assert_eq!(args.job(), Some((Experiment::Pageout, "{}")));
-        assert_eq!(args.experiments(), []);
-        assert_eq!(lab(&["pageout"]).expect("valid").job(), None);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod check;
 mod compare;
+mod complete;
 mod ctl;
 mod disk;
 mod lab;
+mod ps;
 mod run;
 mod stat;
 mod values;
@@ -11,17 +14,19 @@ mod values;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use lab::LabArgs;
+pub(crate) use ps::PsArgs;
 pub(crate) use run::{ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
 pub(crate) use values::Format;
 
 /// Compressed memory in user space: for programs, as disks, and to compare its pools.
 #[derive(Debug, Parser)]
-#[command(name = "zfold", version, disable_help_subcommand = true)]
+#[command(name = "zfold", version)]
 #[command(subcommand_required = true, arg_required_else_help = false, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,19 +42,25 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// The manager of a run, which zfold run starts.
-    #[command(hide = true)]
-    Manage(Box<RunArgs>),
+    /// Say what of zfold works here, and name the command or flag that grants what does not.
+    ///
+    /// Looks for every right and kernel feature that runs, regions, disks and the lab use.
+    #[command(after_help = check::EXAMPLES)]
+    Check(CheckArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
     /// What clients write is compressed and kept in this process's memory, and freed again by
     /// discards. It is lost with the process unless --save and --load preserve it.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
-    /// Show the statistics of a running zfold disk, in the terms of zram and zswap.
+    /// List this user's runs and disks: limit, memory, what lies compressed, faults a second.
+    #[command(after_help = ps::EXAMPLES)]
+    Ps(PsArgs),
+    /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.
     #[command(after_help = stat::EXAMPLES)]
     Stat(StatArgs),
-    /// Change settings of a running zfold disk; have it write back, compact, recompress or save.
+    /// Change settings of a running zfold disk or run; have a disk write back, compact, recompress
+    /// or save, and a run page out.
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(CtlArgs),
     /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
@@ -74,12 +85,21 @@ pub(crate) enum Command {
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
     /// Print a shell completion script.
-    #[command(after_help = "Example:\n  zfold completions bash >> ~/.bash_completion")]
+    ///
+    /// The shell asks the zfold in its PATH for what can follow, so the script stays as it is when
+    /// zfold is updated.
+    #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.
         shell: Shell,
     },
 }
+
+const COMPLETIONS: &str = "\
+Examples:
+  zfold completions bash >> ~/.bash_completion
+  zfold completions zsh > \"${fpath[1]}/_zfold\"
+  zfold completions fish > ~/.config/fish/completions/zfold.fish";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use clap::{ValueEnum, ValueHint};
 use zfold_pool::Allocator;
 use zfold_store::CodecSpec;
 
+use super::complete;
 use super::values::allocators;
 use crate::shared::size::Size;
 
@@ -24,6 +25,8 @@ Examples:
     zfold run --limit 512MiB --best-effort -- ./batch
   A report for a script:
     zfold run --report=json --report-file run.json -- ./batch; jq .fault_ns.p99 run.json
+
+zfold check says whether that works here, and what to do where it does not.
 
 Needs Linux 6.8 on x86-64, and the right to handle page faults that the kernel itself takes. Root
 has it; either of these commands grants it to others:
@@ -51,7 +54,7 @@ pub(crate) struct RunArgs {
 
     /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
     /// page:deep.
-    #[arg(long, default_value = "lz4", help_heading = MEMORY)]
+    #[arg(long, default_value = "lz4", add = complete::codecs(), help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
     /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit.
@@ -75,7 +78,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) backing_size: Option<Size>,
 
-    /// Run the program without a limit, with a warning, where managing memory is not permitted.
+    /// Overwrite the file of --backing even if zfold did not make it.
+    #[arg(long, help_heading = MEMORY, requires = "backing")]
+    pub(crate) force: bool,
+
+    /// End the run, with status 125, at the first process whose memory cannot be managed. Without,
+    /// it is named on stderr, and what it has stays as it is.
+    #[arg(long, conflicts_with = "best_effort")]
+    pub(crate) strict: bool,
+
+    /// Run the program without a limit, with a warning, where managing memory is not permitted or
+    /// not possible (see zfold check).
     #[arg(long)]
     pub(crate) best_effort: bool,
 

@@ -10,6 +10,8 @@ Examples:
     zfold stat
   Every two seconds:
     zfold stat --watch 2
+  Of a run, by its number (zfold ps):
+    zfold stat --pid 4711
   Machine-readable output:
     zfold stat --format json | jq '.disks[0].mm_stat'
 

@@ -285,7 +285,7 @@ mod tests {
             ("save", "name of a file"),
             ("train", "name of a file"),
             ("train f 2MiB", "at most 1MiB"),
-            ("grow 64", "a size is"),
+            ("grow 64GB", "a size is"),
         ];
         for (line, told) in cases {
             let error = parse(line).expect_err(line);

@@ -13,7 +13,7 @@ use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
 
 use super::device::Device;
 use super::plan::{DiskPlan, TlsPlan};
-use super::runtime;
+use crate::control::runtime;
 use crate::shared::exit::{Failure, remark};
 
 /// The open frontends.
@@ -118,7 +118,7 @@ impl Frontends {
 
     #[cfg(not(feature = "ublk"))]
     fn open_ublk(&mut self, _: &Device) -> Result<(), Failure> {
-        Err(Failure::usage("this zfold was built without ublk: build it with --features ublk"))
+        unreachable!("the plan refuses it")
     }
 
     /// Returns the addresses of the device of that name, an NBD URI or the path of a file each.

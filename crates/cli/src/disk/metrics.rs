@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::report::{DiskReport, Nbd, Report};
-use super::service::{Messages, Stream, Terms};
+use crate::control::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes, headers included.
 const REQUEST_LEN_MAX: usize = 8 << 10;

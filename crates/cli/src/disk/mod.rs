@@ -13,7 +13,6 @@
 
 mod command;
 mod config;
-mod control;
 pub(crate) mod ctl;
 mod device;
 mod frontends;
@@ -25,9 +24,7 @@ mod protect;
 mod reload;
 mod report;
 mod runner;
-mod runtime;
 mod server;
-mod service;
 pub(crate) mod stat;
 
 use std::io;
@@ -41,13 +38,14 @@ use signal_hook::iterator::Signals;
 use zfold_disk::nbd::{Address, Listener};
 
 use crate::args::DiskArgs;
+use crate::control::service::Service;
+use crate::control::{protocol, runtime};
 use crate::shared::exit::{self, Failure, remark};
 use device::Device;
 use frontends::Frontends;
 use plan::DiskPlan;
 use runner::Runner;
 use server::{Event, Server, Shared};
-use service::Service;
 
 /// How long clients have to finish at the end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -60,7 +58,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     let runner = plan.run.clone().map(|command| Runner::new(command, events.clone()));
     let runner = runner.transpose().map_err(|error| system("start a thread", &error))?;
     if plan.mlock {
-        protect::protect();
+        protect::protect(plan.serves_this_system());
     }
     runtime::sweep();
     let side_services = bind_side_services(&plan)?;
@@ -152,8 +150,8 @@ fn open_side_services(
     let failed = |error| system("start a thread", &error);
     let mut services = Vec::new();
     let shared = Arc::clone(server);
-    let control = Service::start(sockets.control, control::TERMS, move |stream| {
-        if control::answer(stream, &|name, command| shared.execute(name, command)) {
+    let control = Service::start(sockets.control, protocol::TERMS, move |stream| {
+        if protocol::answer(stream, &|request| shared.answer(request)) {
             // The main thread may be about to end already.
             let _ = events.send(Event::Stop);
         }

@@ -10,10 +10,10 @@ use zfold_store::{CodecKind, CodecSpec};
 use super::config;
 use super::label::snapshot_size;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
-use crate::settings::{self, CONNECTIONS, Knobs};
+use crate::settings::{self, CONNECTIONS, Knobs, STORE_LIMIT_MIN};
 use crate::shared::backing::BackingPlan;
 use crate::shared::exit::Failure;
-use crate::shared::size::{PAGE_LEN, format_size};
+use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
 
 /// Most devices of one process.
 const DEVICES_MAX: usize = 256;
@@ -114,6 +114,12 @@ impl DiskPlan {
         })
     }
 
+    /// Returns whether this system itself reads and writes a device, through a file or as a block
+    /// device. Whoever attaches one by NBD reads what docs/disk.md says of it.
+    pub(crate) fn serves_this_system(&self) -> bool {
+        self.devices.iter().any(|device| device.made.fuse.is_some() || device.made.ublk)
+    }
+
     /// Returns the keys of the process, not of its devices, by which `other` differs.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         differing(&[
@@ -160,6 +166,19 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         None if several => return usage("with several disks each needs a name: add the key name"),
         None => "disk".to_owned(),
     };
+    if settings.ublk && !cfg!(feature = "ublk") {
+        return usage("this zfold was built without ublk: build it with --features ublk");
+    }
+    if let Some(path) = &settings.load
+        && settings.load != settings.save
+        && !path.exists()
+    {
+        let path = path.display();
+        return Err(Failure::new(format!(
+            "{name}: cannot load {path}: there is no such file; give another, or no --load to \
+             begin empty"
+        )));
+    }
     let of_snapshot = || settings.load.as_deref().and_then(snapshot_size);
     let Some(size) = settings.size.map(|size| size.0).or_else(of_snapshot) else {
         return usage(format!("{name} has no size: give one, such as --size 1GiB"));
@@ -215,6 +234,9 @@ fn knobs(name: &str, settings: &DeviceSettings) -> Result<Knobs, Failure> {
         let checked = number.map_or(Ok(()), |number| settings::check(flag, number));
         checked.or_else(|told| usage(format!("{name}: {told}")))?;
     }
+    if let Some(Size(limit)) = settings.limit.filter(|limit| limit.0 > 0) {
+        at_least("--limit", limit, STORE_LIMIT_MIN)?;
+    }
     let can_age = settings.backing.is_some() || !settings.recompress.is_empty();
     if settings.idle_after.is_some() && !can_age {
         return usage(format!(
@@ -237,6 +259,7 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
     let needs = [
         ("--backing-size", settings.backing_size.is_some()),
         ("--backing-raw", settings.backing_raw),
+        ("--force", settings.force),
         ("--writeback-limit", settings.writeback_limit.is_some()),
         ("--writeback-batch", settings.writeback_batch.is_some()),
     ];
@@ -249,6 +272,7 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
             path: path.clone(),
             size: settings.backing_size.map(|size| size.0),
             raw: settings.backing_raw,
+            force: settings.force,
         })),
     }
 }
@@ -317,7 +341,6 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::size::Size;
     use std::time::Duration;
 
     #[test]

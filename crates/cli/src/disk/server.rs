@@ -7,6 +7,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zfold_store::{Processed, Recompress, snapshot};
 
+use crate::control::protocol::Request;
+
 use super::command::{ControlCommand, RecompressCommand, With};
 use super::device::Device;
 use super::frontends::Frontends;
@@ -32,15 +34,23 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Carries out a request; returns what it found, and whether this process is to end.
+    ///
+    /// # Errors
+    /// Why it was not carried out, in a line.
+    pub(crate) fn answer(&self, request: Request) -> Result<(Value, bool), String> {
+        let Request { command, arguments, disk } = request;
+        match ControlCommand::parse(&command, &arguments)? {
+            ControlCommand::Shutdown => Ok((json!({ "stopping": true }), true)),
+            command => self.execute(disk.as_deref(), command).map(|found| (found, false)),
+        }
+    }
+
     /// Carries out a command on the device of that name, or on the only one.
     ///
     /// # Errors
     /// Why it was not carried out, in a line.
-    pub(crate) fn execute(
-        &self,
-        name: Option<&str>,
-        command: ControlCommand,
-    ) -> Result<Value, String> {
+    fn execute(&self, name: Option<&str>, command: ControlCommand) -> Result<Value, String> {
         match command {
             ControlCommand::Stat => {
                 let report = self.report(name)?;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::args::{StatArgs, StatFormat};
-use crate::disk::ctl::Client;
+use crate::control::client::Client;
+use crate::control::state::RunState;
 use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::exit::{self, Failure};
 use crate::shared::table::{Row, count, size, table};
@@ -14,11 +15,23 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Writes the statistics to stdout, again and again if that was asked for.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
-    let mut client = Client::connect(&args.target)?;
+    let mut client = match args.target.pid {
+        Some(pid) => Client::of_run(pid)?,
+        None => Client::connect(&args.target)?,
+    };
     loop {
         let result = client.ask("stat", Vec::new())?;
         let text = match args.format {
             StatFormat::Json => format!("{result}\n"),
+            StatFormat::Table if args.target.pid.is_some() => {
+                let state = serde_json::from_value(result).map_err(|error| {
+                    Failure::new(format!(
+                        "the run's state is of another version ({error}): use the zfold that \
+                         it was started with"
+                    ))
+                })?;
+                of_run(&state)
+            }
             StatFormat::Table => {
                 let report: Report = serde_json::from_value(result).map_err(|error| {
                     Failure::new(format!(
@@ -38,6 +51,31 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Returns the state of a run for people.
+fn of_run(state: &RunState) -> String {
+    let mut text = format!("{}: {}\n\n", state.pid, state.command);
+    let rows = [
+        ("limit", size(state.limit_bytes), ""),
+        ("resident", size(state.resident_bytes), "what counts against it"),
+        ("stored", size(state.stored_pages_bytes), "that lies compressed"),
+        ("  memory", size(state.stored_bytes), "that this takes, with tables"),
+    ];
+    table(&mut text, "memory", &rows);
+    let rows = [
+        ("faults", count(state.faults_total), ""),
+        ("  refaults", count(state.refaults_total), "taken back before they were compressed"),
+        ("  loads", count(state.loads_total), "decompressed"),
+        ("fault p50", count(state.fault_p50_ns / 1000), "us"),
+        ("fault p99", count(state.fault_p99_ns / 1000), "us"),
+        ("evictions", count(state.evictions_total), "pages that left a process"),
+        ("over_limit", count(state.over_limit_total), "times that more than the limit was seen"),
+        ("managed", count(state.managed), "address spaces that pages leave"),
+        ("unmanaged", count(state.unmanaged_total), "processes whose memory stays as it is"),
+    ];
+    table(&mut text, "work", &rows);
+    text
 }
 
 /// Returns the statistics for people.

@@ -16,7 +16,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::record::{End, Record};
+use super::record::{End, Record, Unmanaged};
 
 /// Said by the front.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -36,6 +36,8 @@ pub(super) enum ToManager {
 pub(super) enum ToFront {
     /// The program begins.
     Started,
+    /// The memory of this process cannot be managed.
+    Unmanaged(Unmanaged),
     /// The program has ended.
     Ended(End),
     /// The last process has ended.

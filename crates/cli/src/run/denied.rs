@@ -8,27 +8,82 @@ use zfold_vmem::run::Denied;
 
 const DEVICE: &str = "/dev/userfaultfd";
 
-/// Returns why it is denied, and the command that grants it to this user.
+/// Returns why it is denied, and what grants it to this user.
 pub(super) fn why(denied: &Denied) -> String {
+    let why = match denied {
+        Denied::Permission => "not permitted to handle the kernel's own page faults".to_owned(),
+        Denied::Tracing(_) | Denied::Descriptors(_) | Denied::Filters(_) => denied.to_string(),
+        denied => return denied.to_string(),
+    };
+    let (here, containers) = (here(denied), containers());
+    let of_container = match is_container() || here.is_empty() {
+        true => containers.first(),
+        false => None,
+    };
+    let grants: Vec<&str> = here.first().into_iter().chain(of_container).map(|s| &**s).collect();
+    format!("{why}; grant it with: {}", grants.join(", or: "))
+}
+
+/// Returns commands, flags of containers and rules that grant what is denied.
+pub(super) fn grants(denied: &Denied) -> Vec<String> {
+    match denied {
+        Denied::Permission | Denied::Tracing(_) | Denied::Descriptors(_) | Denied::Filters(_) => {
+            here(denied).into_iter().chain(containers()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns what grants it on this machine outside of a container.
+fn here(denied: &Denied) -> Vec<String> {
     match denied {
         Denied::Permission => {
             let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
             let user = user(&passwd, geteuid().as_raw());
-            let command = grant(&user, Path::new(DEVICE).exists());
-            format!(
-                "not permitted to handle the kernel's own page faults; grant it with: {command}"
-            )
+            vec![
+                grant(&user, Path::new(DEVICE).exists()),
+                "udev: KERNEL==\"userfaultfd\", GROUP=\"zfold\", MODE=\"0660\"".to_owned(),
+            ]
         }
-        denied => denied.to_string(),
+        Denied::Tracing(_) => vec!["sudo sysctl kernel.yama.ptrace_scope=1".to_owned()],
+        _ => Vec::new(),
     }
 }
 
-fn grant(user: &str, has_device: bool) -> String {
-    if has_device {
-        format!("sudo setfacl -m u:{user}:rw {DEVICE}")
-    } else {
-        "sudo sysctl vm.unprivileged_userfaultfd=1".to_owned()
-    }
+/// Returns what gives a container the rights of a run.
+fn containers() -> Vec<String> {
+    let flags = "run --device /dev/userfaultfd --cap-add SYS_PTRACE";
+    vec![
+        format!("docker {flags}"),
+        format!("podman {flags}"),
+        "Kubernetes: a device plugin for /dev/userfaultfd, and \
+         securityContext.capabilities.add [SYS_PTRACE]"
+            .to_owned(),
+    ]
+}
+
+/// Returns whether this looks like a container, whose flags matter more than the machine's.
+fn is_container() -> bool {
+    let marks = ["/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"];
+    marks.iter().any(|mark| Path::new(mark).exists())
+}
+
+/// Returns what to do about a process that cannot be managed for this reason.
+pub(super) fn remedy(reason: &str) -> &'static str {
+    let remedies = [
+        ("32-bit", "run a 64-bit build of it"),
+        (
+            "filter",
+            "run zfold as root and outside of a container, or the program without its sandbox",
+        ),
+        ("descriptor", "raise the limit of open files (ulimit -n)"),
+        ("socket", "allow pidfd_getfd (docker run --cap-add SYS_PTRACE)"),
+        ("no room", "it uses the addresses that zfold needs: run it without zfold"),
+        ("could not be started", "raise the limit of processes (ulimit -u), or run it unsandboxed"),
+        ("userfaultfd", "see zfold check"),
+    ];
+    let found = remedies.iter().find(|(part, _)| reason.contains(part));
+    found.map_or("docs/memory.md lists what cannot be managed", |(_, remedy)| remedy)
 }
 
 /// Returns the name of a user, or the number, which the command takes as well.
@@ -42,6 +97,14 @@ fn user(passwd: &str, uid: u32) -> String {
     name.map_or_else(|| number.clone(), str::to_owned)
 }
 
+fn grant(user: &str, has_device: bool) -> String {
+    if has_device {
+        format!("sudo setfacl -m u:{user}:rw {DEVICE}")
+    } else {
+        "sudo sysctl vm.unprivileged_userfaultfd=1".to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,5 +116,20 @@ mod tests {
         assert_eq!(user(passwd, 7), "7");
         assert_eq!(grant("ada", true), "sudo setfacl -m u:ada:rw /dev/userfaultfd");
         assert!(grant("ada", false).contains("sysctl"));
+    }
+
+    #[test]
+    fn every_refusal_has_what_grants_it() {
+        let error = || std::io::Error::from_raw_os_error(1);
+        for denied in [Denied::Permission, Denied::Tracing(error()), Denied::Descriptors(error())] {
+            let grants = grants(&denied);
+            assert!(
+                grants.iter().any(|grant| grant.starts_with("docker run --device")),
+                "{denied}"
+            );
+            assert!(why(&denied).contains(&format!("; grant it with: {}", grants[0])));
+        }
+        assert_eq!(remedy("it is a 32-bit program"), "run a 64-bit build of it");
+        assert!(remedy("something new").contains("docs/memory.md"));
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::args::RunArgs;
+use crate::check::need::{Need, Use};
 use crate::shared::exit::Failure;
 
 /// Refuses: a run works with the registers of a stopped thread.
@@ -12,3 +13,9 @@ pub(crate) fn run(_: &RunArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) use run as manage;
+
+/// Returns what a run needs and is not here.
+pub(crate) fn needs() -> Vec<Need> {
+    let detail = "use zfold disk, or a Region of the library".to_owned();
+    vec![Need::missing("x86-64", &[Use::Run], true, detail, &[])]
+}

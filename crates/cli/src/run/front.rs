@@ -1,5 +1,6 @@
 //! The front of a run: what the shell started and waits for.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -19,8 +20,8 @@ use super::failure::{FAILED, failed};
 use super::given::{Given, release_streams};
 use super::plan::RunPlan;
 use super::recipients::{Recipient, Recipients, held};
-use super::record::{Baseline, End};
-use super::{baseline, report};
+use super::record::{Baseline, End, Unmanaged};
+use super::{baseline, denied, report};
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
 
@@ -95,10 +96,20 @@ fn follow(
     socket: UnixStream,
     recipients: &Recipients,
 ) -> Result<Option<End>, Failure> {
-    let mut ended = None;
+    let (mut ended, mut named) = (None, HashSet::new());
     for message in messages(socket) {
         match message {
             ToFront::Started => {}
+            ToFront::Unmanaged(Unmanaged { pid, program, reason }) => {
+                // Of a program that is started again and again, the first process is enough.
+                if named.insert((program.clone(), reason.clone())) {
+                    let remedy = denied::remedy(&reason);
+                    remark(&format!(
+                        "process {pid} ({program}) is not managed, its memory stays: {reason}; \
+                         {remedy}"
+                    ));
+                }
+            }
             ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
             ToFront::Ended(end) => {
                 ended = Some(end);

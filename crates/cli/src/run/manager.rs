@@ -23,6 +23,7 @@ use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
 use super::plan::RunPlan;
 use super::relay::{GRACE, Own};
+use super::steer;
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 
@@ -93,20 +94,26 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
     let inherited = Inherited::from_words(words);
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
-    let options = options.with_args(plan.args.clone());
+    let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
+    let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());
     let front = front().map_err(cannot("find the process that started this one"))?;
     let tell_front = |signal| {
         // One that is gone needs to be neither stopped nor continued.
         let _ = pidfd_send_signal(&front, signal);
     };
     let mut files = Some(files);
-    let told = zfold_vmem::run::manage(options, &access, |event| {
+    let mut service = None;
+    let steer = |control| service = steer::serve(control, parent, &plan);
+    let told = zfold_vmem::run::manage(options, &access, steer, |event| {
         let message = match event {
             Event::Started(process) => {
                 started(&program, process);
                 files.take().into_iter().for_each(release);
                 ToFront::Started
             }
+            // The failure will name it.
+            Event::Unmanaged(_) if plan.strict => return,
+            Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -117,12 +124,20 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         // A front that is gone ends this process soon.
         let _ = channel::send(socket, &message);
     });
+    // Its file goes with it.
+    drop(service);
     match told {
         Ok(report) => Ok(ToFront::Done(Box::new(report.into()))),
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(&plan, &error))
         }
-        Err(error) => Err(Failure::new(error.to_string()).with_status(FAILED)),
+        Err(error) => {
+            let line = match error.to_string() {
+                line if plan.strict => format!("{line}; {}", denied::remedy(&line)),
+                line => line,
+            };
+            Err(Failure::new(line).with_status(FAILED))
+        }
     }
 }
 

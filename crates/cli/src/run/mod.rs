@@ -27,15 +27,17 @@ mod failure;
 mod front;
 mod given;
 mod manager;
+mod needs;
 mod plan;
 mod recipients;
 mod record;
 mod relay;
 mod report;
+mod steer;
 
 use std::process::{Command, ExitCode};
 
-use zfold_vmem::run::access;
+use zfold_vmem::run::{access, may_trace};
 
 use crate::args::RunArgs;
 use crate::shared::exit::{Failure, remark};
@@ -45,6 +47,7 @@ use given::Given;
 use plan::RunPlan;
 
 pub(crate) use manager::manage;
+pub(crate) use needs::needs;
 
 /// Runs the program that was asked for, and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -52,8 +55,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let plan = RunPlan::new(args)?;
     let file = plan.report.as_ref().and_then(|report| report.file.as_deref());
     let file = file.map(NewFile::at).transpose().map_err(|failure| failure.with_status(FAILED))?;
-    match access() {
-        Ok(_) => front::supervise(&plan, given, file.as_ref(), front::manager_command()),
+    match access().and_then(|_| may_trace()) {
+        Ok(()) => front::supervise(&plan, given, file.as_ref(), front::manager_command()),
         Err(denied) if plan.best_effort => {
             remark(&format!("warning: running without a limit: {}", denied::why(&denied)));
             let mut command = Command::new(&plan.program);

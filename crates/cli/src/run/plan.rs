@@ -8,15 +8,11 @@ use zfold_store::pressure::memory_left;
 use zfold_store::{CodecSpec, StoreOptions};
 
 use crate::args::{ReportFormat, RunArgs};
+use crate::control::state::LIMIT_MIN;
+use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::backing::{self, BackingPlan};
 use crate::shared::exit::Failure;
-use crate::shared::size::{Size, format_size};
-
-/// Least limit in bytes: below, a program has no room to make progress with a few threads.
-const LIMIT_MIN: u64 = 4 << 20;
-
-/// Least limit of the store in bytes: below, its tables leave no room for pages.
-const STORE_LIMIT_MIN: u64 = 1 << 20;
+use crate::shared::size::{Size, at_least};
 
 /// The limit if the kernel does not tell how much memory there is.
 const LIMIT_UNKNOWN: u64 = 512 << 20;
@@ -33,6 +29,7 @@ pub(super) struct RunPlan {
     store_limit_bytes: Option<u64>,
     backing: Option<BackingPlan>,
     pub(super) best_effort: bool,
+    pub(super) strict: bool,
     pub(super) baseline: bool,
     pub(super) report: Option<ReportPlan>,
     pub(super) program: OsString,
@@ -61,7 +58,7 @@ impl RunPlan {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
         let backing = args.backing.clone();
-        let backing_size = size(args.backing_size);
+        let (backing_size, force) = (size(args.backing_size), args.force);
         let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
         let report = asked.then(|| ReportPlan {
             format: args.report.unwrap_or(ReportFormat::Text),
@@ -72,8 +69,14 @@ impl RunPlan {
             codec: args.codec,
             allocator: args.allocator,
             store_limit_bytes: size(args.store_limit),
-            backing: backing.map(|path| BackingPlan { path, size: backing_size, raw: false }),
+            backing: backing.map(|path| BackingPlan {
+                path,
+                size: backing_size,
+                raw: false,
+                force,
+            }),
             best_effort: args.best_effort,
+            strict: args.strict,
             baseline: args.baseline,
             report,
             program: program.clone(),
@@ -104,12 +107,4 @@ fn limit_by_default() -> u64 {
     let half = memory_left().map_or(LIMIT_UNKNOWN, |bytes| bytes / 2);
     // What little there is, is said to be too little by the kernel, not by zfold.
     (half >> 20 << 20).max(LIMIT_MIN)
-}
-
-fn at_least(option: &str, bytes: u64, least: u64) -> Result<(), Failure> {
-    if bytes >= least {
-        return Ok(());
-    }
-    let (bytes, least) = (format_size(bytes), format_size(least));
-    Err(Failure::usage(format!("{option} {bytes} is too small to work with: give {least} or more")))
 }

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use zfold_vmem::run::{Exit, Report};
+use zfold_vmem::run::{self, Exit, Report};
 
 /// Name of the form of [`Document`].
 pub(super) const SCHEMA: &str = "zfold.run/1";
@@ -99,6 +99,21 @@ pub(super) enum Unit {
     Count,
 }
 
+/// A process whose memory could not be managed.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Unmanaged {
+    pub(super) pid: i32,
+    pub(super) program: String,
+    pub(super) reason: String,
+}
+
+impl From<run::Unmanaged> for Unmanaged {
+    fn from(process: run::Unmanaged) -> Self {
+        let run::Unmanaged { pid, program, reason } = process;
+        Self { pid, program, reason }
+    }
+}
+
 /// Declares the figures of a run by the names that the memory side gives them: the document, where
 /// they come from, and how a report shows them.
 macro_rules! figures {
@@ -108,6 +123,8 @@ macro_rules! figures {
         pub(super) struct Record {
             pub(super) wall_ns: u64,
             $($(pub(super) $figure: u64,)*)*
+            /// Processes that could not be managed, the first of them.
+            pub(super) unmanaged: Vec<Unmanaged>,
             /// Quantiles of the latency of faults.
             pub(super) fault_ns: Quantiles,
             /// The latency of faults: the first nanosecond above a bucket, faults in it.
@@ -120,6 +137,7 @@ macro_rules! figures {
                 Self {
                     wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
                     $($($figure: report.$figure,)*)*
+                    unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
                     fault_ns: Quantiles { p50, p90, p99, p999, max },
                     fault_histogram_ns: report.fault_latency,
                 }
@@ -160,6 +178,7 @@ figures! {
         over_limit, Count, "over_limit", "times that usage was seen above the limit";
         processes, Count, "processes", "by fork or exec";
         managed, Count, "managed", "address spaces whose pages left";
+        unmanaged_total, Count, "unmanaged", "processes whose memory stayed as it is";
     }
 }
 

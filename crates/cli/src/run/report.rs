@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use super::plan::RunPlan;
 use super::record::{
-    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit,
+    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit, Unmanaged,
 };
 use crate::args::ReportFormat;
 use crate::shared::exit::Failure;
@@ -69,6 +69,7 @@ fn text(told: &Told<'_>) -> String {
     table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
+    unmanaged(&mut text, record);
     if let Some(baseline) = baseline {
         table(&mut text, "without a limit", &beside(record, baseline));
         if baseline.exit != *end {
@@ -94,6 +95,7 @@ fn rows(record: &Record, table: Table) -> Vec<Row> {
 fn memory(record: &Record) -> Vec<Row> {
     let pages_bytes = record.peak_stored_pages * PAGE_LEN;
     let ratio = match record.peak_stored_bytes {
+        _ if pages_bytes == 0 => "-".to_owned(),
         0 => "-".to_owned(),
         bytes => format!("{:.2}", pages_bytes as f64 / bytes as f64),
     };
@@ -133,9 +135,26 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
     ]
 }
 
+/// Appends the processes that could not be managed.
+fn unmanaged(text: &mut String, record: &Record) {
+    if record.unmanaged.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "not managed");
+    for Unmanaged { pid, program, reason } in &record.unmanaged {
+        let _ = writeln!(text, "  {program} ({pid}): {reason}");
+    }
+    let more = record.unmanaged_total.saturating_sub(record.unmanaged.len() as u64);
+    if more > 0 {
+        let _ = writeln!(text, "  and {} more", count(more));
+    }
+    let _ = writeln!(text);
+}
+
 /// Appends the latency of faults, by powers of two, and its quantiles.
 fn latency(text: &mut String, record: &Record) {
-    if record.fault_histogram_ns.is_empty() {
+    // An idle run has buckets without a fault in them.
+    if record.faults == 0 {
         return;
     }
     let bars = powers(&record.fault_histogram_ns);
@@ -256,6 +275,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_managed_is_listed() {
+        let reason = "it is a 32-bit program".to_owned();
+        let process = Unmanaged { pid: 7, program: "old".to_owned(), reason };
+        let record = Record { unmanaged: vec![process], unmanaged_total: 3, ..record() };
+        let plan = plan();
+        let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
+        let text = text(&told);
+        assert!(text.contains("not managed\n  old (7): it is a 32-bit program\n  and 2 more\n"));
+        let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
+        assert_eq!(document["unmanaged"][0]["program"], "old");
+        assert_eq!(document["unmanaged_total"], 3);
+    }
+
+    #[test]
     fn a_bound_is_not_in_its_bucket() {
         assert_eq!(powers(&[(2048, 3), (4096, 0), (8192, 1)]), [(1024, 3), (2048, 0), (4096, 1)]);
         assert_eq!(powers(&[(u64::MAX, 1)]), [(1 << 62, 1)]);
@@ -277,8 +310,13 @@ mod tests {
 
     #[test]
     fn a_run_without_faults_has_no_histogram() {
-        let (plan, record) = (plan(), Record::default());
+        let (plan, mut record) = (plan(), Record::default());
+        // What a run that did nothing tells: tables without pages, a bucket without faults.
+        record.peak_stored_bytes = 39_000;
+        record.fault_histogram_ns = vec![(1, 0)];
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
-        assert!(!text(&told).contains("latency"));
+        let text = text(&told);
+        assert!(!text.contains("latency") && !text.contains("p50"), "{text}");
+        assert!(text.contains("-  of these two"), "{text}");
     }
 }

@@ -3,6 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
 /// A reason to end without success: one line for people, and an exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -23,6 +25,18 @@ impl Failure {
 
     /// Returns the failure of arguments that clap refused, status 2.
     pub(crate) fn refused(error: &clap::Error) -> Self {
+        // Where a value is expected, clap takes "-1GiB" for options.
+        if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
+            && error.kind() == ErrorKind::UnknownArgument
+            && option
+                .strip_prefix('-')
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            return Self::usage(format!(
+                "{option}... is no option, and no size or number here is below 0: give one without \
+                 the '-' (see zfold --help)"
+            ));
+        }
         Self::usage(fold(&error.render().to_string()))
     }
 

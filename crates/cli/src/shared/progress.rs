@@ -30,12 +30,22 @@ impl Progress {
             return;
         }
         let bar = self.bar.get_or_init(|| {
-            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {msg}");
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {eta:>4} {wide_msg}");
             let style = style.expect("the template is constant and valid");
             ProgressBar::new(STEPS).with_style(style)
         });
         bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
         bar.set_message(what.to_owned());
+    }
+}
+
+impl Progress {
+    /// Does what writes to the terminal while the bar is out of the way.
+    pub(crate) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match self.bar.get() {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
     }
 }
 

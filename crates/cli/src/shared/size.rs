@@ -1,12 +1,21 @@
-//! Sizes as people type them: a whole number and a binary unit.
+//! Sizes as people type them: a whole number of bytes, or one with a unit.
+//!
+//! `K`, `M`, `G` and `T` mean what they mean to `truncate`, `dd` and systemd: powers of 1024, as
+//! `KiB` and so on. `kB` and `GB` are refused: half of the world reads them as powers of 1000.
 
 use std::fmt;
 use std::str::FromStr;
+
+use crate::shared::exit::Failure;
 
 /// Length of a page in bytes.
 pub(crate) const PAGE_LEN: u64 = 4096;
 
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+
+/// What is said of anything else.
+const WRONG: &str = "a size is a whole number of bytes, or of KiB, MiB, GiB or TiB, such as 64MiB \
+                     (64M is the same)";
 
 /// A number of bytes, written `64MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,18 +35,26 @@ impl fmt::Display for Size {
     }
 }
 
-/// Returns the bytes that `text` means, such as `64MiB`.
+/// Returns the bytes that `text` means, such as `64MiB`, `64M` or `67108864`.
 ///
 /// # Errors
 ///
-/// When it is not a whole number with a unit, or beyond 64 bits; the text says what is accepted.
+/// When it is not a whole number with a unit or none, or beyond 64 bits; the text says what is
+/// accepted.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || "a size is a whole number with KiB, MiB, GiB or TiB, such as 64MiB".to_owned();
-    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
-    let (unit, shift) = unit.ok_or_else(wrong)?;
-    let number = text[..text.len() - unit.len()].trim_end();
-    if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong());
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start();
+    let is_unit = |(name, _): &&(&str, u32)| {
+        unit.eq_ignore_ascii_case(name) || unit.eq_ignore_ascii_case(&name[..1])
+    };
+    let shift = match UNITS.iter().find(is_unit) {
+        Some((_, shift)) => *shift,
+        None if unit.is_empty() => 0,
+        None => return Err(WRONG.to_owned()),
+    };
+    if number.is_empty() {
+        return Err(WRONG.to_owned());
     }
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
@@ -53,19 +70,35 @@ pub(crate) fn format_size(bytes: u64) -> String {
     }
 }
 
+/// Checks the size that an option was given.
+///
+/// # Errors
+/// It is below `least`, status 2.
+pub(crate) fn at_least(option: &str, bytes: u64, least: u64) -> Result<(), Failure> {
+    if bytes >= least {
+        return Ok(());
+    }
+    let (bytes, least) = (format_size(bytes), format_size(least));
+    Err(Failure::usage(format!("{option} {bytes} is too small to work with: give {least} or more")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_need_a_unit() {
-        assert_eq!(parse_size("4KiB"), Ok(4096));
-        assert_eq!(parse_size("64 MiB"), Ok(64 << 20));
+    fn sizes_are_bytes_or_have_a_unit() {
+        for same in ["67108864", "64MiB", "64 MiB", "64M", "64m", "65536K", "64mib"] {
+            assert_eq!(parse_size(same), Ok(64 << 20), "{same}");
+        }
+        assert_eq!(parse_size("1G"), Ok(1 << 30), "as truncate, dd and systemd read it");
         assert_eq!(parse_size("0GiB"), Ok(0));
-        for wrong in ["64", "MiB", "", "-1KiB", "+1KiB", "1.5GiB", "4kib", "4KB", "1 2KiB"] {
+        for wrong in ["MiB", "", "-1KiB", "+1KiB", "1.5GiB", "4KB", "1GB", "1B", "1 2KiB", "0x10"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
-        assert!(parse_size("99999999999TiB").is_err());
+        for much in ["99999999999TiB", "99999999999999999999"] {
+            assert_eq!(parse_size(much), Err("there is no memory of this size".to_owned()));
+        }
     }
 
     #[test]

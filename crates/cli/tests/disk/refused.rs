@@ -13,7 +13,11 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
         assert_refused(&[&["disk"], arguments].concat(), 2, parts);
     };
     disk(&[], &["no size", "--size 1GiB"]);
-    disk(&["--size", "64"], &["a size is a whole number"]);
+    disk(&["--size", "64GB"], &["a size is a whole number", "64M"]);
+    disk(&["--size", "64"], &["multiple of 4096"]);
+    disk(&["--size", "-1GiB"], &["below 0"]);
+    disk(&["--size", "1GiB", "--limit", "5"], &["--limit 5 bytes is too small", "1MiB or more"]);
+    disk(&["--size", "1GiB", "--force"], &["give --backing FILE"]);
     disk(&["--size", "0GiB"], &["positive multiple"]);
     disk(&["--size", "1KiB"], &["multiple of 4096"]);
     disk(&["--size", "1GiB", "--sector", "1024"], &["512, 4096"]);
@@ -31,7 +35,13 @@ fn arguments_that_do_not_go_together_are_wrong_usage() {
     disk(&["--size", "1GiB", "--max-connections", "0"], &["1..=65536"]);
     assert_refused(&["ctl", "set", "limit=1"], 2, &["no knob 'limit'", "mem_limit"]);
     assert_refused(&["ctl", "writeback", "type=cold"], 2, &["no type 'cold'"]);
-    assert_refused(&["ctl", "grow", "64"], 2, &["a size is"]);
+    assert_refused(&["ctl", "grow", "64GB"], 2, &["a size is"]);
+    assert_refused(&["ctl", "set", "mem_limit=5"], 2, &["1MiB or more"]);
+    assert_refused(&["ctl"], 2, &["requires a subcommand", "writeback"]);
+    if !cfg!(feature = "ublk") {
+        disk(&["--size", "1GiB", "--ublk"], &["built without ublk"]);
+    }
+    assert_refused(&["disk", "--load", "/no/such.zfs"], 1, &["/no/such.zfs", "no such file"]);
     assert_refused(&["stat", "--watch", "0"], 2, &["1..=86400"]);
 }
 
@@ -52,6 +62,9 @@ fn files_that_cannot_be_used_are_failures() {
     refused(&["--load", text(&empty)], &["empty", "cannot load"]);
     refused(&["--load", text(&directory)], &["directory", "cannot load"]);
     refused(&["--backing", text(&directory)], &["directory"]);
+    fs::write(path("letter"), "dear").expect("written");
+    refused(&["--backing", text(&path("letter"))], &["letter", "--force"]);
+    assert_eq!(fs::read_to_string(path("letter")).expect("text"), "dear");
     refused(&["--backing", text(&absent)], &["no/such"]);
     let socket = format!("unix:{}", absent.display());
     refused(&["--nbd", &socket], &["no/such", "create the directory"]);

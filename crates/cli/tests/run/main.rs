@@ -11,4 +11,8 @@ mod report;
 mod runs;
 mod signals;
 mod status;
+#[cfg(target_arch = "x86_64")]
+mod steered;
 mod terminal;
+#[cfg(target_arch = "x86_64")]
+mod unmanaged;

@@ -2,10 +2,9 @@
 
 use std::process::Command;
 
-use tempfile::TempDir;
-
 use super::project::{Objects, Project};
-use crate::experiment::harness::{scratch, sized};
+use crate::experiment::harness::sized;
+use crate::experiment::system::scratch::Scratch;
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -19,7 +18,7 @@ pub(super) const JOBS: u32 = 4;
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,
     /// The project, reports and the swap file; of its owner only.
-    pub(super) scratch: TempDir,
+    pub(super) scratch: Scratch,
     pub(super) project: Project,
     /// C files of the generated project.
     pub(super) files: usize,
@@ -36,7 +35,7 @@ pub(super) struct Reference {
 
 impl<'a> Bench<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, Error> {
-        let scratch = scratch()?;
+        let scratch = Scratch::new()?;
         // One folder for all builds, since objects may name it.
         let (folder, files) = (scratch.path().join("project"), sized(settings, 60, 4));
         let project = match &settings.project {

@@ -49,8 +49,9 @@ fn limits(bench: &Bench<'_>) -> &'static [u32] {
 /// Runs the experiment.
 ///
 /// # Errors
-/// [`Error`] when an object file differs or a build fails under `zfold run`; not when something is
-/// missing. Swap, devices and cgroups are gone afterwards, even if this process is killed.
+/// [`Error`] when an object file differs, a build fails under `zfold run`, or a project that was
+/// given cannot be built without a limit; not when something else is missing. Swap, devices and
+/// cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (bench, mut found) = (Bench::new(settings)?, Found::default());
     let (load, mut histograms) = (load_remark(), Vec::new());
@@ -70,6 +71,10 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
                 },
             )?;
             Some(reference.peak_bytes)
+        }
+        // Its own project may be left out; one that was asked for may not.
+        Err(Fault::Missing(reason) | Fault::Flawed(reason)) if settings.project.is_some() => {
+            return Err(Error::Other(format!("the project cannot be built: {reason}")));
         }
         Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
             found.notes.push(format!("SKIPPED: all builds: {reason}."));
@@ -191,8 +196,7 @@ mod tests {
     #[test]
     fn a_given_project_must_be_there() {
         let settings = Settings { project: Some("/no/such/project".into()), ..tiny() };
-        let outcome = run(&settings, &|_, _| ()).unwrap();
-        assert!(outcome.figures.is_empty());
-        assert!(outcome.remarks[0].starts_with("SKIPPED: all builds: "), "{:?}", outcome.remarks);
+        let error = run(&settings, &|_, _| ()).unwrap_err().to_string();
+        assert!(error.contains("/no/such/project"), "{error}");
     }
 }

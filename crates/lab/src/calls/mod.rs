@@ -14,13 +14,12 @@ mod work;
 use std::fmt;
 use std::process::Command;
 
-use tempfile::TempDir;
-
+use crate::experiment::harness::Samples;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
-use crate::experiment::harness::{Samples, scratch};
 use crate::experiment::machine::load_remark;
 use crate::experiment::system::again;
 use crate::experiment::system::child::run as run_tool;
+use crate::experiment::system::scratch::Scratch;
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 pub use job::NAME;
@@ -68,7 +67,7 @@ impl Side {
 /// [`Error`] when no process can be started; not when `zfold run` does not work here.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let (job, mut found, load) = (Job::new(settings), Found::default(), load_remark());
-    let scratch = scratch()?;
+    let scratch = Scratch::new()?;
     in_turns(settings, ("calls", progress), &SIDES, &mut found, |side, _, samples| {
         once(settings, *side, &job, &scratch, samples)
     })?;
@@ -95,7 +94,7 @@ fn once(
     settings: &Settings,
     side: Side,
     job: &Job,
-    scratch: &TempDir,
+    scratch: &Scratch,
     samples: &mut Samples,
 ) -> Result<(), Fault> {
     let Some(program) = settings.program.as_deref() else {

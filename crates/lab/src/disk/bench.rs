@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
-use crate::experiment::harness::{scratch, sized};
+use crate::experiment::harness::sized;
+use crate::experiment::system::scratch::Scratch;
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -16,7 +15,7 @@ pub const NAME: &str = "disk";
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,
     /// Sockets, mounts and logs; of its owner only.
-    pub(super) scratch: TempDir,
+    pub(super) scratch: Scratch,
     /// Size of each device, a multiple of 1 MiB.
     pub(super) span_bytes: u64,
     /// How long a random load is measured.
@@ -31,7 +30,7 @@ impl<'a> Bench<'a> {
             |full, quick| Duration::from_millis(sized(settings, full, quick).max(100) as u64);
         Ok(Self {
             settings,
-            scratch: scratch()?,
+            scratch: Scratch::new()?,
             span_bytes: (sized(settings, 1024, 64).max(4) as u64) << 20,
             time: milliseconds(3000, 400),
             overwriting: milliseconds(60_000, 3000),

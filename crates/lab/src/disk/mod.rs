@@ -23,45 +23,59 @@ mod serve;
 
 use crate::experiment::harness::turns::{Fault, Found};
 use crate::experiment::machine::load_remark;
-use crate::experiment::{Error, Outcome, Progress, Settings};
+use crate::experiment::{Error, Figure, Outcome, Progress, Settings};
 use bench::Bench;
 pub use bench::NAME;
 use fio::Fio;
 
+/// What comes, for people who wait for it.
+pub const PARTS: &str = "requests over NBD, memory held, a loop device, the library beside zram";
+
 type Section = fn(&Bench<'_>, Progress<'_>, &mut Found) -> Result<(), Error>;
 
-/// Runs the experiment.
+/// Runs the experiment; `part` is told the figures of each comparison as soon as it is done.
 ///
 /// # Errors
 /// [`Error`] when a byte comes back wrong from zfold or the kernel, or a device that is there
 /// fails; not when something is missing. No server or mount is left behind but if
 /// this process is killed, and no device even then.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(
+    settings: &Settings,
+    progress: Progress<'_>,
+    part: &mut dyn FnMut(&[Figure]),
+) -> Result<Outcome, Error> {
     const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;
-    let (bench, mut found, load) = (Bench::new(settings)?, Found::default(), load_remark());
-    let run = |at: usize, section: Section, found: &mut Found| {
+    let (bench, load) = (Bench::new(settings)?, load_remark());
+    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    let mut run = |at: usize, section: Section, notes: &mut Vec<String>| -> Result<(), Error> {
         let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
-        section(&bench, &tell, found)
+        let mut found = Found::default();
+        section(&bench, &tell, &mut found)?;
+        let of_section = found.samples.figures(NAME, &[]);
+        part(&of_section);
+        figures.extend(of_section);
+        notes.append(&mut found.notes);
+        Ok(())
     };
     match Fio::available() {
         Ok(()) => {
             for (at, section) in BY_FIO.into_iter().enumerate() {
-                run(at, section, &mut found)?;
+                run(at, section, &mut notes)?;
             }
         }
         Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
-            found.notes.push(format!("SKIPPED: all but two threads: {reason}."));
+            notes.push(format!("SKIPPED: all but two threads: {reason}."));
         }
         Err(Fault::Failed(error)) => return Err(error),
     }
-    run(BY_FIO.len(), direct::run, &mut found)?;
+    run(BY_FIO.len(), direct::run, &mut notes)?;
     Ok(Outcome {
         experiment: NAME,
         title: "block devices of compressed memory: how fast they serve, what they hold".to_owned(),
-        figures: found.samples.figures(NAME, &[]),
+        figures,
         histograms: Vec::new(),
-        remarks: remarks(&bench, found.notes, load),
+        remarks: remarks(&bench, notes, load),
     })
 }
 
@@ -99,7 +113,9 @@ mod tests {
 
     #[test]
     fn what_is_there_is_measured_and_what_is_not_is_named() {
-        let outcome = run(&tiny(), &|_, _| ()).unwrap();
+        let mut told = Vec::new();
+        let outcome = run(&tiny(), &|_, _| (), &mut |part| told.extend_from_slice(part)).unwrap();
+        assert_eq!(told, outcome.figures);
         check_outcome(&outcome, NAME, &[]);
         assert!(value(&outcome, "store lz4", "two threads: reads and writes") > 0.0);
         let contestants = [

@@ -6,12 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tempfile::TempDir;
-
 use super::bench::Bench;
 use crate::experiment::Error;
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::child::Child;
+use crate::experiment::system::scratch::Scratch;
 
 /// A program that serves a block device out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub(super) struct Server {
     /// Whether the path is mounted.
     mounted: bool,
     /// The bytes of QEMU's device.
-    _bytes: Option<TempDir>,
+    _bytes: Option<Scratch>,
 }
 
 impl Server {
@@ -140,7 +139,7 @@ impl Program {
     }
 
     /// Returns the command that makes the device, without a frontend, and the folder of its bytes.
-    fn command(self, bench: &Bench<'_>) -> Result<(Command, Option<TempDir>), Fault> {
+    fn command(self, bench: &Bench<'_>) -> Result<(Command, Option<Scratch>), Fault> {
         let bytes = bench.span_bytes;
         Ok(match self {
             Self::Zfold(codec) => {
@@ -170,11 +169,11 @@ impl Program {
 }
 
 /// Returns a new folder in memory.
-fn in_tmpfs() -> Result<TempDir, Fault> {
+fn in_tmpfs() -> Result<Scratch, Fault> {
     const SHM: &str = "/dev/shm";
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     let is_tmpfs = rustix::fs::statfs(SHM).is_ok_and(|fs| fs.f_type as u64 == TMPFS_MAGIC);
-    let folder = is_tmpfs.then(|| tempfile::tempdir_in(SHM).ok()).flatten();
+    let folder = is_tmpfs.then(|| Scratch::within(Path::new(SHM)).ok()).flatten();
     folder.ok_or_else(|| Fault::Missing(format!("no tmpfs to write to at {SHM}")))
 }
 

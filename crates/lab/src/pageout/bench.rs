@@ -1,9 +1,8 @@
 //! What both sections share.
 
-use tempfile::TempDir;
-
 use crate::experiment::content::PAGE_BYTES;
-use crate::experiment::harness::{scratch, sized};
+use crate::experiment::harness::sized;
+use crate::experiment::system::scratch::Scratch;
 use crate::experiment::{Error, Settings};
 
 /// Name of the experiment.
@@ -14,7 +13,7 @@ pub const NAME: &str = "pageout";
 pub(super) struct Bench<'a> {
     pub(super) settings: &'a Settings,
     /// Reports; of its owner only.
-    pub(super) scratch: TempDir,
+    pub(super) scratch: Scratch,
     /// Pages that each process unmaps.
     pub(super) pages: usize,
     /// Pages of which random ones are accessed, and how often.
@@ -26,7 +25,7 @@ impl<'a> Bench<'a> {
     pub(super) fn new(settings: &'a Settings) -> Result<Self, Error> {
         Ok(Self {
             settings,
-            scratch: scratch()?,
+            scratch: Scratch::new()?,
             pages: sized(settings, (256 << 20) / PAGE_BYTES, (16 << 20) / PAGE_BYTES).max(64),
             random_pages: sized(settings, (512 << 20) / PAGE_BYTES, (64 << 20) / PAGE_BYTES)
                 .max(2048),

@@ -14,6 +14,7 @@
 //! | `core` | what is decided about the pages of one address space, as plain data |
 //! | `sys` | system calls about other processes |
 
+mod control;
 mod core;
 pub(crate) mod link;
 mod memory;
@@ -28,11 +29,13 @@ use std::time::{Duration, Instant};
 
 use zfold_store::Store;
 
+use link::Tracing as _;
 use memory::engine::{self, Engine, EngineOptions};
 use trace::{Handle, News, Program};
 
-pub use options::{Event, Exit, Report, RunOptions};
-pub use permission::{Access, Denied, access};
+pub use control::{Control, State};
+pub use options::{Event, Exit, Report, RunOptions, UNMANAGED_MAX, Unmanaged};
+pub use permission::{Access, Denied, access, may_follow_forks, may_trace};
 pub use sys::inherited::Inherited;
 
 /// What the program `zfold` does besides, whose crate forbids unsafe code. No part of the library's
@@ -40,21 +43,23 @@ pub use sys::inherited::Inherited;
 #[doc(hidden)]
 pub mod internals {
     pub use super::sys::inherited::{Files, die_of, tell};
+    pub use super::trace::HELPER_AT;
 }
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
-/// if it ends. Tells of the program's start and end, and returns when its last descendant has
-/// ended.
+/// if it ends. Gives out the control of the run, tells of the program's start and end, and returns
+/// when its last descendant has ended.
 ///
 /// # Errors
 /// The program could not be started, or had to be ended; the error names the remedy.
 pub fn manage(
     options: RunOptions,
     access: &Access,
+    steer: impl FnOnce(Control),
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
-    let RunOptions { program, args, limit_bytes, inherited, pool, mut store } = options;
+    let RunOptions { program, args, limit_bytes, inherited, pool, mut store, strict } = options;
     store.slots = engine::KEYS;
     let store =
         Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
@@ -62,11 +67,21 @@ pub fn manage(
     let memory = EngineOptions { store: Some(Arc::new(store)), ..EngineOptions::new(limit_bytes) };
     let memory = Engine::start(memory, Arc::clone(&handle) as _).map_err(RunError::System)?;
     let memory = Arc::new(memory);
+    steer(Control::new(Arc::clone(&memory)));
     let program = Program { inherited, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =
         trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+            for unmanaged in memory.newly_unmanaged() {
+                if strict {
+                    let Unmanaged { pid, program, reason } = &unmanaged;
+                    let line = format!("process {pid} ({program}) is not managed: {reason}");
+                    handle.end(line);
+                }
+                tell(Event::Unmanaged(unmanaged));
+            }
             match news {
+                News::Refused => {}
                 News::Started(pid) => tell(Event::Started(pid)),
                 News::Stopped => tell(Event::Stopped),
                 News::GoesOn => tell(Event::GoesOn),

@@ -26,6 +26,8 @@ pub struct RunOptions {
     /// The store over it: codec, its own limit, where it writes back to. The number of slots is
     /// set by the run.
     pub store: StoreOptions,
+    /// Whether the run ends at the first process that cannot be managed.
+    pub strict: bool,
 }
 
 impl RunOptions {
@@ -38,19 +40,42 @@ impl RunOptions {
         pool: Box<dyn Pool>,
         store: StoreOptions,
     ) -> Self {
-        Self { program: program.into(), args: Vec::new(), limit_bytes, inherited, pool, store }
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            limit_bytes,
+            inherited,
+            pool,
+            store,
+            strict: false,
+        }
     }
 
     builders! {
         with_args => args: Vec<OsString>,
+        with_strict => strict: bool,
     }
 }
 
+/// A process whose memory is not managed, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmanaged {
+    /// Its number.
+    pub pid: i32,
+    /// The name of its program, as the kernel has it.
+    pub program: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// What happens in a run before it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The program begins, as this process.
     Started(i32),
+    /// A process has, or is about to have, memory that the run cannot manage. Told of each once;
+    /// what it has counts against the limit and stays.
+    Unmanaged(Unmanaged),
     /// The program itself was stopped by a signal, as a job of a shell is.
     Stopped,
     /// It goes on after that, or was ended.
@@ -68,6 +93,9 @@ pub enum Exit {
     /// By this signal.
     Signal(i32),
 }
+
+/// Most unmanaged processes that a report lists.
+pub const UNMANAGED_MAX: usize = 100;
 
 /// What a run did, from its start to the end of the last process in it. Byte figures are of
 /// memory, times are from the kernel's message to the answer.
@@ -108,6 +136,10 @@ pub struct Report {
     pub processes: u64,
     /// Address spaces that had to be managed.
     pub managed: u64,
+    /// Processes whose memory could not be managed, the first [`UNMANAGED_MAX`] of them.
+    pub unmanaged: Vec<Unmanaged>,
+    /// How many there were.
+    pub unmanaged_total: u64,
     /// Latency of faults in nanoseconds: upper bound of a bucket, number of faults in it.
     pub fault_latency: Vec<(u64, u64)>,
     /// Quantiles of the same in nanoseconds: 50, 90, 99, 99.9 percent and the longest.

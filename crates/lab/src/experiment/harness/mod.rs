@@ -2,7 +2,6 @@
 
 mod cost;
 mod samples;
-mod scratch;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threads;
@@ -10,6 +9,5 @@ pub(crate) mod turns;
 
 pub(crate) use cost::{COST_REMARK, Cost, Stopwatch, cost_of};
 pub(crate) use samples::{Published, Samples};
-pub(crate) use scratch::scratch;
 pub(crate) use threads::together;
 pub(crate) use turns::{alternate, sized};

@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::answer::answers;
 use super::grid::{Grid, grids, lock_stats, metrics};
 use super::plot::{self, COLORS, Mark, Palette, Plot};
 use super::remarks::remarks;
@@ -12,7 +13,13 @@ use crate::experiment::machine::Machine;
 ///
 /// Metrics over several numbers of workers are plotted as curves, times of single calls as
 /// histograms, and statistics of locks as bars; the tables have all figures.
-pub fn html(machine: &Machine, outcomes: &[Outcome]) -> String {
+///
+/// `question` returns what the experiment of a name asks; the answers stand below it.
+pub fn html(
+    machine: &Machine,
+    outcomes: &[Outcome],
+    question: &dyn Fn(&str) -> Option<&'static str>,
+) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -32,7 +39,7 @@ pub fn html(machine: &Machine, outcomes: &[Outcome]) -> String {
                         }
                     }
                 }
-                @for outcome in outcomes { (section(outcome)) }
+                @for outcome in outcomes { (section(outcome, question(outcome.experiment))) }
             }
         }
     };
@@ -40,11 +47,13 @@ pub fn html(machine: &Machine, outcomes: &[Outcome]) -> String {
 }
 
 /// Returns what the page says of one outcome.
-fn section(outcome: &Outcome) -> Markup {
+fn section(outcome: &Outcome, question: Option<&str>) -> Markup {
     let Outcome { experiment, title, figures, .. } = outcome;
     html! {
         section id=(experiment) {
             h2 { (experiment) ": " (title) }
+            @if let Some(question) = question { p.question { (question) } }
+            ul.answers { @for answer in answers(figures) { li { (answer) } } }
             div.plots { @for plot in plots(outcome) { (figure(&plot)) } }
             @for grid in grids(figures) { (table(&grid)) }
             @let remarks = remarks(outcome);
@@ -126,7 +135,7 @@ mod tests {
     use crate::experiment::report::testing::{lock_outcome, outcome};
 
     fn page() -> String {
-        html(&machine(), &[outcome(), lock_outcome()])
+        html(&machine(), &[outcome(), lock_outcome()], &|_| Some("What does it cost?"))
     }
 
     #[test]
@@ -154,6 +163,14 @@ mod tests {
     }
 
     #[test]
+    fn page_answers_its_question_and_fits_a_phone() {
+        let page = page();
+        assert!(page.contains("What does it cost?"));
+        assert!(page.contains("<li>elapsed, s: patched takes 0.92 of base"), "{page}");
+        assert!(page.contains("name=\"viewport\"") && page.contains("overflow-x: auto"));
+    }
+
+    #[test]
     fn plots_are_of_workers_locks_and_times() {
         let page = page();
         assert_eq!(page.matches("<svg ").count(), 1 + 2 + 1);
@@ -164,7 +181,7 @@ mod tests {
     fn text_is_escaped() {
         let mut outcome = outcome();
         outcome.figures[0].variant = "<b>".to_owned();
-        let page = html(&machine(), &[outcome]);
+        let page = html(&machine(), &[outcome], &|_| None);
         for escaped in ["with &amp; without", "files &lt;per&gt;", "&lt;two&gt;", "&lt;4 GHz&gt;"] {
             assert!(page.contains(escaped), "{escaped}");
         }

@@ -1,10 +1,12 @@
 //! Outcomes as text: tables for people, JSON and CSV for programs, and a page with plots.
 //!
 //! JSON and CSV have the figures as they are. Tables and page group them by metric, set each
-//! beside the first contestant's, and lay statistics of locks out as `/proc/lock_stat` does. No
-//! text depends on the width of a terminal; the page needs no network and no script.
+//! beside the first contestant's, and lay statistics of locks out as `/proc/lock_stat` does. Tables
+//! fit a terminal whose width is given; the page needs no network and no script.
 
+mod answer;
 mod csv;
+mod fit;
 mod grid;
 mod html;
 mod json;
@@ -17,4 +19,4 @@ mod testing;
 pub use csv::csv;
 pub use html::html;
 pub use json::{SCHEMA, json};
-pub use table::table;
+pub use table::{figures, heading, rest, table};

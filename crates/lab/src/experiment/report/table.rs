@@ -1,29 +1,56 @@
 //! Tables as text, histograms as bpftrace draws them, and remarks.
 
-use crate::experiment::Outcome;
 use crate::experiment::machine::Machine;
+use crate::experiment::{Figure, Outcome};
 use crate::latency::Latency;
 use crate::text;
 
+use super::fit::{fitted, wrapped};
 use super::grid::{Grid, grids};
 use super::remarks::remarks;
 
-/// Returns the tables of every outcome below its title and the machine, its histograms, and its
-/// remarks.
-pub fn table(machine: &Machine, outcomes: &[Outcome]) -> String {
+/// Returns the heading, the tables, the histograms and the remarks of every outcome. On a terminal
+/// of `width` characters no line breaks inside a number.
+pub fn table(machine: &Machine, outcomes: &[Outcome], width: Option<usize>) -> String {
     let one = |outcome: &Outcome| {
-        let Outcome { experiment, title, figures, histograms, .. } = outcome;
-        let mut parts = vec![format!("{experiment}: {title}\n{machine}\n")];
-        parts.extend(grids(figures).iter().map(draw));
-        let drawing = |(name, times): &(String, _)| histogram(name, times);
-        parts.extend(histograms.iter().map(drawing));
-        let remarks = remarks(outcome);
-        if !remarks.is_empty() {
-            parts.push(format!("{}\n", remarks.join("\n")));
-        }
-        parts.join("\n")
+        let heading = heading(machine, outcome.experiment, &outcome.title, width);
+        let parts = [heading, figures(&outcome.figures, width), rest(outcome, width)];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
     };
     outcomes.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Returns what stands above the tables of an outcome.
+pub fn heading(machine: &Machine, experiment: &str, title: &str, width: Option<usize>) -> String {
+    let lines = [format!("{experiment}: {title}"), machine.to_string()];
+    lines.map(|line| wrapped(&line, width) + "\n").concat()
+}
+
+/// Returns the tables of some figures.
+pub fn figures(figures: &[Figure], width: Option<usize>) -> String {
+    let mut parts = Vec::new();
+    for grid in grids(figures) {
+        let fitted = fitted(grid, width);
+        parts.extend(fitted.grids.iter().map(draw));
+        if !fitted.left_out.is_empty() {
+            let names = fitted.left_out.join(", ");
+            let line = format!("Left out for want of width: {names} (--format csv has all).");
+            parts.push(wrapped(&line, width) + "\n");
+        }
+    }
+    parts.join("\n")
+}
+
+/// Returns what stands below the tables of an outcome: its histograms and its remarks.
+pub fn rest(outcome: &Outcome, width: Option<usize>) -> String {
+    let drawing = |(name, times): &(String, _)| histogram(name, times);
+    let mut parts: Vec<String> = outcome.histograms.iter().map(drawing).collect();
+    let remarks = remarks(outcome);
+    if !remarks.is_empty() {
+        let lines: Vec<String> = remarks.iter().map(|line| wrapped(line, width)).collect();
+        parts.push(format!("{}\n", lines.join("\n")));
+    }
+    parts.join("\n")
 }
 
 /// Returns the drawing of the times of single calls.
@@ -59,7 +86,7 @@ mod tests {
 
     #[test]
     fn table_is_titled_aligned_and_explained() {
-        let text = table(&machine(), &[outcome(), lock_outcome()]);
+        let text = table(&machine(), &[outcome(), lock_outcome()], None);
         let expected = "\
 free: zs_free with & without the pool's lock
 Some CPU <4 GHz>, 2 CPUs, 8.0 GiB, Some Linux 1, kernel 6.18.0, zfold 0.1.0
@@ -105,5 +132,18 @@ waittime-max  4004216.24             2745.22
 published: the document's figure, of another machine.
 ";
         assert_eq!(text, expected, "{text}");
+    }
+
+    #[test]
+    fn no_number_is_broken_by_a_narrow_terminal() {
+        for width in [80, 60, 46] {
+            let text = table(&machine(), &[outcome(), lock_outcome()], Some(width));
+            for line in text.lines().filter(|line| !line.contains('|')) {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+            assert!(text.contains("1,210") && text.contains("4004216.24"), "{text}");
+        }
+        let text = table(&machine(), &[outcome()], Some(60));
+        assert!(text.contains("Left out for want of width: mean, stddev"), "{text}");
     }
 }

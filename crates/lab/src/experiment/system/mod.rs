@@ -6,6 +6,7 @@ pub(crate) mod again;
 pub(crate) mod cgroup;
 pub(crate) mod child;
 pub(crate) mod cleanup;
+pub(crate) mod scratch;
 pub(crate) mod swap;
 pub(crate) mod zfold_run;
 pub(crate) mod zram;

@@ -25,11 +25,8 @@ const MIB: usize = (1 << 20) / PAGE;
 /// a fault may overshoot by what faults at the same moment take.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limit: usize,
-    attach: usize,
-    near: usize,
-    high: usize,
-    low: usize,
+    /// The limit, from which the other marks follow.
+    limit: AtomicUsize,
     /// By how much all of these are higher at present, because what cannot leave leaves too little
     /// for the rest.
     raised: AtomicUsize,
@@ -45,14 +42,8 @@ pub(crate) struct Budget {
 impl Budget {
     /// Returns a budget of so many bytes, of which nothing is used.
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        let limit = usize::try_from(limit_bytes / PAGE as u64).unwrap_or(usize::MAX >> 1);
-        let margin = (limit / 32).clamp(16.min(limit / 4), 2048);
         Self {
-            limit,
-            attach: limit.saturating_sub((limit * 2 / 5).clamp(MIB * 16, MIB * 96)),
-            near: limit.saturating_sub((limit / 4).clamp(MIB, MIB * 32)),
-            high: limit - margin,
-            low: limit - 2 * margin,
+            limit: AtomicUsize::new(pages(limit_bytes)),
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
             credit: AtomicUsize::new(0),
@@ -64,7 +55,32 @@ impl Budget {
 
     /// Returns the limit.
     pub(crate) fn limit(&self) -> usize {
-        self.limit
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit to so many bytes. Whoever acts on it looks again soon, or is to be called.
+    pub(crate) fn set_limit(&self, limit_bytes: u64) {
+        self.limit.store(pages(limit_bytes), Ordering::Relaxed);
+    }
+
+    fn attach(&self) -> usize {
+        let limit = self.limit();
+        limit.saturating_sub((limit * 2 / 5).clamp(MIB * 16, MIB * 96))
+    }
+
+    fn near(&self) -> usize {
+        let limit = self.limit();
+        limit.saturating_sub((limit / 4).clamp(MIB, MIB * 32))
+    }
+
+    fn high(&self) -> usize {
+        let limit = self.limit();
+        limit - margin(limit)
+    }
+
+    fn low(&self) -> usize {
+        let limit = self.limit();
+        limit - 2 * margin(limit)
     }
 
     /// Returns what is charged, shared pages counted as often as they are mapped.
@@ -110,32 +126,32 @@ impl Budget {
 
     /// Returns whether this many pages can be opened.
     pub(crate) fn fits(&self, pages: usize) -> bool {
-        self.charge().saturating_add(pages) <= self.near
+        self.charge().saturating_add(pages) <= self.near()
     }
 
     /// Returns whether memory should be closed.
     pub(crate) fn is_near(&self) -> bool {
-        self.charge() > self.near
+        self.charge() > self.near()
     }
 
     /// Returns whether it may have to be closed soon.
     pub(crate) fn is_growing(&self) -> bool {
-        self.charge() > self.attach
+        self.charge() > self.attach()
     }
 
     /// Returns how many pages of open memory are much.
     pub(crate) fn much(&self) -> usize {
-        self.limit / 32
+        self.limit() / 32
     }
 
     /// Returns how many pages may be touched before memory should be closed.
     pub(crate) fn headroom(&self) -> usize {
-        self.near.saturating_sub(self.charge())
+        self.near().saturating_sub(self.charge())
     }
 
     /// Returns how many pages a fault may take; 0: it waits for the evictor.
     pub(crate) fn room(&self) -> usize {
-        let room = (self.limit + self.raised()).saturating_sub(self.charge());
+        let room = (self.limit() + self.raised()).saturating_sub(self.charge());
         if room == 0 && self.exhausted.load(Ordering::Relaxed) {
             return BEYOND;
         }
@@ -149,17 +165,17 @@ impl Budget {
 
     /// Returns whether the evictor should begin.
     pub(crate) fn is_high(&self) -> bool {
-        self.charge() > self.high + self.raised()
+        self.charge() > self.high() + self.raised()
     }
 
     /// Returns how many pages the evictor should free, once it has begun.
     pub(crate) fn excess(&self) -> usize {
-        self.charge().saturating_sub(self.low + self.raised())
+        self.charge().saturating_sub(self.low() + self.raised())
     }
 
     /// Returns whether sharing matters: whether less would be charged than is counted.
     pub(crate) fn is_high_without_credit(&self) -> bool {
-        self.gross() > self.high + self.raised()
+        self.gross() > self.high() + self.raised()
     }
 
     fn raised(&self) -> usize {
@@ -169,14 +185,23 @@ impl Budget {
     /// Notes how many pages cannot leave. Those that can have an eighth of the limit all the same:
     /// with less, each would leave before it is used, and the program would not go on.
     pub(crate) fn set_immovable(&self, pages: usize) {
-        let needed = pages + self.limit / 8;
-        self.raised.store(needed.saturating_sub(self.low), Ordering::Relaxed);
+        let needed = pages + self.limit() / 8;
+        self.raised.store(needed.saturating_sub(self.low()), Ordering::Relaxed);
     }
 
     /// Notes whether the evictor could free anything.
     pub(crate) fn set_exhausted(&self, exhausted: bool) {
         self.exhausted.store(exhausted, Ordering::Relaxed);
     }
+}
+
+fn pages(bytes: u64) -> usize {
+    usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX >> 1)
+}
+
+/// Pages between the limit and where the evictor starts, and from there to where it stops.
+fn margin(limit: usize) -> usize {
+    (limit / 32).clamp(16.min(limit / 4), 2048)
 }
 
 #[cfg(test)]
@@ -201,6 +226,18 @@ mod tests {
         assert_eq!((budget.charge(), budget.gross()), (limit / 2 + 44, limit + 44));
         assert_eq!(budget.peak(), limit + 44);
         assert!(!budget.is_high() && budget.is_high_without_credit());
+    }
+
+    #[test]
+    fn the_marks_follow_the_limit() {
+        let budget = Budget::new(256 << 20);
+        budget.change(0, (128 << 20) / PAGE);
+        assert!(!budget.is_high() && budget.room() > 0);
+        budget.set_limit(64 << 20);
+        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / PAGE);
+        assert_eq!(budget.room(), 0);
+        budget.set_limit(256 << 20);
+        assert!(!budget.is_near() && budget.room() > 0);
     }
 
     #[test]

@@ -30,7 +30,8 @@ use crate::page::PAGE;
 use crate::run::core::pages::{PAYLOADS, Page};
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing};
-use crate::run::options::Report;
+use crate::run::options::{Report, Unmanaged};
+use crate::run::sys::proc;
 
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(in crate::run) const KEYS: u64 = 1 << 26;
@@ -69,7 +70,6 @@ impl Engine {
             None => Arc::new(default_store()?),
         };
         let budget = Arc::new(Budget::new(options.limit_bytes));
-        let swap_cache_max = (budget.limit() / 16).min(1024);
         let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
         let shared = Arc::new(Shared {
             budget,
@@ -86,14 +86,13 @@ impl Engine {
             page_outs: Mutex::default(),
             work: Mutex::default(),
             lost: Mutex::default(),
-            refusals: Mutex::default(),
+            unmanaged: Mutex::default(),
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
             compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
-            swap_cache_max,
         });
         // Its threads end when it is dropped, also if one cannot be started.
         let mut engine = Self { shared, threads: Vec::new() };
@@ -156,6 +155,7 @@ impl Engine {
     pub(crate) fn report(&self, wall: Duration) -> Report {
         let stats = self.stats();
         let latency = lock(&self.shared.latency);
+        let unmanaged = lock(&self.shared.unmanaged);
         let nanos = |quantile| latency.value_at_quantile(quantile);
         Report {
             wall,
@@ -174,12 +174,31 @@ impl Engine {
             over_limit: stats.over_limit_total,
             processes: stats.spaces_total,
             managed: stats.attached_total,
+            unmanaged: unmanaged.listed(),
+            unmanaged_total: unmanaged.total(),
             fault_latency: latency
                 .iter_log(1024, 2.0)
                 .map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration()))
                 .collect(),
             fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
         }
+    }
+
+    /// Returns the processes that turned out not to be managed since the last call.
+    pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
+        lock(&self.shared.unmanaged).untold()
+    }
+
+    /// Returns how many processes could not be managed.
+    pub(crate) fn unmanaged_total(&self) -> u64 {
+        lock(&self.shared.unmanaged).total()
+    }
+
+    /// Changes the limit, and has everybody act on it.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.shared.budget.set_limit(bytes);
+        self.shared.watcher.call();
+        self.shared.evictor.call();
     }
 
     /// Returns a space, for tests to look at.
@@ -324,8 +343,10 @@ impl Memory for Engine {
     fn cannot_attach(&self, space: SpaceId, reason: String) {
         if let Some(managed) = self.shared.find(space) {
             managed.refused.store(true, Ordering::Relaxed);
+            let pid = managed.pid();
+            let process = Unmanaged { pid, program: proc::name(pid), reason };
+            lock(&self.shared.unmanaged).add(process);
         }
-        lock(&self.shared.refusals).push(reason);
     }
 
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {

@@ -16,6 +16,7 @@ mod mover;
 mod polls;
 mod readers;
 mod reclaim;
+mod refusals;
 mod requests;
 mod retire;
 mod shared;

@@ -191,10 +191,10 @@ impl Evictor {
     /// than when nothing presses; others are called to compress these.
     fn may_evict(&self, ahead: usize) -> bool {
         let cache = lock(&self.shared.swap_cache).pages();
-        if ahead > 0 && cache > self.shared.swap_cache_max {
+        if ahead > 0 && cache > self.shared.swap_cache_max() {
             self.shared.compressors.call();
         }
-        cache <= self.shared.swap_cache_max + ahead
+        cache <= self.shared.swap_cache_max() + ahead
     }
 
     /// Moves the hand on until it has found pages that go; returns whether any went.
@@ -208,7 +208,7 @@ impl Evictor {
             self.hand = (attached[at].id, 0);
         }
         // What leaves is in the buffer first, and is not free before it is compressed.
-        let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max.max(32));
+        let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
         let max = wanted.min(BATCH_MAX);
         let mut passes = 0;
         while passes < attached.len() * PASSES {

@@ -31,7 +31,9 @@ pub(super) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> 
         let name = format!("compressor-{number}");
         let help = move || {
             while !shared.compressors.wait(IDLE) {
-                while lock(&shared.swap_cache).pages() > shared.swap_cache_max && retire(&shared) {}
+                while lock(&shared.swap_cache).pages() > shared.swap_cache_max() && retire(&shared)
+                {
+                }
             }
         };
         threads.push(thread::Builder::new().name(name).spawn(help)?);
@@ -46,7 +48,7 @@ fn helpers() -> usize {
 
 /// Returns how many pages the buffer may have beyond its measure, so that all have something to do.
 pub(super) fn ahead(shared: &Shared) -> usize {
-    (2 * BATCH_MAX * helpers()).min(shared.swap_cache_max)
+    (2 * BATCH_MAX * helpers()).min(shared.swap_cache_max())
 }
 
 /// Compresses the oldest batch that nobody else compresses; returns whether there was one.

@@ -44,6 +44,7 @@ use super::budget::Budget;
 use super::keys::Keys;
 use super::managed::{Held, Managed, lock};
 use super::polls::Polls;
+use super::refusals::Refusals;
 use super::signal::Signal;
 use super::stats::Counters;
 use super::swap_cache::{Batch, SwapCache};
@@ -84,8 +85,8 @@ pub(crate) struct Shared {
     pub work: Mutex<VecDeque<Work>>,
     /// Spaces whose helper is gone; they should be gone soon, too.
     pub lost: Mutex<Vec<Lost>>,
-    /// Why spaces could not be attached.
-    pub refusals: Mutex<Vec<String>>,
+    /// Processes that could not be attached.
+    pub unmanaged: Mutex<Refusals>,
     pub polls: Polls,
     /// Calls the evictor.
     pub evictor: Signal,
@@ -97,8 +98,6 @@ pub(crate) struct Shared {
     pub window: Pages,
     /// Whether open memory is looked at: not of tests that are their own program.
     pub looks: bool,
-    /// Pages that the swap cache holds when nothing presses.
-    pub swap_cache_max: usize,
 }
 
 impl Shared {
@@ -129,6 +128,11 @@ impl Shared {
     pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
         let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
         spaces.values().cloned().collect()
+    }
+
+    /// Returns how many pages the swap cache holds when nothing presses.
+    pub(crate) fn swap_cache_max(&self) -> usize {
+        (self.budget.limit() / 16).min(1024)
     }
 
     /// Calls the evictor if there is too much.

@@ -43,6 +43,12 @@ pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
     stat.rsplit_once(") ")?.1.split(' ').nth(word).map(str::to_owned)
 }
 
+/// Returns the name of a process's program, 15 bytes at most; `?` if it is gone.
+pub(crate) fn name(pid: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned())
+}
+
 /// Returns the letter of a thread's state, such as `R`; `None` if it is gone.
 pub(crate) fn state(tid: i32) -> Option<char> {
     stat(tid, 0)?.chars().next()

@@ -243,3 +243,16 @@ pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: impl AsFd) -> io::Re
     sendmsg(socket, &[io::IoSlice::new(&[0])], &mut buffer, SendFlags::NOSIGNAL)?;
     Ok(())
 }
+
+/// Tries whether filters may stop calls for a tracer.
+///
+/// # Errors
+/// The kernel cannot, or a filter of this process forbids filters.
+pub(crate) fn may_trace_calls() -> io::Result<()> {
+    let action = libc::SECCOMP_RET_TRACE;
+    // SAFETY: reads four bytes at `action`, which lives until it has returned.
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

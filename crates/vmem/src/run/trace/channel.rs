@@ -15,7 +15,7 @@ use crate::sys::uffd::Uffd;
 
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.
-pub(crate) const AT: usize = 0x7ab0_7a00_0000;
+pub const AT: usize = 0x7ab0_7a00_0000;
 pub(super) const STAGING: usize = AT + (2 << 20);
 pub(super) const ARGUMENTS: usize = AT + (4 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);

@@ -48,6 +48,7 @@ use crate::run::sys::proc;
 use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::run::sys::ptrace::{self, Event};
 
+pub use channel::AT as HELPER_AT;
 use handle::Asked;
 pub(crate) use handle::Handle;
 use helper::Helper;
@@ -482,6 +483,7 @@ impl Tracer<'_> {
         {
             space.refused = true;
             self.memory.cannot_attach(id, reason);
+            (self.tell)(News::Refused);
         }
     }
 }

@@ -34,6 +34,8 @@ impl Exit {
 pub(crate) enum News {
     /// The main process has become the program; this is its number.
     Started(i32),
+    /// A space could not be attached; the memory side knows which and why.
+    Refused,
     /// It has been stopped by a signal, as a job of a shell.
     Stopped,
     /// It goes on after that, or has ended meanwhile.

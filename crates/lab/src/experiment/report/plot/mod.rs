@@ -37,6 +37,9 @@ const NARROW: (u32, u32) = (460, 280);
 /// Share of a group's width that its bars take.
 const BARS: f64 = 0.8;
 
+/// Published figures above so many times the largest that was measured are left to the table.
+const PUBLISHED_BEYOND: f64 = 2.0;
+
 /// Why drawing cannot fail.
 const DRAWN: &str = "a String takes all";
 
@@ -102,24 +105,32 @@ pub(super) fn curves(figures: &[&Figure], palette: &Palette<'_>) -> Option<Plot>
         _ => "workers, simulated cores",
     };
     let x = Axis::of_workers(x_title, &workers);
-    let y = Axis::of_values(figures[0].unit, &values(figures, |_, value| value));
+    let y = Axis::of_values(figures[0].unit, &near_values(figures));
+    let is_beyond =
+        figures.iter().any(|figure| figure.published.is_some() && !is_near(figure, figures));
     let lines = grouped(figures.iter().copied(), |figure| (&figure.variant, figure.simulated));
     let svg = draw(WIDE, &x, &y, |chart| {
         for line in &lines {
-            curve(chart, line, COLORS[palette.color(line[0])]);
+            curve(chart, line, figures, COLORS[palette.color(line[0])]);
         }
     });
     let mark = |figure: &Figure| match palette.color(figure) {
         color if figure.simulated => Mark::Dashes(color),
         color => Mark::Line(color),
     };
-    let legend = legend(lines.iter().map(|line| (mark(line[0]), variant(line[0]))), figures);
-    Some(Plot { caption: metric(figures[0]), legend, svg })
+    let near: Vec<&Figure> = figures.iter().copied().filter(|one| is_near(one, figures)).collect();
+    let legend = legend(lines.iter().map(|line| (mark(line[0]), variant(line[0]))), &near);
+    let caption = metric(figures[0]);
+    let caption = match is_beyond {
+        true => format!("{caption} (what was published lies beyond: see the table)"),
+        false => caption,
+    };
+    Some(Plot { caption, legend, svg })
 }
 
 /// Draws one contestant's medians, from the smallest to the largest repeat of each, and what was
 /// published.
-fn curve(chart: &mut Chart<'_, '_>, line: &[&Figure], color: RGBColor) {
+fn curve(chart: &mut Chart<'_, '_>, line: &[&Figure], all: &[&Figure], color: RGBColor) {
     let place = |figure: &Figure, value| (f64::from(figure.workers), value);
     let mut line = line.to_vec();
     line.retain(|figure| figure.value.is_finite());
@@ -139,7 +150,8 @@ fn curve(chart: &mut Chart<'_, '_>, line: &[&Figure], color: RGBColor) {
         PathElement::new(ends, color.mix(0.6))
     };
     chart.draw_series(line.iter().map(spread)).expect(DRAWN);
-    let published = line.iter().filter_map(|figure| Some(place(figure, figure.published?)));
+    let published = line.iter().filter(|figure| is_near(figure, all));
+    let published = published.filter_map(|figure| Some(place(figure, figure.published?)));
     let cross = |place| Cross::new(place, 5, color.stroke_width(2));
     chart.draw_series(published.map(cross)).expect(DRAWN);
 }
@@ -235,6 +247,23 @@ fn values(figures: &[&Figure], scale: fn(&Figure, f64) -> f64) -> Vec<f64> {
     figures.iter().flat_map(of).filter(|value| value.is_finite()).collect()
 }
 
+/// Returns whether what was published of a figure can stand in a plot of `all` without flattening
+/// the curves: a figure of another machine may be of another size.
+fn is_near(figure: &Figure, all: &[&Figure]) -> bool {
+    let most = all.iter().map(|figure| figure.max).filter(|max| max.is_finite());
+    let most = most.fold(0.0, f64::max);
+    figure.published.is_some_and(|value| value <= most * PUBLISHED_BEYOND)
+}
+
+/// Returns the numbers that a plot of curves shows.
+fn near_values(figures: &[&Figure]) -> Vec<f64> {
+    let of = |figure: &&Figure| {
+        let published = figure.published.filter(|_| is_near(figure, figures));
+        [Some(figure.value), Some(figure.min), Some(figure.max), published]
+    };
+    figures.iter().flat_map(of).flatten().filter(|value| value.is_finite()).collect()
+}
+
 /// Returns the marks with what they stand for, that of published figures last, if there are any.
 fn legend(marks: impl Iterator<Item = (Mark, String)>, figures: &[&Figure]) -> Vec<(Mark, String)> {
     let is_published = figures.iter().any(|figure| figure.published.is_some());
@@ -319,6 +348,24 @@ mod tests {
         // Each doubling of the workers is as wide; zero is at the bottom, ten half way up.
         assert!(((x[2] - x[1]) / (x[1] - x[0]) - 5.0).abs() < 0.1, "{x:?}");
         assert!(((y[2] - y[0]) / (y[2] - y[1]) - 0.5).abs() < 0.02, "{y:?}");
+    }
+
+    #[test]
+    fn published_figures_of_another_size_do_not_flatten_curves() {
+        let figure = |workers, published| {
+            let figure = Figure::measured("free", "a", workers, "time", "ms", &[10.0]);
+            figure.with_published(published)
+        };
+        let plot = |published| {
+            let figures = [figure(1, 12.0), figure(2, published)];
+            let all = figures.iter().collect::<Vec<_>>();
+            curves(&all, &Palette::of(&figures)).expect("a plot")
+        };
+        let (near, far) = (plot(15.0), plot(1000.0));
+        assert!(!near.caption.contains("beyond") && far.caption.contains("beyond"));
+        assert!(
+            !far.svg.contains("1000") && far.legend.iter().any(|(mark, _)| *mark == Mark::Cross)
+        );
     }
 
     #[test]

@@ -15,12 +15,34 @@ use crate::shared::exit::Failure;
 /// Suffix of control sockets.
 const CONTROL: &str = "sock";
 
+/// Suffix of control sockets of runs, which are named after their fronts.
+const RUN: &str = "run";
+
 /// Suffix of NBD sockets.
 const NBD: &str = "nbd";
 
 /// Returns the path of this process's control socket in the runtime directory, which is made.
 pub(crate) fn control_path() -> Result<PathBuf, Failure> {
     Ok(make()?.join(format!("{}.{CONTROL}", std::process::id())))
+}
+
+/// Returns the path of the control socket of the run whose front has this number.
+pub(crate) fn run_path(front: u32) -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{front}.{RUN}")))
+}
+
+/// Returns the control sockets of this user's runs that answer, with the numbers of their fronts.
+///
+/// # Errors
+/// As of [`live_controls`].
+pub(crate) fn live_runs() -> Result<Vec<(u32, PathBuf)>, Failure> {
+    let numbered = |path: PathBuf| {
+        let number = path.file_stem()?.to_str()?.parse().ok()?;
+        (path.extension()? == RUN && answers(&path)).then_some((number, path))
+    };
+    let mut runs: Vec<_> = paths()?.into_iter().filter_map(numbered).collect();
+    runs.sort();
+    Ok(runs)
 }
 
 /// Returns the path of this process's NBD socket in the runtime directory, which is made.
@@ -43,7 +65,9 @@ pub(crate) fn live_controls() -> Result<Vec<PathBuf>, Failure> {
 pub(crate) fn sweep() {
     // A directory that is not this user's alone is refused when something is to be made there.
     for path in paths().unwrap_or_default() {
-        let ours = path.extension().is_some_and(|suffix| suffix == CONTROL || suffix == NBD);
+        let ours = path
+            .extension()
+            .is_some_and(|suffix| suffix == CONTROL || suffix == NBD || suffix == RUN);
         if ours && is_stale(&path) {
             // Another server may sweep at the same time.
             let _ = fs::remove_file(&path);

@@ -12,9 +12,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::command::ControlCommand;
 use super::service::{Messages, Stream, Terms};
 
 /// Longest request in bytes.
@@ -59,8 +58,8 @@ impl From<Result<Value, String>> for Reply {
     }
 }
 
-/// Carries out a command on the device of that name.
-type Execute<'a> = &'a dyn Fn(Option<&str>, ControlCommand) -> Result<Value, String>;
+/// Carries out a request; returns what it found, and whether the server is to end.
+type Execute<'a> = &'a dyn Fn(Request) -> Result<(Value, bool), String>;
 
 /// Answers a client until it leaves, takes too long or sends too much; returns whether it asked
 /// the server to end, which has been answered then.
@@ -93,13 +92,9 @@ fn line_of(reply: &Reply) -> Vec<u8> {
 /// Returns the reply to a request, and whether the server is to end.
 fn respond(line: &[u8], execute: Execute<'_>) -> (Reply, bool) {
     let parsed = serde_json::from_slice(line)
-        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"))
-        .and_then(|request: Request| {
-            Ok((ControlCommand::parse(&request.command, &request.arguments)?, request.disk))
-        });
-    match parsed {
-        Ok((ControlCommand::Shutdown, _)) => (Reply::from(Ok(json!({ "stopping": true }))), true),
-        Ok((command, disk)) => (Reply::from(execute(disk.as_deref(), command)), false),
+        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"));
+    match parsed.and_then(execute) {
+        Ok((result, end)) => (Reply::from(Ok(result)), end),
         Err(told) => (Reply::from(Err(told)), false),
     }
 }
@@ -107,6 +102,7 @@ fn respond(line: &[u8], execute: Execute<'_>) -> (Reply, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
     use std::io::{self, Read};
 
     /// What a client sends, and what it got.
@@ -134,9 +130,13 @@ mod tests {
 
     fn talk(sent: &str) -> Vec<Reply> {
         let mut client = Client(io::Cursor::new(sent.as_bytes().to_vec()), Vec::new());
-        let end = answer(&mut client, &|disk, command| match disk {
-            Some(name) => Err(format!("no disk '{name}'")),
-            None => Ok(Value::String(format!("{command:?}"))),
+        let end = answer(&mut client, &|request| match (&*request.command, request.disk) {
+            (_, Some(name)) => Err(format!("no disk '{name}'")),
+            ("fly", None) => Err("no command 'fly'".to_owned()),
+            ("shutdown", None) => Ok((json!({ "stopping": true }), true)),
+            (command, None) => {
+                Ok((format!("{command} {}", request.arguments.join(" ")).into(), false))
+            }
         });
         assert_eq!(end, sent.contains("shutdown"));
         let lines = client.1.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -149,8 +149,8 @@ mod tests {
             "{\"command\":\"get\"}\n{\"command\":\"grow\",\"arguments\":[\"1GiB\"]}\n\
              {\"command\":\"get\",\"disk\":\"a\"}\n",
         );
-        assert_eq!(replies[0].result, "Get");
-        assert_eq!(replies[1].result, "Grow(1073741824)");
+        assert_eq!(replies[0].result, "get ");
+        assert_eq!(replies[1].result, "grow 1GiB");
         assert_eq!(replies[2].error.as_deref(), Some("no disk 'a'"));
         assert_eq!(replies.len(), 3);
     }

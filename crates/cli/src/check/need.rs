@@ -1,0 +1,81 @@
+//! Something that zfold needs of this system, found or missing.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// Returns whether this process has a capability.
+pub(crate) fn has_capability(number: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.is_some_and(|set| set >> number & 1 == 1)
+}
+
+/// What needs something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Use {
+    /// `zfold run`.
+    Run,
+    /// A `Region` of the library.
+    Region,
+    /// A region whose faults threads serve.
+    Threads,
+    /// `zfold disk --fuse`.
+    Fuse,
+    /// `zfold disk --ublk`.
+    Ublk,
+    /// A disk on which this system itself swaps or mounts a file system.
+    Lock,
+    /// `zfold lab`.
+    Lab,
+}
+
+impl Use {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Region => "Region",
+            Self::Threads => "Region with threads",
+            Self::Fuse => "disk --fuse",
+            Self::Ublk => "disk --ublk",
+            Self::Lock => "swap or a file system on a disk here",
+            Self::Lab => "lab",
+        }
+    }
+}
+
+/// Something that is needed, found or missing.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Need {
+    pub(super) name: &'static str,
+    pub(super) needed_by: Vec<Use>,
+    /// Whether nothing of that works without; else less of it does.
+    pub(super) required: bool,
+    pub(super) found: bool,
+    /// How it was found, or why it was not.
+    pub(super) detail: String,
+    /// What grants it, the best first.
+    pub(super) remedies: Vec<String>,
+}
+
+impl Need {
+    /// Returns what is there.
+    pub(crate) fn found(name: &'static str, by: &[Use], required: bool, detail: &str) -> Self {
+        let (needed_by, detail) = (by.to_vec(), detail.to_owned());
+        Self { name, needed_by, required, found: true, detail, remedies: Vec::new() }
+    }
+
+    /// Returns what is missing.
+    pub(crate) fn missing(
+        name: &'static str,
+        by: &[Use],
+        required: bool,
+        detail: String,
+        remedies: &[String],
+    ) -> Self {
+        let (needed_by, remedies) = (by.to_vec(), remedies.to_vec());
+        Self { name, needed_by, required, found: false, detail, remedies }
+    }
+}

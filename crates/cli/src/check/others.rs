@@ -1,0 +1,155 @@
+//! What regions, disks and the lab need of this system.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit};
+use zfold_vmem::region::{MemoryOptions, Region, RegionError};
+
+use super::need::{Need, Use, has_capability};
+
+/// Capabilities, by their numbers.
+const IPC_LOCK: u32 = 14;
+const SYS_ADMIN: u32 = 21;
+const SYS_RESOURCE: u32 = 24;
+
+/// Returns what everything but a run needs.
+pub(super) fn others() -> Vec<Need> {
+    vec![
+        region(),
+        of(
+            "/dev/fuse",
+            &[Use::Fuse],
+            can_open("/dev/fuse"),
+            "it cannot be opened",
+            &["sudo modprobe fuse", "docker run --device /dev/fuse --cap-add SYS_ADMIN"],
+        ),
+        of(
+            "mounting by FUSE",
+            &[Use::Fuse],
+            has_capability(SYS_ADMIN) || has_program("fusermount3"),
+            "neither CAP_SYS_ADMIN nor fusermount3",
+            &["sudo apt-get install fuse3", "docker run --cap-add SYS_ADMIN"],
+        ),
+        ublk(),
+        of(
+            "locked memory",
+            &[Use::Lock],
+            has_capability(IPC_LOCK) || getrlimit(Resource::Memlock).current.is_none(),
+            "the limit is too low to lock all of a server's memory",
+            &[
+                "ulimit -l unlimited",
+                "systemd: LimitMEMLOCK=infinity",
+                "docker run --ulimit memlock=-1",
+            ],
+        ),
+        of(
+            "being an I/O flusher",
+            &[Use::Lock],
+            has_capability(SYS_RESOURCE),
+            "it takes CAP_SYS_RESOURCE",
+            &[
+                "sudo setcap cap_sys_resource+ep $(command -v zfold)",
+                "docker run --cap-add SYS_RESOURCE",
+            ],
+        ),
+        part_of_lab(
+            "zram and swap",
+            has_capability(SYS_ADMIN) && Path::new("/sys/class/zram-control").exists(),
+            "the kernel's swap is left out of disk, pageout and build",
+            &["run the lab as root", "sudo modprobe zram"],
+        ),
+        part_of_lab(
+            "memory cgroups",
+            has_memory_cgroups(),
+            "builds under the kernel's limits are left out",
+            &["run the lab as root, where the memory controller is mounted"],
+        ),
+        part_of_lab(
+            "fio",
+            has_program("fio"),
+            "disk measures the library alone",
+            &["sudo apt-get install fio"],
+        ),
+        part_of_lab(
+            "make and cc",
+            has_program("make") && has_program("cc"),
+            "build is left out",
+            &["sudo apt-get install make gcc"],
+        ),
+    ]
+}
+
+fn of(name: &'static str, by: &[Use], found: bool, why: &str, remedies: &[&str]) -> Need {
+    match found {
+        true => Need::found(name, by, true, ""),
+        false => Need::missing(name, by, true, why.to_owned(), &owned(remedies)),
+    }
+}
+
+fn part_of_lab(name: &'static str, found: bool, why: &str, remedies: &[&str]) -> Need {
+    match found {
+        true => Need::found(name, &[Use::Lab], false, ""),
+        false => Need::missing(name, &[Use::Lab], false, why.to_owned(), &owned(remedies)),
+    }
+}
+
+fn owned(remedies: &[&str]) -> Vec<String> {
+    remedies.iter().map(|&remedy| remedy.to_owned()).collect()
+}
+
+/// Makes a region and uses it.
+fn region() -> Need {
+    let name = "userfaultfd in a process";
+    let tried = Region::new(1 << 20, &MemoryOptions::new(16 << 20)).map(|mut region| {
+        region.as_mut_slice::<u64>()[1000] = 7;
+    });
+    match tried {
+        Ok(()) => Need::found(name, &[Use::Region], true, "by the call"),
+        Err(error) => {
+            let remedies = match error {
+                RegionError::Kernel(_) => owned(&["boot Linux 6.8 or later"]),
+                _ => owned(&[
+                    "docker run --security-opt seccomp=PROFILE, where PROFILE allows userfaultfd",
+                    "Kubernetes: a securityContext.seccompProfile that allows userfaultfd",
+                ]),
+            };
+            Need::missing(name, &[Use::Region], true, error.to_string(), &remedies)
+        }
+    }
+}
+
+fn ublk() -> Need {
+    let name = "/dev/ublk-control";
+    match cfg!(feature = "ublk") {
+        true => of(
+            name,
+            &[Use::Ublk],
+            can_open(name),
+            "it cannot be opened",
+            &["sudo modprobe ublk_drv", "run zfold disk as root"],
+        ),
+        false => {
+            let why = "this zfold is built without ublk";
+            of("ublk", &[Use::Ublk], false, why, &["build it with --features ublk"])
+        }
+    }
+}
+
+fn can_open(path: &str) -> bool {
+    File::options().read(true).write(true).open(path).is_ok()
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.any(|folder| folder.join(name).is_file())
+}
+
+/// Returns whether cgroups that limit memory can be made: root, and a controller that is mounted.
+fn has_memory_cgroups() -> bool {
+    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    let mounted = controllers.split_whitespace().any(|name| name == "memory")
+        || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+    mounted && has_capability(SYS_ADMIN)
+}

@@ -1,0 +1,101 @@
+//! The client of a control socket.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::protocol::{Reply, Request};
+use super::runtime;
+use crate::args::Target;
+use crate::shared::exit::Failure;
+
+/// Longest reply that is read, in bytes: the statistics of the most devices, and more.
+const REPLY_LEN_MAX: u64 = 16 << 20;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+    disk: Option<String>,
+}
+
+impl Client {
+    /// Connects to the server that is meant.
+    ///
+    /// # Errors
+    /// If there is none, or there are several and none was named.
+    pub(crate) fn connect(target: &Target) -> Result<Self, Failure> {
+        let path = target.control.clone().map_or_else(the_only_server, Ok)?;
+        Self::at(&path, target.disk.clone())
+    }
+
+    /// Connects to the run whose front has this number.
+    ///
+    /// # Errors
+    /// If there is none of this user.
+    pub(crate) fn of_run(pid: u32) -> Result<Self, Failure> {
+        let runs = runtime::live_runs()?;
+        let run = runs.into_iter().find(|(of, _)| *of == pid);
+        let (_, path) = run.ok_or_else(|| {
+            Failure::new(format!("no run of this user has the number {pid}: see zfold ps"))
+        })?;
+        Self::at(&path, None)
+    }
+
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub(crate) fn at(path: &Path, disk: Option<String>) -> Result<Self, Failure> {
+        let stream = UnixStream::connect(path).map_err(|error| {
+            Failure::new(format!(
+                "no server answers at {}: {error}; start zfold disk, or give its --control",
+                path.display()
+            ))
+        })?;
+        Ok(Self { stream: BufReader::new(stream), disk })
+    }
+
+    /// Sends a command and returns what it found.
+    ///
+    /// # Errors
+    /// The server's, or that it has gone.
+    pub(crate) fn ask(&mut self, command: &str, arguments: Vec<String>) -> Result<Value, Failure> {
+        let request = Request { command: command.to_owned(), arguments, disk: self.disk.clone() };
+        let mut line = serde_json::to_vec(&request).expect("text is JSON");
+        line.push(b'\n');
+        let gone = |why: String| Failure::new(format!("the server is gone: {why}; start it again"));
+        self.stream.get_mut().write_all(&line).map_err(|error| gone(error.to_string()))?;
+        let mut reply = Vec::new();
+        let mut limited = (&mut self.stream).take(REPLY_LEN_MAX);
+        limited.read_until(b'\n', &mut reply).map_err(|error| gone(error.to_string()))?;
+        if reply.is_empty() {
+            return Err(gone("it closed the connection (at most 32 clients at a time)".to_owned()));
+        }
+        let reply: Reply = serde_json::from_slice(&reply).map_err(|error| {
+            Failure::new(format!("not a zfold server: {error}; name one with --control"))
+        })?;
+        match reply.error {
+            None if reply.ok => Ok(reply.result),
+            error => Err(Failure::new(error.unwrap_or_else(|| "refused without a reason".into()))),
+        }
+    }
+}
+
+/// Returns the control socket of this user's only server.
+fn the_only_server() -> Result<PathBuf, Failure> {
+    let mut live = runtime::live_controls()?;
+    match live.len() {
+        1 => Ok(live.remove(0)),
+        0 => Err(Failure::new("found no server of this user: start zfold disk, or give --control")),
+        _ => {
+            let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
+            Err(Failure::usage(format!(
+                "several servers are running: name one with --control (choices: {})",
+                paths.join(", ")
+            )))
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a run needs of this system, each tried as a run does it.
+
+use zfold_vmem::run::{Denied, access, may_follow_forks, may_trace};
+
+use super::denied::grants;
+use crate::check::need::{Need, Use, has_capability};
+
+/// `CAP_SYS_ADMIN`.
+const SYS_ADMIN: u32 = 21;
+
+/// Returns what a run needs, found or missing.
+pub(crate) fn needs() -> Vec<Need> {
+    let (access, tracing) = (access(), may_trace());
+    let kernel = matches!(access, Err(Denied::Kernel));
+    let traced = matches!(tracing, Err(Denied::Traced));
+    let need = |name, uses: &[Use], denied: Option<&Denied>, detail: &str| match denied {
+        Some(denied) => Need::missing(name, uses, true, denied.to_string(), &grants(denied)),
+        None => Need::found(name, uses, true, detail),
+    };
+    let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));
+    let mut needs = vec![
+        match kernel {
+            true => Need::missing(
+                "UFFDIO_MOVE",
+                &[Use::Run, Use::Region],
+                true,
+                "this kernel cannot move pages by userfaultfd".to_owned(),
+                &["boot Linux 6.8 or later".to_owned()],
+            ),
+            false => {
+                Need::found("UFFDIO_MOVE", &[Use::Run, Use::Region], true, "Linux 6.8 or later")
+            }
+        },
+        need(
+            "page faults of the kernel",
+            &[Use::Run, Use::Threads],
+            access.as_ref().err().filter(|_| !kernel),
+            "by /dev/userfaultfd, or by the call",
+        ),
+        match traced {
+            true => Need::missing(
+                "nobody traces zfold",
+                &[Use::Run],
+                true,
+                Denied::Traced.to_string(),
+                &["run zfold without the debugger or strace".to_owned()],
+            ),
+            false => Need::found("nobody traces zfold", &[Use::Run], true, ""),
+        },
+        need(
+            "tracing children",
+            &[Use::Run],
+            refused(|denied| matches!(denied, Denied::Tracing(_))),
+            "ptrace",
+        ),
+        need(
+            "descriptors of children",
+            &[Use::Run],
+            refused(|denied| matches!(denied, Denied::Descriptors(_))),
+            "pidfd_getfd",
+        ),
+        need(
+            "filters of system calls",
+            &[Use::Run],
+            refused(|denied| matches!(denied, Denied::Filters(_))),
+            "seccomp",
+        ),
+    ];
+    let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
+    let forks = "forks of large programs take longer without CAP_SYS_PTRACE";
+    needs.push(match access.is_ok() && may_follow_forks() {
+        true => Need::found("messages of forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
+        false => {
+            let grants = [privileged.to_owned(), "docker run --cap-add SYS_PTRACE".to_owned()];
+            Need::missing("messages of forks", &[Use::Run], false, forks.to_owned(), &grants)
+        }
+    });
+    let sandboxed = "programs with a filter of their own, such as browsers, are not managed";
+    needs.push(match has_capability(SYS_ADMIN) {
+        true => Need::found("programs with filters", &[Use::Run], false, "CAP_SYS_ADMIN"),
+        false => {
+            let grants = ["run zfold as root, outside of a container".to_owned()];
+            Need::missing(
+                "programs with filters",
+                &[Use::Run],
+                false,
+                sandboxed.to_owned(),
+                &grants,
+            )
+        }
+    });
+    needs
+}

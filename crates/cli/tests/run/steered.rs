@@ -1,0 +1,116 @@
+//! A run that is listed, looked at and steered while it goes on.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::{command, skip};
+use crate::runs::{can_manage, text};
+
+/// Writes to 96 MiB again and again and checks what it wrote before.
+const WORKLOAD: &str = r#"
+import sys, time
+pages = [bytes([n % 251]) * 4096 for n in range(24576)]
+memory = [bytearray(page) for page in pages]
+print("ready", flush=True)
+while True:
+    for n in range(0, 24576, 7):
+        assert memory[n] == pages[n], n
+    time.sleep(0.01)
+"#;
+
+fn at(mut command: Command, runtime: &Path) -> Command {
+    command.env("XDG_RUNTIME_DIR", runtime);
+    command
+}
+
+fn json(runtime: &Path, arguments: &[&str]) -> Value {
+    let output = at(command(arguments), runtime).output().expect("it starts");
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Waits for at most five seconds until as much is resident.
+fn wait_for(runtime: &Path, pid: &str, what: impl Fn(u64) -> bool) -> u64 {
+    let began = Instant::now();
+    loop {
+        let state = json(runtime, &["ctl", "--json", "--pid", pid, "stat"]);
+        let resident = state["resident_bytes"].as_u64().expect("bytes");
+        if what(resident) || began.elapsed() > Duration::from_secs(5) {
+            return resident;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_run_follows_its_limit_while_it_goes_on() {
+    let test = "a_run_follows_its_limit_while_it_goes_on";
+    if !can_manage(test) {
+        return;
+    }
+    if !Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success()) {
+        return skip(test, "no python3");
+    }
+    let runtime = tempdir().expect("a directory");
+    let line = ["run", "--limit", "80MiB", "--", "python3", "-c", WORKLOAD];
+    let mut run = at(command(&line), runtime.path());
+    let mut run = Ended(run.stdout(Stdio::piped()).spawn().expect("it starts"));
+    let mut ready = String::new();
+    let stdout = run.0.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut ready).expect("a line");
+    assert_eq!(ready, "ready\n");
+
+    let pid = run.0.id().to_string();
+    let socket = runtime.path().join(format!("zfold/{pid}.run"));
+    let found = socket.metadata().expect("a socket");
+    let folder = runtime.path().join("zfold").metadata().expect("a folder");
+    assert_eq!((found.permissions().mode() & 0o777, folder.mode() & 0o777), (0o600, 0o700));
+
+    let list = json(runtime.path(), &["ps", "--json"]);
+    assert_eq!(list["schema"], "zfold.ps/1");
+    assert_eq!(list["runs"][0]["pid"].to_string(), pid);
+    assert_eq!(list["runs"][0]["limit_bytes"], 80 << 20);
+    let table = at(command(&["ps"]), runtime.path()).output().expect("it starts");
+    assert!(text(&table.stdout).contains("python3 -c"));
+    let table = at(command(&["stat", "--pid", &pid]), runtime.path()).output().expect("it starts");
+    assert!(text(&table.stdout).contains("80.00 MiB"), "{}", text(&table.stdout));
+
+    let set = |limit: &str| {
+        let word = format!("limit={limit}");
+        json(runtime.path(), &["ctl", "--json", "--pid", &pid, "set", &word])
+    };
+    assert_eq!(set("40MiB")["limit_bytes"], 40 << 20);
+    let halved = wait_for(runtime.path(), &pid, |resident| resident <= 40 << 20);
+    assert!(halved <= 40 << 20, "{halved} bytes five seconds after the limit was halved");
+    set("160MiB");
+    let doubled = wait_for(runtime.path(), &pid, |resident| resident > 48 << 20);
+    assert!(doubled > 48 << 20, "{doubled} bytes five seconds after the limit was raised");
+    let out = json(runtime.path(), &["ctl", "--json", "--pid", &pid, "page-out"]);
+    assert!(out["resident_bytes"].as_u64().expect("bytes") < doubled, "{out}");
+
+    for (words, told) in [(["set", "limit=1MiB"], "4MiB or more"), (["idle", "all"], "a run knows")]
+    {
+        let line = [&["ctl", "--pid", &*pid], &words[..]].concat();
+        let output = at(command(&line), runtime.path()).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
+    }
+    assert!(run.0.try_wait().expect("a status").is_none(), "the program found a wrong byte");
+    drop(run);
+}

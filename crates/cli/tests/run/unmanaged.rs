@@ -1,0 +1,110 @@
+//! Processes whose memory cannot be managed: named, listed, and the end of a strict run.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+use crate::common::{command, skip};
+use crate::runs::{can_manage, text};
+
+/// A program that has something where a helper's code belongs, and then much memory.
+const IN_THE_WAY: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(int argc, char **argv) {
+    unsigned long at = ADDRESS;
+    void *page = mmap((void *)at, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (page != (void *)at) return 9;
+    char *memory = mmap(0, 48 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; round < 40; round++) {
+        memset(memory, round, 48 << 20);
+    }
+    puts("done");
+    return 3;
+}
+"#;
+
+/// Builds the program; says so if there is no compiler.
+fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
+    let (source, program) = (folder.path().join("a.c"), folder.path().join("in-the-way"));
+    let address = zfold_vmem::run::internals::HELPER_AT;
+    std::fs::write(&source, IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"))).ok()?;
+    let built = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&source).status();
+    if !built.is_ok_and(|status| status.success()) {
+        skip(test, "no C compiler");
+        return None;
+    }
+    Some(program)
+}
+
+fn run(options: &[&str], program: &PathBuf) -> Output {
+    let line = [&["run", "--limit", "16MiB"], options, &["--"]].concat();
+    command(&line).arg(program).output().expect("it starts")
+}
+
+#[test]
+fn a_process_that_is_not_managed_is_named_once_and_listed() {
+    let test = "a_process_that_is_not_managed_is_named_once_and_listed";
+    let folder = tempdir().expect("a folder");
+    if !can_manage(test) {
+        return;
+    }
+    let Some(program) = in_the_way(test, &folder) else { return };
+    let report = folder.path().join("report");
+    let output = run(&["--report=json", "--report-file", report.to_str().expect("text")], &program);
+    let said = text(&output.stderr);
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(3), "done\n"),
+        "{said}"
+    );
+    assert_eq!(said.matches("is not managed").count(), 1, "{said}");
+    assert!(said.contains("(in-the-way)") && said.contains("no room for the helper"), "{said}");
+    assert!(said.contains("run it without zfold"), "the remedy: {said}");
+    let report = std::fs::read_to_string(report).expect("a report");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["unmanaged_total"], 1);
+    assert_eq!(report["unmanaged"][0]["program"], "in-the-way");
+}
+
+#[test]
+fn a_strict_run_ends_at_the_first() {
+    let test = "a_strict_run_ends_at_the_first";
+    let folder = tempdir().expect("a folder");
+    if !can_manage(test) {
+        return;
+    }
+    let Some(program) = in_the_way(test, &folder) else { return };
+    let output = run(&["--strict"], &program);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), output.status.signal()), (Some(125), None), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("is not managed: ") && said.contains("in-the-way"), "{said}");
+    assert!(text(&output.stdout).is_empty(), "it was ended before it was done");
+}
+
+#[test]
+fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
+    let test = "a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit";
+    if !can_manage(test) {
+        return;
+    }
+    // strace -f traces what zfold starts, and a process has one tracer.
+    let traced = |options: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=none", "-e", "signal=none"]);
+        strace.arg(env!("CARGO_BIN_EXE_zfold")).args(["run", "--limit", "64MiB"]).args(options);
+        strace.args(["--", "sh", "-c", "exit 3"]).output().ok()
+    };
+    let (Some(refused), Some(without)) = (traced(&[]), traced(&["--best-effort"])) else {
+        return skip(test, "no strace");
+    };
+    assert_eq!(refused.status.code(), Some(125), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("traced already"), "{}", text(&refused.stderr));
+    assert_eq!(without.status.code(), Some(3), "{}", text(&without.stderr));
+    assert!(text(&without.stderr).contains("running without a limit: this process is traced"));
+}

@@ -1,0 +1,117 @@
+//! Looking at a run, and steering it, while it goes on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::memory::engine::Engine;
+
+/// How long paging out may take.
+const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
+
+/// How often is looked whether pages have left.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A run that goes on. After its end, nothing changes any more.
+#[derive(Clone)]
+pub struct Control(Arc<Engine>);
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Control").finish()
+    }
+}
+
+/// What a run holds now, in bytes, and has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct State {
+    /// The limit.
+    pub limit_bytes: u64,
+    /// What counts against it.
+    pub resident_bytes: u64,
+    /// Pages in the store, uncompressed.
+    pub stored_pages_bytes: u64,
+    /// What these take in the store, with tables.
+    pub stored_bytes: u64,
+    /// Address spaces now.
+    pub spaces: u64,
+    /// Of these, managed.
+    pub managed: u64,
+    /// Processes that could not be managed, ever.
+    pub unmanaged_total: u64,
+    /// Page faults answered.
+    pub faults_total: u64,
+    /// Of these, pages taken back before they were compressed.
+    pub refaults_total: u64,
+    /// Of these, pages loaded from the store.
+    pub loads_total: u64,
+    /// Pages that left a process.
+    pub evictions_total: u64,
+    /// Times that more than the limit was seen for a while.
+    pub over_limit_total: u64,
+    /// Median of the latency of faults in nanoseconds.
+    pub fault_p50_ns: u64,
+    /// 99 percent of the faults were answered within this time, in nanoseconds.
+    pub fault_p99_ns: u64,
+}
+
+impl Control {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        Self(engine)
+    }
+
+    /// Returns what the run holds now.
+    ///
+    /// # Cost
+    /// Some microseconds, and one for each address space.
+    pub fn state(&self) -> State {
+        let stats = self.0.stats();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        State {
+            limit_bytes: stats.limit_bytes,
+            resident_bytes: stats.charged_bytes,
+            stored_pages_bytes: stats.stored_pages * crate::page::PAGE as u64,
+            stored_bytes: stats.stored_bytes,
+            spaces: stats.spaces,
+            managed: stats.spaces_attached,
+            unmanaged_total: self.0.unmanaged_total(),
+            faults_total: stats.latency.count,
+            refaults_total: stats.swap_cache_faults_total,
+            loads_total: stats.stored_faults_total,
+            evictions_total: stats.evicted_total,
+            over_limit_total: stats.over_limit_total,
+            fault_p50_ns: nanos(stats.latency.p50),
+            fault_p99_ns: nanos(stats.latency.p99),
+        }
+    }
+
+    /// Changes the limit to so many bytes; what exceeds it leaves within moments, as at the old
+    /// limit.
+    pub fn set_limit(&self, bytes: u64) {
+        self.0.set_limit(bytes);
+    }
+
+    /// Has all pages leave that can, down to `least` bytes, and returns how many bytes are resident
+    /// then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
+    pub fn page_out(&self, least: u64) -> u64 {
+        let before = self.state().limit_bytes;
+        let began = Instant::now();
+        self.0.set_limit(least);
+        let (mut resident, mut evicted) = (u64::MAX, 0);
+        loop {
+            std::thread::sleep(LOOK);
+            let state = self.state();
+            // Nothing leaves any more: the rest is in use, or cannot leave.
+            let is_still = state.resident_bytes >= resident && state.evictions_total == evicted;
+            (resident, evicted) = (state.resident_bytes, state.evictions_total);
+            if resident <= least || (is_still && began.elapsed() > LOOK * 25) {
+                break;
+            }
+            if began.elapsed() > PAGE_OUT_MAX {
+                break;
+            }
+        }
+        self.0.set_limit(before);
+        resident
+    }
+}

@@ -6,8 +6,9 @@
 //!
 //! - A1: blocks and holes of a region do not overlap, and holes do not touch each other. What is in
 //!   neither is a block that is being freed.
-//! - A2: a page that lies in a hole as a whole holds zeros, and takes no memory unless it was brought
-//!   ahead of a sequence of touches. A page that a block shares with a hole may hold anything there.
+//! - A2: a page that lies in a hole as a whole holds zeros, and takes no memory unless it was
+//!   brought ahead of a sequence of touches. A page that a block shares with a hole may hold
+//!   anything there.
 //! - A3: a block of [`WHOLE`] bytes and more has its pages for itself.
 //!
 //! Only one lock, over the list of regions; it is not held while the pages of a block of A3 are
@@ -124,8 +125,8 @@ impl Heap {
         &self.shared.memory
     }
 
-    /// Returns whether this is the process that made the memory, not a forked child, where the blocks
-    /// are not.
+    /// Returns whether this is the process that made the memory, not a forked child, where the
+    /// blocks are not.
     #[must_use]
     pub fn is_here(&self) -> bool {
         !self.shared.memory.shared.is_elsewhere()
@@ -182,8 +183,8 @@ impl Heap {
         Some(Block { heap: self.clone(), start, len })
     }
 
-    /// Returns whether an address lies in a region of this heap. In a forked child that cannot know,
-    /// because a thread of its parent was changing the heap, it does.
+    /// Returns whether an address lies in a region of this heap. In a forked child that cannot
+    /// know, because a thread of its parent was changing the heap, it does.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
         let holds = |arenas: &Vec<Arena>| arenas.iter().any(|arena| arena.contains(address));

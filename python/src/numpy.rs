@@ -111,7 +111,7 @@ fn set_handler(py: Python<'_>) -> PyResult<SetHandler> {
         return Err(PyErr::fetch(py));
     }
     // SAFETY: every NumPy has this place in its table since 1.4.
-    let version = unsafe { *table.add(FEATURE_VERSION) };
+    let version = unsafe { *table.wrapping_add(FEATURE_VERSION) };
     // SAFETY: `unsigned int PyArray_GetNDArrayCFeatureVersion(void)` is what is there.
     let version =
         unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> c_uint>(version) };
@@ -120,7 +120,7 @@ fn set_handler(py: Python<'_>) -> PyResult<SetHandler> {
         return Err(PyRuntimeError::new_err("placing arrays needs NumPy 1.22 or later"));
     }
     // SAFETY: there from that version on.
-    let set = unsafe { *table.add(SET_HANDLER) };
+    let set = unsafe { *table.wrapping_add(SET_HANDLER) };
     // SAFETY: `PyObject *PyDataMem_SetHandler(PyObject *)` is what is there.
     Ok(unsafe { std::mem::transmute::<*const c_void, SetHandler>(set) })
 }

@@ -158,6 +158,18 @@ fn the_least_recently_used_leave_and_a_use_is_a_read() {
 }
 
 #[test]
+fn keys_come_in_the_order_of_their_last_use() {
+    let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
+    assert!(cache.keys().is_empty());
+    [b"a", b"b", b"c"].iter().for_each(|key| cache.insert(*key, b"value").unwrap());
+    assert!(cache.get(b"a").unwrap().is_some() && cache.contains(b"b"));
+    assert_eq!(
+        cache.keys(),
+        [b"b".as_slice().into(), b"c".as_slice().into(), b"a".as_slice().into()]
+    );
+}
+
+#[test]
 fn a_value_beyond_the_limit_is_refused_and_leaves_nothing_behind() {
     let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
     cache.insert(b"big", b"small so far").unwrap();

@@ -141,6 +141,17 @@ impl Index {
         Some(value)
     }
 
+    /// Returns copies of all keys, the oldest first.
+    pub(super) fn keys(&self) -> Vec<Box<[u8]>> {
+        let mut keys = Vec::with_capacity(self.len());
+        let mut node = self.oldest;
+        while let Some(found) = self.nodes.get(node as usize) {
+            keys.extend(found.value.as_ref().map(|value| value.key().into()));
+            node = found.newer;
+        }
+        keys
+    }
+
     /// Takes the oldest values out, until those taken say that they take `bytes`, their objects
     /// included, or none is left.
     pub(super) fn take_oldest(&mut self, bytes: u64) -> Vec<Arc<Value>> {

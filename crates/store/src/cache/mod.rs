@@ -174,6 +174,15 @@ impl Cache {
         self.index().contains(key)
     }
 
+    /// Returns the keys of all values, the least recently used first.
+    ///
+    /// # Cost
+    /// A copy of each key, under the cache's lock.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Box<[u8]>> {
+        self.index().keys()
+    }
+
     /// Returns the number of values.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -156,6 +156,7 @@ fn store(options: &MemoryOptions, slots: u64) -> Result<Store, RegionError> {
     let mut of = StoreOptions::new(slots, options.codec.spec);
     of.dictionary.clone_from(&options.codec.dictionary);
     of.limit_bytes = options.store_limit;
+    of.backing.clone_from(&options.backing);
     Ok(Store::new(pool, &of)?)
 }
 

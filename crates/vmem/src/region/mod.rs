@@ -53,6 +53,8 @@ mod fault;
 #[cfg(not(loom))]
 mod frames;
 #[cfg(not(loom))]
+mod heap;
+#[cfg(not(loom))]
 mod keys;
 #[cfg(not(loom))]
 mod memory;
@@ -82,6 +84,7 @@ mod models;
 
 #[cfg(not(loom))]
 pub use self::{
+    heap::{Block, Heap, HeapPin, HeapStats},
     memory::Memory,
     options::{FaultMode, MemoryOptions, RegionError},
     region::{Pin, Region},

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use zfold_pool::builders;
-use zfold_store::{CodecChoice, CodecKind, OpenError};
+use zfold_store::{BackingOptions, CodecChoice, CodecKind, OpenError};
 
 use crate::page::PAGE;
 
@@ -41,6 +41,9 @@ pub struct MemoryOptions {
     /// Most bytes that compressed pages may take. `None`: no limit. A memory whose store is full
     /// keeps pages uncompressed up to its limit; who needs room then ends the process.
     pub store_limit: Option<u64>,
+    /// Where compressed pages go when they hit `store_limit`, the least recently used ones first.
+    /// Needs [`FaultMode::Thread`].
+    pub backing: Option<BackingOptions>,
     /// Who resolves touches of missing pages.
     pub faults: FaultMode,
     /// Threads that compress, 1 to 16.
@@ -59,6 +62,7 @@ impl MemoryOptions {
             capacity: 64 << 30,
             codec: CodecKind::Lz4.into(),
             store_limit: None,
+            backing: None,
             faults: FaultMode::default(),
             evictors: cpus.min(4),
         }
@@ -68,6 +72,7 @@ impl MemoryOptions {
         with_capacity => capacity: usize,
         with_codec => codec: impl Into<CodecChoice>,
         with_store_limit => store_limit: impl Into<Option<u64>>,
+        with_backing => backing: impl Into<Option<BackingOptions>>,
         with_faults => faults: FaultMode,
         with_evictors => evictors: usize,
     }
@@ -79,6 +84,9 @@ impl MemoryOptions {
         }
         if !(1..=16).contains(&self.evictors) {
             return Err(RegionError::Evictors(self.evictors));
+        }
+        if self.backing.is_some() && self.faults != FaultMode::Thread {
+            return Err(RegionError::BackingNeedsThreads);
         }
         // More than a page that is nowhere can count is no limit.
         let limit = (self.resident_limit / PAGE).min(1 << 30) as u32;
@@ -118,6 +126,12 @@ pub enum RegionError {
     },
     /// The store did not take all pages; the others stay uncompressed.
     StoreFull,
+    /// The memory was made by the parent of this process.
+    Elsewhere,
+    /// The bytes do not lie in one region of the heap.
+    NotOurs,
+    /// Pages can be brought from a file by threads only.
+    BackingNeedsThreads,
     /// The system's pages have another size.
     PageSize(usize),
     /// The kernel lacks a feature of userfaultfd.
@@ -168,6 +182,13 @@ impl fmt::Display for RegionError {
                  (raise it, or pin less)"
             ),
             Self::StoreFull => write!(f, "the store takes no more pages (raise its limit)"),
+            Self::Elsewhere => {
+                write!(f, "the memory is the parent process's (make one of your own after a fork)")
+            }
+            Self::NotOurs => write!(f, "the bytes do not lie in one region of this heap"),
+            Self::BackingNeedsThreads => {
+                write!(f, "pages can be brought from a file by threads only (FaultMode::Thread)")
+            }
             Self::PageSize(bytes) => {
                 write!(f, "regions need pages of {PAGE} bytes, the system has {bytes}")
             }

@@ -242,6 +242,11 @@ impl Region {
     /// If the range is not inside the region.
     pub fn pin(&self, range: impl RangeBounds<usize>) -> Result<Pin<'_>, RegionError> {
         let keys = self.keys_touched(range);
+        self.pin_keys(keys.clone())?;
+        Ok(Pin { region: self, keys })
+    }
+
+    fn pin_keys(&self, keys: Range<u32>) -> Result<(), RegionError> {
         let core = &self.memory.shared.core;
         self.memory.reserve_pins(keys.end - keys.start)?;
         for piece in pieces(keys.clone()) {
@@ -250,7 +255,17 @@ impl Region {
                 core.pin(self.space(), key, (keys.end - key).min(WINDOW_MAX));
             }
         }
-        Ok(Pin { region: self, keys })
+        Ok(())
+    }
+
+    /// Pins the pages of the range until [`unpin`](Self::unpin) of the same range.
+    pub(super) fn pin_for_ever(&self, bytes: Range<usize>) -> Result<(), RegionError> {
+        self.pin_keys(self.keys_touched(bytes))
+    }
+
+    /// Takes back what `pin_for_ever` did.
+    pub(super) fn unpin(&self, bytes: Range<usize>) {
+        self.memory.shared.core.unpin(self.keys_touched(bytes));
     }
 
     /// Makes the range zeros, and frees what its whole pages took. Pages whose pins were forgotten
@@ -267,17 +282,27 @@ impl Region {
         }
         self.bytes_mut()[bytes.start..whole.start].fill(0);
         self.bytes_mut()[whole.end..bytes.end].fill(0);
-        let (core, keys) = (Arc::clone(&self.memory.shared.core), self.keys_touched(whole));
+        // SAFETY: borrowed uniquely.
+        unsafe { self.clear(whole) };
+    }
+
+    /// Makes whole pages zeros and frees what they took.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them meanwhile.
+    pub(super) unsafe fn clear(&self, whole: Range<usize>) {
+        let (core, keys) = (&self.memory.shared.core, self.keys_touched(whole));
         for piece in pieces(keys.clone()) {
             let _blocked = Blocked::new();
             let left = core.forget(self.space(), piece, true);
             core.room.give(left);
         }
-        // Whose pins were forgotten, they stay, and can be touched.
+        // Pinned ones stay, and can be touched.
         let first = self.space().keys().start;
         for key in keys.filter(|&key| core.page(key).load().state() == State::Pinned) {
-            let at = (key - first) as usize * PAGE;
-            self.bytes_mut()[at..at + PAGE].fill(0);
+            let at = self.base.as_ptr().wrapping_add((key - first) as usize * PAGE);
+            // SAFETY: a page of the region, which the caller has for itself.
+            unsafe { at.write_bytes(0, PAGE) };
         }
     }
 }

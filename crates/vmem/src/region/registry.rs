@@ -66,9 +66,22 @@ pub(super) fn find<R>(address: usize, with: impl Fn(&Managed) -> R) -> Option<R>
     None
 }
 
+/// Has entries of the same addresses not found any more: those of regions of the parent process,
+/// which a forked child does not have, so that a region of its own may lie where they were.
+fn hide(start: usize, end: usize) {
+    for entry in &ENTRIES {
+        let theirs = entry.start.load(Ordering::Relaxed)..entry.end.load(Ordering::Relaxed);
+        if theirs.start < end && start < theirs.end {
+            entry.start.store(0, Ordering::Relaxed);
+            entry.end.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Makes a region known. `false` if there are too many.
 pub(super) fn add(managed: Managed) -> bool {
     let (start, end) = (managed.space.range().start, managed.space.range().end);
+    hide(start, end);
     let managed = Box::into_raw(Box::new(managed));
     for (at, entry) in ENTRIES.iter().enumerate() {
         let null = std::ptr::null_mut();

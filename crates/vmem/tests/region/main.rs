@@ -1,11 +1,13 @@
 //! Regions as programs use them.
 //!
 //! - `contents`: what is written is read, under any limit, by any number of threads
+//! - `heap`: blocks of any size out of few regions
 //! - `system`: system calls, pins, what the owner does to the mapping
 //! - `processes`: what happens in processes of their own: signals, forks, ends
 //! - `threads`: faults that threads of the memory resolve
 
 mod contents;
+mod heap;
 mod processes;
 mod system;
 mod threads;

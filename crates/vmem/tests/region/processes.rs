@@ -12,12 +12,13 @@ use super::{MIB, PAGE, expect, fill, paged_out, random, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
-const SCENARIOS: [(&str, fn()); 11] = [
+const SCENARIOS: [(&str, fn()); 12] = [
     ("handler before", handler_before),
     ("no handler before", no_handler_before),
     ("sent signal", sent_signal),
     ("plain handler, once", plain_handler_once),
     ("fork", fork),
+    ("fork, and new", fork_and_new),
     ("after drop", after_drop),
     ("store full", store_full),
     ("small stack", small_stack),
@@ -170,9 +171,10 @@ fn in_fork(child: impl FnOnce()) -> libc::c_int {
     // SAFETY: the child calls what is safe after a fork: it touches memory and ends.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        child();
+        // Its thread alone ends by a panic.
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).is_err();
         // SAFETY: ends the child.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(failed.into()) };
     }
     let mut status = 0;
     // SAFETY: waits for the child made above.
@@ -214,6 +216,38 @@ fn copy(region: &Region) -> std::mem::ManuallyDrop<Region> {
 #[test]
 fn a_forked_child_that_touches_a_region_is_killed_and_never_reads_zeros() {
     succeeds("fork");
+}
+
+fn fork_and_new() {
+    let options = MemoryOptions::new(MIB).with_capacity(2048 * MIB);
+    let regions = || {
+        let memory = Memory::new(&options).unwrap();
+        (0..500).map(|_| memory.region(4 * MIB).unwrap()).collect::<Vec<_>>()
+    };
+    let parents = regions();
+    let is_parents = |at| {
+        parents.iter().any(|region| {
+            (region.as_ptr().addr()..region.as_ptr().addr() + region.len()).contains(&at)
+        })
+    };
+    let status = in_fork(|| {
+        // SAFETY: asks for a signal that ends the child if it waits for ever.
+        unsafe { libc::alarm(60) };
+        let mut own = regions();
+        own.retain(|new| is_parents(new.as_ptr().addr()));
+        assert!(!own.is_empty(), "no region where the parent has its own");
+        for new in own.iter_mut().take(20) {
+            (0..).zip(new.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, p)| fill(p, n, 3));
+            (0..).zip(new.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 3));
+        }
+    });
+    assert_eq!(status, 0);
+}
+
+/// One that lay where its parent had one was taken for that, whose threads it does not have.
+#[test]
+fn a_forked_child_has_regions_of_its_own_where_its_parent_had_some() {
+    succeeds("fork, and new");
 }
 
 fn after_drop() {

@@ -1,0 +1,164 @@
+//! Caches: values of any length by keys of bytes.
+
+use std::ffi::{c_char, c_int};
+
+use zfold_store::{Cache, CacheError, CacheOptions};
+
+use crate::error::{Code, Failure, borrow, bytes, guard, put, put_sized};
+
+/// `zfold_cache_stats` of the header.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_cache_stats {
+    size: u64,
+    limit_bytes: u64,
+    held_bytes: u64,
+    value_bytes: u64,
+    values: u64,
+    hits_total: u64,
+    misses_total: u64,
+    evictions_total: u64,
+}
+
+fn fail(error: CacheError) -> Failure {
+    let code = match error {
+        CacheError::TooLarge { .. } | CacheError::Pool(_) => Code::Full,
+        _ => Code::Damaged,
+    };
+    Failure::new(code, error)
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid, texts end with a zero.
+pub unsafe extern "C" fn zfold_cache_open(
+    limit_bytes: u64,
+    codec: *const c_char,
+    cache: *mut *mut Cache,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let codec = unsafe { crate::text::codec(codec) }?;
+        let opened = Cache::open(&CacheOptions::new(limit_bytes).with_codec(codec));
+        let opened = opened.map_err(|error| Failure::new(Code::System, error))?;
+        // SAFETY: the caller's promise.
+        unsafe { put(cache, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
+        unsafe { put(cache, Box::into_raw(Box::new(opened))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid for so many bytes.
+pub unsafe extern "C" fn zfold_cache_insert(
+    cache: *const Cache,
+    key: *const u8,
+    key_len: u64,
+    value: *const u8,
+    value_len: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let cache = unsafe { borrow(cache) }?;
+        // SAFETY: as above.
+        let key = unsafe { bytes(key, key_len) }?;
+        // SAFETY: as above.
+        let value = unsafe { bytes(value, value_len) }?;
+        cache.insert(key, value).map_err(fail)
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid for so many bytes.
+pub unsafe extern "C" fn zfold_cache_get(
+    cache: *const Cache,
+    key: *const u8,
+    key_len: u64,
+    value: *mut u8,
+    value_room: u64,
+    value_len: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let cache = unsafe { borrow(cache) }?;
+        // SAFETY: as above.
+        let key = unsafe { bytes(key, key_len) }?;
+        let found = cache.get(key).map_err(fail)?;
+        let found = found.ok_or_else(|| Failure::new(Code::Missing, "the key has no value"))?;
+        // SAFETY: as above.
+        unsafe { put(value_len, found.len() as u64) }?;
+        if found.len() as u64 > value_room {
+            let (len, room) = (found.len(), value_room);
+            let text = format!("the value has {len} bytes, the buffer {room}");
+            return Err(Failure::new(Code::Buffer, text));
+        }
+        if !found.is_empty() {
+            // SAFETY: as above; a null pointer has no room.
+            unsafe { borrow(value.cast_const()) }?;
+            // SAFETY: the buffer has room for them, and is the caller's.
+            unsafe { found.as_ptr().copy_to_nonoverlapping(value, found.len()) };
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid for so many bytes.
+pub unsafe extern "C" fn zfold_cache_remove(
+    cache: *const Cache,
+    key: *const u8,
+    key_len: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let cache = unsafe { borrow(cache) }?;
+        // SAFETY: as above.
+        match cache.remove(unsafe { bytes(key, key_len) }?) {
+            true => Ok(()),
+            false => Err(Failure::new(Code::Missing, "the key has no value")),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid.
+pub unsafe extern "C" fn zfold_cache_get_stats(
+    cache: *const Cache,
+    stats: *mut zfold_cache_stats,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let cache = unsafe { borrow(cache) }?;
+        let of = cache.stats();
+        let of = zfold_cache_stats {
+            size: 0,
+            limit_bytes: cache.limit_bytes(),
+            held_bytes: of.held_bytes,
+            value_bytes: of.value_bytes,
+            values: of.values,
+            hits_total: of.hits_total,
+            misses_total: of.misses_total,
+            evictions_total: of.evictions_total,
+        };
+        // SAFETY: as above.
+        unsafe { put_sized(stats, &of) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// `cache` is null or open, and not used any more.
+pub unsafe extern "C" fn zfold_cache_close(cache: *mut Cache) {
+    if !cache.is_null() {
+        guard(|| {
+            // SAFETY: `zfold_cache_open` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(cache) });
+            Ok(())
+        });
+    }
+}

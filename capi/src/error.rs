@@ -1,0 +1,129 @@
+//! Codes, the text of a thread's last error, and the border that no panic crosses.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a call returns, but 0 for success; as in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Code {
+    Argument = -1,
+    Missing = -2,
+    Full = -3,
+    Damaged = -4,
+    Permission = -5,
+    System = -6,
+    Buffer = -7,
+    Panic = -8,
+}
+
+/// A code with its text.
+#[derive(Debug)]
+pub(crate) struct Failure(Code, String);
+
+impl Failure {
+    pub(crate) fn new(code: Code, text: impl Display) -> Self {
+        Self(code, text.to_string())
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+fn note(text: String) {
+    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    // A thread that is ending has nobody who reads it.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+}
+
+/// Runs `call` and returns its code (C1, C2).
+pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(Failure(code, text))) => {
+            note(text);
+            code as c_int
+        }
+        Err(_) => {
+            note("the library panicked; its message is on the error output".to_owned());
+            Code::Panic as c_int
+        }
+    }
+}
+
+/// Borrows what a pointer points to.
+///
+/// # Safety
+/// The pointer is null, or points to a value that lives during the call.
+pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failure::new(Code::Argument, "a pointer is null"))
+}
+
+/// Writes through a pointer of the caller.
+///
+/// # Safety
+/// The pointer is null, or may be written to.
+pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
+    if to.is_null() {
+        return Err(Failure::new(Code::Argument, "a pointer is null"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// The bytes at a pointer; none may be at null.
+///
+/// # Safety
+/// So many bytes can be read, and nobody writes them during the call.
+pub(crate) unsafe fn bytes<'a>(at: *const u8, len: u64) -> Result<&'a [u8], Failure> {
+    let len = length(len)?;
+    if len == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's promise.
+    let first = unsafe { borrow(at) }?;
+    // SAFETY: as above.
+    Ok(unsafe { std::slice::from_raw_parts(first, len) })
+}
+
+/// A length as this system has it.
+pub(crate) fn length(len: u64) -> Result<usize, Failure> {
+    let fits = usize::try_from(len).ok().filter(|&len| isize::try_from(len).is_ok());
+    fits.ok_or_else(|| Failure::new(Code::Argument, format!("{len} bytes are too many")))
+}
+
+/// Copies a structure to the caller, as much as the caller knows of it (C3).
+///
+/// # Safety
+/// `to` is null, or points to a structure that begins with its size.
+pub(crate) unsafe fn put_sized<T: Copy>(to: *mut T, value: &T) -> Result<(), Failure> {
+    // SAFETY: the caller's promise; the size comes first.
+    let size = *unsafe { borrow(to.cast::<u64>()) }?;
+    let size_min = size_of::<u64>();
+    let size = length(size)?;
+    if size < size_min {
+        return Err(Failure::new(Code::Argument, "set the structure's size before the call"));
+    }
+    let len = size.min(size_of::<T>()) - size_min;
+    let from = std::ptr::from_ref(value).cast::<u8>().wrapping_add(size_min);
+    // SAFETY: `len` bytes behind the size are in both.
+    unsafe { from.copy_to_nonoverlapping(to.cast::<u8>().wrapping_add(size_min), len) };
+    Ok(())
+}
+
+/// Returns the text of the thread's last error, valid until its next one; never null.
+#[unsafe(no_mangle)]
+pub extern "C" fn zfold_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Returns the library's version.
+#[unsafe(no_mangle)]
+pub extern "C" fn zfold_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

@@ -1,0 +1,127 @@
+//! Pools: small objects, densely packed.
+
+use std::ffi::c_int;
+
+use ::zfold_pool::{AllocError, Allocator, Handle, HandleError, Pool, PoolOptions};
+
+use crate::error::{Code, Failure, borrow, bytes, guard, put};
+
+/// A pool.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_pool {
+    pool: Box<dyn Pool>,
+}
+
+fn stale(error: HandleError) -> Failure {
+    Failure::new(Code::Missing, error)
+}
+
+fn handle(bits: u64) -> Result<Handle, Failure> {
+    let bits = std::num::NonZeroU64::new(bits);
+    bits.map(Handle::from_bits).ok_or_else(|| Failure::new(Code::Missing, "0 is no handle"))
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `pool` is null or can be written to.
+pub unsafe extern "C" fn zfold_pool_open(pool: *mut *mut zfold_pool) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(pool, std::ptr::null_mut()) }?;
+        let opened = ::zfold_pool::create("c", &PoolOptions::new(Allocator::Zsmalloc));
+        let opened = opened.map_err(|error| Failure::new(Code::System, error))?;
+        // SAFETY: as above.
+        unsafe { put(pool, Box::into_raw(Box::new(zfold_pool { pool: opened }))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid for so many bytes.
+pub unsafe extern "C" fn zfold_pool_insert(
+    pool: *const zfold_pool,
+    object: *const u8,
+    len: u64,
+    to: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { borrow(pool) }?;
+        // SAFETY: as above.
+        let object = unsafe { bytes(object, len) }?;
+        // SAFETY: as above. Before the insertion, so that none is lost to a null pointer.
+        unsafe { put(to, 0) }?;
+        let inserted = pool.pool.insert(object).map_err(|error| match error {
+            AllocError::ZeroLength | AllocError::TooLong { .. } => {
+                Failure::new(Code::Argument, error)
+            }
+            _ => Failure::new(Code::Full, error),
+        })?;
+        // SAFETY: as above.
+        unsafe { put(to, inserted.to_bits().get()) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid for so many bytes.
+pub unsafe extern "C" fn zfold_pool_read(
+    pool: *const zfold_pool,
+    of: u64,
+    object: *mut u8,
+    room: u64,
+    len: *mut u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let pool = unsafe { borrow(pool) }?;
+        let found = pool.pool.read(handle(of)?).map_err(stale)?;
+        // SAFETY: as above.
+        unsafe { put(len, found.len() as u64) }?;
+        if found.len() as u64 > room {
+            let text = format!("the object has {} bytes, the buffer {room}", found.len());
+            return Err(Failure::new(Code::Buffer, text));
+        }
+        // SAFETY: as above.
+        unsafe { borrow(object.cast_const()) }?;
+        // SAFETY: the buffer has room for them, and is the caller's.
+        unsafe { found.as_ptr().copy_to_nonoverlapping(object, found.len()) };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `pool` is null or open.
+pub unsafe extern "C" fn zfold_pool_free(pool: *const zfold_pool, of: u64) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { borrow(pool) }?.pool.free(handle(of)?).map_err(stale)
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `pool` is null or open, `freed` null or can be written to.
+pub unsafe extern "C" fn zfold_pool_compact(pool: *const zfold_pool, freed: *mut u64) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let pages = unsafe { borrow(pool) }?.pool.compact(u64::MAX);
+        // SAFETY: as above.
+        unsafe { put(freed, pages) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// `pool` is null or open, and not used any more.
+pub unsafe extern "C" fn zfold_pool_close(pool: *mut zfold_pool) {
+    if !pool.is_null() {
+        guard(|| {
+            // SAFETY: `zfold_pool_open` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(pool) });
+            Ok(())
+        });
+    }
+}

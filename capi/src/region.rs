@@ -1,0 +1,146 @@
+//! Regions: memory of which a part is resident.
+
+use std::ffi::{c_char, c_int};
+
+use zfold_vmem::region::{FaultMode, Heap, HeapPin, Memory, MemoryOptions, RegionError};
+
+use crate::error::{Code, Failure, borrow, guard, length, put};
+
+/// A region: one block of a heap of its own.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_region {
+    block: zfold_vmem::region::Block,
+    len: u64,
+}
+
+/// Pages that stay.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_pin {
+    _pin: HeapPin,
+}
+
+fn fail(error: RegionError) -> Failure {
+    let code = match error {
+        RegionError::NotPermitted(_) => Code::Permission,
+        RegionError::Kernel(_) | RegionError::System(_) | RegionError::TooManyRegions => {
+            Code::System
+        }
+        RegionError::StoreFull | RegionError::PinLimit { .. } => Code::Full,
+        _ => Code::Argument,
+    };
+    Failure::new(code, error)
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid, texts end with a zero.
+pub unsafe extern "C" fn zfold_region_new(
+    len: u64,
+    resident_bytes: u64,
+    codec: *const c_char,
+    by_threads: c_int,
+    region: *mut *mut zfold_region,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(region, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
+        let codec = unsafe { crate::text::codec(codec) }?;
+        if len == 0 {
+            return Err(fail(RegionError::Empty));
+        }
+        let faults = if by_threads == 0 { FaultMode::InThread } else { FaultMode::Thread };
+        let options = MemoryOptions::new(length(resident_bytes)?)
+            .with_capacity(length(len)?)
+            .with_codec(codec)
+            .with_faults(faults);
+        let heap = Heap::new(&Memory::new(&options).map_err(fail)?);
+        let block = heap.alloc(length(len)?).map_err(fail)?;
+        // SAFETY: as above.
+        unsafe { put(region, Box::into_raw(Box::new(zfold_region { block, len }))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `region` is null or of `zfold_region_new`.
+pub unsafe extern "C" fn zfold_region_pointer(region: *const zfold_region) -> *mut u8 {
+    // SAFETY: the caller's promise.
+    match unsafe { region.as_ref() } {
+        Some(region) => region.block.as_ptr(),
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// The address of a range of a region.
+fn range(region: &zfold_region, offset: u64, len: u64) -> Result<(usize, usize), Failure> {
+    let end = offset.checked_add(len).filter(|&end| end <= region.len);
+    let text = || format!("{offset} and {len} bytes from there are not in {}", region.len);
+    end.ok_or_else(|| Failure::new(Code::Argument, text()))?;
+    Ok((region.block.as_ptr().addr() + length(offset)?, length(len)?))
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid.
+pub unsafe extern "C" fn zfold_region_pin(
+    region: *const zfold_region,
+    offset: u64,
+    len: u64,
+    pin: *mut *mut zfold_pin,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let region = unsafe { borrow(region) }?;
+        // SAFETY: as above.
+        unsafe { put(pin, std::ptr::null_mut()) }?;
+        let (address, len) = range(region, offset, len)?;
+        let pinned = region.block.heap().pin(address, len).map_err(fail)?;
+        // SAFETY: as above.
+        unsafe { put(pin, Box::into_raw(Box::new(zfold_pin { _pin: pinned }))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// `pin` is null or of `zfold_region_pin`, and not used any more.
+pub unsafe extern "C" fn zfold_pin_release(pin: *mut zfold_pin) {
+    if !pin.is_null() {
+        guard(|| {
+            // SAFETY: `zfold_region_pin` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(pin) });
+            Ok(())
+        });
+    }
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `region` is null or of `zfold_region_new`.
+pub unsafe extern "C" fn zfold_region_pageout(
+    region: *const zfold_region,
+    offset: u64,
+    len: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let region = unsafe { borrow(region) }?;
+        let (address, len) = range(region, offset, len)?;
+        region.block.heap().pageout(address, len).map_err(fail)
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// `region` is null or of `zfold_region_new`, and neither it nor its memory is used any more.
+pub unsafe extern "C" fn zfold_region_free(region: *mut zfold_region) {
+    if !region.is_null() {
+        guard(|| {
+            // SAFETY: `zfold_region_new` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(region) });
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,144 @@
+//! Stores: pages of 4096 bytes by number.
+
+use std::ffi::{c_char, c_int};
+
+use zfold_store::{LoadError, Store, StoreError, StoreOptions};
+
+use crate::error::{Code, Failure, borrow, bytes, guard, put, put_sized};
+
+const PAGE: usize = 4096;
+
+/// `zfold_store_stats` of the header.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_store_stats {
+    size: u64,
+    stored_pages: u64,
+    same_filled_pages: u64,
+    compressed_bytes: u64,
+    held_bytes: u64,
+}
+
+fn stored(error: StoreError) -> Failure {
+    let code = match error {
+        StoreError::Full | StoreError::Pool(_) | StoreError::Incompressible => Code::Full,
+        _ => Code::Argument,
+    };
+    Failure::new(code, error)
+}
+
+fn loaded(error: LoadError) -> Failure {
+    let code = match error {
+        LoadError::Key(_) | LoadError::PageLength { .. } => Code::Argument,
+        LoadError::Backing { .. } => Code::System,
+        _ => Code::Damaged,
+    };
+    Failure::new(code, error)
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid, texts end with a zero.
+pub unsafe extern "C" fn zfold_store_open(
+    keys: u64,
+    limit_bytes: u64,
+    codec: *const c_char,
+    store: *mut *mut Store,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { put(store, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
+        let codec = unsafe { crate::text::codec(codec) }?;
+        let limit = (limit_bytes > 0).then_some(limit_bytes);
+        let opened = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
+        let opened = opened.map_err(|error| Failure::new(Code::Argument, error))?;
+        // SAFETY: as above.
+        unsafe { put(store, Box::into_raw(Box::new(opened))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `page` is null or has 4096 bytes.
+pub unsafe extern "C" fn zfold_store_store(
+    store: *const Store,
+    key: u64,
+    page: *const u8,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let store = unsafe { borrow(store) }?;
+        // SAFETY: as above.
+        let page = unsafe { bytes(page, PAGE as u64) }?;
+        store.store(key, page).map(drop).map_err(stored)
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `page` is null or has room for 4096 bytes.
+pub unsafe extern "C" fn zfold_store_load(store: *const Store, key: u64, page: *mut u8) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let store = unsafe { borrow(store) }?;
+        let mut found = [0; PAGE];
+        if !store.load(key, &mut found).map_err(loaded)? {
+            return Err(Failure::new(Code::Missing, format!("key {key} holds no page")));
+        }
+        // SAFETY: as above.
+        unsafe { put(page.cast::<[u8; PAGE]>(), found) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: `store` is null or open.
+pub unsafe extern "C" fn zfold_store_invalidate(store: *const Store, key: u64) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let store = unsafe { borrow(store) }?;
+        if key >= store.slots() {
+            let text = format!("key {key} is not below the {} keys of the store", store.slots());
+            return Err(Failure::new(Code::Argument, text));
+        }
+        store.invalidate(key);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// As the header says: pointers are null or valid.
+pub unsafe extern "C" fn zfold_store_get_stats(
+    store: *const Store,
+    stats: *mut zfold_store_stats,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let of = unsafe { borrow(store) }?.stats();
+        let of = zfold_store_stats {
+            size: 0,
+            stored_pages: of.stored_pages,
+            same_filled_pages: of.same_filled_pages,
+            compressed_bytes: of.pool.payload_bytes,
+            held_bytes: of.held_bytes(),
+        };
+        // SAFETY: as above.
+        unsafe { put_sized(stats, &of) }
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
+/// `store` is null or open, and not used any more.
+pub unsafe extern "C" fn zfold_store_close(store: *mut Store) {
+    if !store.is_null() {
+        guard(|| {
+            // SAFETY: `zfold_store_open` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(store) });
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,20 @@
+"""NumPy arrays and caches in compressed memory.
+
+>>> import zfold
+>>> mem = zfold.Memory(resident="64MiB")          # at most so much of it uncompressed
+>>> a = mem.zeros((4000, 4000))                   # 122 MiB: a real numpy.ndarray
+>>> a[:, 0] = 1
+>>> float(a.sum())
+4000.0
+>>> mem.stats()["resident_bytes"] <= 64 << 20
+True
+
+`Memory` makes arrays, `Cache` keeps bytes by key, `compare` says what data would take.
+"""
+
+from ._arrays import Memory, SystemCallWarning
+from ._cache import Cache
+from ._compare import Comparison, compare
+from ._zfold import __version__
+
+__all__ = ["Cache", "Comparison", "Memory", "SystemCallWarning", "__version__", "compare"]

@@ -1,0 +1,21 @@
+//! `_zfold`: what the Python package `zfold` is made of. Arrays, types and documents are in Python.
+
+mod block;
+mod cache;
+mod compare;
+mod memory;
+mod numpy;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _zfold(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<memory::Heap>()?;
+    module.add_class::<block::Block>()?;
+    module.add_class::<block::Pin>()?;
+    module.add_class::<cache::Cache>()?;
+    module.add_class::<numpy::Placement>()?;
+    module.add_function(wrap_pyfunction!(compare::compare, module)?)?;
+    module.add("codecs", compare::codecs())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))
+}

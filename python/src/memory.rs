@@ -1,0 +1,139 @@
+//! The memory of a `zfold.Memory`: a heap of blocks, made from options.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use zfold_store::backing::FileBacking;
+use zfold_store::{BackingOptions, CodecSpec};
+use zfold_vmem::region::{self, FaultMode, Memory, MemoryOptions, RegionError};
+
+use crate::block::{Block, Pin};
+
+/// Blocks of memory under one limit.
+#[pyclass(frozen)]
+pub(crate) struct Heap {
+    pub(crate) heap: region::Heap,
+    by_threads: bool,
+    /// The handler of SIGBUS when the memory was made, which must stay where faults are signals.
+    handler: usize,
+}
+
+/// Turns an error of a region into the exception that Python programs expect.
+pub(crate) fn raise(error: RegionError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        RegionError::NoCapacity { .. }
+        | RegionError::TooManyRegions
+        | RegionError::PinLimit { .. }
+        | RegionError::StoreFull => PyMemoryError::new_err(text),
+        RegionError::NotPermitted(_) => PyPermissionError::new_err(text),
+        RegionError::Kernel(_) | RegionError::System(_) => PyOSError::new_err(text),
+        RegionError::Elsewhere => PyRuntimeError::new_err(
+            "this Memory was made by the parent process (make one of your own after a fork)",
+        ),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+/// Reads a codec's name and level.
+pub(crate) fn codec(name: &str) -> PyResult<CodecSpec> {
+    name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
+}
+
+/// The present handler of SIGBUS.
+fn sigbus_handler() -> usize {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null action asks for the present one, which is written to `action`.
+    unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: zeros, or what the system wrote, are a valid value.
+    unsafe { action.assume_init() }.sa_sigaction
+}
+
+#[pymethods]
+impl Heap {
+    #[new]
+    #[pyo3(signature = (resident, codec, capacity, store_limit, backing, threads))]
+    fn new(
+        py: Python<'_>,
+        resident: usize,
+        codec: &str,
+        capacity: usize,
+        store_limit: Option<u64>,
+        backing: Option<(PathBuf, Option<u64>)>,
+        threads: bool,
+    ) -> PyResult<Self> {
+        let faults = if threads { FaultMode::Thread } else { FaultMode::InThread };
+        let mut options = MemoryOptions::new(resident)
+            .with_codec(self::codec(codec)?)
+            .with_capacity(capacity)
+            .with_store_limit(store_limit)
+            .with_faults(faults);
+        if let Some((path, len)) = backing {
+            let file = FileBacking::open(&path, len);
+            let file = file.map_err(|error| PyOSError::new_err(error.to_string()))?;
+            options = options.with_backing(BackingOptions::new(Arc::new(file)));
+        }
+        let memory = py.detach(|| Memory::new(&options)).map_err(raise)?;
+        let heap = region::Heap::new(&memory);
+        Ok(Self { heap, by_threads: threads, handler: sigbus_handler() })
+    }
+
+    /// Returns a block of at least so many bytes, all zeros.
+    fn alloc(&self, py: Python<'_>, len: usize) -> PyResult<Block> {
+        if !self.by_threads && sigbus_handler() != self.handler {
+            return Err(PyRuntimeError::new_err(
+                "the handler of SIGBUS was replaced since this Memory was made, so a touch of its \
+                 arrays would end the process (call faulthandler.enable() before zfold.Memory(), \
+                 or use faults='threads')",
+            ));
+        }
+        let block = py.detach(|| self.heap.alloc(len)).map_err(raise)?;
+        Ok(Block::new(block))
+    }
+
+    /// Keeps the pages of a range of addresses where they are.
+    fn pin(&self, py: Python<'_>, address: usize, len: usize) -> PyResult<Pin> {
+        py.detach(|| self.heap.pin(address, len)).map(Pin::new).map_err(raise)
+    }
+
+    /// Compresses the pages of a range of addresses.
+    fn pageout(&self, py: Python<'_>, address: usize, len: usize) -> PyResult<()> {
+        py.detach(|| self.heap.pageout(address, len)).map_err(raise)
+    }
+
+    /// Returns whether an address is of this memory.
+    fn contains(&self, address: usize) -> bool {
+        self.heap.contains(address)
+    }
+
+    /// Returns all figures.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (memory, heap) = py.detach(|| (self.heap.memory().stats(), self.heap.stats()));
+        let page = 4096;
+        let stats = PyDict::new(py);
+        for (name, value) in [
+            ("limit_bytes", memory.limit_pages * page),
+            ("resident_bytes", memory.resident_pages * page),
+            ("pinned_bytes", memory.pinned_pages * page),
+            ("stored_bytes", memory.stored_pages * page),
+            ("compressed_bytes", memory.compressed_bytes),
+            ("store_bytes", memory.store_bytes),
+            ("arrays", heap.blocks),
+            ("array_bytes", heap.block_bytes),
+            ("regions", heap.regions),
+            ("faults_total", memory.faults_total),
+            ("store_faults_total", memory.store_faults_total),
+            ("evictions_total", memory.evictions_total),
+            ("waits_for_room_total", memory.waits_for_room_total),
+            ("store_failures_total", memory.store_failures_total),
+        ] {
+            stats.set_item(name, value)?;
+        }
+        stats.set_item("fault_p50_seconds", memory.latency.p50.as_secs_f64())?;
+        stats.set_item("fault_p99_seconds", memory.latency.p99.as_secs_f64())?;
+        Ok(stats)
+    }
+}

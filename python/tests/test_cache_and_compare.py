@@ -1,0 +1,103 @@
+"""The cache as a mapping, and comparisons."""
+
+import threading
+from collections.abc import MutableMapping
+
+import cachetools
+import numpy as np
+import pytest
+import zfold
+
+VALUE = b"some text that repeats " * 100
+
+
+def test_a_cache_is_a_mapping():
+    cache = zfold.Cache(limit="8MiB")
+    assert isinstance(cache, MutableMapping) and not cache
+    cache["a"], cache[b"a"], cache["\ud800é"] = b"1", VALUE, b""
+    assert (cache["a"], cache[b"a"], cache["\ud800é"], len(cache)) == (b"1", VALUE, b"", 3)
+    assert list(cache) == ["a", b"a", "\ud800é"]
+    assert dict(cache.items())[b"a"] == VALUE
+    assert cache.get("none", 5) == 5 and cache.pop("a") == b"1" and "a" not in cache
+    cache.update(x=b"2")
+    assert cache.setdefault("x", b"3") == b"2"
+    del cache["x"]
+    with pytest.raises(KeyError):
+        cache["x"]
+    with pytest.raises(KeyError):
+        del cache["x"]
+    for key in [5, None, ("a",)]:
+        assert key not in cache
+        with pytest.raises(TypeError, match="str or bytes"):
+            cache[key] = b""
+    cache.clear()
+    assert list(cache) == [] and cache.currsize < 1 << 20
+
+
+def test_values_are_any_buffer():
+    cache = zfold.Cache(limit="8MiB")
+    grid = np.arange(10_000).reshape(100, 100)
+    for value in [bytearray(VALUE), memoryview(VALUE), grid, grid[::2, ::3], grid.T, grid[:0]]:
+        cache["key"] = value
+        assert cache["key"] == memoryview(value).tobytes()
+    for value in [5, "text", None]:
+        with pytest.raises(TypeError):
+            cache["key"] = value
+
+
+def test_the_least_recently_used_leave_below_the_limit():
+    cache = zfold.Cache(limit="1MiB")
+    rng = np.random.default_rng(5)
+    for n in range(2000):
+        cache[str(n)] = rng.bytes(2000)
+        assert cache["0"] and cache.currsize <= cache.maxsize == 1 << 20
+    assert "0" in cache and "1" not in cache and "1999" in cache
+    stats = cache.stats()
+    assert stats["evictions_total"] + stats["values"] == stats["insertions_total"] == 2000
+    with pytest.raises(ValueError, match="limit"):
+        cache["large"] = rng.bytes(2 << 20)
+    cache.resize("512KiB")
+    assert cache.currsize <= 512 << 10 and f"{len(cache)} values" in repr(cache)
+
+
+def test_cachetools_use_it():
+    calls = []
+
+    @cachetools.cached(zfold.Cache(limit="1MiB"), key=str, lock=threading.Lock())
+    def work(n):
+        calls.append(n)
+        return b"%d" % n * (1000 if n < 100 else 2_000_000)
+
+    assert work(7) == work(7) == b"7" * 1000 and calls == [7]
+    assert len(work(123)) == len(work(123)) == 6_000_000
+
+
+def test_threads_share_a_cache():
+    cache = zfold.Cache(limit="2MiB")
+
+    def work(thread):
+        for n in range(500):
+            cache[str(n % 50)] = b"%d" % (n % 50) * 3000
+            value = cache.get(str((n * 7) % 50))
+            assert value is None or value == b"%d" % ((n * 7) % 50) * 3000
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert cache.stats()["hits_total"] > 1000
+
+
+def test_a_comparison_is_a_table_and_a_dict():
+    data = np.round(np.random.default_rng(2).normal(0, 1, 100_000), 1)
+    table = zfold.compare(data)
+    assert list(table) == ["lz4", "page", "zstd"]
+    for row in table.values():
+        assert row["bytes"] == 800_000 and row["ratio"] > 1.2
+        assert row["compressed_bytes"] <= row["held_bytes"] and row["store_us"] > 0
+    assert len(repr(table).splitlines()) == 4
+    assert zfold.compare(bytes(1 << 20), "lz4")["lz4"]["same_filled_pages"] == 256
+    assert list(zfold.compare(data.reshape(10, -1).T, codecs=["zstd:3"])) == ["zstd:3"]
+    with pytest.raises(ValueError, match="no bytes"):
+        zfold.compare(b"")
+    with pytest.raises(ValueError, match="zip"):
+        zfold.compare(b"x", "zip")

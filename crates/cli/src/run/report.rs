@@ -317,6 +317,6 @@ mod tests {
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
         let text = text(&told);
         assert!(!text.contains("latency") && !text.contains("p50"), "{text}");
-        assert!(text.contains("-  of these two"), "{text}");
+        assert!(text.contains("-  as pages / peak_stored"), "{text}");
     }
 }

@@ -111,7 +111,10 @@ impl Control {
                 break;
             }
         }
-        self.0.set_limit(before);
+        // Unless it was set meanwhile.
+        if self.state().limit_bytes == least {
+            self.0.set_limit(before);
+        }
         resident
     }
 }

@@ -75,8 +75,7 @@ fn process(disk: &Disk, word: u64) {
         1 => _ = store.compact(),
         2 => _ = store.writeback(&selection, most),
         _ => {
-            let recompress =
-                Recompress::new(selection, 1).with_max_pages(most);
+            let recompress = Recompress::new(selection, 1).with_max_pages(most);
             let _ = store.recompress(&recompress);
         }
     }

@@ -6,8 +6,10 @@
 #[macro_export]
 macro_rules! builders {
     ($($with:ident => $field:ident: $type:ty,)*) => {$(
-        #[doc = concat!("Returns the options with another [`", stringify!($field), "`](field@")]
-        #[doc = concat!("Self::", stringify!($field), ").")]
+        #[doc = concat!(
+            "Returns the options with another [`", stringify!($field),
+            "`](field@Self::", stringify!($field), ")."
+        )]
         #[must_use]
         pub fn $with(mut self, $field: $type) -> Self {
             self.$field = $field.into();

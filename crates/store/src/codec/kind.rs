@@ -63,7 +63,7 @@ impl CodecKind {
         }
     }
 
-    /// Returns whether the codec compresses with a [`Dictionary`].
+    /// Returns whether the codec compresses with a [`Dictionary`](crate::Dictionary).
     pub fn takes_dictionary(self) -> bool {
         match self {
             Self::Lz4 | Self::Lz4Hc | Self::Zstd => true,

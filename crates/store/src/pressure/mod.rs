@@ -1,6 +1,6 @@
 //! How short of memory the machine and the own cgroup are: what tells a store to shrink.
 //!
-//! [`SystemPressure`] asks the kernel, [`FakePressure`] says what it is told to. What is measured
+//! [`SystemPressure`] asks the kernel, `FakePressure` says what it is told to. What is measured
 //! and when it counts as pressure, is said here once:
 //!
 //! | source | calm | urgent |

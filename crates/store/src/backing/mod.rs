@@ -3,8 +3,8 @@
 //! A [`Backing`] is a fixed number of bytes that are read and written in whole multiples of its
 //! alignment. It has no notion of pages and keeps no checksums: whoever writes remembers what lies
 //! where, and must notice when something else comes back. [`FileBacking`] is a file or a block
-//! device, [`MemoryBacking`] a vector, and `FaultyBacking` (feature `testing`) stands before another
-//! one and does what bad disks do.
+//! device, [`MemoryBacking`] a vector, and `FaultyBacking` (feature `testing`) stands before
+//! another one and does what bad disks do.
 //!
 //! # Invariants
 //!

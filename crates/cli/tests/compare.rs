@@ -306,9 +306,12 @@ fn memory_of_a_process_is_compared() {
 
 #[test]
 fn completions_are_written_for_each_shell() {
-    for shell in ["bash", "zsh", "fish"] {
+    // What they offer is seen in real shells, in shells.rs.
+    for (shell, registers) in
+        [("bash", "complete "), ("zsh", "compdef "), ("fish", "--command zfold")]
+    {
         let script = results(&["completions", shell]);
-        assert!(script.contains("zfold") && script.contains("allocators"), "{shell}");
+        assert!(script.contains(registers) && script.contains("COMPLETE="), "{shell}: {script}");
     }
 }
 
@@ -443,8 +446,9 @@ fn numbers_out_of_range_are_answered_with_the_range() {
 }
 
 #[test]
-fn sizes_without_unit_are_refused() {
-    assert_refused(&["compare", "--limit", "64"], 2, &["--limit", "such as 64MiB"]);
+fn sizes_in_wrong_units_are_refused() {
+    assert_refused(&["compare", "--limit", "64X"], 2, &["--limit", "such as 64MiB"]);
+    assert_refused(&["compare", "--limit", "64"], 1, &["limit of 64 bytes", "raise --limit"]);
     assert_refused(&["compare", "--sample", "1GB"], 2, &["--sample", "KiB, MiB, GiB"]);
 }
 

@@ -97,7 +97,7 @@ mod tests {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
         for much in ["99999999999TiB", "99999999999999999999"] {
-            assert_eq!(parse_size(much), Err("there is no memory of this size".to_owned()));
+            assert_eq!(parse_size(much), Err("the size is too large".to_owned()));
         }
     }
 

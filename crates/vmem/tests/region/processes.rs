@@ -276,7 +276,7 @@ fn a_full_store_ends_the_process_with_a_message_when_room_is_needed() {
     let output = run("store full");
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("zfold: no room for a page: the store takes no more"), "{said}");
+    assert!(said.contains("zfold: no room for a page: the store is full"), "{said}");
 }
 
 fn small_stack() {

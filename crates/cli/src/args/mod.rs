@@ -42,7 +42,7 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Say what of zfold works here, and name the command or flag that grants what does not.
+    /// Check what works on this system, and name the command or flag that grants the rest.
     ///
     /// Looks for every right and kernel feature that runs, regions, disks and the lab use.
     #[command(after_help = check::EXAMPLES)]
@@ -53,7 +53,7 @@ pub(crate) enum Command {
     /// discards. It is lost with the process unless --save and --load preserve it.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
-    /// List this user's runs and disks: limit, memory, what lies compressed, faults a second.
+    /// List this user's runs and disks: limit, resident and compressed memory, faults per second.
     #[command(after_help = ps::EXAMPLES)]
     Ps(PsArgs),
     /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.

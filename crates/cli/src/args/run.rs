@@ -82,8 +82,8 @@ pub(crate) struct RunArgs {
     #[arg(long, help_heading = MEMORY, requires = "backing")]
     pub(crate) force: bool,
 
-    /// End the run, with status 125, at the first process whose memory cannot be managed. Without,
-    /// it is named on stderr, and what it has stays as it is.
+    /// End the run with status 125 at the first process whose memory cannot be managed. Without
+    /// this, zfold names the process on stderr and leaves its memory alone.
     #[arg(long, conflicts_with = "best_effort")]
     pub(crate) strict: bool,
 

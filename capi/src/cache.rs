@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use zfold_store::{Cache, CacheError, CacheOptions};
 
-use crate::error::{Code, Failure, borrow, bytes, guard, put, put_sized};
+use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put_bytes, put_sized};
 
 /// `zfold_cache_stats` of the header.
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +38,14 @@ pub unsafe extern "C" fn zfold_cache_open(
     cache: *mut *mut Cache,
 ) -> c_int {
     guard(|| {
+        let open = || {
+            // SAFETY: the caller's promise.
+            let codec = unsafe { crate::text::codec(codec) }?;
+            let opened = Cache::open(&CacheOptions::new(limit_bytes).with_codec(codec));
+            opened.map_err(|error| Failure::new(Code::System, error))
+        };
         // SAFETY: the caller's promise.
-        let codec = unsafe { crate::text::codec(codec) }?;
-        let opened = Cache::open(&CacheOptions::new(limit_bytes).with_codec(codec));
-        let opened = opened.map_err(|error| Failure::new(Code::System, error))?;
-        // SAFETY: the caller's promise.
-        unsafe { put(cache, std::ptr::null_mut()) }?;
-        // SAFETY: as above.
-        unsafe { put(cache, Box::into_raw(Box::new(opened))) }
+        unsafe { give(cache, open) }
     })
 }
 
@@ -89,19 +89,7 @@ pub unsafe extern "C" fn zfold_cache_get(
         let found = cache.get(key).map_err(fail)?;
         let found = found.ok_or_else(|| Failure::new(Code::Missing, "the key has no value"))?;
         // SAFETY: as above.
-        unsafe { put(value_len, found.len() as u64) }?;
-        if found.len() as u64 > value_room {
-            let (len, room) = (found.len(), value_room);
-            let text = format!("the value has {len} bytes, the buffer {room}");
-            return Err(Failure::new(Code::Buffer, text));
-        }
-        if !found.is_empty() {
-            // SAFETY: as above; a null pointer has no room.
-            unsafe { borrow(value.cast_const()) }?;
-            // SAFETY: the buffer has room for them, and is the caller's.
-            unsafe { found.as_ptr().copy_to_nonoverlapping(value, found.len()) };
-        }
-        Ok(())
+        unsafe { put_bytes("value", &found, value, value_room, value_len) }
     })
 }
 
@@ -154,11 +142,6 @@ pub unsafe extern "C" fn zfold_cache_get_stats(
 /// # Safety
 /// `cache` is null or open, and not used any more.
 pub unsafe extern "C" fn zfold_cache_close(cache: *mut Cache) {
-    if !cache.is_null() {
-        guard(|| {
-            // SAFETY: `zfold_cache_open` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(cache) });
-            Ok(())
-        });
-    }
+    // SAFETY: `zfold_cache_open` gave it, and the caller gives it up.
+    unsafe { close(cache) }
 }

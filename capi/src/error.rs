@@ -76,6 +76,62 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Gives the caller what `open` makes, behind a pointer; a null one if it fails.
+///
+/// # Safety
+/// The pointer is null, or may be written to.
+pub(crate) unsafe fn give<T>(
+    to: *mut *mut T,
+    open: impl FnOnce() -> Result<T, Failure>,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise. Before the opening, so that nothing is lost to a null pointer.
+    unsafe { put(to, std::ptr::null_mut()) }?;
+    let opened = Box::into_raw(Box::new(open()?));
+    // SAFETY: as above.
+    unsafe { put(to, opened) }
+}
+
+/// Drops what `give` gave.
+///
+/// # Safety
+/// The pointer is null, or of [`give`] and not used any more.
+pub(crate) unsafe fn close<T>(given: *mut T) {
+    if !given.is_null() {
+        guard(|| {
+            // SAFETY: `give` made it, and the caller gives it up.
+            drop(unsafe { Box::from_raw(given) });
+            Ok(())
+        });
+    }
+}
+
+/// Copies the bytes of `what` to the caller's buffer, and says how many they are, also where there
+/// is no room for them.
+///
+/// # Safety
+/// The pointers are null or may be written to, the buffer so many bytes.
+pub(crate) unsafe fn put_bytes(
+    what: &str,
+    found: &[u8],
+    to: *mut u8,
+    room: u64,
+    len: *mut u64,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { put(len, found.len() as u64) }?;
+    if found.len() as u64 > room {
+        let text = format!("the {what} has {} bytes, the buffer {room}", found.len());
+        return Err(Failure::new(Code::Buffer, text));
+    }
+    if !found.is_empty() {
+        // SAFETY: as above; a null pointer has no room.
+        unsafe { borrow(to.cast_const()) }?;
+        // SAFETY: the buffer has room for them, and is the caller's.
+        unsafe { found.as_ptr().copy_to_nonoverlapping(to, found.len()) };
+    }
+    Ok(())
+}
+
 /// The bytes at a pointer; none may be at null.
 ///
 /// # Safety

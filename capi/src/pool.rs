@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use ::zfold_pool::{AllocError, Allocator, Handle, HandleError, Pool, PoolOptions};
 
-use crate::error::{Code, Failure, borrow, bytes, guard, put};
+use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_bytes};
 
 /// A pool.
 #[derive(Debug)]
@@ -27,12 +27,13 @@ fn handle(bits: u64) -> Result<Handle, Failure> {
 /// As the header says: `pool` is null or can be written to.
 pub unsafe extern "C" fn zfold_pool_open(pool: *mut *mut zfold_pool) -> c_int {
     guard(|| {
+        let open = || {
+            let opened = ::zfold_pool::create("c", &PoolOptions::new(Allocator::Zsmalloc));
+            let pool = opened.map_err(|error| Failure::new(Code::System, error))?;
+            Ok(zfold_pool { pool })
+        };
         // SAFETY: the caller's promise.
-        unsafe { put(pool, std::ptr::null_mut()) }?;
-        let opened = ::zfold_pool::create("c", &PoolOptions::new(Allocator::Zsmalloc));
-        let opened = opened.map_err(|error| Failure::new(Code::System, error))?;
-        // SAFETY: as above.
-        unsafe { put(pool, Box::into_raw(Box::new(zfold_pool { pool: opened }))) }
+        unsafe { give(pool, open) }
     })
 }
 
@@ -78,16 +79,7 @@ pub unsafe extern "C" fn zfold_pool_read(
         let pool = unsafe { borrow(pool) }?;
         let found = pool.pool.read(handle(of)?).map_err(stale)?;
         // SAFETY: as above.
-        unsafe { put(len, found.len() as u64) }?;
-        if found.len() as u64 > room {
-            let text = format!("the object has {} bytes, the buffer {room}", found.len());
-            return Err(Failure::new(Code::Buffer, text));
-        }
-        // SAFETY: as above.
-        unsafe { borrow(object.cast_const()) }?;
-        // SAFETY: the buffer has room for them, and is the caller's.
-        unsafe { found.as_ptr().copy_to_nonoverlapping(object, found.len()) };
-        Ok(())
+        unsafe { put_bytes("object", &found, object, room, len) }
     })
 }
 
@@ -117,11 +109,6 @@ pub unsafe extern "C" fn zfold_pool_compact(pool: *const zfold_pool, freed: *mut
 /// # Safety
 /// `pool` is null or open, and not used any more.
 pub unsafe extern "C" fn zfold_pool_close(pool: *mut zfold_pool) {
-    if !pool.is_null() {
-        guard(|| {
-            // SAFETY: `zfold_pool_open` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(pool) });
-            Ok(())
-        });
-    }
+    // SAFETY: `zfold_pool_open` gave it, and the caller gives it up.
+    unsafe { close(pool) }
 }

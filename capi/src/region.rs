@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use zfold_vmem::region::{FaultMode, Heap, HeapPin, Memory, MemoryOptions, RegionError};
 
-use crate::error::{Code, Failure, borrow, guard, length, put};
+use crate::error::{Code, Failure, borrow, close, give, guard, length};
 
 /// A region: one block of a heap of its own.
 #[derive(Debug)]
@@ -44,22 +44,23 @@ pub unsafe extern "C" fn zfold_region_new(
     region: *mut *mut zfold_region,
 ) -> c_int {
     guard(|| {
+        let open = || {
+            // SAFETY: the caller's promise.
+            let codec = unsafe { crate::text::codec(codec) }?;
+            if len == 0 {
+                return Err(fail(RegionError::Empty));
+            }
+            let faults = if by_threads == 0 { FaultMode::InThread } else { FaultMode::Thread };
+            let options = MemoryOptions::new(length(resident_bytes)?)
+                .with_capacity(length(len)?)
+                .with_codec(codec)
+                .with_faults(faults);
+            let heap = Heap::new(&Memory::new(&options).map_err(fail)?);
+            let block = heap.alloc(length(len)?).map_err(fail)?;
+            Ok(zfold_region { block, len })
+        };
         // SAFETY: the caller's promise.
-        unsafe { put(region, std::ptr::null_mut()) }?;
-        // SAFETY: as above.
-        let codec = unsafe { crate::text::codec(codec) }?;
-        if len == 0 {
-            return Err(fail(RegionError::Empty));
-        }
-        let faults = if by_threads == 0 { FaultMode::InThread } else { FaultMode::Thread };
-        let options = MemoryOptions::new(length(resident_bytes)?)
-            .with_capacity(length(len)?)
-            .with_codec(codec)
-            .with_faults(faults);
-        let heap = Heap::new(&Memory::new(&options).map_err(fail)?);
-        let block = heap.alloc(length(len)?).map_err(fail)?;
-        // SAFETY: as above.
-        unsafe { put(region, Box::into_raw(Box::new(zfold_region { block, len }))) }
+        unsafe { give(region, open) }
     })
 }
 
@@ -94,12 +95,13 @@ pub unsafe extern "C" fn zfold_region_pin(
     guard(|| {
         // SAFETY: the caller's promise.
         let region = unsafe { borrow(region) }?;
+        let open = || {
+            let (address, len) = range(region, offset, len)?;
+            let pinned = region.block.heap().pin(address, len).map_err(fail)?;
+            Ok(zfold_pin { _pin: pinned })
+        };
         // SAFETY: as above.
-        unsafe { put(pin, std::ptr::null_mut()) }?;
-        let (address, len) = range(region, offset, len)?;
-        let pinned = region.block.heap().pin(address, len).map_err(fail)?;
-        // SAFETY: as above.
-        unsafe { put(pin, Box::into_raw(Box::new(zfold_pin { _pin: pinned }))) }
+        unsafe { give(pin, open) }
     })
 }
 
@@ -107,13 +109,8 @@ pub unsafe extern "C" fn zfold_region_pin(
 /// # Safety
 /// `pin` is null or of `zfold_region_pin`, and not used any more.
 pub unsafe extern "C" fn zfold_pin_release(pin: *mut zfold_pin) {
-    if !pin.is_null() {
-        guard(|| {
-            // SAFETY: `zfold_region_pin` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(pin) });
-            Ok(())
-        });
-    }
+    // SAFETY: `zfold_region_pin` gave it, and the caller gives it up.
+    unsafe { close(pin) }
 }
 
 #[unsafe(no_mangle)]
@@ -136,11 +133,6 @@ pub unsafe extern "C" fn zfold_region_pageout(
 /// # Safety
 /// `region` is null or of `zfold_region_new`, and neither it nor its memory is used any more.
 pub unsafe extern "C" fn zfold_region_free(region: *mut zfold_region) {
-    if !region.is_null() {
-        guard(|| {
-            // SAFETY: `zfold_region_new` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(region) });
-            Ok(())
-        });
-    }
+    // SAFETY: `zfold_region_new` gave it, and the caller gives it up.
+    unsafe { close(region) }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use zfold_store::{LoadError, Store, StoreError, StoreOptions};
 
-use crate::error::{Code, Failure, borrow, bytes, guard, put, put_sized};
+use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_sized};
 
 const PAGE: usize = 4096;
 
@@ -47,15 +47,15 @@ pub unsafe extern "C" fn zfold_store_open(
     store: *mut *mut Store,
 ) -> c_int {
     guard(|| {
+        let open = || {
+            // SAFETY: the caller's promise.
+            let codec = unsafe { crate::text::codec(codec) }?;
+            let limit = (limit_bytes > 0).then_some(limit_bytes);
+            let opened = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
+            opened.map_err(|error| Failure::new(Code::Argument, error))
+        };
         // SAFETY: the caller's promise.
-        unsafe { put(store, std::ptr::null_mut()) }?;
-        // SAFETY: as above.
-        let codec = unsafe { crate::text::codec(codec) }?;
-        let limit = (limit_bytes > 0).then_some(limit_bytes);
-        let opened = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
-        let opened = opened.map_err(|error| Failure::new(Code::Argument, error))?;
-        // SAFETY: as above.
-        unsafe { put(store, Box::into_raw(Box::new(opened))) }
+        unsafe { give(store, open) }
     })
 }
 
@@ -134,11 +134,6 @@ pub unsafe extern "C" fn zfold_store_get_stats(
 /// # Safety
 /// `store` is null or open, and not used any more.
 pub unsafe extern "C" fn zfold_store_close(store: *mut Store) {
-    if !store.is_null() {
-        guard(|| {
-            // SAFETY: `zfold_store_open` made it, and the caller gives it up.
-            drop(unsafe { Box::from_raw(store) });
-            Ok(())
-        });
-    }
+    // SAFETY: `zfold_store_open` gave it, and the caller gives it up.
+    unsafe { close(store) }
 }

@@ -116,12 +116,15 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     /// does not know yet; refuse it.
     ///
     /// # Errors
-    /// [`ReclaimError`]; pages freed before the error stay freed.
+    /// [`ReclaimError`], always [`ReclaimError::Disabled`] from pools that have no age order; pages
+    /// freed before the error stay freed.
     fn reclaim(
         &self,
-        pages: PageCount,
-        evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
-    ) -> Result<PageCount, ReclaimError>;
+        _pages: PageCount,
+        _evict: &mut dyn FnMut(Handle) -> Result<(), Refused>,
+    ) -> Result<PageCount, ReclaimError> {
+        Err(ReclaimError::Disabled)
+    }
 
     /// Returns the bytes that the pool holds: pages, idle pages and metadata. Cheap enough to
     /// call for every object.

@@ -19,14 +19,14 @@ pub(super) fn others() -> Vec<Need> {
         region(),
         of(
             "/dev/fuse",
-            &[Use::Fuse],
+            Use::Fuse,
             can_open("/dev/fuse"),
             "it cannot be opened",
             &["sudo modprobe fuse", "docker run --device /dev/fuse --cap-add SYS_ADMIN"],
         ),
         of(
             "mounting by FUSE",
-            &[Use::Fuse],
+            Use::Fuse,
             has_capability(SYS_ADMIN) || has_program("fusermount3"),
             "neither CAP_SYS_ADMIN nor fusermount3",
             &["sudo apt-get install fuse3", "docker run --cap-add SYS_ADMIN"],
@@ -34,7 +34,7 @@ pub(super) fn others() -> Vec<Need> {
         ublk(),
         of(
             "locked memory",
-            &[Use::Lock],
+            Use::Lock,
             has_capability(IPC_LOCK) || getrlimit(Resource::Memlock).current.is_none(),
             "the limit is too low to lock all of a server's memory",
             &[
@@ -45,7 +45,7 @@ pub(super) fn others() -> Vec<Need> {
         ),
         of(
             "being an I/O flusher",
-            &[Use::Lock],
+            Use::Lock,
             has_capability(SYS_RESOURCE),
             "it takes CAP_SYS_RESOURCE",
             &[
@@ -53,26 +53,30 @@ pub(super) fn others() -> Vec<Need> {
                 "docker run --cap-add SYS_RESOURCE",
             ],
         ),
-        part_of_lab(
+        of(
             "zram and swap",
+            Use::Lab,
             has_capability(SYS_ADMIN) && Path::new("/sys/class/zram-control").exists(),
             "the kernel's swap is left out of disk, pageout and build",
             &["run the lab as root", "sudo modprobe zram"],
         ),
-        part_of_lab(
+        of(
             "memory cgroups",
+            Use::Lab,
             has_memory_cgroups(),
             "builds under the kernel's limits are left out",
             &["run the lab as root, where the memory controller is mounted"],
         ),
-        part_of_lab(
+        of(
             "fio",
+            Use::Lab,
             has_program("fio"),
             "disk measures the library alone",
             &["sudo apt-get install fio"],
         ),
-        part_of_lab(
+        of(
             "make and cc",
+            Use::Lab,
             has_program("make") && has_program("cc"),
             "build is left out",
             &["sudo apt-get install make gcc"],
@@ -80,17 +84,12 @@ pub(super) fn others() -> Vec<Need> {
     ]
 }
 
-fn of(name: &'static str, by: &[Use], found: bool, why: &str, remedies: &[&str]) -> Need {
+/// Something that all its users but the lab need: the lab leaves out what needs it.
+fn of(name: &'static str, by: Use, found: bool, why: &str, remedies: &[&str]) -> Need {
+    let required = by != Use::Lab;
     match found {
-        true => Need::found(name, by, true, ""),
-        false => Need::missing(name, by, true, why.to_owned(), &owned(remedies)),
-    }
-}
-
-fn part_of_lab(name: &'static str, found: bool, why: &str, remedies: &[&str]) -> Need {
-    match found {
-        true => Need::found(name, &[Use::Lab], false, ""),
-        false => Need::missing(name, &[Use::Lab], false, why.to_owned(), &owned(remedies)),
+        true => Need::found(name, &[by], required, ""),
+        false => Need::missing(name, &[by], required, why.to_owned(), &owned(remedies)),
     }
 }
 
@@ -124,14 +123,14 @@ fn ublk() -> Need {
     match cfg!(feature = "ublk") {
         true => of(
             name,
-            &[Use::Ublk],
+            Use::Ublk,
             can_open(name),
             "it cannot be opened",
             &["sudo modprobe ublk_drv", "run zfold disk as root"],
         ),
         false => {
             let why = "this zfold is built without ublk";
-            of("ublk", &[Use::Ublk], false, why, &["build it with --features ublk"])
+            of("ublk", Use::Ublk, false, why, &["build it with --features ublk"])
         }
     }
 }

@@ -39,9 +39,7 @@ use crate::memory::list::NIL;
 use crate::memory::slab::{Records, Slab};
 use crate::memory::source::Reservation;
 use crate::options::Contexts;
-use crate::pool::{
-    AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused, check_len,
-};
+use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, check_len};
 use crate::sync::gate::Gate;
 use crate::sync::spin::{Dead, SpinGuard, SpinLock};
 use crate::sync::stat::LockStat;
@@ -322,14 +320,6 @@ impl Pool for Fit {
 
     fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
         self.compact_within(pages, stop)
-    }
-
-    fn reclaim(
-        &self,
-        _: PageCount,
-        _: &mut dyn FnMut(Handle) -> Result<(), Refused>,
-    ) -> Result<PageCount, ReclaimError> {
-        Err(ReclaimError::Disabled)
     }
 
     fn watch_locks(&self, on: bool) {

@@ -33,14 +33,11 @@ use crate::buddy::locking::pool_lock::{Bells, Locked};
 use crate::handle::Handle;
 use crate::memory::arena::UsedPages;
 use crate::options::{Contexts, Upkeep};
-use crate::pool::{
-    AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
-};
+use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard};
 use crate::sync::cpu;
 use crate::sync::gate::Gate;
 use crate::sync::stat::LockStat;
 use crate::sync::worker::Worker;
-use crate::units::PageCount;
 
 /// One CPU's part of a pool, on cache lines of its own: pairs of lines are fetched together.
 #[derive(Debug)]
@@ -232,14 +229,6 @@ impl<C: Core> Pool for Sharded<C> {
     }
 
     /// There is no age order of the whole pool; [`crate::create`] refuses to ask for one.
-    fn reclaim(
-        &self,
-        _: PageCount,
-        _: &mut dyn FnMut(Handle) -> Result<(), Refused>,
-    ) -> Result<PageCount, ReclaimError> {
-        Err(ReclaimError::Disabled)
-    }
-
     fn watch_locks(&self, on: bool) {
         self.shards.iter().for_each(|Shard(shard)| shard.watch_locks(on));
     }

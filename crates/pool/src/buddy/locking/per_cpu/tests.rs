@@ -11,7 +11,7 @@ use crate::create::create;
 use crate::memory::arena::Arena;
 use crate::memory::source::{HeapPages, HookedPages, PageSource};
 use crate::options::{Allocator, Locking, PoolOptions};
-use crate::units::PageSize;
+use crate::units::{PageCount, PageSize};
 
 thread_local! {
     /// The CPU that this thread pretends to run on, and how far it moves with every look.

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::buddy::locking::per_cpu::{Sharded, core_indices};
+use crate::buddy::locking::per_cpu::Sharded;
 use crate::buddy::locking::pool_lock::Locked;
 use crate::buddy::z3fold::Z3fold;
 use crate::buddy::zbud::Zbud;
 use crate::fit::{self, Fit};
+use crate::handle::Split;
 use crate::memory::arena::{Arena, MAX_RUN_PAGES, UsedPages};
 use crate::memory::source::SourceError;
 use crate::options::error::ConfigError;
@@ -69,23 +70,24 @@ fn build(
     options: &PoolOptions,
     arena_bytes: usize,
 ) -> Result<Box<dyn Pool>, SourceError> {
-    if options.allocator == Allocator::Z3fold && options.locking() == Locking::PerCpu {
-        return build_sharded(name, options, arena_bytes);
-    }
     let reserve = |bytes| options.source.reserve(bytes);
-    let arena = Arena::new(reserve(arena_bytes)?, options.page_size);
+    let arena = || Ok(Arena::new(reserve(arena_bytes)?, options.page_size));
     let frames = arena_bytes / options.page_size.bytes();
     let (reclaim, contexts) = (options.reclaim, options.contexts);
     Ok(match options.allocator {
         Allocator::Zbud => {
-            Box::new(Locked::new(name, Zbud::new(arena, reclaim), reclaim, contexts))
+            Box::new(Locked::new(name, Zbud::new(arena()?, reclaim), reclaim, contexts))
+        }
+        Allocator::Z3fold if options.locking() == Locking::PerCpu => {
+            build_sharded(name, options, arena_bytes)?
         }
         Allocator::Z3fold => {
             let records = reserve(Z3fold::records_range_bytes(frames))?;
-            let core = Z3fold::new(arena, records, reclaim);
+            let core = Z3fold::new(arena()?, records, reclaim);
             Box::new(Locked::new(name, core, reclaim, contexts))
         }
         Allocator::Zsmalloc => {
+            let arena = arena()?;
             let cells = reserve(Tables::cells_range_bytes(arena_bytes))?;
             let zspages = reserve(Tables::zspages_range_bytes(frames))?;
             match options.locking() {
@@ -103,10 +105,7 @@ fn build(
                 }
             }
         }
-        Allocator::Fit => {
-            let cells = reserve(fit::cells_range_bytes(arena_bytes))?;
-            Box::new(Fit::new(name, arena, cells, contexts))
-        }
+        Allocator::Fit => build_fit(name, options, arena_bytes)?,
     })
 }
 
@@ -125,12 +124,34 @@ fn build_sharded(
         let range = options.source.reserve(frames * options.page_size.bytes())?;
         let arena = Arena::new(range, options.page_size).counted_in(Arc::clone(&used));
         // Three objects a frame, as long as there are indices for them.
-        let records = Z3fold::records_range_bytes(frames.min(core_indices(shards) / 3));
+        let records = Z3fold::records_range_bytes(frames.min(Split::among(shards).indices() / 3));
         Ok(Z3fold::new(arena, options.source.reserve(records)?, false))
     };
     let cores = (0..shards).map(core).collect::<Result<_, SourceError>>()?;
     let pool = Sharded::new(name, cores, used, options.contexts, options.upkeep);
     Ok(Box::new(pool))
+}
+
+/// Creates a pool of fit, whose shards have a part of `arena_bytes` each; there are fewer of them
+/// if the parts would be too small.
+fn build_fit(
+    name: &str,
+    options: &PoolOptions,
+    arena_bytes: usize,
+) -> Result<Box<dyn Pool>, SourceError> {
+    let shards = match options.locking() {
+        Locking::PerCpu => options.cpus.unwrap_or_else(cpu::count).min(fit::SHARDS_MAX),
+        _ => 1,
+    };
+    let shards = shards.min(arena_bytes / ARENA_BYTES_MIN);
+    let bytes = (arena_bytes / shards) & !(options.page_size.bytes() - 1);
+    let part = |_| {
+        let arena = Arena::new(options.source.reserve(bytes)?, options.page_size);
+        let cells = fit::cells_range_bytes(bytes, Split::among(shards).indices());
+        Ok((arena, options.source.reserve(cells)?))
+    };
+    let parts = (0..shards).map(part).collect::<Result<_, SourceError>>()?;
+    Ok(Box::new(Fit::new(name, parts, options.locking(), options.contexts)))
 }
 
 #[cfg(test)]

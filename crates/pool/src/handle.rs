@@ -73,6 +73,45 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// How the index of a handle names one of a pool's parts and an index there.
+///
+/// ```text
+///   index:   | index in the part | part |
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Split {
+    part_bits: u32,
+}
+
+impl Split {
+    /// Returns how `parts` parts, at least one, are told apart.
+    pub(crate) const fn among(parts: usize) -> Self {
+        Self { part_bits: parts.next_power_of_two().trailing_zeros() }
+    }
+
+    /// Returns how many indices each part may use.
+    pub(crate) const fn indices(self) -> usize {
+        1 << (INDEX_BITS - self.part_bits)
+    }
+
+    /// Returns the pool's handle for that of a part.
+    #[inline]
+    pub(crate) fn outer(self, part: usize, handle: Handle) -> Handle {
+        let index = handle.index() << self.part_bits;
+        debug_assert_eq!(index >> self.part_bits, handle.index(), "the index leaves room");
+        handle.with_index(index | part as u32).expect("a serial is not zero")
+    }
+
+    /// Returns the part that a handle names, if there are so many, and its handle there; `None` if
+    /// that is no handle.
+    #[inline]
+    pub(crate) fn inner(self, handle: Handle) -> Option<(usize, Handle)> {
+        let index = handle.index();
+        let part = index & ((1 << self.part_bits) - 1);
+        Some((part as usize, handle.with_index(index >> self.part_bits)?))
+    }
+}
+
 /// Draws the serial numbers of one pool: a full-period congruential sequence, of which start and
 /// step differ from pool to pool.
 #[derive(Debug)]
@@ -119,6 +158,20 @@ mod tests {
         }
         let made_up = Handle::from_bits(1.try_into().expect("not zero"));
         assert_eq!(made_up.with_index(0), None);
+    }
+
+    #[test]
+    fn a_split_index_names_the_part_and_the_index_there() {
+        for parts in [1, 2, 3, 64, 256] {
+            let split = Split::among(parts);
+            for (part, index) in [(0, 0), (parts - 1, split.indices() - 1), (parts / 2, 77)] {
+                let handle = Handle::new(index as u32, 5);
+                let outer = split.outer(part, handle);
+                assert_eq!(split.inner(outer), Some((part, handle)), "{parts} parts");
+            }
+        }
+        let made_up = Handle::from_bits(1.try_into().expect("not zero"));
+        assert_eq!(Split::among(2).inner(made_up), None);
     }
 
     #[test]

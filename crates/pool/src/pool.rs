@@ -198,8 +198,8 @@ pub struct PoolStats {
     /// Largest value `pages` ever had.
     pub pages_peak: PageCount,
     /// Empty pages kept for the next allocation: at most 1/64 of those in use, between 256 KiB
-    /// and 4 MiB (16 MiB during a compaction; for each CPU with z3fold's `per-cpu`, and four
-    /// times as much until a worker releases them).
+    /// and 4 MiB (16 MiB during a compaction; for each shard with `per-cpu` of z3fold and fit;
+    /// four times as much until a worker of z3fold releases them).
     pub idle_pages: PageCount,
     /// Bytes of handle tables, page descriptors and free-run lists, all besides pages.
     pub metadata_bytes: u64,
@@ -212,6 +212,23 @@ pub struct PoolStats {
 }
 
 impl PoolStats {
+    /// Returns the sum of the counters of two parts of a pool; of the peaks, which may be of two
+    /// moments, the sum is an upper bound.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            page_size: self.page_size,
+            objects: self.objects + other.objects,
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            pages: self.pages + other.pages,
+            pages_peak: self.pages_peak + other.pages_peak,
+            idle_pages: self.idle_pages + other.idle_pages,
+            metadata_bytes: self.metadata_bytes + other.metadata_bytes,
+            freeable_pages: self.freeable_pages + other.freeable_pages,
+            pages_compacted_total: self.pages_compacted_total + other.pages_compacted_total,
+            objects_moved_total: self.objects_moved_total + other.objects_moved_total,
+        }
+    }
+
     /// Returns the counters of a pool of which only the pages are known.
     pub(crate) fn of_pages(arena: &Arena) -> Self {
         Self {

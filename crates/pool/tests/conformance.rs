@@ -89,6 +89,25 @@ fn a_shard_packs_as_densely_as_the_pool_lock() {
     assert!(plain.stats().pages > PageCount(100));
 }
 
+/// One thread meets nobody at a lock, so it uses one shard, on whichever CPU it runs.
+#[test]
+fn one_thread_fills_fit_as_densely_under_either_design() {
+    let pool = |locking| {
+        let options = options(Allocator::Fit, PageSize::KIB4).with_cpus(4);
+        create("density", &options.with_locking(Some(locking))).unwrap()
+    };
+    let (shards, plain) = (pool(Locking::PerCpu), pool(Locking::PoolLock));
+    assert_eq!((shards.lock_stats().len(), plain.lock_stats().len()), (4, 1));
+    let (mut a, mut b) = (Model::new(&*shards), Model::new(&*plain));
+    for op in Op::random(11, shards.len_max()).take(20_000) {
+        a.apply(&op);
+        b.apply(&op);
+        let [a, b] = [shards.stats(), plain.stats()];
+        assert_eq!((a.pages, a.idle_pages, a.objects), (b.pages, b.idle_pages, b.objects));
+    }
+    assert!(plain.stats().pages > PageCount(100));
+}
+
 /// Every shard needs its part of the arena; where that would be too small there are fewer.
 #[test]
 fn a_small_arena_has_fewer_shards() {
@@ -130,10 +149,11 @@ fn every_lock_design_conforms_with_all_contexts() {
 
 #[test]
 fn per_cpu_conforms_with_any_number_of_shards() {
-    for cpus in [1, 3, 256] {
-        let options = options(Allocator::Zsmalloc, PageSize::KIB4);
-        let locking = Some(Locking::PerCpu);
-        conforms(&options.with_locking(locking).with_cpus(Some(cpus)));
+    for allocator in [Allocator::Zsmalloc, Allocator::Fit] {
+        for cpus in [1, 3, 256] {
+            let options = options(allocator, PageSize::KIB4);
+            conforms(&options.with_locking(Locking::PerCpu).with_cpus(cpus));
+        }
     }
 }
 

@@ -103,5 +103,7 @@ fn readers_of_zsmalloc_meet_moves() {
 
 #[test]
 fn readers_of_fit_meet_moves() {
-    readers_meet_moves(&PoolOptions::new(Allocator::Fit));
+    for &locking in Locking::of(Allocator::Fit) {
+        readers_meet_moves(&PoolOptions::new(Allocator::Fit).with_locking(locking));
+    }
 }

@@ -189,9 +189,12 @@ fn z3fold_in_every_lock_design() {
 }
 
 #[test]
-fn fit_with_one_compaction_and_with_many() {
-    for contexts in [Contexts::Single, Contexts::Concurrent] {
-        stress(&PoolOptions::new(Allocator::Fit).with_contexts(contexts));
+fn fit_with_every_lock_design_and_one_compaction_or_many() {
+    for &locking in Locking::of(Allocator::Fit) {
+        for contexts in [Contexts::Single, Contexts::Concurrent] {
+            let options = PoolOptions::new(Allocator::Fit).with_cpus(3);
+            stress(&options.with_locking(locking).with_contexts(contexts));
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lock designs of zsmalloc, and fit, with one thread and with two, on the sizes that real pages
+//! Lock designs of zsmalloc and of fit, with one thread and with two, on the sizes that real pages
 //! compress to: the rate of replacing (alloc, write, free) and of reading objects, and how much two
 //! threads do in the time of one.
 //!
@@ -129,7 +129,10 @@ fn race(objects: &[Vec<u8>], live: usize) {
     for &locking in Locking::of(Allocator::Zsmalloc) {
         contestants.push((locking.to_string(), vec![pool(locking)]));
     }
-    contestants.push(("fit".into(), vec![make(PoolOptions::new(Allocator::Fit))]));
+    for &locking in Locking::of(Allocator::Fit) {
+        let options = PoolOptions::new(Allocator::Fit).with_locking(locking);
+        contestants.push((format!("fit {locking}"), vec![make(options)]));
+    }
     contestants.push(("two pools".into(), vec![pool(Locking::PoolLock), pool(Locking::PoolLock)]));
     let mut workers: Vec<Vec<Worker<'_>>> = contestants
         .iter()

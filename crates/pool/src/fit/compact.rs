@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::heap::evacuation::{Evacuation, Move, Reserved};
 use super::place::Place;
-use super::pool::{Fit, State};
+use super::shard::{Shard, State};
 use crate::sync::spin::Dead;
 use crate::units::PageCount;
 
@@ -63,10 +63,9 @@ struct Claimed {
     to: Place,
 }
 
-impl Fit {
+impl Shard {
     /// Compacts until `pages` pages are freed, `stop` is set or nothing is left to do.
     pub(super) fn compact_within(&self, pages: u64, stop: &AtomicBool) -> u64 {
-        let Some(_inside) = self.gate.enter() else { return 0 };
         let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop };
         // A dead pool compacts nothing any more; what was freed before that counts.
         let _ = self.lock().map(|mut state| state.heap.arena.begin_burst());

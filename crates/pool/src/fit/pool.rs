@@ -1,255 +1,151 @@
-//! The pool: one lock around the heap, and a cell behind each handle.
+//! The pool: shards, each behind a lock of its own, and which of them a call goes to.
 //!
-//! | call | takes |
-//! |:--|:--|
-//! | alloc | the lock, to take a place and a cell; the bytes are copied in after it |
-//! | free | the lock, to give them back; the cell is held before |
-//! | read, write | no lock: the cell's word pins or holds the object |
-//! | compaction | the lock for small steps, but not while objects are copied |
+//! The index of a handle names the shard and the object's cell there ([`Split`]). `pool-lock` has
+//! one shard. `per-cpu` has as many as the process may use CPUs, but all threads begin in the
+//! first, because best fit lives on many holes of every length and each shard has its own. Only
+//! where threads meet at a lock, and the pool is large enough that it costs hardly any density, do
+//! they part. A thread then stays in one shard, on whichever CPU it runs, until it has met others
+//! there some times; so what it frees is mostly in its own:
 //!
-//! There is one lock for the whole pool, because holes have to be shared to be filled: a heap for
-//! each CPU has its own holes of each length, and a pool of some megabytes has few. A hold is
-//! a look-up in tables, and touches no object.
+//! ```text
+//!   allocations find a lock taken, 64 times         compaction of a pool that has become small
+//!   1 shard in use ---------> 2 ---------> 4 ...    4 ---------> 1
+//! ```
 //!
-//! - G1: a cell that is not free names a taken place, and no other cell does. The header of a live
-//!   object's place is the cell's index; that of any other place may be anything.
-//! - G2: a place that is taken has a cell, or is one of the two of a move (F8).
-//! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
-//! - G4: the lock is the only one, never held across the release of memory to the system, a copy
-//!   of an object, or a reader's use of its bytes. Two system calls can happen under it: opening
-//!   16 MiB more of the arena, and at the end of a compaction one that returns the last pages of
-//!   the open segment, seven at most.
-//! - G5: `held` mirrors the figure under the lock as of the last change, and `due` whether a
-//!   release is worth it; both are read without it.
-//!
-//! What passes between threads without the lock passes by cells, under H1 to H4; their models are
-//! those of [`crate::cell`], the release of pages against reuse is that of the arena. New is that
-//! a mover finds a cell by a header that may be anything (G1): `models`.
+//! - W1: an object stays in the shard that it was allocated in; shards share no segment, no cell
+//!   and no cache line.
+//! - W2: no thread holds the locks of two shards, but one that takes all of them, in order.
+//! - W3: a shard takes fresh pages only if no hole of it fits, and none of a loose shard, as far as
+//!   the hints say. An allocation fails for want of memory only if no shard has any.
+//! - W4: which shards are in use and which are loose are hints ([`Crowd`]): a call that follows an
+//!   old one takes a neighbour's lock and is as right.
+//! - W5: a panic under a lock kills that shard alone. Calls that need it say so.
 
-use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use super::heap::Heap;
-use super::place::{Cell, Place, Scale};
-use crate::handle::{Handle, Serials};
-use crate::memory::arena::Arena;
-use crate::memory::frames::Frames;
-use crate::memory::list::NIL;
-use crate::memory::slab::{Records, Slab};
+use super::crowd::Crowd;
+use super::shard::{Shard, Taken};
+use crate::handle::{Handle, Split};
+use crate::memory::arena::{Arena, UsedPages};
 use crate::memory::source::Reservation;
-use crate::options::Contexts;
+use crate::options::{Contexts, Locking};
 use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, check_len};
 use crate::sync::gate::Gate;
-use crate::sync::spin::{Dead, SpinGuard, SpinLock};
 use crate::sync::stat::LockStat;
-use crate::units::{PageCount, PageSize};
+use crate::units::PageSize;
 
-/// Bytes of the smallest object in pools of 4 KiB pages, with its header.
-const OBJECT_BYTES_MIN: usize = 8;
-
-/// Bytes of address space for the cells of an arena of `arena_bytes`.
-pub(crate) fn cells_range_bytes(arena_bytes: usize) -> usize {
-    Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(NIL as usize))
-}
+/// Bytes that a pool holds for each further shard that it uses: one costs some ten KiB of partly
+/// used pages and tables.
+const SHARD_BYTES_MIN: u64 = 1 << 20;
 
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Fit {
     name: String,
     page_size: PageSize,
-    pub(super) scale: Scale,
-    pub(super) frames: Frames,
-    pub(super) cells: Arc<Records<Cell>>,
-    pub(super) gate: Gate,
-    held: AtomicU64,
-    due: AtomicBool,
-    state: SpinLock<State>,
-}
-
-/// What the lock guards.
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) heap: Heap,
-    cells: Slab<Cell>,
-    serials: Serials,
-    objects: u64,
-    payload_bytes: u64,
-    pub(super) moved_total: u64,
-    pub(super) pages_compacted_total: u64,
-}
-
-/// An object that was taken and that nobody knows yet: its cell is coming.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    handle: Handle,
-    place: Place,
-}
-
-impl State {
-    /// Bytes of all tables but the arena's.
-    #[inline]
-    fn table_bytes(&self) -> u64 {
-        self.heap.bytes() + self.cells.bytes() + size_of::<Fit>() as u64
-    }
-
-    /// Bytes besides pages.
-    fn metadata_bytes(&self) -> u64 {
-        self.table_bytes() + self.heap.arena.metadata_bytes()
-    }
-
-    /// Bytes of pages, idle pages and tables.
-    #[inline]
-    fn held_bytes(&self) -> u64 {
-        self.table_bytes() + self.heap.arena.held_bytes()
-    }
-
-    fn release_due(&self) -> bool {
-        self.heap.arena.release_due() || self.cells.release_due()
-    }
-
-    /// Gives back what tables have too much; see [`Heap::trim`].
-    pub(super) fn trim(&mut self, tight: bool) {
-        self.heap.trim(tight);
-        self.cells.trim();
-    }
-
-    /// Takes a place and a cell for an object of `len` bytes.
-    #[inline]
-    fn take(&mut self, scale: Scale, len: usize) -> Result<Taken, AllocError> {
-        let index = self.cells.take()?;
-        let place = match self.heap.take(scale.granules(len)) {
-            Ok(place) => place,
-            Err(error) => {
-                self.cells.put(index);
-                return Err(error.into());
-            }
-        };
-        let handle = Handle::new(index, self.serials.draw());
-        self.cells.records().at(index).begin(handle.serial(), len, place);
-        self.objects += 1;
-        self.payload_bytes += len as u64;
-        Ok(Taken { handle, place })
-    }
-
-    /// Gives back the object and the cell `index`, which the caller holds.
-    #[inline]
-    fn give(&mut self, index: u32, len: usize, place: Place) {
-        self.heap.give(place);
-        self.cells.put(index);
-        self.objects -= 1;
-        self.payload_bytes -= len as u64;
-    }
+    /// What the locks are called in statistics.
+    lock: &'static str,
+    shards: Box<[Shard]>,
+    split: Split,
+    crowd: Arc<Crowd>,
+    used: Arc<UsedPages>,
+    gate: Gate,
 }
 
 impl Fit {
+    /// Returns a pool with a shard for each arena and the range of its cells, of which there are at
+    /// most as many as [`Split::indices`] says. At least one, at most
+    /// [`SHARDS_MAX`](super::SHARDS_MAX).
     pub(crate) fn new(
         name: &str,
-        arena: Arena,
-        cells: Arc<dyn Reservation>,
+        parts: Vec<(Arena, Arc<dyn Reservation>)>,
+        locking: Locking,
         contexts: Contexts,
     ) -> Self {
-        let (page_size, frames) = (arena.page_size(), arena.frames());
-        let state = State {
-            heap: Heap::new(arena),
-            cells: Slab::new(cells),
-            serials: Serials::new(),
-            objects: 0,
-            payload_bytes: 0,
-            moved_total: 0,
-            pages_compacted_total: 0,
+        let (used, crowd) = (Arc::new(UsedPages::default()), Arc::new(Crowd::new()));
+        let (page_size, split) = (parts[0].0.page_size(), Split::among(parts.len()));
+        let shard = |(number, (arena, cells)): (usize, (Arena, _))| {
+            Shard::new(number, arena.counted_in(Arc::clone(&used)), cells, Arc::clone(&crowd))
         };
+        let shards = parts.into_iter().enumerate().map(shard).collect();
         Self {
             name: name.to_owned(),
             page_size,
-            scale: Scale::new(page_size),
-            frames,
-            cells: Arc::clone(state.cells.records()),
+            lock: if locking == Locking::PerCpu { "cpu" } else { "pool" },
+            shards,
+            split,
+            crowd,
+            used,
             gate: Gate::new(contexts.is_single()),
-            held: AtomicU64::new(state.held_bytes()),
-            due: AtomicBool::new(false),
-            state: SpinLock::new(state),
         }
     }
 
-    #[inline]
-    pub(super) fn lock(&self) -> Result<SpinGuard<'_, State>, Dead> {
-        self.state.lock()
-    }
-
-    /// Unlocks after a change (G5).
-    #[inline]
-    pub(super) fn unlock(&self, state: SpinGuard<'_, State>) {
-        let (held, due) = (state.held_bytes(), state.release_due());
-        // Relaxed: figures that order nothing; written only if they changed.
-        if self.held.load(Ordering::Relaxed) != held {
-            self.held.store(held, Ordering::Relaxed);
-        }
-        if self.due.load(Ordering::Relaxed) != due {
-            self.due.store(due, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns idle memory to the system if that is due.
-    #[inline]
-    fn release_due(&self) {
-        // Relaxed: a hint.
-        if self.due.load(Ordering::Relaxed) {
-            self.release(Arena::warm_keep);
-        }
-    }
-
-    /// Returns idle memory to the system, all but the pages that `keep` says.
+    /// Notes that an allocation meets another call at a lock.
     #[cold]
-    pub(super) fn release(&self, keep: impl Fn(&Arena) -> PageCount) {
-        // A dead pool releases nothing any more.
-        let Ok(mut state) = self.lock() else { return };
-        let keep = keep(&state.heap.arena);
-        let pages = state.heap.arena.begin_release(keep);
-        let cells = state.cells.begin_release();
-        self.unlock(state);
-        pages.release();
-        cells.release();
-        let Ok(mut state) = self.lock() else { return };
-        state.heap.arena.end_release(pages);
-        state.cells.end_release(cells);
-        self.unlock(state);
+    fn meet(&self) {
+        if self.crowd.count_wait() {
+            let more = (2 * self.crowd.in_use()).min(self.shards_worth());
+            self.crowd.set_in_use(more.max(self.crowd.in_use()));
+        }
     }
 
-    /// Returns the cell that a handle names, whatever its state.
-    #[inline]
-    fn cell(&self, handle: Handle) -> Result<&Cell, HandleError> {
-        self.cells.get(handle.index()).ok_or(HandleError::Stale)
+    /// Returns how many shards are worth what they cost at most, now.
+    fn shards_worth(&self) -> usize {
+        let worth = 1 + self.held_bytes() / SHARD_BYTES_MIN;
+        self.shards.len().min(usize::try_from(worth).unwrap_or(usize::MAX))
     }
 
+    /// Takes an object; returns its shard, too.
     #[inline]
-    fn take(&self, len: usize) -> Result<Taken, AllocError> {
+    fn take(&self, len: usize) -> Result<(usize, Taken), AllocError> {
         check_len(len, self.len_max())?;
-        let mut state = self.lock()?;
-        let taken = state.take(self.scale, len);
-        self.unlock(state);
-        taken
+        let home = self.crowd.home();
+        let shard = &self.shards[home];
+        if shard.is_busy() {
+            self.meet();
+        }
+        match shard.take(len, || self.crowd.loose_beside(home) == 0) {
+            Ok(Some(taken)) => Ok((home, taken)),
+            Ok(None) | Err(AllocError::NoMemory(_)) => self.take_elsewhere(home, len),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Makes a taken object, whose payload is written, known to its handle.
-    #[inline]
-    fn publish(&self, Taken { handle, place }: Taken) -> Handle {
-        self.frames.store_u32(self.scale.header(place), handle.index());
-        self.cells.at(handle.index()).publish(place);
-        handle
+    /// Takes an object in a hole of a loose shard, or else in the first shard from `home` on that
+    /// has memory (W3). What a dead shard has is passed over.
+    #[cold]
+    fn take_elsewhere(&self, home: usize, len: usize) -> Result<(usize, Taken), AllocError> {
+        let loose = self.crowd.loose_beside(home);
+        for (n, shard) in self.shards.iter().enumerate().filter(|(n, _)| loose >> n & 1 == 1) {
+            if let Ok(Some(taken)) = shard.take(len, || false) {
+                return Ok((n, taken));
+            }
+        }
+        let (mut failed, count) = (None, self.shards.len());
+        for n in (home..home + count).map(|n| n % count) {
+            match self.shards[n].take(len, || true) {
+                Ok(taken) => return Ok((n, taken.expect("it may grow"))),
+                Err(error) => failed.get_or_insert(error),
+            };
+        }
+        Err(failed.expect("a pool has a shard"))
     }
 
-    /// Returns the payload at a place, which the caller has pinned or held or just taken.
+    /// Returns the shard that a handle names, and the handle of the object there.
     #[inline]
-    fn payload(&self, place: Place, len: usize) -> NonNull<[u8]> {
-        self.frames.payload(self.scale.payload(place), len)
+    fn inner(&self, handle: Handle) -> Result<(&Shard, Handle), HandleError> {
+        let (shard, handle) = self.split.inner(handle).ok_or(HandleError::Stale)?;
+        Ok((self.shards.get(shard).ok_or(HandleError::Stale)?, handle))
     }
 }
 
 impl PinOwner for Fit {
     #[inline]
     fn unpin(&self, handle: Handle) {
-        self.cells.at(handle.index()).unpin();
+        if let Ok((shard, handle)) = self.inner(handle) {
+            shard.unpin(handle);
+        }
     }
 }
 
@@ -264,108 +160,188 @@ impl Pool for Fit {
 
     fn huge_len(&self) -> usize {
         // The shortest that takes as many granules as a page.
-        self.page_size.bytes() - self.scale.granule_bytes() + 1
+        self.page_size.bytes() - self.shards[0].scale.granule_bytes() + 1
     }
 
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        Ok(self.publish(self.take(len)?))
+        let (shard, taken) = self.take(len)?;
+        Ok(self.split.outer(shard, self.shards[shard].publish(taken)))
     }
 
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        let taken = self.take(bytes.len())?;
-        let target = self.payload(taken.place, bytes.len()).cast::<u8>();
-        // SAFETY: the place has room for that many bytes; its cell is coming, so this thread alone
-        // touches them (H1, G1), and `bytes`, a live borrow, cannot overlap them.
-        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        Ok(self.publish(taken))
+        let (shard, taken) = self.take(bytes.len())?;
+        Ok(self.split.outer(shard, self.shards[shard].fill(taken, bytes)))
     }
 
     fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
-        let cell = self.cell(handle)?;
-        let place = cell.hold(handle.serial())?;
-        let max = cell.len();
-        if bytes.len() > max {
-            cell.publish(place);
-            return Err(HandleError::TooLong { len: bytes.len(), max });
-        }
-        let target = self.payload(place, max).cast::<u8>();
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1), and
-        // `bytes`, a live borrow, cannot overlap them.
-        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
-        cell.publish(place);
-        Ok(())
+        let (shard, handle) = self.inner(handle)?;
+        shard.write(handle, bytes)
     }
 
     fn read(&self, handle: Handle) -> Result<ReadGuard<'_>, HandleError> {
-        let cell = self.cell(handle)?;
-        let place = cell.pin(handle.serial())?;
-        let bytes = self.payload(place, cell.len());
-        // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
-        // pinned, so nobody writes or moves them until the guard is dropped (P3, H1). The arena
-        // lives as long as `self`, which the guard borrows.
-        let bytes = unsafe { bytes.as_ref() };
-        Ok(ReadGuard::new(bytes, self, handle))
+        let (shard, inner) = self.inner(handle)?;
+        Ok(ReadGuard::new(shard.pin(inner)?, self, handle))
     }
 
     fn free(&self, handle: Handle) -> Result<(), HandleError> {
-        let cell = self.cell(handle)?;
-        let place = cell.hold(handle.serial())?;
-        let len = cell.len();
-        let mut state = self.lock().inspect_err(|_| cell.publish(place))?;
-        state.give(handle.index(), len, place);
-        self.unlock(state);
-        self.release_due();
-        Ok(())
+        let (shard, handle) = self.inner(handle)?;
+        shard.free(handle)
     }
 
     fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
-        self.compact_within(pages, stop)
+        let Some(_inside) = self.gate.enter() else { return 0 };
+        let freed = self.shards.iter().fold(0, |freed, shard| {
+            freed + shard.compact_within(pages.saturating_sub(freed), stop)
+        });
+        self.crowd.set_in_use(self.crowd.in_use().min(self.shards_worth()));
+        freed
     }
 
     fn watch_locks(&self, on: bool) {
-        self.state.watch(on);
+        self.shards.iter().for_each(|shard| shard.watch(on));
     }
 
     fn lock_stats(&self) -> Vec<LockStat> {
-        vec![self.state.stat("pool", 0)]
+        self.shards.iter().map(|shard| shard.lock_stat(self.lock)).collect()
     }
 
     fn held_bytes(&self) -> u64 {
-        // Relaxed: a figure for limits; it orders nothing.
-        self.held.load(Ordering::Relaxed)
+        self.shards.iter().map(Shard::held_bytes).sum()
     }
 
     fn stats(&self) -> PoolStats {
-        // A dead pool's counters may be off by one change; they are still the best there is.
-        self.state.with_even_dead(|state| PoolStats {
-            objects: state.objects,
-            payload_bytes: state.payload_bytes,
-            metadata_bytes: state.metadata_bytes(),
-            freeable_pages: state.heap.freeable_pages(),
-            pages_compacted_total: state.pages_compacted_total,
-            objects_moved_total: state.moved_total,
-            ..PoolStats::of_pages(&state.heap.arena)
-        })
+        // All locks at once (W2), so that the counters are of one moment. A dead shard's may be
+        // off by one change; they are still the best there is.
+        let held: Vec<_> = self.shards.iter().map(Shard::lock).collect();
+        let stats = self.shards.iter().zip(&held).map(|(shard, held)| match held {
+            Ok(state) => state.stats(),
+            Err(_) => shard.stats_even_dead(),
+        });
+        let sum = stats.reduce(PoolStats::plus).expect("a pool has a shard");
+        PoolStats { pages_peak: self.used.peak(), ..sum }
     }
 
     fn check(&self) {
-        let Ok(state) = self.lock() else { panic!("pool {} is dead", self.name) };
-        let places = state.heap.check();
-        state.cells.check();
-        let (mut named, mut cells) = (std::collections::HashSet::new(), 0);
-        for index in self.cells.indices() {
-            let cell = self.cells.at(index);
-            let place = cell.place();
-            assert!(state.heap.is_taken(place), "G1: cell {index} names {place:?}");
-            // A move may have changed the place since; it is then one that nobody else names.
-            assert!(named.insert(place), "G1: two cells name {place:?}");
-            cells += 1;
-            if cell.live_serial().is_some() && cell.place() == place {
-                let header = self.frames.load_u32(self.scale.header(place));
-                assert_eq!(header, index, "G1: header at {place:?}");
-            }
+        let held: Result<Vec<_>, _> = self.shards.iter().map(Shard::lock).collect();
+        let held = held.unwrap_or_else(|_| panic!("pool {} is dead", self.name));
+        self.shards.iter().zip(&held).for_each(|(shard, state)| shard.check(state));
+        let used: u64 = held.iter().map(|state| state.stats().pages.0).sum();
+        assert_eq!(used, self.used.now().0, "W1: the pages of all shards");
+        assert!((1..=self.shards.len()).contains(&self.crowd.in_use()), "W4: shards in use");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::source::{FailingPages, HeapPages, PageSource};
+
+    /// A pool of `shards` shards over arenas of `pages` pages each.
+    fn pool(shards: usize, pages: usize, source: &dyn PageSource) -> Fit {
+        let part = |_| {
+            let arena = Arena::new(source.reserve(pages << 12).unwrap(), PageSize::KIB4);
+            let cells = super::super::cells_range_bytes(pages << 12, 1 << 16);
+            (arena, source.reserve(cells).unwrap())
+        };
+        Fit::new("test", (0..shards).map(part).collect(), Locking::PerCpu, Contexts::Concurrent)
+    }
+
+    fn objects(pool: &Fit) -> Vec<u64> {
+        pool.shards.iter().map(|shard| shard.lock().unwrap().stats().objects).collect()
+    }
+
+    #[test]
+    fn threads_part_where_they_meet_and_only_in_a_large_pool() {
+        let pool = pool(3, 1024, &HeapPages);
+        assert_eq!(pool.crowd.in_use(), 1);
+        (0..1000).for_each(|_| pool.meet());
+        assert_eq!(pool.crowd.in_use(), 1, "an empty pool");
+        let handles: Vec<_> = (0..300).map(|_| pool.insert(&[1; 4000]).unwrap()).collect();
+        (0..64).for_each(|_| pool.meet());
+        assert_eq!(pool.crowd.in_use(), 2);
+        let more: Vec<_> = (0..300).map(|_| pool.insert(&[1; 4000]).unwrap()).collect();
+        (0..64).for_each(|_| pool.meet());
+        assert_eq!(pool.crowd.in_use(), 3, "as many as there are");
+        pool.check();
+        handles.into_iter().chain(more).for_each(|handle| pool.free(handle).unwrap());
+        pool.compact(u64::MAX);
+        assert_eq!(pool.crowd.in_use(), 1);
+        pool.check();
+    }
+
+    #[test]
+    fn an_object_is_found_in_its_shard_whichever_is_home() {
+        let pool = pool(3, 64, &HeapPages);
+        let mut handles = Vec::new();
+        for n in 0..30_u8 {
+            let (shard, taken) = {
+                let shard = usize::from(n % 3);
+                (shard, pool.shards[shard].take(100, || true).unwrap().unwrap())
+            };
+            let handle = pool.split.outer(shard, pool.shards[shard].fill(taken, &[n; 100]));
+            handles.push((n, handle));
         }
-        assert_eq!(cells, state.objects, "G2: cells");
-        assert_eq!(places, cells + state.heap.reserved(), "G2: places");
+        assert_eq!(objects(&pool), [10; 3]);
+        pool.check();
+        for (n, handle) in handles {
+            assert_eq!(*pool.read(handle).unwrap(), [n; 100]);
+            pool.write(handle, &[n + 1; 100]).unwrap();
+            assert_eq!(*pool.read(handle).unwrap(), [n + 1; 100]);
+            pool.free(handle).unwrap();
+            assert_eq!(pool.free(handle), Err(HandleError::Stale));
+        }
+        // A shard that there is none of.
+        let made_up = pool.split.outer(3, Handle::new(0, 5));
+        assert_eq!(pool.free(made_up), Err(HandleError::Stale));
+        pool.check();
+    }
+
+    #[test]
+    fn holes_of_a_loose_shard_are_filled_before_fresh_pages_are_taken() {
+        let pool = pool(2, 1024, &HeapPages);
+        let in_second = |_| {
+            let taken = pool.shards[1].take(1004, || true).unwrap().unwrap();
+            pool.split.outer(1, pool.shards[1].publish(taken))
+        };
+        let handles: Vec<_> = (0..400).map(in_second).collect();
+        handles.iter().step_by(2).for_each(|&handle| pool.free(handle).unwrap());
+        assert_eq!(pool.crowd.loose_beside(0), 0b10);
+        let before = pool.stats().pages;
+        (0..100).for_each(|_| {
+            pool.insert(&[1; 1004]).unwrap();
+        });
+        assert_eq!(pool.stats().pages, before);
+        assert_eq!(objects(&pool), [0, 300]);
+        // No longer loose: what does not fit there grows the shard at home.
+        (0..200).for_each(|_| {
+            pool.insert(&[1; 1004]).unwrap();
+        });
+        assert_eq!(pool.crowd.loose_beside(0), 0);
+        assert!(objects(&pool)[0] > 0);
+        pool.check();
+    }
+
+    #[test]
+    fn a_shard_without_memory_sends_allocations_to_the_others() {
+        let pool = pool(3, 16, &HeapPages);
+        let handles: Vec<_> = std::iter::from_fn(|| pool.insert(&[7; 4004]).ok()).collect();
+        assert_eq!(objects(&pool), [16; 3]);
+        assert!(matches!(pool.insert(&[7; 4004]), Err(AllocError::NoMemory(_))));
+        pool.free(handles[40]).unwrap();
+        assert!(pool.insert(&[7; 4004]).is_ok());
+        pool.check();
+    }
+
+    #[test]
+    fn memory_that_runs_out_changes_nothing() {
+        let source = FailingPages::new(Arc::new(HeapPages), 40);
+        let pool = pool(2, 1024, &source);
+        let handles: Vec<_> = std::iter::from_fn(|| pool.insert(&[7; 900]).ok()).collect();
+        pool.check();
+        assert_eq!(pool.stats().objects, handles.len() as u64);
+        handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
+        pool.compact(0);
+        assert_eq!(pool.stats().pages.0, 0);
+        pool.check();
     }
 }

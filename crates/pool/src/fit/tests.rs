@@ -38,7 +38,7 @@ impl Model {
 
     fn take(&mut self, granules: u16) -> bool {
         let before = self.used_pages();
-        match self.heap.take(granules) {
+        match self.heap.take(granules, || true).map(|place| place.expect("it may grow")) {
             Ok(place) => {
                 self.assert_apart(place, granules);
                 assert_eq!(self.taken.insert(place, granules), None);
@@ -241,7 +241,7 @@ fn a_tight_trim_undoes_whatever_one_place_took() {
     for step in 0..if cfg!(miri) { 50 } else { 3000 } {
         let word = words.next().expect("endless");
         let before = held(&model);
-        let place = model.heap.take(granules(word)).expect("room");
+        let place = model.heap.take(granules(word), || true).expect("room").expect("it may grow");
         model.heap.give(place);
         // As a compaction of no pages does.
         let idle = model.heap.arena.begin_release(crate::units::PageCount::ZERO);
@@ -270,8 +270,33 @@ fn a_place_that_fits_exactly_is_taken_before_a_larger_one() {
     let [large, _, small, _] = [600, 50, 300, 50].map(&mut take);
     model.give(large);
     model.give(small);
-    assert_eq!(model.heap.take(300), Ok(small));
-    assert_eq!(model.heap.take(300), Ok(large));
+    for expected in [small, large] {
+        assert_eq!(model.heap.take(300, || false), Ok(Some(expected)));
+    }
+}
+
+#[test]
+fn a_heap_that_may_not_grow_takes_holes_only() {
+    let mut model = Model::new(64);
+    assert_eq!(model.heap.take(300, || false), Ok(None));
+    assert!(model.take(300) && model.take(PAGE - 300));
+    assert_eq!(model.heap.take(300, || false), Ok(None));
+    assert_eq!(model.used_pages(), 1);
+    model.give_nth(0);
+    assert!(matches!(model.heap.take(300, || false), Ok(Some(_))));
+}
+
+#[test]
+fn a_heap_with_many_holes_is_loose() {
+    let mut model = Model::new(256);
+    (0..800).for_each(|_| assert!(model.take(PAGE / 4)));
+    assert!(!model.heap.is_loose());
+    (0..40).for_each(|n| model.give_nth(2 * n));
+    assert!(!model.heap.is_loose(), "less than a sixteenth");
+    (0..20).for_each(|n| model.give_nth(2 * n));
+    assert!(model.heap.is_loose());
+    model.compact();
+    assert!(!model.heap.is_loose());
 }
 
 #[test]

@@ -68,7 +68,8 @@ pub enum Locking {
     ClassIndex,
     /// zsmalloc: every CPU has zspages of its own, objects freed by other CPUs are handed to the
     /// owner in batches, and a read writes to the handle's cell only. z3fold: every CPU has
-    /// its own lists of pages with room (Linux since 4.14).
+    /// its own lists of pages with room (Linux since 4.14). fit: threads that meet at a lock part,
+    /// to at most as many heaps as there are CPUs; reads and writes take none.
     PerCpu,
 }
 
@@ -80,8 +81,8 @@ impl Locking {
     #[must_use]
     pub fn of(allocator: Allocator) -> &'static [Self] {
         match allocator {
-            Allocator::Zbud | Allocator::Fit => &[Self::PoolLock],
-            Allocator::Z3fold => &[Self::PoolLock, Self::PerCpu],
+            Allocator::Zbud => &[Self::PoolLock],
+            Allocator::Z3fold | Allocator::Fit => &[Self::PoolLock, Self::PerCpu],
             Allocator::Zsmalloc => &Self::ALL,
         }
     }
@@ -175,7 +176,7 @@ pub struct PoolOptions {
     /// zsmalloc: when the pages of a zspage get their memory.
     pub commit: Commit,
     /// Which locks guard the pool. `None`: the best design that the other options allow, which is
-    /// `per-cpu` for zsmalloc without reclaim and `pool-lock` for all others.
+    /// `per-cpu` for fit and for zsmalloc without reclaim, and `pool-lock` for all others.
     pub locking: Option<Locking>,
     /// How many compactions may run at a time. Default parallel.
     pub contexts: Contexts,
@@ -243,6 +244,7 @@ impl PoolOptions {
     #[must_use]
     pub fn locking(&self) -> Locking {
         self.locking.unwrap_or(match self.allocator {
+            Allocator::Fit => Locking::PerCpu,
             Allocator::Zsmalloc if !self.reclaim => Locking::PerCpu,
             _ => Locking::PoolLock,
         })

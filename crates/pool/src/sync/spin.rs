@@ -94,6 +94,13 @@ impl<T> SpinLock<T> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
+    /// Returns whether another thread has the lock at this moment.
+    #[inline]
+    pub(crate) fn is_taken(&self) -> bool {
+        // Relaxed: it is over when the caller looks at the answer.
+        self.state.load(Ordering::Relaxed) == HELD
+    }
+
     #[inline]
     fn is_watched(&self) -> bool {
         // Relaxed: a switch that may take effect one hold later.

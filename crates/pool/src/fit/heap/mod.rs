@@ -46,6 +46,9 @@ const RUN_PAGES: u32 = SEGMENT_PAGES as u32;
 /// evacuation.
 const FULL: u64 = 97;
 
+/// See [`Heap::is_loose`].
+const LOOSE: u64 = 16;
+
 /// How a run of the arena is taken.
 type TakeRun = fn(&mut Arena, u32) -> Result<Run, SourceError>;
 
@@ -129,17 +132,23 @@ impl Heap {
         &mut self.segments[segment as usize]
     }
 
-    /// Takes a place of `granules`, at most those of the longest object.
+    /// Takes a place of `granules`, at most those of the longest object; `None` if no hole fits
+    /// and `grow` says no.
     ///
     /// # Errors
     /// When no hole fits and the arena has no page.
     #[inline]
-    pub(crate) fn take(&mut self, granules: u16) -> Result<Place, SourceError> {
-        if let Some(place) = self.take_hole(granules) {
+    pub(crate) fn take(
+        &mut self,
+        granules: u16,
+        grow: impl FnOnce() -> bool,
+    ) -> Result<Option<Place>, SourceError> {
+        let place = self.take_hole(granules);
+        if place.is_some() || !grow() {
             return Ok(place);
         }
         self.extend(granules, Arena::take)?;
-        Ok(self.take_tail(granules))
+        Ok(Some(self.take_tail(granules)))
     }
 
     /// Takes a place in a hole, if one fits.
@@ -290,6 +299,15 @@ impl Heap {
 }
 
 impl Heap {
+    /// Returns whether so much of the pages is holes that others should fill them before they take
+    /// pages of their own: more than one part in [`LOOSE`], and a segment.
+    #[inline]
+    pub(crate) fn is_loose(&self) -> bool {
+        let pages = self.arena.used().0 * u64::from(PAGE);
+        let holes = pages - self.live;
+        holes * LOOSE > pages && holes > u64::from(SEGMENT)
+    }
+
     /// Returns a number above those of all segments.
     pub(crate) fn segments(&self) -> u32 {
         self.segments.len() as u32

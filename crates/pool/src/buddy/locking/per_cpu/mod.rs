@@ -1,11 +1,7 @@
 //! The per-CPU lock design: for every CPU a core of its own, behind a lock of its own.
 //!
 //! An allocation works on the lists of the CPU that it runs on, as z3fold does since Linux 4.14;
-//! every other call goes to the shard that the handle names:
-//!
-//! ```text
-//!   index of a handle:   | index that the core gave | shard |
-//! ```
+//! every other call goes to the shard that the handle's index names ([`Split`]).
 //!
 //! The CPU is a hint. A thread that is moved to another CPU between looking and locking takes a
 //! neighbour's lock and leaves its object there, which costs a cache miss and no more.
@@ -30,7 +26,7 @@ use std::thread::Builder;
 
 use crate::buddy::core::Core;
 use crate::buddy::locking::pool_lock::{Bells, Locked};
-use crate::handle::Handle;
+use crate::handle::{Handle, Split};
 use crate::memory::arena::UsedPages;
 use crate::options::{Contexts, Upkeep};
 use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard};
@@ -49,27 +45,16 @@ struct Shard<C>(Locked<C>);
 pub(crate) struct Sharded<C> {
     name: String,
     shards: Arc<[Shard<C>]>,
-    /// Low bits of a handle's index that name the shard.
-    shard_bits: u32,
+    split: Split,
     used: Arc<UsedPages>,
     compacting: Gate,
     /// They hold `shards`, too, until they are dropped.
     _workers: Vec<Worker>,
 }
 
-/// Bits that tell one of `shards` shards from the others.
-const fn shard_bits(shards: usize) -> u32 {
-    shards.next_power_of_two().trailing_zeros()
-}
-
-/// Indices that each of `shards` cores may use: as many as fit a handle besides the shard.
-pub(crate) const fn core_indices(shards: usize) -> usize {
-    1 << (u32::BITS - shard_bits(shards))
-}
-
 impl<C: Core + 'static> Sharded<C> {
     /// Returns a pool of `cores`, whose arenas count in `used` and whose indices are below
-    /// [`core_indices`].
+    /// [`Split::indices`].
     pub(crate) fn new(
         name: &str,
         cores: Vec<C>,
@@ -77,7 +62,7 @@ impl<C: Core + 'static> Sharded<C> {
         contexts: Contexts,
         upkeep: Upkeep,
     ) -> Self {
-        let (shard_bits, bells) = (shard_bits(cores.len()), Arc::new(Bells::new()));
+        let (split, bells) = (Split::among(cores.len()), Arc::new(Bells::new()));
         let shard = |core| {
             let bells = Arc::clone(&bells);
             Shard(Locked::with_bells(name, core, Contexts::Concurrent, bells))
@@ -90,7 +75,7 @@ impl<C: Core + 'static> Sharded<C> {
         Self {
             name: name.to_owned(),
             shards,
-            shard_bits,
+            split,
             used,
             compacting: Gate::new(contexts.is_single()),
             _workers: workers,
@@ -128,21 +113,11 @@ impl<C: Core> Sharded<C> {
         if cpu < self.shards.len() { cpu } else { cpu % self.shards.len() }
     }
 
-    /// Returns the pool's handle for one of a shard's core.
-    #[inline]
-    fn outer(&self, shard: usize, handle: Handle) -> Handle {
-        let index = handle.index() << self.shard_bits;
-        debug_assert_eq!(index >> self.shard_bits, handle.index(), "the index leaves room");
-        handle.with_index(index | shard as u32).expect("a core's serial is not zero")
-    }
-
     /// Returns the shard that a handle names, and its core's handle.
     #[inline]
     fn inner(&self, handle: Handle) -> Result<(&Locked<C>, Handle), HandleError> {
-        let index = handle.index();
-        let shard = index & ((1 << self.shard_bits) - 1);
-        let Shard(shard) = self.shards.get(shard as usize).ok_or(HandleError::Stale)?;
-        let handle = handle.with_index(index >> self.shard_bits).ok_or(HandleError::Stale)?;
+        let (shard, handle) = self.split.inner(handle).ok_or(HandleError::Stale)?;
+        let Shard(shard) = self.shards.get(shard).ok_or(HandleError::Stale)?;
         Ok((shard, handle))
     }
 
@@ -154,7 +129,7 @@ impl<C: Core> Sharded<C> {
     ) -> Result<Handle, AllocError> {
         let home = self.home();
         match place(&self.shards[home].0) {
-            Ok(handle) => Ok(self.outer(home, handle)),
+            Ok(handle) => Ok(self.split.outer(home, handle)),
             Err(error @ AllocError::NoMemory(_)) => self.place_anywhere(home, place).ok_or(error),
             Err(error) => Err(error),
         }
@@ -172,7 +147,7 @@ impl<C: Core> Sharded<C> {
         (home..home + count).map(|n| n % count).find_map(|n| {
             let Shard(shard) = &self.shards[n];
             shard.settle();
-            Some(self.outer(n, place(shard).ok()?))
+            Some(self.split.outer(n, place(shard).ok()?))
         })
     }
 }
@@ -251,19 +226,8 @@ impl<C: Core> Pool for Sharded<C> {
             Ok(state) => state.core.stats(),
             Err(_) => shard.stats(),
         });
-        let sum = stats.reduce(|a, b| PoolStats {
-            page_size: a.page_size,
-            objects: a.objects + b.objects,
-            payload_bytes: a.payload_bytes + b.payload_bytes,
-            pages: a.pages + b.pages,
-            pages_peak: self.used.peak(),
-            idle_pages: a.idle_pages + b.idle_pages,
-            metadata_bytes: a.metadata_bytes + b.metadata_bytes,
-            freeable_pages: a.freeable_pages + b.freeable_pages,
-            pages_compacted_total: a.pages_compacted_total + b.pages_compacted_total,
-            objects_moved_total: a.objects_moved_total + b.objects_moved_total,
-        });
-        sum.expect("a pool has a shard")
+        let sum = stats.reduce(PoolStats::plus).expect("a pool has a shard");
+        PoolStats { pages_peak: self.used.peak(), ..sum }
     }
 
     fn check(&self) {

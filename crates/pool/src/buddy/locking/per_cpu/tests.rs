@@ -109,16 +109,6 @@ fn a_handle_of_one_shard_is_stale_in_all_others() {
 }
 
 #[test]
-fn indices_of_all_shards_fit_a_handle() {
-    for shards in [1, 2, 3, 5, 64, 255, 256] {
-        let last = (core_indices(shards) - 1) as u64;
-        assert!(last << shard_bits(shards) | (shards as u64 - 1) <= u64::from(u32::MAX));
-        assert!(shards <= 1 << shard_bits(shards));
-    }
-    assert_eq!((shard_bits(1), shard_bits(2), shard_bits(5)), (0, 1, 3));
-}
-
-#[test]
 fn a_shard_without_memory_sends_allocations_to_the_others() {
     for upkeep in [Upkeep::Inline, Upkeep::Workers] {
         let pool = sharded(3, 10, upkeep);

@@ -1,0 +1,390 @@
+//! A shard: one lock around a heap, and a cell behind each handle. It is a pool by itself, but for
+//! the choice between shards, which is the [`pool`](super::pool)'s.
+//!
+//! | call | takes |
+//! |:--|:--|
+//! | alloc | the lock, to take a place and a cell; the bytes are copied in after it |
+//! | free | the lock, to give them back; the cell is held before |
+//! | read, write | no lock: the cell's word pins or holds the object |
+//! | compaction | the lock for small steps, but not while objects are copied |
+//!
+//! A hold is a look-up in tables, and touches no object.
+//!
+//! - G1: a cell that is not free names a taken place, and no other cell does. The header of a live
+//!   object's place is the cell's index; that of any other place may be anything.
+//! - G2: a place that is taken has a cell, or is one of the two of a move (F8).
+//! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
+//! - G4: the lock is never held across the release of memory to the system, a copy of an object, or
+//!   a reader's use of its bytes. Two system calls can happen under it: opening 16 MiB more of the
+//!   arena, and at the end of a compaction one that returns the last pages of the open segment,
+//!   seven at most.
+//! - G5: `held` mirrors the figure under the lock as of the last change, `due` whether a release is
+//!   worth it, and the shard's bit of the [`Crowd`] whether it is loose; all are read without it.
+//!
+//! What passes between threads without the lock passes by cells, under H1 to H4; their models are
+//! those of [`crate::cell`], the release of pages against reuse is that of the arena. New is that
+//! a mover finds a cell by a header that may be anything (G1): `models`.
+
+use std::collections::HashSet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::crowd::Crowd;
+use super::heap::Heap;
+use super::place::{Cell, Place, Scale};
+use crate::handle::{Handle, Serials};
+use crate::memory::arena::Arena;
+use crate::memory::frames::Frames;
+use crate::memory::list::NIL;
+use crate::memory::slab::{Records, Slab};
+use crate::memory::source::Reservation;
+use crate::pool::{AllocError, HandleError, PoolStats};
+use crate::sync::spin::{Dead, SpinGuard, SpinLock};
+use crate::sync::stat::LockStat;
+use crate::units::PageCount;
+
+/// Bytes of the smallest object in pools of 4 KiB pages, with its header.
+const OBJECT_BYTES_MIN: usize = 8;
+
+/// Bytes of address space for the cells of an arena of `arena_bytes`, at most `cells` of them.
+pub(crate) fn cells_range_bytes(arena_bytes: usize, cells: usize) -> usize {
+    Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(cells).min(NIL as usize))
+}
+
+/// See the module documentation. On cache lines of its own: pairs of lines are fetched together.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shard {
+    number: usize,
+    pub(super) scale: Scale,
+    pub(super) frames: Frames,
+    pub(super) cells: Arc<Records<Cell>>,
+    crowd: Arc<Crowd>,
+    held: AtomicU64,
+    due: AtomicBool,
+    state: SpinLock<State>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) heap: Heap,
+    cells: Slab<Cell>,
+    serials: Serials,
+    objects: u64,
+    payload_bytes: u64,
+    pub(super) moved_total: u64,
+    pub(super) pages_compacted_total: u64,
+    /// What the pool knows of [`Heap::is_loose`].
+    loose: bool,
+}
+
+/// An object that was taken and that nobody knows yet: its cell is coming.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    handle: Handle,
+    place: Place,
+}
+
+impl State {
+    /// Bytes of all tables but the arena's.
+    #[inline]
+    fn table_bytes(&self) -> u64 {
+        self.heap.bytes() + self.cells.bytes() + size_of::<Shard>() as u64
+    }
+
+    /// Bytes besides pages.
+    fn metadata_bytes(&self) -> u64 {
+        self.table_bytes() + self.heap.arena.metadata_bytes()
+    }
+
+    /// Bytes of pages, idle pages and tables.
+    #[inline]
+    fn held_bytes(&self) -> u64 {
+        self.table_bytes() + self.heap.arena.held_bytes()
+    }
+
+    fn release_due(&self) -> bool {
+        self.heap.arena.release_due() || self.cells.release_due()
+    }
+
+    /// Gives back what tables have too much; see [`Heap::trim`].
+    pub(super) fn trim(&mut self, tight: bool) {
+        self.heap.trim(tight);
+        self.cells.trim();
+    }
+
+    /// Takes a place and a cell for an object of `len` bytes; `None` if no hole fits and `grow`
+    /// says no.
+    #[inline]
+    fn take(
+        &mut self,
+        scale: Scale,
+        len: usize,
+        grow: impl FnOnce() -> bool,
+    ) -> Result<Option<Taken>, AllocError> {
+        let index = self.cells.take()?;
+        let place = match self.heap.take(scale.granules(len), grow) {
+            Ok(Some(place)) => place,
+            other => {
+                self.cells.put(index);
+                return other.map(|_| None).map_err(AllocError::from);
+            }
+        };
+        let handle = Handle::new(index, self.serials.draw());
+        self.cells.records().at(index).begin(handle.serial(), len, place);
+        self.objects += 1;
+        self.payload_bytes += len as u64;
+        Ok(Some(Taken { handle, place }))
+    }
+
+    /// Returns the counters.
+    pub(super) fn stats(&self) -> PoolStats {
+        PoolStats {
+            objects: self.objects,
+            payload_bytes: self.payload_bytes,
+            metadata_bytes: self.metadata_bytes(),
+            freeable_pages: self.heap.freeable_pages(),
+            pages_compacted_total: self.pages_compacted_total,
+            objects_moved_total: self.moved_total,
+            ..PoolStats::of_pages(&self.heap.arena)
+        }
+    }
+
+    /// Gives back the object and the cell `index`, which the caller holds.
+    #[inline]
+    fn give(&mut self, index: u32, len: usize, place: Place) {
+        self.heap.give(place);
+        self.cells.put(index);
+        self.objects -= 1;
+        self.payload_bytes -= len as u64;
+    }
+}
+
+impl Shard {
+    /// Returns an empty shard, the `number`th of those that `crowd` knows of.
+    pub(super) fn new(
+        number: usize,
+        arena: Arena,
+        cells: Arc<dyn Reservation>,
+        crowd: Arc<Crowd>,
+    ) -> Self {
+        let (scale, frames) = (Scale::new(arena.page_size()), arena.frames());
+        let state = State {
+            heap: Heap::new(arena),
+            cells: Slab::new(cells),
+            serials: Serials::new(),
+            objects: 0,
+            payload_bytes: 0,
+            moved_total: 0,
+            pages_compacted_total: 0,
+            loose: false,
+        };
+        Self {
+            number,
+            scale,
+            frames,
+            cells: Arc::clone(state.cells.records()),
+            crowd,
+            held: AtomicU64::new(state.held_bytes()),
+            due: AtomicBool::new(false),
+            state: SpinLock::new(state),
+        }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) -> Result<SpinGuard<'_, State>, Dead> {
+        self.state.lock()
+    }
+
+    /// Returns whether the lock is taken at this moment.
+    #[inline]
+    pub(super) fn is_busy(&self) -> bool {
+        self.state.is_taken()
+    }
+
+    /// Unlocks after a change (G5).
+    #[inline]
+    pub(super) fn unlock(&self, mut state: SpinGuard<'_, State>) {
+        let (held, due) = (state.held_bytes(), state.release_due());
+        if state.heap.is_loose() != state.loose {
+            state.loose = !state.loose;
+            self.crowd.note_loose(self.number, state.loose);
+        }
+        // Relaxed: figures that order nothing; written only if they changed.
+        if self.held.load(Ordering::Relaxed) != held {
+            self.held.store(held, Ordering::Relaxed);
+        }
+        if self.due.load(Ordering::Relaxed) != due {
+            self.due.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns idle memory to the system if that is due.
+    #[inline]
+    fn release_due(&self) {
+        // Relaxed: a hint.
+        if self.due.load(Ordering::Relaxed) {
+            self.release(Arena::warm_keep);
+        }
+    }
+
+    /// Returns idle memory to the system, all but the pages that `keep` says.
+    #[cold]
+    pub(super) fn release(&self, keep: impl Fn(&Arena) -> PageCount) {
+        // A dead pool releases nothing any more.
+        let Ok(mut state) = self.lock() else { return };
+        let keep = keep(&state.heap.arena);
+        let pages = state.heap.arena.begin_release(keep);
+        let cells = state.cells.begin_release();
+        self.unlock(state);
+        pages.release();
+        cells.release();
+        let Ok(mut state) = self.lock() else { return };
+        state.heap.arena.end_release(pages);
+        state.cells.end_release(cells);
+        self.unlock(state);
+    }
+
+    /// Returns the cell that a handle names, whatever its state.
+    #[inline]
+    fn cell(&self, handle: Handle) -> Result<&Cell, HandleError> {
+        self.cells.get(handle.index()).ok_or(HandleError::Stale)
+    }
+
+    /// Takes an object of `len` bytes, at least one and at most a page; `None` if no hole fits and
+    /// `grow`, called under the lock, says no.
+    #[inline]
+    pub(super) fn take(
+        &self,
+        len: usize,
+        grow: impl FnOnce() -> bool,
+    ) -> Result<Option<Taken>, AllocError> {
+        let mut state = self.lock()?;
+        let taken = state.take(self.scale, len, grow);
+        self.unlock(state);
+        taken
+    }
+
+    /// Writes the payload of a taken object, which has as many bytes, and makes it known.
+    #[inline]
+    pub(super) fn fill(&self, taken: Taken, bytes: &[u8]) -> Handle {
+        let target = self.payload(taken.place, bytes.len()).cast::<u8>();
+        // SAFETY: the place has room for that many bytes; its cell is coming, so this thread alone
+        // touches them (H1, G1), and `bytes`, a live borrow, cannot overlap them.
+        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        self.publish(taken)
+    }
+
+    /// Makes a taken object, whose payload is written, known to its handle.
+    #[inline]
+    pub(super) fn publish(&self, Taken { handle, place }: Taken) -> Handle {
+        self.frames.store_u32(self.scale.header(place), handle.index());
+        self.cells.at(handle.index()).publish(place);
+        handle
+    }
+
+    /// Returns the payload at a place, which the caller has pinned or held or just taken.
+    #[inline]
+    fn payload(&self, place: Place, len: usize) -> NonNull<[u8]> {
+        self.frames.payload(self.scale.payload(place), len)
+    }
+
+    /// Writes the first bytes of an object.
+    pub(super) fn write(&self, handle: Handle, bytes: &[u8]) -> Result<(), HandleError> {
+        let cell = self.cell(handle)?;
+        let place = cell.hold(handle.serial())?;
+        let max = cell.len();
+        if bytes.len() > max {
+            cell.publish(place);
+            return Err(HandleError::TooLong { len: bytes.len(), max });
+        }
+        let target = self.payload(place, max).cast::<u8>();
+        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1), and
+        // `bytes`, a live borrow, cannot overlap them.
+        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        cell.publish(place);
+        Ok(())
+    }
+
+    /// Pins an object until [`Shard::unpin`] and returns its bytes.
+    #[inline]
+    pub(super) fn pin(&self, handle: Handle) -> Result<&[u8], HandleError> {
+        let cell = self.cell(handle)?;
+        let place = cell.pin(handle.serial())?;
+        let bytes = self.payload(place, cell.len());
+        // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
+        // pinned, so nobody writes or moves them until the caller unpins it (P3, H1). The arena
+        // lives as long as `self`, which the slice borrows.
+        Ok(unsafe { bytes.as_ref() })
+    }
+
+    /// Takes a pin back.
+    #[inline]
+    pub(super) fn unpin(&self, handle: Handle) {
+        self.cells.at(handle.index()).unpin();
+    }
+
+    /// Frees an object.
+    #[inline]
+    pub(super) fn free(&self, handle: Handle) -> Result<(), HandleError> {
+        let cell = self.cell(handle)?;
+        let place = cell.hold(handle.serial())?;
+        let len = cell.len();
+        let mut state = self.lock().inspect_err(|_| cell.publish(place))?;
+        state.give(handle.index(), len, place);
+        self.unlock(state);
+        self.release_due();
+        Ok(())
+    }
+
+    /// Returns the bytes that the shard holds.
+    #[inline]
+    pub(super) fn held_bytes(&self) -> u64 {
+        // Relaxed: a figure for limits; it orders nothing.
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Counts in the lock from now on, or no longer.
+    pub(super) fn watch(&self, on: bool) {
+        self.state.watch(on);
+    }
+
+    /// Returns what the lock counted.
+    pub(super) fn lock_stat(&self, name: &'static str) -> LockStat {
+        self.state.stat(name, self.number)
+    }
+
+    /// Returns the counters of a shard whose lock cannot be had any more: they may be off by one
+    /// change.
+    #[cold]
+    pub(super) fn stats_even_dead(&self) -> PoolStats {
+        self.state.with_even_dead(State::stats)
+    }
+
+    /// Asserts G1 and G2 and all below; the caller has the lock.
+    ///
+    /// # Panics
+    /// If one is broken.
+    pub(super) fn check(&self, state: &State) {
+        let places = state.heap.check();
+        state.cells.check();
+        let (mut named, mut cells) = (HashSet::new(), 0);
+        for index in self.cells.indices() {
+            let cell = self.cells.at(index);
+            let place = cell.place();
+            assert!(state.heap.is_taken(place), "G1: cell {index} names {place:?}");
+            // A move may have changed the place since; it is then one that nobody else names.
+            assert!(named.insert(place), "G1: two cells name {place:?}");
+            cells += 1;
+            if cell.live_serial().is_some() && cell.place() == place {
+                let header = self.frames.load_u32(self.scale.header(place));
+                assert_eq!(header, index, "G1: header at {place:?}");
+            }
+        }
+        assert_eq!(cells, state.objects, "G2: cells");
+        assert_eq!(places, cells + state.heap.reserved(), "G2: places");
+        assert_eq!(state.loose, self.crowd.is_loose(self.number), "G5: loose");
+    }
+}

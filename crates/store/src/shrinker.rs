@@ -71,9 +71,6 @@ const AGEINGS: u32 = 8;
 /// Longest time between two looks at the pool's holes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Share of the pool's pages that are worth a compaction when it would free them.
-const HOLES: u64 = 32;
-
 /// Share of what is held that leaves memory in one round at full pressure, in percent.
 const ROUND_PERCENT: u64 = 10;
 
@@ -100,7 +97,7 @@ impl Shrinker {
                     of_thread.round(&store, pressure.as_deref_mut());
                     last = Instant::now();
                 }
-                of_thread.close_holes(&store);
+                store.compact_if_due_until(&of_thread.stop);
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -195,13 +192,6 @@ impl Switches {
             self.use_idle(store);
         }
         Instant::now()
-    }
-
-    fn close_holes(&self, store: &Store) {
-        let stats = store.pages.pool.stats();
-        if stats.freeable_pages.0 * HOLES > stats.pages.0 {
-            store.pages.pool.compact_until(u64::MAX, &self.stop);
-        }
     }
 
     /// Sends idle pages away, or makes them smaller. Errors show in the counters.
@@ -305,13 +295,9 @@ mod tests {
         for key in (0..1000).filter(|key| key % 4 != 0) {
             store.invalidate(key);
         }
-        let holes = |store: &Store| {
-            let stats = store.pages.pool.stats();
-            stats.freeable_pages.0 * HOLES > stats.pages.0
-        };
-        assert!(holes(&store));
+        assert!(store.has_holes());
         let _shrinker = Shrinker::start(Arc::clone(&store), options(None)).unwrap();
-        wait(&store, |store| !holes(store));
+        wait(&store, |store| !store.has_holes());
     }
 
     #[test]

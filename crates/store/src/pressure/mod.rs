@@ -30,9 +30,11 @@
 mod fake;
 mod level;
 mod parse;
+mod stalls;
 mod system;
 
 #[cfg(any(test, feature = "testing"))]
 pub use fake::FakePressure;
 pub use level::{Level, Pressure};
+pub use stalls::OwnStalls;
 pub use system::{SystemPressure, memory_left};

@@ -7,7 +7,7 @@ use super::level::{Level, Pressure};
 use super::parse::{self, Version};
 
 /// Stalls in percent of the time: up to here it is calm, and from there on it is urgent.
-const STALLS: (f64, f64) = (5.0, 50.0);
+pub(super) const STALLS: (f64, f64) = (5.0, 50.0);
 
 /// Shares of memory that are left: from here on it is calm, and down to there it is urgent.
 const LEFT: (f64, f64) = (0.10, 0.02);
@@ -149,7 +149,7 @@ impl Gauge {
 }
 
 /// Returns 0 where `value` is calm, 1 where it is urgent, and beyond these what is in proportion.
-fn between(value: f64, (calm, urgent): (f64, f64)) -> f64 {
+pub(super) fn between(value: f64, (calm, urgent): (f64, f64)) -> f64 {
     (value - calm) / (urgent - calm)
 }
 
@@ -171,7 +171,7 @@ fn limit(folder: &Path, version: Version) -> Gauge {
 }
 
 /// Returns the folders of the own cgroup in one hierarchy and of those above, or none.
-fn cgroup_folders(root: &Path, version: Version) -> Vec<PathBuf> {
+pub(super) fn cgroup_folders(root: &Path, version: Version) -> Vec<PathBuf> {
     let find = || {
         let cgroups = read(&root.join("proc/self/cgroup"))?;
         let mount = parse::mount(&read(&root.join("proc/self/mountinfo"))?, version)?;
@@ -184,7 +184,7 @@ fn cgroup_folders(root: &Path, version: Version) -> Vec<PathBuf> {
     find().unwrap_or_default().into_iter().map(below_root).collect()
 }
 
-fn read(file: &Path) -> Option<String> {
+pub(super) fn read(file: &Path) -> Option<String> {
     fs::read_to_string(file).ok()
 }
 

@@ -28,7 +28,7 @@ mod inspect;
 
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rustix::time::{ClockId, clock_gettime};
 use zfold_pool::Pool;
@@ -77,6 +77,9 @@ pub struct Store {
     /// When the store was made, in seconds of the monotonic clock.
     made: i64,
 }
+
+/// Share of the pool's pages that are worth a compaction when it would free them.
+const HOLES: u64 = 32;
 
 /// Stores of a thread between two looks at how much is held, a power of two.
 const LOOK_EVERY: u64 = 64;
@@ -328,6 +331,29 @@ impl Store {
     pub fn compact(&self) -> u64 {
         self.slots.trim();
         self.pages.pool.compact(u64::MAX)
+    }
+
+    /// Compacts if that frees more than a thirty-second of the pool's pages, as a
+    /// [`Shrinker`](crate::shrinker::Shrinker) does ten times a second; returns the pages freed.
+    ///
+    /// # Cost
+    /// Reads the pool's counters, if there is not so much to free.
+    pub fn compact_if_due(&self) -> u64 {
+        self.compact_if_due_until(&AtomicBool::new(false))
+    }
+
+    /// As [`compact_if_due`](Self::compact_if_due), until `stop` is true.
+    pub(crate) fn compact_if_due_until(&self, stop: &AtomicBool) -> u64 {
+        if !self.has_holes() {
+            return 0;
+        }
+        self.pages.pool.compact_until(u64::MAX, stop)
+    }
+
+    /// Returns whether so many pages could be freed that a compaction is worth it.
+    pub(crate) fn has_holes(&self) -> bool {
+        let stats = self.pages.pool.stats();
+        stats.freeable_pages.0 * HOLES > stats.pages.0
     }
 
     /// Returns what can be changed while the store works.

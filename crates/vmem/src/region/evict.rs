@@ -27,24 +27,30 @@ use crate::sys::signal::{Blocked, die};
 /// process.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// When there was progress last, as one background thread has seen it.
+/// How often a background thread must have looked in that time: where the process was stopped, or
+/// hardly ran, little progress says nothing.
+const LOOKS: u32 = 50;
+
+/// When there was progress last, as one background thread has seen it while a page was waited for.
 #[derive(Debug)]
 pub(super) struct Progress {
     done: u64,
     since: Instant,
+    looks: u32,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { done: 0, since: Instant::now() }
+        Self { done: 0, since: Instant::now(), looks: 0 }
     }
 
     /// Notes how much has been done, by whomever; returns whether that has not grown for long.
     fn is_over(&mut self, done: u64) -> bool {
         if self.done != done {
-            *self = Self { done, since: Instant::now() };
+            *self = Self { done, since: Instant::now(), looks: 0 };
         }
-        self.since.elapsed() > PATIENCE
+        self.looks += 1;
+        self.looks > LOOKS && self.since.elapsed() > PATIENCE
     }
 }
 
@@ -205,8 +211,8 @@ impl Core {
         let slots = self.ring.slots_of(&batch);
         let left = slots.clone().filter(|&slot| self.store_slot(slot)).count();
         self.frames.drop_staged(slots);
-        self.ring.finish(&batch);
         self.room.give(left as u32);
+        self.ring.finish(&batch);
         true
     }
 
@@ -377,4 +383,18 @@ impl Core {
 fn is_zero(page: &[u8]) -> bool {
     debug_assert_eq!(page.len(), PAGE);
     page[0] == 0 && page[PAGE - 1] == 0 && page[..PAGE - 1] == page[1..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_only_for_who_has_looked_all_the_time() {
+        let since = Instant::now().checked_sub(PATIENCE * 2).expect("it has been up for so long");
+        let mut seen = Progress { done: 7, since, looks: 0 };
+        assert!((0..LOOKS).all(|_| !seen.is_over(7)), "the process was stopped meanwhile");
+        assert!(seen.is_over(7));
+        assert!(!seen.is_over(8) && !seen.is_over(8), "somebody got on");
+    }
 }

@@ -106,6 +106,10 @@ fn evict(core: &Core) {
         if wanted && core.evict(&mut seen) {
             continue;
         }
+        if !wanted {
+            // Nobody waits: nobody has waited for long when the next one does.
+            seen = Progress::new();
+        }
         // If there was nothing to do although it is wanted, others are at it, or nothing can leave.
         let look = || core.stop.load(Ordering::SeqCst) || (!wanted && core.room.is_low());
         core.room.await_work(look);

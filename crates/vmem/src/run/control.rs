@@ -27,12 +27,20 @@ impl std::fmt::Debug for Control {
 pub struct State {
     /// The limit.
     pub limit_bytes: u64,
+    /// The program was paused by [`Control::pause`].
+    pub paused: bool,
     /// What counts against it.
     pub resident_bytes: u64,
     /// Pages in the store, uncompressed.
     pub stored_pages_bytes: u64,
     /// What these take in the store, with tables.
     pub stored_bytes: u64,
+    /// The most that this may be.
+    pub store_limit_bytes: Option<u64>,
+    /// Size of the backing file.
+    pub backing_bytes: u64,
+    /// Of it, in use.
+    pub backing_used_bytes: u64,
     /// Address spaces now.
     pub spaces: u64,
     /// Of these, managed.
@@ -65,13 +73,17 @@ impl Control {
     /// # Cost
     /// Some microseconds, and one for each address space.
     pub fn state(&self) -> State {
-        let stats = self.0.stats();
+        let (stats, store) = (self.0.stats(), self.0.store().stats());
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         State {
             limit_bytes: stats.limit_bytes,
+            paused: self.0.is_paused(),
+            store_limit_bytes: self.0.store().tunables().limit_bytes,
             resident_bytes: stats.charged_bytes,
             stored_pages_bytes: stats.stored_pages * crate::page::PAGE as u64,
             stored_bytes: stats.stored_bytes,
+            backing_bytes: store.backing_bytes,
+            backing_used_bytes: store.backing_used_bytes,
             spaces: stats.spaces,
             managed: stats.spaces_attached,
             unmanaged_total: self.0.unmanaged_total(),
@@ -85,10 +97,40 @@ impl Control {
         }
     }
 
+    /// Returns how long faults took so far: for each bucket that has any, its upper bound in
+    /// nanoseconds and the faults in it. Bounds are a tenth apart and stay the same.
+    pub fn fault_latency(&self) -> Vec<(u64, u64)> {
+        self.0.fault_latency(1.1).into_iter().filter(|(_, faults)| *faults > 0).collect()
+    }
+
     /// Changes the limit to so many bytes; what exceeds it leaves within moments, as at the old
     /// limit.
     pub fn set_limit(&self, bytes: u64) {
         self.0.set_limit(bytes);
+    }
+
+    /// Changes the most that compressed pages may take, tables included.
+    ///
+    /// # Errors
+    /// With less than is taken now and no backing file, the next page to leave would find no room:
+    /// nothing changes, and the error is what is taken, in bytes.
+    pub fn set_store_limit(&self, bytes: u64) -> Result<(), u64> {
+        let store = self.0.store();
+        let held = store.held_bytes();
+        if bytes < held && store.stats().backing_bytes == 0 {
+            return Err(held);
+        }
+        let mut tunables = store.tunables();
+        tunables.limit_bytes = Some(bytes);
+        // A limit is in no range.
+        store.tune(&tunables).map_err(|_| held)
+    }
+
+    /// Stops all threads of the program where they are, or lets them go on. They do not notice,
+    /// but for the time that passes; signals wait until they go on, except those that kill. Returns
+    /// at once: a thread that is in the middle of a call stops behind it.
+    pub fn pause(&self, paused: bool) {
+        self.0.pause(paused);
     }
 
     /// Has all pages leave that can, down to `least` bytes, and returns how many bytes are resident

@@ -157,6 +157,10 @@ pub(crate) trait Tracing: Send + Sync {
     fn go_on(&self, ticket: Ticket);
     /// Stop a thread for a moment, and say so by [`Memory::visited`].
     fn visit(&self, thread: i32);
+    /// Stop all threads where they are, without anybody noticing, or let them go on.
+    fn pause(&self, paused: bool);
+    /// Tell the person of processes that are not managed, whom the memory side knows.
+    fn tell(&self);
     /// End the whole tree: what it needs cannot be served. The message is for the person.
     fn end(&self, message: String);
 }

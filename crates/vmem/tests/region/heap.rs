@@ -7,7 +7,7 @@ use zfold_store::backing::FileBacking;
 use zfold_store::{BackingOptions, CodecKind};
 use zfold_vmem::region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
 
-use super::{MIB, PAGE, random, skip, small};
+use super::{MIB, PAGE, holds, random, skip, small};
 
 /// Asserts that a heap of one region holds nothing. Pages may have been brought ahead of touches in
 /// sequence; they are zeros, which paging out drops.
@@ -16,8 +16,7 @@ fn expect_empty(heap: &Heap) {
     let all = heap.alloc(heap.stats().region_bytes as usize).unwrap();
     assert_eq!(heap.stats().regions, 1, "the holes have joined");
     heap.pageout(all.as_ptr().addr(), all.len()).unwrap();
-    let memory = heap.memory().stats();
-    assert_eq!((memory.resident_pages, memory.stored_pages), (0, 0));
+    holds(heap.memory(), 0, 0);
 }
 
 fn bytes(block: &mut Block) -> &mut [u8] {
@@ -160,7 +159,7 @@ fn a_pin_keeps_pages_and_may_outlive_its_block() {
     drop(pin);
     fill(&mut block, 4);
     heap.pageout(address, 4 * PAGE).unwrap();
-    assert_eq!((heap.memory().stats().pinned_pages, heap.memory().stats().stored_pages), (0, 4));
+    assert_eq!(holds(heap.memory(), 4, 0).pinned_pages, 0);
     expect(&mut block, 4);
     assert!(matches!(heap.pin(4096, 1), Err(RegionError::NotOurs)));
     assert!(matches!(heap.pin(address, usize::MAX), Err(RegionError::NotOurs)));

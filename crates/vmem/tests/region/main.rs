@@ -12,7 +12,9 @@ mod processes;
 mod system;
 mod threads;
 
-use zfold_vmem::region::{MemoryOptions, Region};
+use std::time::{Duration, Instant};
+
+use zfold_vmem::region::{Memory, MemoryOptions, MemoryStats, Region};
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -53,6 +55,25 @@ fn paged_out(bytes: usize) -> Region {
     (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
     region.pageout(..).unwrap();
     region
+}
+
+/// Returns the figures once they are `right`. What background threads are in the middle of may count
+/// for a moment.
+fn once(memory: &Memory, right: impl Fn(&MemoryStats) -> bool) -> MemoryStats {
+    let start = Instant::now();
+    loop {
+        let stats = memory.stats();
+        if right(&stats) {
+            return stats;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "never right: {stats:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Returns the figures once so many pages are stored and resident.
+fn holds(memory: &Memory, stored: u64, resident: u64) -> MemoryStats {
+    once(memory, |stats| (stats.stored_pages, stats.resident_pages) == (stored, resident))
 }
 
 /// Says that a test did not run.

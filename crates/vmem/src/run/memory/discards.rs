@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::managed::{Managed, lock};
+use crate::run::sys::proc;
 
 /// Threads that may have announced that they give up contents: all that share the space.
 pub(super) fn threads_of(managed: &Managed) -> BTreeSet<i32> {
@@ -12,10 +13,7 @@ pub(super) fn threads_of(managed: &Managed) -> BTreeSet<i32> {
         if threads.contains(&task) {
             continue;
         }
-        // Also threads that the kernel made for the process, such as those of io_uring.
-        let listed = std::fs::read_dir(format!("/proc/{task}/task"));
-        let names = listed.into_iter().flatten().flatten().map(|entry| entry.file_name());
-        threads.extend(names.filter_map(|name| name.to_str()?.parse::<i32>().ok()));
+        threads.extend(proc::threads(task));
     }
     threads
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
@@ -24,6 +25,7 @@ use super::retire;
 use super::shared::Shared;
 use super::signal::Signal;
 use super::stats::{Counters, Latency, Stats, histogram};
+use super::strangers;
 use super::swap_cache::SwapCache;
 use super::watch::Watcher;
 use crate::page::PAGE;
@@ -56,6 +58,8 @@ impl EngineOptions {
 /// The memory side. Dropping it ends its threads; the spaces should be gone by then.
 pub(crate) struct Engine {
     pub(super) shared: Arc<Shared>,
+    /// All threads of the program are kept from running.
+    paused: AtomicBool,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -90,16 +94,21 @@ impl Engine {
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
+            strangers: Signal::default(),
             compressors: Signal::default(),
             looks: options.window.end == PageNo::MAX,
             window: options.window,
         });
         // Its threads end when it is dropped, also if one cannot be started.
-        let mut engine = Self { shared, threads: Vec::new() };
+        let mut engine = Self { shared, paused: AtomicBool::new(false), threads: Vec::new() };
         let evictor = Evictor::new(Arc::clone(&engine.shared));
         engine.spawn("evictor", move || evictor.run())?;
         let watcher = Watcher::new(Arc::clone(&engine.shared));
         engine.spawn("watcher", move || watcher.run())?;
+        if engine.shared.looks {
+            let shared = Arc::clone(&engine.shared);
+            engine.spawn("strangers", move || strangers::look(&shared))?;
+        }
         retire::start(&engine.shared, &mut engine.threads)?;
         readers::start(&engine.shared, &mut engine.threads)?;
         Ok(engine)
@@ -176,10 +185,7 @@ impl Engine {
             managed: stats.attached_total,
             unmanaged: unmanaged.listed(),
             unmanaged_total: unmanaged.total(),
-            fault_latency: latency
-                .iter_log(1024, 2.0)
-                .map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration()))
-                .collect(),
+            fault_latency: steps(&latency, 2.0),
             fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
         }
     }
@@ -194,11 +200,33 @@ impl Engine {
         lock(&self.shared.unmanaged).total()
     }
 
+    /// Returns how long faults took, in buckets whose bounds grow by this factor.
+    pub(crate) fn fault_latency(&self, factor: f64) -> Vec<(u64, u64)> {
+        steps(&lock(&self.shared.latency), factor)
+    }
+
+    /// Returns where the pages go.
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
     /// Changes the limit, and has everybody act on it.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.shared.budget.set_limit(bytes);
         self.shared.watcher.call();
         self.shared.evictor.call();
+    }
+
+    /// Stops all threads of the program where they are, or lets them go on.
+    pub(crate) fn pause(&self, paused: bool) {
+        // Relaxed: for those who look; the tracer is asked by a message.
+        self.paused.store(paused, Ordering::Relaxed);
+        self.shared.tracing.pause(paused);
+    }
+
+    /// Returns whether they are stopped.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
     }
 
     /// Returns a space, for tests to look at.
@@ -229,6 +257,12 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns the first time in nanoseconds above each bucket, and how many are in it.
+fn steps(latency: &Histogram<u64>, factor: f64) -> Vec<(u64, u64)> {
+    let steps = latency.iter_log(1024, factor);
+    steps.map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration())).collect()
 }
 
 /// Time from a fork to the first measurement of what it shares: most children run another
@@ -450,6 +484,7 @@ impl Drop for Engine {
         self.shared.polls.stop();
         self.shared.evictor.stop();
         self.shared.watcher.stop();
+        self.shared.strangers.stop();
         self.shared.compressors.stop();
         for thread in self.threads.drain(..) {
             // It panicked: the tests see that, and there is nothing else to do.

@@ -22,6 +22,7 @@ mod retire;
 mod shared;
 mod signal;
 mod stats;
+mod strangers;
 mod swap_cache;
 #[cfg(test)]
 mod tests;

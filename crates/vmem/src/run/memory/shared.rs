@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     pub evictor: Signal,
     /// Calls the watcher.
     pub watcher: Signal,
+    /// Ends the search for processes that nobody traces.
+    pub strangers: Signal,
     /// Calls one of those who help to compress.
     pub compressors: Signal,
     /// Memory that may be closed; all of it but in tests that are their own program.

@@ -43,6 +43,19 @@ pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
     stat.rsplit_once(") ")?.1.split(' ').nth(word).map(str::to_owned)
 }
 
+/// Returns the threads of the process of a thread, also those that the kernel made for it, such as
+/// those of io_uring; none if it is gone.
+pub(crate) fn threads(tid: i32) -> impl Iterator<Item = i32> {
+    let listed = fs::read_dir(format!("/proc/{tid}/task")).into_iter().flatten().flatten();
+    listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Returns the children of a thread; none where the kernel does not list them.
+pub(crate) fn children(tid: i32) -> Vec<i32> {
+    let list = fs::read_to_string(format!("/proc/{tid}/task/{tid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Returns the name of a process's program, 15 bytes at most; `?` if it is gone.
 pub(crate) fn name(pid: i32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm"));

@@ -13,6 +13,8 @@ pub(super) enum Asked {
     Attach(SpaceId),
     GoOn(Ticket),
     Visit(i32),
+    Pause(bool),
+    Tell,
     End(String),
 }
 
@@ -61,6 +63,14 @@ impl Tracing for Handle {
 
     fn visit(&self, thread: i32) {
         self.ask(Asked::Visit(thread));
+    }
+
+    fn pause(&self, paused: bool) {
+        self.ask(Asked::Pause(paused));
+    }
+
+    fn tell(&self) {
+        self.ask(Asked::Tell);
     }
 
     fn end(&self, message: String) {

@@ -20,8 +20,11 @@
 //!   for one, and what the memory side does for a thread is done while that is held.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
 //!   two of these would not say in which order they were made.
+//! - T6: while the program is paused, each thread was asked to stop since it was last let go. Where
+//!   it stops for nothing else, it is held until the pause ends.
 
 mod areas;
+mod asked;
 mod calls;
 mod channel;
 mod filters;
@@ -44,12 +47,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::run::link::{Memory, Request, SpaceId, Ticket};
 use crate::run::permission::Access;
-use crate::run::sys::proc;
 use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::run::sys::ptrace::{self, Event};
 
 pub use channel::AT as HELPER_AT;
-use handle::Asked;
 pub(crate) use handle::Handle;
 use helper::Helper;
 use inject::{At, Injection, Queue};
@@ -97,6 +98,7 @@ pub(crate) fn trace(
         stillborn: HashSet::new(),
         visits: HashSet::new(),
         lost_forks: 0,
+        paused: None,
         turns: 0,
         queue: Queue::new(),
     };
@@ -133,6 +135,8 @@ struct Tracer<'a> {
     visits: HashSet<i32>,
     /// Forks of attached spaces whose parent was killed, and whose child was not seen.
     lost_forks: usize,
+    /// The program is paused: threads that stop are held by these tickets (T6).
+    paused: Option<Vec<Ticket>>,
     /// Tickets that were made.
     turns: u64,
     queue: Queue,
@@ -209,51 +213,6 @@ impl Tracer<'_> {
             });
         self.buried.remove(&helper.pid);
         self.resume_after(tid, reaped);
-    }
-
-    fn serve_requests(&mut self) {
-        for request in self.handle.take() {
-            match request {
-                Asked::Attach(space) => self.ask_for(space),
-                Asked::GoOn(ticket) => self.go_on(ticket),
-                Asked::Visit(thread) => {
-                    // One that is held is stopped.
-                    match self.tasks.get(&thread) {
-                        Some(Task { space: Some(space), parked: Some(_), .. }) => {
-                            self.memory.visited(*space, thread);
-                        }
-                        Some(_) => {
-                            self.visits.insert(thread);
-                            let_go(ptrace::interrupt(thread));
-                        }
-                        None => {}
-                    }
-                }
-                Asked::End(message) => self.end(message),
-            }
-        }
-    }
-
-    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
-    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
-    fn ask_for(&self, space: SpaceId) {
-        const LOOKED_AT: usize = 16;
-        if !self.spaces.attachable(space) {
-            return;
-        }
-        let here = self.tasks.iter().filter(|(_, task)| {
-            task.space == Some(space) && task.parked.is_none() && task.held.is_none()
-        });
-        let chosen =
-            here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match proc::state(tid) {
-                Some('R') => 0,
-                Some('D') | None => 2,
-                Some('Z' | 'X') => 3,
-                Some(_) => 1,
-            });
-        if let Some(tid) = chosen {
-            let_go(ptrace::interrupt(tid));
-        }
     }
 
     fn end(&mut self, message: String) {
@@ -377,6 +336,7 @@ impl Tracer<'_> {
             let space = self.memory.exec(tid);
             self.spaces.add(space);
             self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
+            self.stop_if_paused(tid);
             let_go(ptrace::cont(tid, 0));
         }
     }
@@ -440,6 +400,7 @@ impl Tracer<'_> {
 
     /// After an injection.
     fn resume_after(&mut self, tid: i32, stop: io::Result<Event>) {
+        self.stop_if_paused(tid);
         match stop {
             Ok(event) if event.is_group_stop() => let_go(self.leave_stopped(tid)),
             Err(_) if self.is_queued(tid) => {}

@@ -106,7 +106,7 @@ impl Tracer<'_> {
     }
 
     /// Holds a thread by a ticket; `park` if it is stopped.
-    fn hold(&mut self, tid: i32, ticket: Ticket, park: Option<Park>) {
+    pub(super) fn hold(&mut self, tid: i32, ticket: Ticket, park: Option<Park>) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.held = Some(ticket.turn);
             task.parked = park;
@@ -131,6 +131,7 @@ impl Tracer<'_> {
             }
         }
         for (tid, park) in parked {
+            self.stop_if_paused(tid);
             // What it held others up for is over, unless it is about to begin.
             if park != Park::IntoCall
                 && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
@@ -287,6 +288,7 @@ impl Tracer<'_> {
         };
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
+        self.stop_if_paused(child);
         if held {
             // Parent and child wait for each other.
             if let Some(task) = self.tasks.get_mut(&child) {
@@ -363,7 +365,9 @@ impl Tracer<'_> {
             return self.attach(tid, space, At::Stop);
         }
         self.soften(tid, 0);
-        self.resume_after(tid, Ok(event));
+        if !self.hold_if_paused(tid, event) {
+            self.resume_after(tid, Ok(event));
+        }
     }
 
     /// Makes good what a stop of ours, or a signal that the program ignores, has done to a call.

@@ -70,6 +70,10 @@ impl Tracing for Asked {
 
     fn visit(&self, _thread: i32) {}
 
+    fn pause(&self, _paused: bool) {}
+
+    fn tell(&self) {}
+
     fn end(&self, message: String) {
         // A test that waits for a page would wait for ever.
         let _ = writeln!(io::stderr(), "the tree would be ended: {message}");

@@ -6,6 +6,7 @@ use super::followed::PLAIN;
 use super::witness::Note;
 use super::*;
 use crate::run::link::Tracing as _;
+use crate::run::sys::proc;
 
 #[test]
 fn programs_do_not_notice_their_helpers() {

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::experiment::error::Error;
 use crate::experiment::outcome::{Figure, Outcome, Progress, Settings};
 use crate::{
-    allocators, build, calls, compaction, disk, free, lock_stat, pageout, per_cpu_lists, pool_lock,
-    scale,
+    allocators, build, calls, compaction, density, disk, free, lock_stat, pageout, per_cpu_lists,
+    pool_lock, scale, writeback,
 };
 
 /// The experiments.
@@ -30,10 +30,14 @@ pub enum Experiment {
     Free,
     /// See [`crate::allocators`].
     Allocators,
+    /// See [`crate::writeback`].
+    Writeback,
     /// See [`crate::lock_stat`].
     LockStat,
     /// See [`crate::scale`].
     Scale,
+    /// See [`crate::density`].
+    Density,
     /// See [`crate::disk`].
     Disk,
     /// See [`crate::pageout`].
@@ -46,14 +50,16 @@ pub enum Experiment {
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::PoolLock,
         Self::PerCpuLists,
         Self::Compaction,
         Self::Free,
         Self::Allocators,
+        Self::Writeback,
         Self::LockStat,
         Self::Scale,
+        Self::Density,
         Self::Disk,
         Self::Pageout,
         Self::Calls,
@@ -68,8 +74,10 @@ impl Experiment {
             Self::Compaction => compaction::NAME,
             Self::Free => free::NAME,
             Self::Allocators => allocators::NAME,
+            Self::Writeback => writeback::NAME,
             Self::LockStat => lock_stat::NAME,
             Self::Scale => scale::NAME,
+            Self::Density => density::NAME,
             Self::Disk => disk::NAME,
             Self::Pageout => pageout::NAME,
             Self::Calls => calls::NAME,
@@ -87,8 +95,10 @@ impl Experiment {
             Self::Compaction => "What is gained if only one thread compacts at a time?",
             Self::Free => "How much faster is zs_free without the pool's lock?",
             Self::Allocators => "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
+            Self::Writeback => "Who should choose what leaves a full pool, the pool or its owner?",
             Self::LockStat => "Which locks are contended, and how long do threads wait for them?",
             Self::Scale => "How far does each lock design scale with the cores?",
+            Self::Density => "What do the same pages take in the kernel's zram and in stores?",
             Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
             Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
             Self::Calls => "What do calls that change an address space cost under zfold run?",
@@ -131,8 +141,10 @@ impl Experiment {
             Self::Compaction => compaction::run(settings, progress),
             Self::Free => free::run(settings, progress),
             Self::Allocators => allocators::run(settings, progress),
+            Self::Writeback => writeback::run(settings, progress),
             Self::LockStat => lock_stat::run(settings, progress),
             Self::Scale => scale::run(settings, progress),
+            Self::Density => density::run(settings, progress),
             Self::Disk => disk::run(settings, progress, part),
             Self::Pageout => pageout::run(settings, progress),
             Self::Calls => calls::run(settings, progress),
@@ -181,7 +193,7 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, lockstat, scale, disk, pageout, calls, build)"
+             free, allocators, writeback, lockstat, scale, density, disk, pageout, calls, build)"
         );
     }
 }

@@ -21,6 +21,7 @@ pub mod build;
 pub mod calls;
 pub mod compaction;
 pub mod compare;
+pub mod density;
 pub mod disk;
 pub mod experiment;
 pub mod free;
@@ -35,6 +36,7 @@ pub mod rng;
 pub mod scale;
 pub mod simulate;
 pub mod trace;
+pub mod writeback;
 
 mod catalogue;
 mod text;

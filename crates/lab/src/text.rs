@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Spaces between two columns.
+pub(crate) const GAP: usize = 2;
+
 /// Returns the lines of a table whose columns are `columns`, two spaces apart: the first `left` of
 /// them flush left, the others flush right. No line ends in spaces.
 ///
@@ -17,9 +20,27 @@ pub(crate) fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
             width => format!("{:>width$}", column[at]),
         };
         let cells: Vec<String> = columns.iter().enumerate().map(cell).collect();
-        cells.join("  ").trim_end().to_owned()
+        cells.join(&" ".repeat(GAP)).trim_end().to_owned()
     };
     (0..columns.first().map_or(0, Vec::len)).map(line).collect()
+}
+
+/// Returns a paragraph in lines of at most `width` characters, if no word is longer.
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_owned() };
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("there is always one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
 }
 
 /// Returns `rows`, cells with the names of their columns, as comma-separated lines below one line
@@ -60,6 +81,13 @@ mod tests {
         let columns =
             [column(["name", "µ", ""]), column(["a", "10", "100"]), column(["b", "2", ""])];
         assert_eq!(aligned(&columns, 1), ["name    a  b", "µ      10  2", "      100"]);
+    }
+
+    #[test]
+    fn prose_breaks_between_words() {
+        assert_eq!(wrapped("a bc def", Some(4)), "a bc\ndef");
+        assert_eq!(wrapped("abcdef g", Some(4)), "abcdef\ng");
+        assert_eq!(wrapped("a bc def", None), "a bc def");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A table has one unit for sizes, which fits the largest, and microseconds for times; JSON and
 //! CSV are always in bytes and nanoseconds. Tables fit 100 columns, unless pages of one repeated
-//! word add one more. No text depends on the width of a terminal.
+//! word add one more. Where a terminal is narrower, columns that it has no room for follow below.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -75,11 +75,12 @@ const LATENCY: [Column; 10] = [
 /// Returns the memory table, the latency table and the closing sentence.
 ///
 /// *In use* is what the sentence counts: pool and metadata at the filled point, and the pages that
-/// were not kept. Of several inputs, times and sentence are those of all inputs in one pool.
-pub fn table(records: &[Record]) -> String {
-    let memory = draw(&records.iter().collect::<Vec<_>>(), records, &MEMORY);
-    let latency = draw(&headline(records), records, &LATENCY);
-    format!("{memory}\n{latency}\n{}\n", conclusion(records))
+/// were not kept. Of several inputs, times and sentence are those of all inputs in one pool. Tables
+/// are at most so wide, if that can be.
+pub fn table(records: &[Record], width: Option<usize>) -> String {
+    let memory = draw(&records.iter().collect::<Vec<_>>(), records, &MEMORY, width);
+    let latency = draw(&headline(records), records, &LATENCY, width);
+    format!("{memory}\n{latency}\n{}\n", text::wrapped(&conclusion(records), width))
 }
 
 /// Returns the store and load times of each allocator and codec, drawn by powers of two as
@@ -165,8 +166,8 @@ fn flatten(record: &Record) -> Vec<(String, Value)> {
 }
 
 /// Draws `rows` with their names and `columns`, each input's rows below a line that names it.
-/// Columns that are zero everywhere are left out.
-fn draw(rows: &[&Record], all: &[Record], columns: &[Column]) -> String {
+/// Columns that are zero everywhere are left out; those beyond `width` follow below.
+fn draw(rows: &[&Record], all: &[Record], columns: &[Column], width: Option<usize>) -> String {
     let size_unit = size_unit(largest_size(rows, columns));
     let columns: Vec<Vec<String>> = (NAMES.iter().chain(columns))
         .map(|(title, figure)| {
@@ -175,7 +176,32 @@ fn draw(rows: &[&Record], all: &[Record], columns: &[Column]) -> String {
         })
         .filter(|column: &Vec<String>| column[HEAD_LINES..].iter().any(|cell| cell != "0"))
         .collect();
-    let lines = text::aligned(&columns, NAMES.len());
+    let parts = parts(columns, width.unwrap_or(usize::MAX));
+    let tables = parts.iter().map(|columns| draw_columns(rows, all, columns));
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the columns in groups that each fit `width`, with the names in front of each.
+fn parts(mut columns: Vec<Vec<String>>, width: usize) -> Vec<Vec<Vec<String>>> {
+    let figures = columns.split_off(NAMES.len().min(columns.len()));
+    let width_of = |columns: &[Vec<String>]| {
+        let widest = |column: &Vec<String>| column.iter().map(|cell| cell.chars().count()).max();
+        columns.iter().map(|column| widest(column).unwrap_or(0) + text::GAP).sum::<usize>()
+    };
+    let mut parts = vec![columns.clone()];
+    for figure in figures {
+        let last = parts.last_mut().expect("the first is there");
+        last.push(figure);
+        if last.len() > NAMES.len() + 1 && width_of(last) > width.saturating_add(text::GAP) {
+            let figure = last.pop().expect("it was added");
+            parts.push(columns.iter().cloned().chain([figure]).collect());
+        }
+    }
+    parts
+}
+
+fn draw_columns(rows: &[&Record], all: &[Record], columns: &[Vec<String>]) -> String {
+    let lines = text::aligned(columns, NAMES.len());
     let line = |at: usize| format!("{}\n", lines[at]);
     let mut text: String = (0..HEAD_LINES).map(line).collect();
     for (at, row) in rows.iter().enumerate() {
@@ -303,7 +329,7 @@ mod tests {
 
     #[test]
     fn table_shows_the_ratio_to_zsmalloc() {
-        let text = table(&three());
+        let text = table(&three(), None);
         let row = text.lines().find(|line| line.contains("zbud")).expect("a row of zbud");
         assert!(row.contains(" 16.00 ") && row.contains(" 2.000 "), "{text}");
         assert!(text.contains("p99.9") && text.contains("a: 10 pages (40.0 KiB)\n"), "{text}");
@@ -311,7 +337,7 @@ mod tests {
 
     #[test]
     fn ratio_without_zsmalloc_is_a_dash() {
-        let text = table(&three()[..2]);
+        let text = table(&three()[..2], None);
         let row = text.lines().find(|line| line.contains("zbud")).expect("a row of zbud");
         assert!(row.contains(" - "), "{text}");
     }
@@ -330,7 +356,7 @@ mod tests {
             of(2, "a", "zbud", 12288),
             of(2, "a", "zsmalloc", 4096),
         ];
-        let text = table(&records);
+        let text = table(&records, None);
         let captions: Vec<&str> = text.lines().filter(|line| line.contains(": ")).collect();
         let [all, a] = ["all: 10 pages (40.0 KiB) in one pool", "a: 10 pages (40.0 KiB)"];
         assert_eq!(captions[..4], [all, a, a, all], "{text}");
@@ -342,9 +368,23 @@ mod tests {
     #[test]
     fn columns_of_zeros_are_left_out() {
         let mut records = three();
-        assert!(table(&records).contains("kept"));
+        assert!(table(&records, None).contains("kept"));
         records.iter_mut().for_each(|record| record.sizes.rejected = 0);
-        assert!(!table(&records).contains("kept"));
+        assert!(!table(&records, None).contains("kept"));
+    }
+
+    #[test]
+    fn columns_beyond_the_width_follow_below_and_none_is_lost() {
+        let (wide, narrow) = (table(&three(), None), table(&three(), Some(60)));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+        let cells = |text: &str| {
+            let rows = text.lines().filter(|line| line.contains("zbud"));
+            let mut cells: Vec<_> =
+                rows.flat_map(str::split_whitespace).map(str::to_owned).collect();
+            cells.retain(|cell| cell.parse::<f64>().is_ok());
+            cells
+        };
+        assert_eq!(cells(&narrow), cells(&wide), "{narrow}");
     }
 
     #[test]
@@ -367,7 +407,7 @@ mod tests {
             };
             record.load_ns = record.store_ns;
         }
-        let text = table(&records);
+        let text = table(&records, None);
         let tables = text.strip_suffix(&format!("{}\n", conclusion(&records))).expect("at the end");
         assert!(tables.lines().all(|line| line.len() <= 100), "{text}");
     }
@@ -378,7 +418,7 @@ mod tests {
         let expected = "On these 10 pages (40.0 KiB) the best choice is zsmalloc with lz4: it \
              holds them in 12.5 KiB, saving 27.5 KiB (68.8 %).";
         assert_eq!(conclusion(&three()), expected);
-        assert!(table(&three()).ends_with(&format!("\n{expected}\n")));
+        assert!(table(&three(), None).ends_with(&format!("\n{expected}\n")));
     }
 
     #[test]

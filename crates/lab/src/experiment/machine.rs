@@ -5,6 +5,8 @@ use std::fs;
 
 use serde::Serialize;
 
+use crate::proc::bytes;
+
 const UNKNOWN: &str = "unknown";
 
 /// What figures depend on besides the program.
@@ -32,7 +34,7 @@ impl Machine {
         Self {
             cpu_model: known(cpu_model(&read("/proc/cpuinfo"))),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory_bytes(&read("/proc/meminfo")),
+            memory_bytes: bytes(&read("/proc/meminfo"), "MemTotal:"),
             os: known(value(&read("/etc/os-release"), '=', "PRETTY_NAME")),
             kernel: known(
                 Some(read("/proc/sys/kernel/osrelease").trim()).filter(|s| !s.is_empty()),
@@ -71,12 +73,6 @@ pub(crate) fn load_remark() -> Option<String> {
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
     let names = ["model name", "Model", "Hardware", "cpu model", "cpu"];
     names.into_iter().find_map(|name| value(cpuinfo, ':', name))
-}
-
-/// Returns the memory in `/proc/meminfo`.
-fn memory_bytes(meminfo: &str) -> Option<u64> {
-    let kibibytes: u64 = value(meminfo, ':', "MemTotal")?.strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 /// Returns what stands behind `name` and `separator` in the first such line, without quotes.
@@ -122,8 +118,8 @@ pub(crate) mod tests {
 
     #[test]
     fn memory_is_in_bytes() {
-        assert_eq!(memory_bytes("MemTotal:        2 kB\nMemFree: 1 kB\n"), Some(2048));
-        assert_eq!(memory_bytes("MemTotal: much\n"), None);
+        assert_eq!(bytes("MemTotal:        2 kB\nMemFree: 1 kB\n", "MemTotal:"), Some(2048));
+        assert_eq!(bytes("MemTotal: much\n", "MemTotal:"), None);
     }
 
     #[test]

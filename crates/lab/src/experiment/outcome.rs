@@ -22,6 +22,8 @@ pub struct Settings {
     pub program: Option<PathBuf>,
     /// A project that `build` builds in the place of its own.
     pub project: Option<PathBuf>,
+    /// Captures that `density` stores in the place of the built-in ones, if any.
+    pub pages: Vec<PathBuf>,
 }
 
 /// One figure: the median of what was measured, or simulated, in the repeats.

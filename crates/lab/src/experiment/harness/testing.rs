@@ -8,7 +8,8 @@ use crate::experiment::outcome::{Figure, Outcome, Settings};
 
 /// Settings of the smallest experiment.
 pub(crate) fn tiny() -> Settings {
-    Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program: None, project: None }
+    let (program, project, pages) = (None, None, Vec::new());
+    Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program, project, pages }
 }
 
 /// Asserts what holds of every outcome: figures of `experiment` only, finite, not negative,

@@ -39,27 +39,28 @@ fn answer(group: &[&Figure]) -> Option<String> {
         return None;
     }
     let ratio = number(best.value / base.value, 2);
-    let verb = match better {
-        Better::Less => "takes",
-        Better::More => "reaches",
-    };
-    // Repeats that overlap say nothing about which is better.
-    let noise = if best.min <= base.max && base.min <= best.max {
-        "; their repeats overlap, so this is no difference"
-    } else {
-        ""
+    let (verb, loses) = match better {
+        Better::Less => ("takes", best.value > base.value),
+        Better::More => ("reaches", best.value < base.value),
     };
     let workers = match base.workers {
         1 => String::new(),
         workers => format!(" with {workers} workers"),
     };
-    let best_of = if rivals.len() > 1 { ", the best of the others," } else { "" };
-    Some(format!(
-        "{}: {}{best_of} {verb} {ratio} of {}{workers}{noise}.",
-        metric(base),
-        variant(best),
-        variant(base)
-    ))
+    let (metric, base_name, name) = (metric(base), variant(base), variant(best));
+    // Repeats that overlap say nothing about which is better.
+    let overlap = best.min <= base.max && base.min <= best.max;
+    Some(if overlap {
+        format!(
+            "{metric}: {name} {verb} {ratio} of {base_name}{workers}; their repeats overlap, so \
+             this is no difference."
+        )
+    } else if loses {
+        format!("{metric}: {base_name} is best{workers}; {name}, the next, {verb} {ratio} of it.")
+    } else {
+        let best_of = if rivals.len() > 1 { ", the best," } else { "" };
+        format!("{metric}: {name}{best_of} {verb} {ratio} of {base_name}{workers}.")
+    })
 }
 
 #[cfg(test)]
@@ -73,9 +74,11 @@ mod tests {
     #[test]
     fn the_best_is_named_beside_the_first() {
         let times = [("a", 4.0), ("b", 2.0), ("c", 3.0)].map(|(v, t)| figure(v, "ms", &[t]));
+        assert_eq!(answers(&times), ["work, ms: b, the best, takes 0.50 of a with 2 workers."]);
+        let slower = [("b", 2.0), ("a", 4.0), ("c", 3.0)].map(|(v, t)| figure(v, "ms", &[t]));
         assert_eq!(
-            answers(&times),
-            ["work, ms: b, the best of the others, takes 0.50 of a with 2 workers."]
+            answers(&slower),
+            ["work, ms: b is best with 2 workers; c, the next, takes 1.50 of it."]
         );
         let rates = [("a", 4.0), ("b", 6.0)].map(|(v, r)| figure(v, "MiB/s", &[r]));
         assert_eq!(answers(&rates), ["work, MiB/s: b reaches 1.50 of a with 2 workers."]);

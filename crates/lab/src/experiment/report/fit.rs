@@ -77,34 +77,9 @@ fn width_of(grid: &Grid) -> usize {
     widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
 }
 
-/// Returns a paragraph in lines of at most `width` characters, if no word is longer.
-pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
-    let Some(width) = width else { return text.to_owned() };
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let last = lines.last_mut().expect("there is always one");
-        if last.is_empty() {
-            last.push_str(word);
-        } else if last.chars().count() + 1 + word.chars().count() <= width {
-            last.push(' ');
-            last.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prose_breaks_between_words() {
-        assert_eq!(wrapped("a bc def", Some(4)), "a bc\ndef");
-        assert_eq!(wrapped("abcdef g", Some(4)), "abcdef\ng");
-        assert_eq!(wrapped("a bc def", None), "a bc def");
-    }
 
     #[test]
     fn contestants_beyond_the_width_follow_below() {

@@ -3,9 +3,9 @@
 use crate::experiment::machine::Machine;
 use crate::experiment::{Figure, Outcome};
 use crate::latency::Latency;
-use crate::text;
+use crate::text::{self, wrapped};
 
-use super::fit::{fitted, wrapped};
+use super::fit::fitted;
 use super::grid::{Grid, grids};
 use super::remarks::remarks;
 

@@ -13,6 +13,7 @@ use super::child::run;
 use super::cleanup::{Cleanup, quoted};
 use super::zram::Zram;
 use crate::experiment::harness::turns::Fault;
+use crate::proc::bytes;
 
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 
@@ -76,16 +77,9 @@ impl Gauge {
     pub(crate) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Zram(path) => super::zram::used_bytes(&fs::read_to_string(path).ok()?),
-            Self::Zswap => zswap_bytes(&fs::read_to_string("/proc/meminfo").ok()?),
+            Self::Zswap => bytes(&fs::read_to_string("/proc/meminfo").ok()?, "Zswap:"),
         }
     }
-}
-
-/// Returns the `Zswap:` figure of a `/proc/meminfo` text in bytes.
-fn zswap_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("Zswap:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 /// Sets a parameter of zswap until `cleanup`.
@@ -130,8 +124,8 @@ mod tests {
     #[test]
     fn memory_of_zswap_is_in_kibibytes() {
         let text = "SwapFree:  7 kB\nZswap:             12 kB\nZswapped:          48 kB\n";
-        assert_eq!(zswap_bytes(text), Some(12 << 10));
-        assert_eq!(zswap_bytes("MemTotal: 7 kB\n"), None);
+        assert_eq!(bytes(text, "Zswap:"), Some(12 << 10));
+        assert_eq!(bytes("MemTotal: 7 kB\n", "Zswap:"), None);
     }
 
     /// Returns the paths of all swap that is on.

@@ -8,6 +8,7 @@ use crate::args::{CompareArgs, Format};
 use crate::shared::exit::{self, Failure};
 use crate::shared::progress::Progress;
 use crate::shared::size::format_size;
+use crate::shared::table::terminal_width;
 
 /// Runs the comparison that was asked for and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
@@ -91,9 +92,9 @@ fn text(args: &CompareArgs, records: &[Record]) -> String {
         Format::Json => report::json(records),
         Format::Csv => report::csv(records),
         Format::Table if args.histogram => {
-            format!("{}{}", report::histograms(records), report::table(records))
+            format!("{}{}", report::histograms(records), report::table(records, terminal_width()))
         }
-        Format::Table => report::table(records),
+        Format::Table => report::table(records, terminal_width()),
     }
 }
 

@@ -1,8 +1,7 @@
 //! `zfold lab`: from typed arguments to experiments, their runs and their reports.
 
-use std::io::{self, IsTerminal as _};
+use std::io;
 
-use rustix::termios::tcgetwinsize;
 use zfold_lab::experiment::machine::Machine;
 use zfold_lab::experiment::{Error, Figure, Outcome, report};
 use zfold_lab::{Experiment, UnknownExperiment, calls, pageout};
@@ -11,6 +10,7 @@ use crate::args::{Format, LabArgs};
 use crate::shared::exit::{self, Failure};
 use crate::shared::file::NewFile;
 use crate::shared::progress::Progress;
+use crate::shared::table::terminal_width;
 
 /// Runs the experiments that were asked for and writes what they found.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
@@ -119,13 +119,6 @@ fn run_and_show(
         None => write(report::table(machine, std::slice::from_ref(&outcome), width))?,
     }
     Ok(outcome)
-}
-
-/// Returns the columns of the terminal that stdout is, if it is one.
-fn terminal_width() -> Option<usize> {
-    let stdout = io::stdout();
-    let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten()?;
-    Some(size.ws_col.into()).filter(|columns| *columns > 0)
 }
 
 /// Returns what went wrong in an experiment, and the remedy where there is one.

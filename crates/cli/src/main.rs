@@ -17,12 +17,16 @@ mod compare;
 mod completions;
 mod control;
 mod disk;
+mod jupyter;
 mod lab;
+mod man;
 mod ps;
 #[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
 mod run;
 mod settings;
 mod shared;
+mod top;
+mod watched;
 
 use std::process::ExitCode;
 
@@ -57,9 +61,12 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
+        Command::Jupyter(args) => jupyter::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Man { folder } => man::run(&folder),
         Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => disk::stat::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)

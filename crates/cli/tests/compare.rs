@@ -209,7 +209,7 @@ fn lock_design_can_be_chosen() {
 fn fit_is_compared_when_it_is_named() {
     let records = records(&["--allocators", "zsmalloc,fit", "--codecs", "lz4"]);
     let (zsmalloc, fit) = (&records[0], &records[1]);
-    assert_eq!((&fit["allocator"], &fit["locking"]), (&"fit".into(), &"pool-lock".into()));
+    assert_eq!((&fit["allocator"], &fit["locking"]), (&"fit".into(), &"per-cpu".into()));
     assert_eq!(&fit["chain"], &Value::Null);
     for field in ["pool_bytes", "pool_bytes_half_compacted", "pool_bytes_refilled"] {
         assert!(number(fit, field) < number(zsmalloc, field), "{field}: {records:?}");

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_refused, results};
 
-const EXPERIMENTS: [&str; 12] = [
+const EXPERIMENTS: [&str; 14] = [
     "pool-lock",
     "per-cpu-lists",
     "compaction",
     "free",
     "allocators",
+    "writeback",
     "lockstat",
     "scale",
+    "density",
     "disk",
     "pageout",
     "calls",

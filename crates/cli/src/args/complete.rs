@@ -20,9 +20,10 @@ fn codec_names() -> impl Iterator<Item = String> {
     names.chain(["page:deep".to_owned()])
 }
 
-/// Completes the knobs of `zfold ctl set`, and the values of switches.
+/// Completes the knobs of `zfold ctl set`, of disks and of runs, and the values of switches.
 pub(super) fn knobs() -> ArgValueCompleter {
-    of_words(settings::completions)
+    let of_runs = || ["limit=", "store-limit="].map(str::to_owned);
+    of_words(move || settings::completions().into_iter().chain(of_runs()).collect())
 }
 
 /// Completes the words of `zfold ctl writeback`.
@@ -73,6 +74,7 @@ mod tests {
         assert_eq!(offered(&writeback(), "type=h"), ["type=huge", "type=huge_idle"]);
         assert_eq!(offered(&recompress(), "algo=z"), ["algo=zstd"]);
         assert_eq!(offered(&knobs(), "mem_l"), ["mem_limit="]);
+        assert_eq!(offered(&knobs(), "l"), ["limit="]);
         assert_eq!(
             offered(&knobs(), "shrinker_enabled="),
             ["shrinker_enabled=0", "shrinker_enabled=1"]

@@ -25,6 +25,10 @@ Examples:
 
   A run of zfold run, by its number (zfold ps): at most 1 GiB from now on
     zfold ctl --pid 4711 set limit=1GiB
+  Stop it until later, and have its memory leave meanwhile:
+    zfold ctl --pid 4711 pause
+    zfold ctl --pid 4711 page-out
+    zfold ctl --pid 4711 resume
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -35,7 +39,8 @@ pub(crate) struct Target {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, global = true)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, page-out and stat.
+    /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, set
+    /// store-limit=SIZE, page-out, pause, resume and stat.
     #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
     pub(crate) pid: Option<u32>,
 
@@ -113,6 +118,10 @@ pub(crate) enum CtlCommand {
     },
     /// Have all pages of a run leave that can (with --pid).
     PageOut,
+    /// Stop all processes of a run where they are; its memory can leave meanwhile (with --pid).
+    Pause,
+    /// Let the processes of a paused run go on (with --pid).
+    Resume,
     /// Drop all contents of a device that no client uses.
     Reset,
     /// Show the statistics as JSON (zfold stat shows them as tables).

@@ -100,8 +100,10 @@ impl LabArgs {
             Choice::Compaction => vec![Experiment::Compaction],
             Choice::Free => vec![Experiment::Free],
             Choice::Allocators => vec![Experiment::Allocators],
+            Choice::Writeback => vec![Experiment::Writeback],
             Choice::LockStat => vec![Experiment::LockStat],
             Choice::Scale => vec![Experiment::Scale],
+            Choice::Density { .. } => vec![Experiment::Density],
             Choice::Disk => vec![Experiment::Disk],
             Choice::Pageout => vec![Experiment::Pageout],
             Choice::Calls => vec![Experiment::Calls],
@@ -119,7 +121,11 @@ impl LabArgs {
             Choice::Build { project } => project.clone(),
             _ => None,
         };
-        Settings { scale, repeats, quick, seed, program, project }
+        let pages = match &self.choice {
+            Choice::Density { pages } => pages.clone(),
+            _ => Vec::new(),
+        };
+        Settings { scale, repeats, quick, seed, program, project, pages }
     }
 }
 
@@ -178,6 +184,17 @@ Linux: all are about as fast, and zbud takes a third more memory. Measures times
 stores and loads, and the largest pool, under one load.")]
     Allocators,
 
+    #[command(name = Experiment::Writeback.name(), about = Experiment::Writeback.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab writeback --repeats 1"))]
+    #[command(long_about = "\
+Who should choose what leaves a full pool, the pool or its owner?
+
+Up to Linux 6.4 zswap had its pool empty the page that was written longest ago; since 6.5 it \
+writes out the entry that was used longest ago, whatever that frees. Replays the same load both \
+ways in each allocator. Shows how many pages are written to the swap device, and how many of them \
+are soon read again.")]
+    Writeback,
+
     #[command(name = Experiment::LockStat.name(), about = Experiment::LockStat.summary())]
     #[command(after_help =
         concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab lockstat --repeats 1"))]
@@ -197,6 +214,24 @@ Measures what operations and locks cost on this machine, and simulates machines 
 from that. Shows where each design's throughput stops growing; not how fast a machine of so many \
 cores would really be.")]
     Scale,
+
+    #[command(name = Experiment::Density.name(), about = Experiment::Density.summary())]
+    #[command(after_help =
+        concat!(columns!(), "\n\nExample: zfold lab density --scale 4 --html density.html"))]
+    #[command(long_about = "\
+What do the same pages take in the kernel's zram and in stores?
+
+Stores real pages in a zram device and in stores of zsmalloc and fit by lz4, page, page:deep and \
+zstd; frees a random half, compacts, and replaces each page many times. Shows at each of these \
+moments what is held, all included, for a page and over the compressed bytes, and how long single \
+stores and loads take. zram needs root; what is missing is left out and named. The device is gone \
+afterwards, also after Ctrl-C.")]
+    Density {
+        /// Captures to store instead of the built-in ones: files of raw pages, compressed by zstd
+        /// if named *.zst.
+        #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
+        pages: Vec<PathBuf>,
+    },
 
     #[command(name = Experiment::Disk.name(), about = Experiment::Disk.summary())]
     #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab disk --repeats 3"))]
@@ -291,9 +326,10 @@ mod tests {
     #[test]
     fn nothing_typed_is_the_default() {
         let args = lab(&["free"]).expect("valid");
-        let Settings { scale, repeats, quick, seed, program, project } = args.settings();
+        let Settings { scale, repeats, quick, seed, program, project, pages } = args.settings();
         assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
         assert_eq!((program, project), (std::env::current_exe().ok(), None));
+        assert!(pages.is_empty());
         assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
     }
 
@@ -310,6 +346,13 @@ mod tests {
         let args = lab(&["build", "--project", "src"]).expect("valid");
         assert_eq!(args.settings().project, Some(PathBuf::from("src")));
         assert!(lab(&["free", "--project", "src"]).is_err());
+    }
+
+    #[test]
+    fn captures_are_given_to_density_only() {
+        let args = lab(&["density", "--pages", "one", "two.zst", "--quick"]).expect("valid");
+        assert_eq!(args.settings().pages, ["one", "two.zst"].map(PathBuf::from));
+        assert!(lab(&["free", "--pages", "one"]).is_err());
     }
 
     #[test]

@@ -5,11 +5,15 @@ mod compare;
 mod complete;
 mod ctl;
 mod disk;
+mod jupyter;
 mod lab;
 mod ps;
 mod run;
 mod stat;
+mod top;
 mod values;
+
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
@@ -18,10 +22,12 @@ pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
+pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
 pub(crate) use lab::LabArgs;
 pub(crate) use ps::PsArgs;
-pub(crate) use run::{ReportFormat, RunArgs};
+pub(crate) use run::{Limit, ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
+pub(crate) use top::TopArgs;
 pub(crate) use values::Format;
 
 /// Compressed memory in user space: for programs, as disks, and to compare its pools.
@@ -56,6 +62,9 @@ pub(crate) enum Command {
     /// List this user's runs and disks: limit, resident and compressed memory, faults per second.
     #[command(after_help = ps::EXAMPLES)]
     Ps(PsArgs),
+    /// Watch this user's runs and disks: memory, ratio, faults; change a limit, page out.
+    #[command(after_help = top::EXAMPLES)]
+    Top(TopArgs),
     /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.
     #[command(after_help = stat::EXAMPLES)]
     Stat(StatArgs),
@@ -84,6 +93,8 @@ pub(crate) enum Command {
     /// and every byte is compared.
     #[command(after_help = lab::EXAMPLES)]
     Lab(LabArgs),
+    /// Add a kernel to Jupyter whose notebooks run under a memory limit.
+    Jupyter(JupyterArgs),
     /// Print a shell completion script.
     ///
     /// The shell asks the zfold in its PATH for what can follow, so the script stays as it is when
@@ -92,6 +103,12 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: Shell,
+    },
+    /// Write the manual pages of all commands into a folder, for packages.
+    #[command(hide = true)]
+    Man {
+        /// The folder; it must exist.
+        folder: PathBuf,
     },
 }
 

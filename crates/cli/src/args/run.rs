@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{ValueEnum, ValueHint};
 use zfold_pool::Allocator;
@@ -15,6 +16,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   A build in half a GiB of memory:
     zfold run --limit 512MiB -- make -j4
+  Whatever fits the container, without being killed at its limit:
+    zfold run --limit auto -- ./batch
   How much was compressed, how often was it needed, how long did the program wait for it?
     zfold run --limit 512MiB --report -- ./simulation
   Compare with a run without a limit (the program runs twice):
@@ -47,10 +50,10 @@ const REPORT: &str = "Report";
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Most anonymous memory that the program and its descendants may have resident, without
-    /// stacks; 4MiB or more. Compressed pages come on top [default: half of what this process can
-    /// have].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
-    pub(crate) limit: Option<Size>,
+    /// stacks; 4MiB or more. Compressed pages come on top. auto: what is left below the limit of
+    /// the cgroup, compressed pages included [default: half of what this process can have].
+    #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
+    pub(crate) limit: Option<Limit>,
 
     /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
     /// page:deep.
@@ -114,6 +117,26 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// What may be resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// What there is room for, chosen anew as that changes.
+    Auto,
+    /// So much.
+    Size(Size),
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            size => size.parse().map(Self::Size).map_err(|told| format!("{told}; or auto")),
+        }
+    }
+}
+
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
@@ -153,6 +176,9 @@ mod tests {
 
     #[test]
     fn nothing_typed_is_the_default() {
+        let args = run(&["--limit", "auto", "ls"]).expect("valid");
+        assert_eq!(args.limit, Some(Limit::Auto));
+        assert!(run(&["--limit", "most", "ls"]).is_err());
         let args = run(&["ls"]).expect("valid");
         assert_eq!((args.limit, args.store_limit, args.report), (None, None, None));
         assert_eq!(

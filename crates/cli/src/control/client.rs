@@ -1,8 +1,9 @@
 //! The client of a control socket.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -56,6 +57,16 @@ impl Client {
             ))
         })?;
         Ok(Self { stream: BufReader::new(stream), disk })
+    }
+
+    /// Gives each answer only so much time.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn with_patience(self, patience: Duration) -> io::Result<Self> {
+        self.stream.get_ref().set_read_timeout(Some(patience))?;
+        self.stream.get_ref().set_write_timeout(Some(patience))?;
+        Ok(self)
     }
 
     /// Sends a command and returns what it found.

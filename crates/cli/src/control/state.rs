@@ -8,8 +8,9 @@ pub(crate) const SCHEMA: &str = "zfold.run-state/1";
 /// Least limit of a run in bytes: below, a program has no room to make progress with a few threads.
 pub(crate) const LIMIT_MIN: u64 = 4 << 20;
 
-/// A run as it is now. Totals only grow.
+/// A run as it is now. Totals only grow. What a run of another version does not tell is 0.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub(crate) struct RunState {
     pub(crate) schema: String,
     /// The number of the process that the shell started.
@@ -17,11 +18,20 @@ pub(crate) struct RunState {
     /// The program and its arguments.
     pub(crate) command: String,
     pub(crate) limit_bytes: u64,
+    /// The limit is chosen again and again.
+    pub(crate) limit_auto: bool,
+    /// None of its processes runs.
+    pub(crate) paused: bool,
     /// What counts against the limit.
     pub(crate) resident_bytes: u64,
     /// Pages that lie compressed, and what they take.
     pub(crate) stored_pages_bytes: u64,
     pub(crate) stored_bytes: u64,
+    /// The most that these may take; 0: any number.
+    pub(crate) store_limit_bytes: u64,
+    /// Size of the backing file, and what of it is in use.
+    pub(crate) backing_bytes: u64,
+    pub(crate) backing_used_bytes: u64,
     /// Address spaces, and those that pages have left.
     pub(crate) spaces: u64,
     pub(crate) managed: u64,
@@ -33,4 +43,7 @@ pub(crate) struct RunState {
     pub(crate) over_limit_total: u64,
     pub(crate) fault_p50_ns: u64,
     pub(crate) fault_p99_ns: u64,
+    /// The latency of faults: bound of a bucket, faults in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fault_histogram_ns: Vec<(u64, u64)>,
 }

@@ -50,6 +50,8 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
         }
         CtlCommand::Grow { size } => ("grow", vec![size.clone()]),
         CtlCommand::PageOut => ("page-out", Vec::new()),
+        CtlCommand::Pause => ("pause", Vec::new()),
+        CtlCommand::Resume => ("resume", Vec::new()),
         CtlCommand::Reset => ("reset", Vec::new()),
         CtlCommand::Stat => ("stat", Vec::new()),
         CtlCommand::Shutdown => ("shutdown", Vec::new()),

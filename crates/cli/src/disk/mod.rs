@@ -22,7 +22,7 @@ mod notify;
 mod plan;
 mod protect;
 mod reload;
-mod report;
+pub(crate) mod report;
 mod runner;
 mod server;
 pub(crate) mod stat;

@@ -1,104 +1,158 @@
 //! `zfold stat`: the statistics of a server as tables or JSON.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
 
 use crate::args::{StatArgs, StatFormat};
 use crate::control::client::Client;
-use crate::control::state::RunState;
+use crate::control::state::{self as run_state, RunState};
 use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::exit::{self, Failure};
-use crate::shared::table::{Row, count, size, table};
+use crate::shared::table::{Row, count, size, table, time};
+use crate::watched::rates::Since;
 
 /// Moves to the upper left corner and clears what follows.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Writes the statistics to stdout, again and again if that was asked for.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
-    let mut client = match args.target.pid {
-        Some(pid) => Client::of_run(pid)?,
-        None => Client::connect(&args.target)?,
-    };
-    loop {
-        let result = client.ask("stat", Vec::new())?;
-        let text = match args.format {
-            StatFormat::Json => format!("{result}\n"),
-            StatFormat::Table if args.target.pid.is_some() => {
-                let state = serde_json::from_value(result).map_err(|error| {
-                    Failure::new(format!(
-                        "the run's state is of another version ({error}): use the zfold that \
-                         it was started with"
-                    ))
-                })?;
-                of_run(&state)
-            }
-            StatFormat::Table => {
-                let report: Report = serde_json::from_value(result).map_err(|error| {
-                    Failure::new(format!(
-                        "the server's statistics are not {SCHEMA} ({error}): use the zfold that \
-                         it was started with"
-                    ))
-                })?;
-                tables(&report)
-            }
-        };
-        match args.watch {
-            None => return exit::write_output(text.as_bytes()),
-            Some(seconds) => {
-                let clear = if args.format == StatFormat::Table { CLEAR } else { "" };
-                exit::write_output(format!("{clear}{text}").as_bytes())?;
-                std::thread::sleep(Duration::from_secs(seconds.into()));
-            }
+    match args.target.pid {
+        Some(pid) => {
+            let told = |state: &RunState, since: Option<Since<'_, RunState>>| of_run(state, since);
+            repeat(args, &mut Client::of_run(pid)?, run_state::SCHEMA, told)
+        }
+        None => {
+            let told = |report: &Report, since: Option<Since<'_, Report>>| tables(report, since);
+            repeat(args, &mut Client::connect(&args.target)?, SCHEMA, told)
         }
     }
 }
 
+/// Asks for a state at each interval, and writes it as `told` tells it, with what was before.
+fn repeat<T: DeserializeOwned>(
+    args: &StatArgs,
+    client: &mut Client,
+    schema: &str,
+    told: impl Fn(&T, Option<Since<'_, T>>) -> String,
+) -> Result<(), Failure> {
+    let mut before: Option<(T, Instant)> = None;
+    loop {
+        let (result, at) = (client.ask("stat", Vec::new())?, Instant::now());
+        let text = match args.format {
+            StatFormat::Json => format!("{result}\n"),
+            StatFormat::Table => {
+                let now: T = serde_json::from_value(result).map_err(|error| {
+                    Failure::new(format!(
+                        "the statistics are not {schema} ({error}): use the zfold that was started"
+                    ))
+                })?;
+                let since = before.as_ref().and_then(|(old, then)| Since::new(old, *then, at));
+                let text = told(&now, since);
+                before = Some((now, at));
+                text
+            }
+        };
+        let Some(seconds) = args.watch else { return exit::write_output(text.as_bytes()) };
+        let clear = if args.format == StatFormat::Table { CLEAR } else { "" };
+        if !exit::write_line(&format!("{clear}{text}"))? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+/// Returns a total, with its rate if something was before.
+fn total<T>(now: &T, since: Option<Since<'_, T>>, of: fn(&T) -> u64) -> String {
+    rated(count(of(now)), since.map(|since| count(since.rate(now, of).round() as u64)))
+}
+
+/// Returns bytes, as [`total`].
+fn bytes<T>(now: &T, since: Option<Since<'_, T>>, of: fn(&T) -> u64) -> String {
+    let rate = since.map(|since| size(since.rate(now, of) as u64).trim_end().to_owned());
+    rated(size(of(now)), rate)
+}
+
+fn rated(total: String, rate: Option<String>) -> String {
+    match rate {
+        Some(rate) => format!("{total} {:>14}", rate + "/s"),
+        None => total,
+    }
+}
+
+/// Returns a value that has no rate, in the column of totals.
+fn unrated<T>(value: String, since: Option<Since<'_, T>>) -> String {
+    match since {
+        Some(_) => format!("{value} {:>14}", ""),
+        None => value,
+    }
+}
+
 /// Returns the state of a run for people.
-fn of_run(state: &RunState) -> String {
+fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
     let mut text = format!("{}: {}\n\n", state.pid, state.command);
-    let rows = [
+    let mut rows = vec![
         ("limit", size(state.limit_bytes), ""),
         ("resident", size(state.resident_bytes), "what counts against it"),
         ("stored", size(state.stored_pages_bytes), "that lies compressed"),
         ("  memory", size(state.stored_bytes), "that this takes, with tables"),
     ];
+    if state.backing_bytes > 0 {
+        rows.push(("backing file", size(state.backing_bytes), ""));
+        rows.push(("  used", size(state.backing_used_bytes), ""));
+    }
     table(&mut text, "memory", &rows);
+    let total = |of: fn(&RunState) -> u64| total(state, since, of);
+    let time = |ns: u64| unrated(time(ns), since);
+    let number = |number: u64| unrated(count(number), since);
     let rows = [
-        ("faults", count(state.faults_total), ""),
-        ("  refaults", count(state.refaults_total), "taken back before they were compressed"),
-        ("  loads", count(state.loads_total), "decompressed"),
-        ("fault p50", count(state.fault_p50_ns / 1000), "us"),
-        ("fault p99", count(state.fault_p99_ns / 1000), "us"),
-        ("evictions", count(state.evictions_total), "pages that left a process"),
-        ("over_limit", count(state.over_limit_total), "times that more than the limit was seen"),
-        ("managed", count(state.managed), "address spaces that pages leave"),
-        ("unmanaged", count(state.unmanaged_total), "processes whose memory stays as it is"),
+        ("faults", total(|state| state.faults_total), ""),
+        ("  refaults", total(|state| state.refaults_total), "taken back before compression"),
+        ("  loads", total(|state| state.loads_total), "decompressed"),
+        ("  p50", time(state.fault_p50_ns), "half took at most this"),
+        ("  p99", time(state.fault_p99_ns), "99 % did"),
+        ("evictions", total(|state| state.evictions_total), "pages that left a process"),
+        ("over_limit", number(state.over_limit_total), "times that the limit was passed"),
+        ("managed", number(state.managed), "address spaces that pages leave"),
+        ("unmanaged", number(state.unmanaged_total), "processes whose memory stays"),
     ];
     table(&mut text, "work", &rows);
     text
 }
 
 /// Returns the statistics for people.
-fn tables(report: &Report) -> String {
+fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
     let mut text = String::new();
     for disk in &report.disks {
+        let since = since.and_then(|since| {
+            since.of(|report| report.disks.iter().find(|before| before.name == disk.name))
+        });
         heading(&mut text, disk);
         table(&mut text, "memory", &memory(disk));
         table(&mut text, "pages", &pages(disk));
         if disk.store.backing_bytes > 0 {
-            table(&mut text, "backing file", &backing(disk));
+            table(&mut text, "backing file", &backing(disk, since));
         }
-        table(&mut text, "served", &served(disk));
+        table(&mut text, "served", &served(disk, since));
         table(&mut text, "refused or failed", &failed(disk));
     }
-    let nbd = &report.nbd;
+    let total = |of: fn(&Report) -> u64| total(report, since, of);
     let rows = [
-        ("connections", count(nbd.connections), ""),
-        ("connections_total", count(nbd.connections_total), ""),
-        ("refused_total", count(nbd.refused_total), "connections beyond --max-connections"),
-        ("failed_handshakes_total", count(nbd.failed_handshakes_total), ""),
-        ("requests_total", count(nbd.requests_total), ""),
-        ("errors_total", count(nbd.errors_total), "requests answered with an error"),
+        ("connections", unrated(count(report.nbd.connections), since), ""),
+        ("connections_total", total(|report| report.nbd.connections_total), ""),
+        (
+            "refused_total",
+            total(|report| report.nbd.refused_total),
+            "connections beyond --max-connections",
+        ),
+        ("failed_handshakes_total", total(|report| report.nbd.failed_handshakes_total), ""),
+        ("requests_total", total(|report| report.nbd.requests_total), ""),
+        (
+            "errors_total",
+            total(|report| report.nbd.errors_total),
+            "requests answered with an error",
+        ),
     ];
     table(&mut text, "nbd, all disks", &rows);
     let _ = writeln!(
@@ -161,27 +215,28 @@ fn pages(disk: &DiskReport) -> Vec<Row> {
     ]
 }
 
-fn backing(disk: &DiskReport) -> Vec<Row> {
-    let (bd, store) = (&disk.bd_stat, &disk.store);
+fn backing(disk: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Vec<Row> {
+    let total = |of: fn(&DiskReport) -> u64| total(disk, since, of);
     vec![
-        ("size", size(store.backing_bytes), ""),
-        ("used", size(store.backing_used_bytes), ""),
-        ("bd_count", count(bd.bd_count), "pages on it"),
-        ("bd_reads", count(bd.bd_reads), "pages read so far"),
-        ("bd_writes", count(bd.bd_writes), "pages written so far"),
+        ("size", unrated(size(disk.store.backing_bytes), since), ""),
+        ("used", unrated(size(disk.store.backing_used_bytes), since), ""),
+        ("bd_count", unrated(count(disk.bd_stat.bd_count), since), "pages on it"),
+        ("bd_reads", total(|disk| disk.bd_stat.bd_reads), "pages read so far"),
+        ("bd_writes", total(|disk| disk.bd_stat.bd_writes), "pages written so far"),
     ]
 }
 
-fn served(disk: &DiskReport) -> Vec<Row> {
-    let device = &disk.device;
+fn served(disk: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Vec<Row> {
+    let total = |of: fn(&DiskReport) -> u64| total(disk, since, of);
+    let bytes = |of: fn(&DiskReport) -> u64| bytes(disk, since, of);
     vec![
-        ("reads", count(device.reads_total), ""),
-        ("read", size(device.read_bytes_total), ""),
-        ("writes", count(device.writes_total), ""),
-        ("written", size(device.written_bytes_total), ""),
-        ("discards", count(device.discards_total), ""),
-        ("write_zeroes", count(device.write_zeroes_total), ""),
-        ("flushes", count(device.flushes_total), ""),
+        ("reads", total(|disk| disk.device.reads_total), ""),
+        ("read", bytes(|disk| disk.device.read_bytes_total), ""),
+        ("writes", total(|disk| disk.device.writes_total), ""),
+        ("written", bytes(|disk| disk.device.written_bytes_total), ""),
+        ("discards", total(|disk| disk.device.discards_total), ""),
+        ("write_zeroes", total(|disk| disk.device.write_zeroes_total), ""),
+        ("flushes", total(|disk| disk.device.flushes_total), ""),
     ]
 }
 

@@ -16,11 +16,14 @@ pub(super) fn why(denied: &Denied) -> String {
         denied => return denied.to_string(),
     };
     let (here, containers) = (here(denied), containers());
-    let of_container = match is_container() || here.is_empty() {
-        true => containers.first(),
-        false => None,
+    // A container that lacks the device is given it by its flags only.
+    let lacks_device = matches!(denied, Denied::Permission) && !Path::new(DEVICE).exists();
+    let (of_here, of_container) = match is_container() {
+        true if lacks_device => (None, containers.first()),
+        true => (here.first(), containers.first()),
+        false => (here.first(), containers.first().filter(|_| here.is_empty())),
     };
-    let grants: Vec<&str> = here.first().into_iter().chain(of_container).map(|s| &**s).collect();
+    let grants: Vec<&str> = of_here.into_iter().chain(of_container).map(|s| &**s).collect();
     format!("{why}; grant it with: {}", grants.join(", or: "))
 }
 
@@ -38,12 +41,17 @@ pub(super) fn grants(denied: &Denied) -> Vec<String> {
 fn here(denied: &Denied) -> Vec<String> {
     match denied {
         Denied::Permission => {
-            let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-            let user = user(&passwd, geteuid().as_raw());
-            vec![
-                grant(&user, Path::new(DEVICE).exists()),
-                "udev: KERNEL==\"userfaultfd\", GROUP=\"zfold\", MODE=\"0660\"".to_owned(),
-            ]
+            let (has_device, number) = (Path::new(DEVICE).exists(), geteuid().as_raw());
+            let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+            let grant = match host_user(&map, number) {
+                // What names a user in here means another one out there.
+                Some(host) => format!("on the host: {}", grant(&host.to_string(), true)),
+                None => {
+                    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+                    grant(&user(&passwd, number), has_device)
+                }
+            };
+            vec![grant, "udev: KERNEL==\"userfaultfd\", GROUP=\"zfold\", MODE=\"0660\"".to_owned()]
         }
         Denied::Tracing(_) => vec!["sudo sysctl kernel.yama.ptrace_scope=1".to_owned()],
         _ => Vec::new(),
@@ -65,13 +73,32 @@ fn containers() -> Vec<String> {
 /// Returns whether this looks like a container, whose flags matter more than the machine's.
 fn is_container() -> bool {
     let marks = ["/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"];
-    marks.iter().any(|mark| Path::new(mark).exists())
+    // All runtimes filter system calls; hardly anybody else does that to a shell.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let is_filtered = status.lines().any(|line| line == "Seccomp:\t2");
+    is_filtered || marks.iter().any(|mark| Path::new(mark).exists())
+}
+
+/// Returns the number that a user of a user namespace has outside of it; `None` if the namespace
+/// maps nobody to another number.
+fn host_user(map: &str, number: u32) -> Option<u64> {
+    let ranges = map.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().map(str::parse::<u64>);
+        let mut field = || fields.next()?.ok();
+        Some((field()?, field()?, field()?))
+    });
+    let found = ranges.into_iter().find_map(|(inside, outside, len)| {
+        let at = u64::from(number).checked_sub(inside).filter(|at| *at < len)?;
+        Some(outside + at)
+    });
+    found.filter(|host| *host != u64::from(number))
 }
 
 /// Returns what to do about a process that cannot be managed for this reason.
 pub(super) fn remedy(reason: &str) -> &'static str {
     let remedies = [
         ("32-bit", "run a 64-bit build of it"),
+        ("CLONE_UNTRACED", "limit its memory by a cgroup, or run it without zfold"),
         (
             "filter",
             "run zfold as root and outside of a container, or the program without its sandbox",
@@ -108,6 +135,15 @@ fn grant(user: &str, has_device: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_namespace_names_the_hosts_user() {
+        assert_eq!(host_user("         0          0 4294967295\n", 0), None);
+        assert_eq!(host_user("0 100000 65536\n", 7), Some(100_007));
+        assert_eq!(host_user("0 1000 1\n1 100000 65536\n", 1), Some(100_000));
+        assert_eq!(host_user("0 100000 65536\n", 70_000), None, "nobody's");
+        assert_eq!(host_user("", 0), None);
+    }
 
     #[test]
     fn the_command_names_the_user() {

@@ -15,13 +15,15 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 use zfold_vmem::run::internals::{Files, tell};
-use zfold_vmem::run::{Event, Inherited, RunError, RunOptions, access};
+use zfold_vmem::run::{Control, Event, Inherited, RunError, RunOptions, access};
 
+use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
 use super::plan::RunPlan;
+use super::record::Record;
 use super::relay::{GRACE, Own};
 use super::steer;
 use crate::args::RunArgs;
@@ -102,8 +104,11 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         let _ = pidfd_send_signal(&front, signal);
     };
     let mut files = Some(files);
-    let mut service = None;
-    let steer = |control| service = steer::serve(control, parent, &plan);
+    let (mut service, mut auto) = (None, None);
+    let steer = |control: Control| {
+        auto = plan.auto.then(|| AutoLimit::start(control.clone()));
+        service = steer::serve(control, parent, &plan, auto.clone());
+    };
     let told = zfold_vmem::run::manage(options, &access, steer, |event| {
         let message = match event {
             Event::Started(process) => {
@@ -127,7 +132,10 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     // Its file goes with it.
     drop(service);
     match told {
-        Ok(report) => Ok(ToFront::Done(Box::new(report.into()))),
+        Ok(report) => {
+            let limit_auto = auto.map(|auto| auto.record());
+            Ok(ToFront::Done(Box::new(Record { limit_auto, ..report.into() })))
+        }
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(&plan, &error))
         }

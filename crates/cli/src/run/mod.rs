@@ -20,6 +20,7 @@
 //!   started with but the front its standard error, so nobody waits for an end of file longer than
 //!   for the program's descendants.
 
+mod auto;
 mod baseline;
 mod channel;
 mod denied;
@@ -29,6 +30,7 @@ mod given;
 mod manager;
 mod needs;
 mod plan;
+mod policy;
 mod recipients;
 mod record;
 mod relay;

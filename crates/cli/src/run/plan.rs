@@ -7,7 +7,8 @@ use zfold_pool::{Allocator, Pool, PoolOptions};
 use zfold_store::pressure::memory_left;
 use zfold_store::{CodecSpec, StoreOptions};
 
-use crate::args::{ReportFormat, RunArgs};
+use super::auto;
+use crate::args::{Limit, ReportFormat, RunArgs};
 use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::backing::{self, BackingPlan};
@@ -24,6 +25,8 @@ const BACKING_LIMITS: u64 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RunPlan {
     pub(super) limit_bytes: u64,
+    /// The limit is chosen anew again and again.
+    pub(super) auto: bool,
     codec: CodecSpec,
     allocator: Allocator,
     store_limit_bytes: Option<u64>,
@@ -52,7 +55,11 @@ impl RunPlan {
     pub(super) fn new(args: &RunArgs) -> Result<Self, Failure> {
         let (program, rest) = args.command.split_first().expect("clap requires a program");
         let size = |size: Option<Size>| size.map(|size| size.0);
-        let limit_bytes = size(args.limit).unwrap_or_else(limit_by_default);
+        let limit_bytes = match args.limit {
+            None => limit_by_default(),
+            Some(Limit::Auto) => auto::first_limit(),
+            Some(Limit::Size(size)) => size.0,
+        };
         at_least("--limit", limit_bytes, LIMIT_MIN)?;
         if let Some(limit) = size(args.store_limit) {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
@@ -66,6 +73,7 @@ impl RunPlan {
         });
         Ok(Self {
             limit_bytes,
+            auto: args.limit == Some(Limit::Auto),
             codec: args.codec,
             allocator: args.allocator,
             store_limit_bytes: size(args.store_limit),

@@ -114,6 +114,17 @@ impl From<run::Unmanaged> for Unmanaged {
     }
 }
 
+/// A limit that was chosen again and again (`--limit auto`).
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Auto {
+    /// What could be had when the program was started.
+    pub(super) left_at_start_bytes: u64,
+    pub(super) least_limit_bytes: u64,
+    pub(super) most_limit_bytes: u64,
+    /// What it followed, besides what was left.
+    pub(super) steered_by: String,
+}
+
 /// Declares the figures of a run by the names that the memory side gives them: the document, where
 /// they come from, and how a report shows them.
 macro_rules! figures {
@@ -122,6 +133,8 @@ macro_rules! figures {
         #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
         pub(super) struct Record {
             pub(super) wall_ns: u64,
+            /// How the limit was chosen, if it was not given.
+            pub(super) limit_auto: Option<Auto>,
             $($(pub(super) $figure: u64,)*)*
             /// Processes that could not be managed, the first of them.
             pub(super) unmanaged: Vec<Unmanaged>,
@@ -136,6 +149,7 @@ macro_rules! figures {
                 let [p50, p90, p99, p999, max] = report.fault_quantiles;
                 Self {
                     wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
+                    limit_auto: None,
                     $($($figure: report.$figure,)*)*
                     unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
                     fault_ns: Quantiles { p50, p90, p99, p999, max },

@@ -5,13 +5,14 @@ use std::io::{self, Write as _};
 
 use super::plan::RunPlan;
 use super::record::{
-    Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit, Unmanaged,
+    Auto, Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit,
+    Unmanaged,
 };
 use crate::args::ReportFormat;
 use crate::shared::exit::Failure;
 use crate::shared::file::NewFile;
 use crate::shared::size::PAGE_LEN;
-use crate::shared::table::{Row, count, size, table};
+use crate::shared::table::{Row, count, size, table, time};
 
 /// Length of the longest bar.
 const BAR: u64 = 40;
@@ -66,6 +67,10 @@ fn text(told: &Told<'_>) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "zfold: {} ended with {end}\n", plan.program.display());
     table(&mut text, "memory", &memory(record));
+    if let Some(auto) = &record.limit_auto {
+        table(&mut text, "limit, chosen", &chosen(auto));
+        let _ = writeln!(text, "  by {}\n", auto.steered_by);
+    }
     table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
@@ -104,6 +109,14 @@ fn memory(record: &Record) -> Vec<Row> {
     rows.insert(at, ("  as pages", size(pages_bytes), ""));
     rows.push(("ratio", ratio, "as pages / peak_stored"));
     rows
+}
+
+fn chosen(auto: &Auto) -> Vec<Row> {
+    vec![
+        ("left at the start", size(auto.left_at_start_bytes), "below the cgroup's limit, or here"),
+        ("least limit", size(auto.least_limit_bytes), "as compressed pages took more"),
+        ("most", size(auto.most_limit_bytes), ""),
+    ]
 }
 
 fn work(record: &Record) -> Vec<Row> {
@@ -196,24 +209,6 @@ fn powers(histogram: &[(u64, u64)]) -> Vec<(u64, u64)> {
         bars[index].1 += faults;
     }
     bars
-}
-
-/// Returns a time with three digits in the unit that suits it.
-fn time(nanoseconds: u64) -> String {
-    let ns = nanoseconds as f64;
-    let (value, unit) = match ns {
-        _ if ns < 1e3 => (ns, "ns"),
-        _ if ns < 1e6 => (ns / 1e3, "us"),
-        _ if ns < 1e9 => (ns / 1e6, "ms"),
-        _ => (ns / 1e9, "s "),
-    };
-    let digits = match value {
-        _ if unit == "ns" => 0,
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$} {unit}")
 }
 
 fn seconds(nanoseconds: u64) -> String {

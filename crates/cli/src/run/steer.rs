@@ -1,27 +1,38 @@
 //! The control socket of a run, at which `zfold ps`, `stat` and `ctl` ask.
 
+use std::str::FromStr;
+
 use serde_json::{Value, json};
 use zfold_disk::nbd::{Address, Listener};
 use zfold_vmem::run::Control;
 
+use super::auto::AutoLimit;
 use super::plan::RunPlan;
+use crate::args::Limit;
 use crate::control::protocol::{self, Request};
 use crate::control::runtime;
 use crate::control::service::Service;
 use crate::control::state::{LIMIT_MIN, RunState, SCHEMA};
-use crate::shared::size::{format_size, parse_size};
+use crate::settings::STORE_LIMIT_MIN;
+use crate::shared::size::{Size, format_size};
+use crate::shared::table::size;
 
 /// What pages may stay when all are asked to leave: the least limit.
 const LEAST: u64 = LIMIT_MIN;
 
 /// Answers at the control socket of a run until the returned value is dropped. Without a runtime
 /// directory of this user's there is no socket, and the run goes on without.
-pub(super) fn serve(control: Control, front: u32, plan: &RunPlan) -> Option<Service> {
+pub(super) fn serve(
+    control: Control,
+    front: u32,
+    plan: &RunPlan,
+    auto: Option<AutoLimit>,
+) -> Option<Service> {
     runtime::sweep();
     let listener = Listener::bind(&Address::Unix(runtime::run_path(front).ok()?)).ok()?;
     let words = std::iter::once(&plan.program).chain(&plan.args);
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    let steered = Steered { control, front, command: command.join(" ") };
+    let steered = Steered { control, front, command: command.join(" "), auto };
     Service::start(listener, protocol::TERMS, move |stream| {
         // No request ends a run.
         let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
@@ -34,6 +45,8 @@ struct Steered {
     control: Control,
     front: u32,
     command: String,
+    /// What chooses the limit.
+    auto: Option<AutoLimit>,
 }
 
 impl Steered {
@@ -44,19 +57,65 @@ impl Steered {
     fn answer(&self, request: &Request) -> Result<Value, String> {
         let words: Vec<&str> = request.arguments.iter().map(String::as_str).collect();
         match (&*request.command, &words[..]) {
-            ("stat" | "get", []) => Ok(self.state()),
+            ("stat", []) => {
+                let mut state = self.state();
+                state["fault_histogram_ns"] = json!(self.control.fault_latency());
+                Ok(state)
+            }
+            ("get", []) => Ok(self.state()),
             ("set", [_, ..]) => {
-                let limits = words.iter().map(|word| limit(word));
-                // The last one counts, once all of them are right.
-                if let Some(bytes) = limits.collect::<Result<Vec<u64>, String>>()?.last() {
-                    self.control.set_limit(*bytes);
-                }
+                let settings: Vec<Setting> =
+                    words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+                settings.iter().try_for_each(|setting| self.set(*setting))?;
                 Ok(self.state())
             }
-            ("page-out", []) => Ok(json!({ "resident_bytes": self.control.page_out(LEAST) })),
-            (name, _) => {
-                Err(format!("a run knows get, set limit=SIZE, page-out and stat, not '{name}'"))
+            ("page-out", []) => {
+                let is_auto = self.auto.as_ref().is_some_and(AutoLimit::is_on);
+                self.turn_auto(false);
+                let resident_bytes = self.control.page_out(LEAST);
+                self.turn_auto(is_auto);
+                Ok(json!({ "resident_bytes": resident_bytes }))
             }
+            ("pause", []) => {
+                self.control.pause(true);
+                Ok(self.state())
+            }
+            ("resume", []) => {
+                self.control.pause(false);
+                Ok(self.state())
+            }
+            (name, _) => Err(format!(
+                "a run knows get, set limit=SIZE, set store-limit=SIZE, page-out, pause, resume \
+                 and stat, not '{name}'"
+            )),
+        }
+    }
+
+    fn set(&self, setting: Setting) -> Result<(), String> {
+        match setting {
+            Setting::Limit(Limit::Size(Size(bytes))) => {
+                self.turn_auto(false);
+                self.control.set_limit(bytes);
+            }
+            Setting::Limit(Limit::Auto) if self.auto.is_some() => self.turn_auto(true),
+            Setting::Limit(Limit::Auto) => {
+                return Err("limit=auto is for runs that began with --limit auto".to_owned());
+            }
+            Setting::StoreLimit(bytes) => self.control.set_store_limit(bytes).map_err(|held| {
+                let (asked, held) = (format_size(bytes), size(held));
+                format!(
+                    "store-limit={asked} is below the {} that compressed pages take now, and there \
+                     is no backing file to take the rest: give more",
+                    held.trim_end()
+                )
+            })?,
+        }
+        Ok(())
+    }
+
+    fn turn_auto(&self, on: bool) {
+        if let Some(auto) = &self.auto {
+            auto.turn(on);
         }
     }
 
@@ -67,9 +126,14 @@ impl Steered {
             pid: self.front,
             command: self.command.clone(),
             limit_bytes: state.limit_bytes,
+            limit_auto: self.auto.as_ref().is_some_and(AutoLimit::is_on),
+            paused: state.paused,
+            store_limit_bytes: state.store_limit_bytes.unwrap_or(0),
             resident_bytes: state.resident_bytes,
             stored_pages_bytes: state.stored_pages_bytes,
             stored_bytes: state.stored_bytes,
+            backing_bytes: state.backing_bytes,
+            backing_used_bytes: state.backing_used_bytes,
             spaces: state.spaces,
             managed: state.managed,
             unmanaged_total: state.unmanaged_total,
@@ -80,21 +144,39 @@ impl Steered {
             over_limit_total: state.over_limit_total,
             fault_p50_ns: state.fault_p50_ns,
             fault_p99_ns: state.fault_p99_ns,
+            fault_histogram_ns: Vec::new(),
         };
         serde_json::to_value(state).expect("numbers and text are JSON")
     }
 }
 
-/// Returns the bytes of `limit=SIZE`.
-fn limit(word: &str) -> Result<u64, String> {
-    let size = word.strip_prefix("limit=");
-    let size = size.ok_or_else(|| format!("'{word}' is not limit=SIZE, which a run can set"))?;
-    match parse_size(size)? {
-        bytes if bytes < LIMIT_MIN => Err(format!(
-            "{word} is too small to work with: give {} or more",
-            format_size(LIMIT_MIN)
-        )),
-        bytes => Ok(bytes),
+/// What can be set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Setting {
+    Limit(Limit),
+    StoreLimit(u64),
+}
+
+impl FromStr for Setting {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let too_small = |least: u64| {
+            format!("{word} is too small to work with: give {} or more", format_size(least))
+        };
+        match word.split_once('=') {
+            Some(("limit", value)) => match value.parse()? {
+                Limit::Size(Size(bytes)) if bytes < LIMIT_MIN => Err(too_small(LIMIT_MIN)),
+                limit => Ok(Self::Limit(limit)),
+            },
+            Some(("store-limit", value)) => match value.parse()? {
+                Size(bytes) if bytes < STORE_LIMIT_MIN => Err(too_small(STORE_LIMIT_MIN)),
+                Size(bytes) => Ok(Self::StoreLimit(bytes)),
+            },
+            _ => {
+                Err(format!("'{word}' is not limit=SIZE or store-limit=SIZE, which a run can set"))
+            }
+        }
     }
 }
 
@@ -103,12 +185,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_sizes_that_a_run_can_work_with() {
-        assert_eq!(limit("limit=64M"), Ok(64 << 20));
-        for (word, told) in
-            [("limit=1MiB", "4MiB or more"), ("codec=lz4", "limit=SIZE"), ("limit=x", "a size is")]
-        {
-            assert!(limit(word).expect_err(word).contains(told), "{word}");
+    fn settings_are_sizes_that_a_run_can_work_with() {
+        assert_eq!("limit=64M".parse(), Ok(Setting::Limit(Limit::Size(Size(64 << 20)))));
+        assert_eq!("limit=auto".parse(), Ok(Setting::Limit(Limit::Auto)));
+        assert_eq!("store-limit=1G".parse(), Ok(Setting::StoreLimit(1 << 30)));
+        for (word, told) in [
+            ("limit=1MiB", "4MiB or more"),
+            ("store-limit=1", "1MiB or more"),
+            ("codec=lz4", "limit=SIZE or store-limit=SIZE"),
+            ("limit", "limit=SIZE"),
+            ("limit=x", "a size is"),
+        ] {
+            assert!(word.parse::<Setting>().expect_err(word).contains(told), "{word}");
         }
     }
 }

@@ -78,6 +78,17 @@ pub(crate) fn write_output(bytes: &[u8]) -> Result<(), Failure> {
     finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
 
+/// Writes one of several results to stdout; returns whether somebody reads on.
+///
+/// # Errors
+/// As of [`write_output`].
+pub(crate) fn write_line(text: &str) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let reads_on = written.is_ok();
+    finish_output(written).map(|()| reads_on)
+}
+
 /// Returns the failure of writing to stdout, if it is one.
 pub(crate) fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
     match written {

@@ -1,6 +1,16 @@
 //! Tables for people: a name, a value with its unit, and what it means.
 
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
+
+use rustix::termios::tcgetwinsize;
+
+/// Returns the columns of the terminal that stdout is, if it is one.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten()?;
+    Some(size.ws_col.into()).filter(|columns| *columns > 0)
+}
 
 /// A line of a table: name, value, and what it means.
 pub(crate) type Row = (&'static str, String, &'static str);
@@ -19,21 +29,70 @@ pub(crate) fn table(text: &mut String, title: &str, rows: &[Row]) {
     let _ = writeln!(text);
 }
 
-/// Returns bytes with four digits in the unit that suits them.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut unit = 0;
-    let mut value = bytes as f64;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
+/// Units of bytes, each 1024 times the one before.
+const UNITS: usize = 6;
+
+/// Returns bytes in the first unit in which they are below `most`, or else in the last, and which
+/// that is.
+fn in_unit(bytes: u64, most: f64) -> (f64, usize) {
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= most && unit + 1 < UNITS {
         value /= 1024.0;
         unit += 1;
     }
+    (value, unit)
+}
+
+/// Returns bytes with four digits in the unit that suits them.
+pub(crate) fn size(bytes: u64) -> String {
+    let (value, unit) = in_unit(bytes, 1024.0);
     let digits = match value {
         _ if unit == 0 => 0,
         value if value >= 100.0 => 1,
         _ => 2,
     };
-    format!("{value:.digits$} {:<3}", UNITS[unit])
+    const NAMES: [&str; UNITS] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    format!("{value:.digits$} {:<3}", NAMES[unit])
+}
+
+/// Returns bytes with three digits and a letter for the unit, as `64.0M`.
+pub(crate) fn short_size(bytes: u64) -> String {
+    let (value, unit) = in_unit(bytes, 999.5);
+    let digits = match value {
+        _ if unit == 0 => 0,
+        value if value >= 99.95 => 0,
+        value if value >= 9.995 => 1,
+        _ => 2,
+    };
+    const NAMES: [&str; UNITS] = ["B", "K", "M", "G", "T", "P"];
+    format!("{value:.digits$}{}", NAMES[unit])
+}
+
+/// Returns a rate in six places at most: a whole number, in thousands from 100,000 on.
+pub(crate) fn short_rate(rate: f64) -> String {
+    match rate {
+        rate if rate < 99_999.5 => format!("{rate:.0}"),
+        rate if rate < 999_950.0 => format!("{:.0}k", rate / 1e3),
+        rate => format!("{:.1}M", rate / 1e6),
+    }
+}
+
+/// Returns a time with three digits in the unit that suits it.
+pub(crate) fn time(nanoseconds: u64) -> String {
+    let ns = nanoseconds as f64;
+    let (value, unit) = match ns {
+        _ if ns < 1e3 => (ns, "ns"),
+        _ if ns < 1e6 => (ns / 1e3, "us"),
+        _ if ns < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s "),
+    };
+    let digits = match value {
+        _ if unit == "ns" => 0,
+        value if value >= 100.0 => 0,
+        value if value >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$} {unit}")
 }
 
 /// Returns a number with its digits in groups of three, and room for a unit.
@@ -59,6 +118,16 @@ mod tests {
         assert_eq!([size(1536), size(64 << 30)], ["1.50 KiB", "64.00 GiB"]);
         assert_eq!(size(u64::MAX), "16384.0 PiB");
         assert_eq!([count(7), count(1234), count(1_234_567)], ["7", "1,234", "1,234,567"]);
+    }
+
+    #[test]
+    fn short_forms_fit_a_column() {
+        let sizes = [0, 1023, 1024, 64 << 20, 1000 << 20, 12 << 30, u64::MAX].map(short_size);
+        assert_eq!(sizes, ["0B", "1.00K", "1.00K", "64.0M", "0.98G", "12.0G", "16384P"]);
+        let rates = [0.0, 0.4, 12_345.6, 123_456.0, 1_234_567.0].map(short_rate);
+        assert_eq!(rates, ["0", "0", "12346", "123k", "1.2M"]);
+        let times = [7, 6_050, 465_000, 2_740_000, 1_500_000_000].map(time);
+        assert_eq!(times, ["7 ns", "6.05 us", "465 us", "2.74 ms", "1.50 s "]);
     }
 
     #[test]

@@ -6,9 +6,13 @@ mod common;
 mod denied;
 mod ends;
 mod inherited;
+#[cfg(target_arch = "x86_64")]
+mod paused;
 mod refused;
 mod report;
 mod runs;
+#[cfg(target_arch = "x86_64")]
+mod servers;
 mod signals;
 mod status;
 #[cfg(target_arch = "x86_64")]

@@ -131,6 +131,18 @@ impl Run {
     }
 }
 
+/// A process that ends with this.
+#[cfg(target_arch = "x86_64")]
+pub(crate) struct Ended(pub(crate) Child);
+
+#[cfg(target_arch = "x86_64")]
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Waits for the end of a process that was killed: it closes its files some moments before.
 pub(crate) fn wait_for_end(process: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);

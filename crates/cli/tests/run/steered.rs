@@ -3,14 +3,14 @@
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::{command, skip};
-use crate::runs::{can_manage, text};
+use crate::runs::{Ended, can_manage, text};
 
 /// Writes to 96 MiB again and again and checks what it wrote before.
 const WORKLOAD: &str = r#"
@@ -46,15 +46,6 @@ fn wait_for(runtime: &Path, pid: &str, what: impl Fn(u64) -> bool) -> u64 {
             return resident;
         }
         std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -104,8 +95,13 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     let out = json(runtime.path(), &["ctl", "--json", "--pid", &pid, "page-out"]);
     assert!(out["resident_bytes"].as_u64().expect("bytes") < doubled, "{out}");
 
-    for (words, told) in [(["set", "limit=1MiB"], "4MiB or more"), (["idle", "all"], "a run knows")]
-    {
+    let roomy = json(runtime.path(), &["ctl", "--json", "--pid", &pid, "set", "store-limit=1GiB"]);
+    assert_eq!(roomy["store_limit_bytes"], 1 << 30);
+    for (words, told) in [
+        (["set", "limit=1MiB"], "4MiB or more"),
+        (["set", "store-limit=1MiB"], "there is no backing file"),
+        (["idle", "all"], "a run knows"),
+    ] {
         let line = [&["ctl", "--pid", &*pid], &words[..]].concat();
         let output = at(command(&line), runtime.path()).output().expect("it starts");
         assert_eq!(output.status.code(), Some(1));

@@ -28,17 +28,42 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Builds the program; says so if there is no compiler.
-fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
-    let (source, program) = (folder.path().join("a.c"), folder.path().join("in-the-way"));
-    let address = zfold_vmem::run::internals::HELPER_AT;
-    std::fs::write(&source, IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"))).ok()?;
+/// Makes a child that no tracer follows, which lives for two seconds.
+const UNTRACED: &str = r#"
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    long child = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) {
+        sleep(2);
+        _exit(4);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child) return 9;
+    return WEXITSTATUS(status);
+}
+"#;
+
+/// Builds a program; says so if there is no compiler.
+fn built(test: &str, folder: &TempDir, name: &str, text: &str) -> Option<PathBuf> {
+    let (source, program) = (folder.path().join("a.c"), folder.path().join(name));
+    std::fs::write(&source, text).ok()?;
     let built = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&source).status();
     if !built.is_ok_and(|status| status.success()) {
         skip(test, "no C compiler");
         return None;
     }
     Some(program)
+}
+
+fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
+    let address = zfold_vmem::run::internals::HELPER_AT;
+    let text = IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"));
+    built(test, folder, "in-the-way", &text)
 }
 
 fn run(options: &[&str], program: &PathBuf) -> Output {
@@ -107,4 +132,70 @@ fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
     assert!(text(&refused.stderr).contains("traced already"), "{}", text(&refused.stderr));
     assert_eq!(without.status.code(), Some(3), "{}", text(&without.stderr));
     assert!(text(&without.stderr).contains("running without a limit: this process is traced"));
+}
+
+#[test]
+fn a_process_that_no_tracer_follows_is_named() {
+    let test = "a_process_that_no_tracer_follows_is_named";
+    let folder = tempdir().expect("a folder");
+    if !can_manage(test) {
+        return;
+    }
+    let Some(program) = built(test, &folder, "untraced", UNTRACED) else { return };
+    let own = std::process::id();
+    if std::fs::metadata(format!("/proc/{own}/task/{own}/children")).is_err() {
+        return skip(test, "this kernel does not list the children of a process");
+    }
+    let run = |options: &[&str]| {
+        let line = [&["run", "--limit", "64MiB"], options, &["--"]].concat();
+        command(&line).arg(&program).output().expect("it starts")
+    };
+    let output = run(&[]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.contains("(untraced) is not managed") && said.contains("CLONE_UNTRACED"),
+        "{said}"
+    );
+    let strict = run(&["--strict"]);
+    assert_eq!(strict.status.code(), Some(125), "{}", text(&strict.stderr));
+}
+
+/// Makes 64 MiB and checks them.
+const LARGE: &str = "
+pages = [bytes([n % 251]) * 4096 for n in range(16384)]
+print(all(page[0] == n % 251 for n, page in enumerate(pages)))
+";
+
+#[test]
+fn programs_in_a_sandbox_of_bubblewrap_are_managed() {
+    let test = "programs_in_a_sandbox_of_bubblewrap_are_managed";
+    if !can_manage(test) {
+        return;
+    }
+    let sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"];
+    let all = ["--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL"];
+    for options in [&[][..], &all] {
+        let line = [&sandbox[..], options, &["python3", "-c", LARGE]].concat();
+        let alone = Command::new(line[0]).args(&line[1..]).output();
+        if !alone.is_ok_and(|output| output.status.success()) {
+            return skip(test, "no bwrap (package bubblewrap), no python3, or it may not be used");
+        }
+        let folder = tempdir().expect("a folder");
+        let report = folder.path().join("report");
+        let output = command(&["run", "--limit", "24MiB", "--report=json", "--report-file"])
+            .arg(&report)
+            .args(&line)
+            .output()
+            .expect("it starts");
+        let said = text(&output.stderr);
+        let ended = (output.status.code(), text(&output.stdout));
+        assert_eq!(ended, (Some(0), "True\n".to_owned()), "{said}");
+        assert!(said.is_empty(), "{said}");
+        let report = std::fs::read_to_string(report).expect("a report");
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        assert!(report["managed"].as_u64() > Some(0) && report["loads"].as_u64() > Some(0));
+        assert_eq!(report["unmanaged_total"], 0, "{report}");
+    }
 }

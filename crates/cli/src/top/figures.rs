@@ -1,0 +1,168 @@
+//! Figures of the machine and of one run or disk, as short texts.
+
+use crate::shared::table::{count, short_rate, short_size, time};
+use crate::watched::machine::Machine;
+use crate::watched::rates::{Disk, Run};
+use crate::watched::subject::Subject;
+
+/// Returns what is told of the machine, the most important first.
+pub(super) fn of_machine(machine: &Machine) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(bytes) = machine.memory_bytes {
+        told.push(format!("memory {}", short_size(bytes)));
+    }
+    if let Some(bytes) = machine.available_bytes {
+        told.push(format!("available {}", short_size(bytes)));
+    }
+    told.push(match machine.pressure {
+        Some(pressure) => {
+            format!("pressure some {:.1}% full {:.1}%", pressure.some_avg10, pressure.full_avg10)
+        }
+        None => "pressure not counted".to_owned(),
+    });
+    if let (Some(all @ 1..), Some(free)) = (machine.swap_bytes, machine.swap_free_bytes) {
+        let used = all.saturating_sub(free);
+        told.push(format!("swap {} of {}", short_size(used), short_size(all)));
+    }
+    told.push(match machine.zram {
+        Some(zram) => packed("zram", zram.stored_pages_bytes, zram.memory_bytes),
+        None => "zram none".to_owned(),
+    });
+    told.push(match machine.zswap {
+        Some(zswap) if zswap.enabled || zswap.stored_pages_bytes > 0 => {
+            packed("zswap", zswap.stored_pages_bytes, zswap.memory_bytes)
+        }
+        Some(_) => "zswap off".to_owned(),
+        None => "zswap none".to_owned(),
+    });
+    told
+}
+
+fn packed(name: &str, pages: u64, bytes: u64) -> String {
+    format!("{name} {} in {}", short_size(pages), short_size(bytes))
+}
+
+/// Returns all figures of one: names and values.
+pub(super) fn of_subject(one: &Subject) -> Vec<(&'static str, String)> {
+    match one {
+        Subject::Run(run) => of_run(run),
+        Subject::Disk(disk) => of_disk(disk),
+    }
+}
+
+fn of_run(run: &Run) -> Vec<(&'static str, String)> {
+    let state = &run.state;
+    vec![
+        ("limit", short_size(state.limit_bytes)),
+        ("resident", short_size(state.resident_bytes)),
+        ("stored", short_size(state.stored_pages_bytes)),
+        ("  memory", short_size(state.stored_bytes)),
+        ("  ratio", ratio(run.ratio)),
+        ("backing file", backing(state.backing_bytes, state.backing_used_bytes)),
+        ("faults", total(state.faults_total, run.faults_per_second)),
+        ("  refaults", total(state.refaults_total, run.refaults_per_second)),
+        ("  loads", total(state.loads_total, run.loads_per_second)),
+        ("  p50, p99 now", quantiles(run.recent_fault_p50_ns, run.recent_fault_p99_ns)),
+        (
+            "  p50, p99 ever",
+            match state.faults_total {
+                0 => quantiles(None, None),
+                _ => quantiles(Some(state.fault_p50_ns), Some(state.fault_p99_ns)),
+            },
+        ),
+        ("evictions", total(state.evictions_total, run.evictions_per_second)),
+        ("over_limit", count(state.over_limit_total)),
+        ("address spaces", count(state.spaces)),
+        ("  managed", count(state.managed)),
+        ("unmanaged", count(state.unmanaged_total)),
+    ]
+}
+
+fn of_disk(disk: &Disk) -> Vec<(&'static str, String)> {
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), per_second);
+    let bytes = |rate: Option<f64>| match rate {
+        Some(rate) => format!("{}/s", short_size(rate as u64)),
+        None => "-".to_owned(),
+    };
+    let limit = disk.limit_bytes;
+    vec![
+        ("limit", if limit == 0 { "none".to_owned() } else { short_size(limit) }),
+        ("memory", short_size(disk.resident_bytes)),
+        ("stored", short_size(disk.stored_pages_bytes)),
+        ("  ratio", ratio(disk.ratio)),
+        ("backing file", backing(disk.backing_bytes, disk.backing_used_bytes)),
+        ("pages read", rate(disk.backing_reads_per_second)),
+        ("pages written", rate(disk.backing_writes_per_second)),
+        ("reads", rate(disk.reads_per_second)),
+        ("read", bytes(disk.read_bytes_per_second)),
+        ("writes", rate(disk.writes_per_second)),
+        ("written", bytes(disk.written_bytes_per_second)),
+    ]
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+fn backing(size: u64, used: u64) -> String {
+    match size {
+        0 => "none".to_owned(),
+        _ => format!("{} of {}", short_size(used), short_size(size)),
+    }
+}
+
+fn total(total: u64, rate: Option<f64>) -> String {
+    match rate {
+        Some(rate) => format!("{}, {}", count(total), per_second(rate)),
+        None => count(total),
+    }
+}
+
+fn per_second(rate: f64) -> String {
+    format!("{}/s", short_rate(rate))
+}
+
+fn quantiles(p50: Option<u64>, p99: Option<u64>) -> String {
+    let shown =
+        |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| time(ns).trim_end().to_owned());
+    format!("{}, {}", shown(p50), shown(p99))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watched::machine::{Pressure, Zram, Zswap};
+
+    #[test]
+    fn the_machine_is_told_in_short_parts() {
+        assert_eq!(
+            of_machine(&Machine::default()),
+            ["pressure not counted", "zram none", "zswap none"]
+        );
+        let machine = Machine {
+            memory_bytes: Some(8 << 30),
+            available_bytes: Some(2 << 30),
+            swap_bytes: Some(1 << 30),
+            swap_free_bytes: Some(1 << 29),
+            pressure: Some(Pressure { some_avg10: 1.25, full_avg10: 0.0 }),
+            zram: Some(Zram { devices: 1, stored_pages_bytes: 4 << 20, memory_bytes: 1 << 20 }),
+            zswap: Some(Zswap { enabled: false, stored_pages_bytes: 0, memory_bytes: 0 }),
+        };
+        assert_eq!(
+            of_machine(&machine).join(", "),
+            "memory 8.00G, available 2.00G, pressure some 1.2% full 0.0%, swap 512M of 1.00G, \
+             zram 4.00M in 1.00M, zswap off"
+        );
+    }
+
+    #[test]
+    fn one_has_its_sums_and_rates() {
+        let run = Run { faults_per_second: Some(12.0), ..Run::default() };
+        let figures = of_subject(&Subject::Run(run));
+        assert!(figures.contains(&("faults", "0, 12/s".to_owned())), "{figures:?}");
+        assert!(figures.contains(&("  p50, p99 now", "-, -".to_owned())), "{figures:?}");
+        let disk = Disk { reads_per_second: Some(3.0), ..Disk::default() };
+        let figures = of_subject(&Subject::Disk(disk));
+        assert!(figures.contains(&("reads", "3/s".to_owned())), "{figures:?}");
+    }
+}

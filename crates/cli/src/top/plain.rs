@@ -1,0 +1,109 @@
+//! The view as text: one table, or a JSON document for each interval.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use super::figures::of_machine;
+use crate::shared::exit::{self, Failure};
+use crate::watched::columns::COLUMNS;
+use crate::watched::look::Look;
+use crate::watched::machine::Machine;
+use crate::watched::rates::{self, Disk, Run};
+use crate::watched::subject::Subject;
+
+/// Name of the form of the JSON document.
+const SCHEMA: &str = "zfold.top/1";
+
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    /// Milliseconds since 1970.
+    unix_time_ms: u64,
+    machine: Machine,
+    runs: Vec<Run>,
+    disks: Vec<Disk>,
+}
+
+/// Writes a table or documents to stdout: one, or one at each interval until the reader has left.
+pub(super) fn run(interval: Duration, once: bool, json: bool) -> Result<(), Failure> {
+    let mut before = Look::take()?;
+    loop {
+        std::thread::sleep(interval);
+        let now = Look::take()?;
+        let text = match json {
+            true => document(&now, &before),
+            false => table(&Subject::all(&now, &before), &Machine::now()),
+        };
+        match exit::write_line(&text)? {
+            true if !once => before = now,
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn document(now: &Look, before: &Look) -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let document = Document {
+        schema: SCHEMA,
+        unix_time_ms: since_1970.as_millis() as u64,
+        machine: Machine::now(),
+        runs: rates::runs(now, before),
+        disks: rates::disks(now, before),
+    };
+    serde_json::to_string(&document).expect("numbers and text are JSON") + "\n"
+}
+
+fn table(subjects: &[Subject], machine: &Machine) -> String {
+    let mut text = of_machine(machine).join(", ");
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "\n");
+    if subjects.is_empty() {
+        let _ = writeln!(text, "no runs and no disks of this user");
+        return text;
+    }
+    for column in &COLUMNS {
+        let _ = write!(text, "{:>1$} ", column.title, column.width);
+    }
+    let _ = writeln!(text, "COMMAND");
+    for one in subjects {
+        for column in &COLUMNS {
+            let _ = write!(text, "{:>1$} ", (column.cell)(one), column.width);
+        }
+        let _ = writeln!(text, "{}", one.command());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::state::RunState;
+
+    #[test]
+    fn a_table_has_a_line_for_each() {
+        let state = RunState { pid: 7, command: "sort x".to_owned(), ..RunState::default() };
+        let run = Run { state, refaults_per_second: Some(12.0), ..Run::default() };
+        let disk = Disk { pid: 12, name: "a".to_owned(), ..Disk::default() };
+        let machine = Machine { memory_bytes: Some(1 << 30), ..Machine::default() };
+        let text = table(&[Subject::Run(run), Subject::Disk(disk)], &machine);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("memory 1.00G"), "{text}");
+        assert!(lines[2].starts_with("    PID  LIMIT    RES STORED RATIO"), "{text}");
+        assert!(lines[3].starts_with("      7 ") && lines[3].ends_with(" sort x"), "{text}");
+        assert!(lines[4].contains("   none     0B") && lines[4].ends_with(" disk a"), "{text}");
+        assert_eq!(lines.len(), 5);
+        assert!(table(&[], &machine).ends_with("no runs and no disks of this user\n"));
+    }
+
+    #[test]
+    fn a_document_is_one_line_with_its_schema() {
+        let document = document(&Look::default(), &Look::default());
+        assert_eq!(document.lines().count(), 1);
+        let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+        assert_eq!(document["schema"], "zfold.top/1");
+        assert!(document["machine"]["memory_bytes"].is_u64(), "{document}");
+        assert_eq!(document["runs"], serde_json::json!([]));
+    }
+}

@@ -1,0 +1,155 @@
+//! The memory of this machine, how short of it tasks are, and what the kernel itself compresses.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+use zfold_lab::proc::bytes;
+
+/// The machine now. What its kernel does not have, or does not tell, is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) memory_bytes: Option<u64>,
+    /// What can be had without swapping.
+    pub(crate) available_bytes: Option<u64>,
+    pub(crate) swap_bytes: Option<u64>,
+    pub(crate) swap_free_bytes: Option<u64>,
+    pub(crate) pressure: Option<Pressure>,
+    pub(crate) zram: Option<Zram>,
+    pub(crate) zswap: Option<Zswap>,
+}
+
+/// Share of the last ten seconds, in percent, in which tasks waited for memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Pressure {
+    pub(crate) some_avg10: f64,
+    /// In which all that could run did.
+    pub(crate) full_avg10: f64,
+}
+
+/// The kernel's zram, all devices together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Zram {
+    pub(crate) devices: u64,
+    pub(crate) stored_pages_bytes: u64,
+    pub(crate) memory_bytes: u64,
+}
+
+/// The kernel's zswap.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Zswap {
+    pub(crate) enabled: bool,
+    pub(crate) stored_pages_bytes: u64,
+    pub(crate) memory_bytes: u64,
+}
+
+impl Machine {
+    /// Asks the kernel.
+    pub(crate) fn now() -> Self {
+        Self::below(Path::new("/"))
+    }
+
+    /// As the files below `root` say.
+    fn below(root: &Path) -> Self {
+        let meminfo = read(&root.join("proc/meminfo")).unwrap_or_default();
+        let of = |name| bytes(&meminfo, name);
+        Self {
+            memory_bytes: of("MemTotal:"),
+            available_bytes: of("MemAvailable:"),
+            swap_bytes: of("SwapTotal:"),
+            swap_free_bytes: of("SwapFree:"),
+            pressure: read(&root.join("proc/pressure/memory")).and_then(|text| pressure(&text)),
+            zram: zram(&root.join("sys/block")),
+            zswap: zswap(&root.join("sys/module/zswap/parameters/enabled"), &meminfo),
+        }
+    }
+}
+
+fn read(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn pressure(text: &str) -> Option<Pressure> {
+    let avg10 = |kind: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
+        line.split(' ').find_map(|field| field.strip_prefix("avg10="))?.parse().ok()
+    };
+    Some(Pressure { some_avg10: avg10("some ")?, full_avg10: avg10("full ")? })
+}
+
+/// Adds up the devices that are set up.
+fn zram(blocks: &Path) -> Option<Zram> {
+    let mut sum = Zram::default();
+    for entry in fs::read_dir(blocks).ok()?.flatten() {
+        if !entry.file_name().to_string_lossy().starts_with("zram") {
+            continue;
+        }
+        let size = read(&entry.path().join("disksize"));
+        if size.is_none_or(|size| size.trim() == "0") {
+            continue;
+        }
+        let stat = read(&entry.path().join("mm_stat")).unwrap_or_default();
+        let field = |at| stat.split_whitespace().nth(at).and_then(|text| text.parse::<u64>().ok());
+        sum.devices += 1;
+        sum.stored_pages_bytes += field(0).unwrap_or(0);
+        sum.memory_bytes += field(2).unwrap_or(0);
+    }
+    (sum.devices > 0).then_some(sum)
+}
+
+fn zswap(enabled: &Path, meminfo: &str) -> Option<Zswap> {
+    let enabled = read(enabled)?.trim() == "Y";
+    Some(Zswap {
+        enabled,
+        stored_pages_bytes: bytes(meminfo, "Zswapped:").unwrap_or(0),
+        memory_bytes: bytes(meminfo, "Zswap:").unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_files_are_read() {
+        let root = tempfile::tempdir().expect("a folder");
+        assert_eq!(Machine::below(root.path()), Machine::default());
+        let write = |path: &str, text: &str| {
+            let file = root.path().join(path);
+            fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+            fs::write(file, text).expect("written");
+        };
+        write(
+            "proc/meminfo",
+            "MemTotal:  1000 kB\nMemAvailable: 400 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n\
+             Zswap: 10 kB\nZswapped: 40 kB\n",
+        );
+        write(
+            "proc/pressure/memory",
+            "some avg10=1.50 avg60=0.00 avg300=0.00 total=7\n\
+             full avg10=0.25 avg60=0.00 avg300=0.00 total=3\n",
+        );
+        write("sys/block/zram0/disksize", "1048576\n");
+        write("sys/block/zram0/mm_stat", "  8192  1000  4096 0 4096 0 0 0 0\n");
+        write("sys/block/zram1/disksize", "0\n");
+        write("sys/block/sda/disksize", "1\n");
+        write("sys/module/zswap/parameters/enabled", "Y\n");
+        let machine = Machine::below(root.path());
+        assert_eq!(
+            (machine.memory_bytes, machine.available_bytes),
+            (Some(1000 << 10), Some(400 << 10))
+        );
+        assert_eq!(machine.pressure, Some(Pressure { some_avg10: 1.5, full_avg10: 0.25 }));
+        let zram = Zram { devices: 1, stored_pages_bytes: 8192, memory_bytes: 4096 };
+        assert_eq!(machine.zram, Some(zram));
+        let zswap = Zswap { enabled: true, stored_pages_bytes: 40 << 10, memory_bytes: 10 << 10 };
+        assert_eq!(machine.zswap, Some(zswap));
+    }
+
+    #[test]
+    fn this_machine_tells_its_memory() {
+        assert!(
+            Machine::now().memory_bytes > Machine::now().available_bytes.map(|bytes| bytes / 2)
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! What this user's runs and disks hold and do: looks at all of them, and rates between two looks.
+
+pub(crate) mod columns;
+pub(crate) mod look;
+pub(crate) mod machine;
+pub(crate) mod rates;
+pub(crate) mod subject;

@@ -1,0 +1,224 @@
+//! Runs and disks with what they did between two looks, each second.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::look::{Look, Said};
+use crate::control::state::RunState;
+use crate::disk::report::DiskReport;
+
+/// A run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Run {
+    #[serde(flatten)]
+    pub(crate) state: RunState,
+    /// Stored pages over what they take; none without any.
+    pub(crate) ratio: Option<f64>,
+    /// Rates are none of what was seen once only.
+    pub(crate) faults_per_second: Option<f64>,
+    pub(crate) refaults_per_second: Option<f64>,
+    pub(crate) loads_per_second: Option<f64>,
+    pub(crate) evictions_per_second: Option<f64>,
+    /// Of the faults between the two looks; none without any.
+    pub(crate) recent_fault_p50_ns: Option<u64>,
+    pub(crate) recent_fault_p99_ns: Option<u64>,
+    #[serde(skip)]
+    pub(crate) socket: PathBuf,
+}
+
+/// A device of a server.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Disk {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    /// 0: none.
+    pub(crate) limit_bytes: u64,
+    /// All memory that it holds.
+    pub(crate) resident_bytes: u64,
+    /// Pages that are stored, wherever they are.
+    pub(crate) stored_pages_bytes: u64,
+    pub(crate) backing_bytes: u64,
+    pub(crate) backing_used_bytes: u64,
+    /// Stored pages over the memory held; none without any.
+    pub(crate) ratio: Option<f64>,
+    pub(crate) reads_per_second: Option<f64>,
+    pub(crate) writes_per_second: Option<f64>,
+    pub(crate) read_bytes_per_second: Option<f64>,
+    pub(crate) written_bytes_per_second: Option<f64>,
+    /// Pages read from the backing file, and written to it.
+    pub(crate) backing_reads_per_second: Option<f64>,
+    pub(crate) backing_writes_per_second: Option<f64>,
+    #[serde(skip)]
+    pub(crate) socket: PathBuf,
+}
+
+/// What was between two looks.
+#[derive(Debug)]
+pub(crate) struct Since<'a, T> {
+    before: &'a T,
+    seconds: f64,
+}
+
+// Not derived: that would ask the same of what was before.
+impl<T> Clone for Since<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Since<'_, T> {}
+
+impl<'a, T> Since<'a, T> {
+    /// Returns the time from `then`, at which `before` was so, to `now`; `None` if there was none.
+    pub(crate) fn new(before: &'a T, then: Instant, now: Instant) -> Option<Self> {
+        let seconds = now.saturating_duration_since(then).as_secs_f64();
+        (seconds > 0.0).then_some(Self { before, seconds })
+    }
+
+    /// Returns the same for a part of it, if that was there before.
+    pub(crate) fn of<P>(&self, part: impl FnOnce(&'a T) -> Option<&'a P>) -> Option<Since<'a, P>> {
+        part(self.before).map(|before| Since { before, seconds: self.seconds })
+    }
+
+    /// Returns by how much a total grew each second. One that has begun anew has not grown.
+    pub(crate) fn rate(&self, now: &T, total: impl Fn(&T) -> u64) -> f64 {
+        total(now).saturating_sub(total(self.before)) as f64 / self.seconds
+    }
+}
+
+/// Returns all runs, with their rates since an earlier look.
+pub(crate) fn runs(now: &Look, before: &Look) -> Vec<Run> {
+    let of = |said: &Said<RunState>| {
+        let earlier = before.runs.iter().find(|run| run.what.pid == said.what.pid);
+        run(said, earlier)
+    };
+    now.runs.iter().map(of).collect()
+}
+
+fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
+    let now = &said.what;
+    let since = before.and_then(|before| Since::new(&before.what, before.at, said.at));
+    let rate = |total: fn(&RunState) -> u64| since.map(|since| since.rate(now, total));
+    let recent = |share| {
+        let before = &since?.before.fault_histogram_ns;
+        quantile(&now.fault_histogram_ns, before, share)
+    };
+    Run {
+        ratio: ratio(now.stored_pages_bytes, now.stored_bytes),
+        faults_per_second: rate(|run| run.faults_total),
+        refaults_per_second: rate(|run| run.refaults_total),
+        loads_per_second: rate(|run| run.loads_total),
+        evictions_per_second: rate(|run| run.evictions_total),
+        recent_fault_p50_ns: recent(0.5),
+        recent_fault_p99_ns: recent(0.99),
+        socket: said.socket.clone(),
+        // What it was for is done.
+        state: RunState { fault_histogram_ns: Vec::new(), ..now.clone() },
+    }
+}
+
+/// Returns the bound below which this share of the faults lies that `now` has and `before` has not;
+/// `None` if there are none.
+fn quantile(now: &[(u64, u64)], before: &[(u64, u64)], share: f64) -> Option<u64> {
+    let new = |(bound, faults): &(u64, u64)| {
+        let old = before.iter().find(|old| old.0 == *bound).map_or(0, |old| old.1);
+        (*bound, faults.saturating_sub(old))
+    };
+    let all: u64 = now.iter().map(|bucket| new(bucket).1).sum();
+    let wanted = (all as f64 * share).ceil() as u64;
+    let mut seen = 0;
+    now.iter().map(new).find_map(|(bound, faults)| {
+        seen += faults;
+        (faults > 0 && seen >= wanted).then_some(bound)
+    })
+}
+
+/// Returns the devices of all servers, with their rates since an earlier look.
+pub(crate) fn disks(now: &Look, before: &Look) -> Vec<Disk> {
+    let mut disks = Vec::new();
+    for said in &now.servers {
+        let server = before.servers.iter().find(|server| server.what.pid == said.what.pid);
+        for report in &said.what.disks {
+            let earlier = server.and_then(|server| {
+                let disk = server.what.disks.iter().find(|disk| disk.name == report.name)?;
+                Since::new(disk, server.at, said.at)
+            });
+            disks.push(Disk {
+                pid: said.what.pid,
+                socket: said.socket.clone(),
+                ..disk(report, earlier)
+            });
+        }
+    }
+    disks
+}
+
+fn disk(report: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Disk {
+    let rate = |total: fn(&DiskReport) -> u64| since.map(|since| since.rate(report, total));
+    let (stored, held) = (report.mm_stat.orig_data_size, report.mm_stat.mem_used_total);
+    Disk {
+        name: report.name.clone(),
+        limit_bytes: report.mm_stat.mem_limit,
+        resident_bytes: held,
+        stored_pages_bytes: stored,
+        backing_bytes: report.store.backing_bytes,
+        backing_used_bytes: report.store.backing_used_bytes,
+        ratio: ratio(stored, held),
+        reads_per_second: rate(|disk| disk.device.reads_total),
+        writes_per_second: rate(|disk| disk.device.writes_total),
+        read_bytes_per_second: rate(|disk| disk.device.read_bytes_total),
+        written_bytes_per_second: rate(|disk| disk.device.written_bytes_total),
+        backing_reads_per_second: rate(|disk| disk.bd_stat.bd_reads),
+        backing_writes_per_second: rate(|disk| disk.bd_stat.bd_writes),
+        ..Disk::default()
+    }
+}
+
+fn ratio(pages: u64, bytes: u64) -> Option<f64> {
+    (pages > 0 && bytes > 0).then(|| pages as f64 / bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn look(at: Instant, faults: u64, histogram: &[(u64, u64)]) -> Look {
+        let what = RunState {
+            pid: 7,
+            faults_total: faults,
+            stored_pages_bytes: 4 << 20,
+            stored_bytes: 1 << 20,
+            fault_histogram_ns: histogram.to_vec(),
+            ..RunState::default()
+        };
+        Look { runs: vec![Said { socket: PathBuf::new(), at, what }], ..Look::default() }
+    }
+
+    #[test]
+    fn rates_are_those_between_two_looks() {
+        let then = Instant::now();
+        let before = look(then, 10, &[(1000, 9), (2000, 1)]);
+        let now = look(then + Duration::from_secs(2), 30, &[(1000, 9), (2000, 2), (9000, 19)]);
+        let run = &runs(&now, &before)[0];
+        assert_eq!((run.faults_per_second, run.ratio), (Some(10.0), Some(4.0)));
+        assert_eq!((run.recent_fault_p50_ns, run.recent_fault_p99_ns), (Some(9000), Some(9000)));
+        let first = &runs(&now, &Look::default())[0];
+        assert_eq!((first.faults_per_second, first.recent_fault_p50_ns), (None, None));
+        let calm = &runs(
+            &look(then + Duration::from_secs(4), 30, &now.runs[0].what.fault_histogram_ns),
+            &now,
+        )[0];
+        assert_eq!((calm.faults_per_second, calm.recent_fault_p99_ns), (Some(0.0), None));
+    }
+
+    #[test]
+    fn another_process_of_the_same_number_has_no_rate_below_zero() {
+        let then = Instant::now();
+        let (before, now) = (look(then, 100, &[]), look(then + Duration::from_secs(1), 3, &[]));
+        assert_eq!(runs(&now, &before)[0].faults_per_second, Some(0.0));
+    }
+}

@@ -1,0 +1,126 @@
+//! A run or a disk, as one line of a table.
+
+use std::path::Path;
+
+use super::look::Look;
+use super::rates::{self, Disk, Run};
+
+/// A run or a disk.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Run(Run),
+    Disk(Disk),
+}
+
+/// Which one: it is the same at the next look.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) pid: u32,
+    /// The name of a disk; none of a run.
+    pub(crate) disk: Option<String>,
+}
+
+impl Subject {
+    /// Returns all of a look, with their rates since an earlier one.
+    pub(crate) fn all(now: &Look, before: &Look) -> Vec<Self> {
+        let runs = rates::runs(now, before).into_iter().map(Self::Run);
+        runs.chain(rates::disks(now, before).into_iter().map(Self::Disk)).collect()
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Run(run) => Key { pid: run.state.pid, disk: None },
+            Self::Disk(disk) => Key { pid: disk.pid, disk: Some(disk.name.clone()) },
+        }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        match self {
+            Self::Run(run) => run.state.pid,
+            Self::Disk(disk) => disk.pid,
+        }
+    }
+
+    /// Returns its control socket.
+    pub(crate) fn socket(&self) -> &Path {
+        match self {
+            Self::Run(run) => &run.socket,
+            Self::Disk(disk) => &disk.socket,
+        }
+    }
+
+    /// Returns the command of a run, or which disk it is, in one line of plain text.
+    pub(crate) fn command(&self) -> String {
+        let command = match self {
+            Self::Run(run) if run.state.paused => format!("(paused) {}", run.state.command),
+            Self::Run(run) => run.state.command.clone(),
+            Self::Disk(disk) => format!("disk {}", disk.name),
+        };
+        // It is shown on a terminal, which control characters would steer.
+        command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    }
+
+    /// Returns the limit in bytes, if there is one.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        match self {
+            Self::Run(run) => Some(run.state.limit_bytes),
+            Self::Disk(disk) => (disk.limit_bytes > 0).then_some(disk.limit_bytes),
+        }
+    }
+
+    /// Returns what counts against the limit, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        match self {
+            Self::Run(run) => run.state.resident_bytes,
+            Self::Disk(disk) => disk.resident_bytes,
+        }
+    }
+
+    /// Returns the bytes of the pages that are stored.
+    pub(crate) fn stored(&self) -> u64 {
+        match self {
+            Self::Run(run) => run.state.stored_pages_bytes,
+            Self::Disk(disk) => disk.stored_pages_bytes,
+        }
+    }
+
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        match self {
+            Self::Run(run) => run.ratio,
+            Self::Disk(disk) => disk.ratio,
+        }
+    }
+
+    /// Returns a figure of a run; disks do not have it.
+    pub(crate) fn of_run<T>(&self, figure: impl Fn(&Run) -> Option<T>) -> Option<T> {
+        match self {
+            Self::Run(run) => figure(run),
+            Self::Disk(_) => None,
+        }
+    }
+
+    /// Returns the pages that left each second: a process, or the memory of a disk.
+    pub(crate) fn evictions(&self) -> Option<f64> {
+        match self {
+            Self::Run(run) => run.evictions_per_second,
+            Self::Disk(disk) => disk.backing_writes_per_second,
+        }
+    }
+
+    /// Returns the bytes in use on the backing file, if there is one.
+    pub(crate) fn backing(&self) -> Option<u64> {
+        let (size, used) = match self {
+            Self::Run(run) => (run.state.backing_bytes, run.state.backing_used_bytes),
+            Self::Disk(disk) => (disk.backing_bytes, disk.backing_used_bytes),
+        };
+        (size > 0).then_some(used)
+    }
+
+    /// Returns the requests that a disk answered each second.
+    pub(crate) fn requests(&self) -> Option<f64> {
+        match self {
+            Self::Run(_) => None,
+            Self::Disk(disk) => Some(disk.reads_per_second? + disk.writes_per_second?),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A run that is paused and goes on.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::common::command;
+use crate::runs::{Ended, can_manage, text};
+
+/// Counts in two processes, of which one is made anew all the time, and sleeps a little.
+const WORKLOAD: &str = "
+set -e
+while :; do (echo child >>counts); sleep 0.01; done &
+while :; do echo parent >>counts; done
+";
+
+fn ctl(runtime: &Path, pid: &str, word: &str) -> Value {
+    let mut command = command(&["ctl", "--json", "--pid", pid, word]);
+    let output = command.env("XDG_RUNTIME_DIR", runtime).output().expect("it starts");
+    assert!(output.status.success(), "{word}: {}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Returns how much was counted.
+fn counted(folder: &Path) -> u64 {
+    folder.join("counts").metadata().map_or(0, |file| file.len())
+}
+
+/// Waits for at most ten seconds.
+fn wait_until(mut what: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it is not so after ten seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn all_processes_of_a_paused_run_stand_still_and_go_on() {
+    let test = "all_processes_of_a_paused_run_stand_still_and_go_on";
+    if !can_manage(test) {
+        return;
+    }
+    let folder = tempdir().expect("a folder");
+    let line = ["run", "--limit", "16MiB", "--", "sh", "-c", WORKLOAD];
+    let mut run = command(&line);
+    run.env("XDG_RUNTIME_DIR", folder.path()).current_dir(folder.path());
+    // The end of its processes comes a little later than that of its folder.
+    let run = run.stdin(Stdio::null()).stderr(Stdio::null()).spawn();
+    let run = Ended(run.expect("it starts"));
+    let pid = run.0.id().to_string();
+    for _ in 0..3 {
+        let before = counted(folder.path());
+        wait_until(|| counted(folder.path()) > before + 500);
+        assert_eq!(ctl(folder.path(), &pid, "pause")["paused"], true);
+        // Those that were in the middle of a call stop behind it.
+        let mut last = u64::MAX;
+        wait_until(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = counted(folder.path());
+            std::mem::replace(&mut last, now) == now
+        });
+        let still = counted(folder.path());
+        assert!(ctl(folder.path(), &pid, "page-out")["resident_bytes"].is_u64());
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(counted(folder.path()), still, "a process of it runs");
+        assert_eq!(ctl(folder.path(), &pid, "stat")["paused"], true);
+        assert_eq!(ctl(folder.path(), &pid, "resume")["paused"], false);
+        wait_until(|| counted(folder.path()) > still);
+    }
+}

@@ -42,3 +42,9 @@ def script():
         return done.returncode, done.stdout, done.stderr
 
     return run
+
+
+def pytest_configure(config):
+    # The tests of stores that zarr brings are coroutines.
+    if config.pluginmanager.hasplugin("asyncio"):
+        config.option.asyncio_mode = "auto"

@@ -9,12 +9,22 @@
 >>> mem.stats()["resident_bytes"] <= 64 << 20
 True
 
-`Memory` makes arrays, `Cache` keeps bytes by key, `compare` says what data would take.
+`Memory` makes arrays, `Cache` keeps bytes by key, `Disk` serves a block device, `compare` says what
+data would take.
 """
 
 from ._arrays import Memory, SystemCallWarning
 from ._cache import Cache
 from ._compare import Comparison, compare
+from ._disk import Disk
 from ._zfold import __version__
 
-__all__ = ["Cache", "Comparison", "Memory", "SystemCallWarning", "__version__", "compare"]
+__all__ = [
+    "Cache",
+    "Comparison",
+    "Disk",
+    "Memory",
+    "SystemCallWarning",
+    "__version__",
+    "compare",
+]

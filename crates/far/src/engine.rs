@@ -1,0 +1,82 @@
+//! What an engine is: somebody else's program, on other machines, that keeps objects by number.
+//!
+//! - N1: a number is put once. Bytes that have been put never change; a number that was deleted, or
+//!   whose put failed, is never used again.
+//! - N2: `put` returns without an error only after as many copies as were asked for are
+//!   acknowledged. After an error the object may be there, whole, or not; never in part.
+//! - N3: `get` returns bytes that were put under that number, all of the range, or an error. The
+//!   engine is not trusted: whoever asks verifies what comes.
+//! - N4: every call returns by its deadline, give or take the time that one look takes.
+
+use std::fmt;
+use std::time::Instant;
+
+/// Keeps objects by number.
+///
+/// All methods take `&self`, and any number of threads may call them at the same time.
+pub trait Engine: Send + Sync + fmt::Debug {
+    /// Returns what messages call the engine, as `redis at 10.0.0.1:6379`. Without secrets.
+    fn name(&self) -> &str;
+
+    /// Returns how long an object should be, in bytes: what the engine moves well.
+    fn object_bytes(&self) -> usize;
+
+    /// Stores `bytes` under `number`, which was never used before (N1, N2).
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError>;
+
+    /// Fills `out` with the bytes of an object from `offset` on (N3).
+    ///
+    /// # Errors
+    /// See [`EngineError`]; the contents of `out` are then unspecified.
+    fn get(
+        &self,
+        number: u64,
+        offset: usize,
+        out: &mut [u8],
+        deadline: Instant,
+    ) -> Result<(), EngineError>;
+
+    /// Removes objects. One that is not there is no error.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; some may be removed.
+    fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError>;
+
+    /// Says that the owner of these objects still lives. An engine that removes what an owner left
+    /// behind does so some time after the last call, which it says here: call it that often.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    fn renew(&self, deadline: Instant) -> Result<(), EngineError>;
+}
+
+/// Why an engine did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// There is no such object, or it is shorter than the range asked for.
+    Missing,
+    /// The deadline has passed.
+    Late,
+    /// The engine cannot be reached now; what the system or the engine's library says.
+    Unreachable(String),
+    /// The engine answered that it will not: it is full, forbids it, or has fewer copies than asked
+    /// for. What it says.
+    Refused(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => write!(f, "the object is not there"),
+            Self::Late => write!(f, "no answer in time"),
+            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}

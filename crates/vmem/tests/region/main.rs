@@ -57,8 +57,8 @@ fn paged_out(bytes: usize) -> Region {
     region
 }
 
-/// Returns the figures once they are `right`. What background threads are in the middle of may count
-/// for a moment.
+/// Returns the figures once they are `right`. What background threads are in the middle of may
+/// count for a moment.
 fn once(memory: &Memory, right: impl Fn(&MemoryStats) -> bool) -> MemoryStats {
     let start = Instant::now();
     loop {

@@ -7,7 +7,7 @@ use zfold_store::backing::FileBacking;
 use zfold_store::{BackingOptions, CodecKind};
 use zfold_vmem::region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
 
-use super::{MIB, PAGE, holds, random, skip, small};
+use super::{MIB, PAGE, holds, once, random, skip, small};
 
 /// Asserts that a heap of one region holds nothing. Pages may have been brought ahead of touches in
 /// sequence; they are zeros, which paging out drops.
@@ -159,7 +159,8 @@ fn a_pin_keeps_pages_and_may_outlive_its_block() {
     drop(pin);
     fill(&mut block, 4);
     heap.pageout(address, 4 * PAGE).unwrap();
-    assert_eq!(holds(heap.memory(), 4, 0).pinned_pages, 0);
+    // Pages behind the block may have been brought ahead.
+    assert_eq!(once(heap.memory(), |stats| stats.stored_pages == 4).pinned_pages, 0);
     expect(&mut block, 4);
     assert!(matches!(heap.pin(4096, 1), Err(RegionError::NotOurs)));
     assert!(matches!(heap.pin(address, usize::MAX), Err(RegionError::NotOurs)));

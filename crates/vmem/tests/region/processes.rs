@@ -220,11 +220,18 @@ fn a_forked_child_that_touches_a_region_is_killed_and_never_reads_zeros() {
 
 fn fork_and_new() {
     let options = MemoryOptions::new(MIB).with_capacity(2048 * MIB);
-    let regions = || {
-        let memory = Memory::new(&options).unwrap();
-        (0..500).map(|_| memory.region(4 * MIB).unwrap()).collect::<Vec<_>>()
-    };
-    let parents = regions();
+    let memory = Memory::new(&options).unwrap();
+    // Apart from each other, so that the holes that they are for a child are filled by regions, which
+    // are shorter, and by nothing larger.
+    let parents: Vec<_> = (0..200)
+        .map(|_| {
+            let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: new address space, which nobody uses.
+            let between = unsafe { libc::mmap(std::ptr::null_mut(), 8 * MIB, none, flags, -1, 0) };
+            assert_ne!(between, libc::MAP_FAILED);
+            memory.region(8 * MIB).unwrap()
+        })
+        .collect();
     let is_parents = |at| {
         parents.iter().any(|region| {
             (region.as_ptr().addr()..region.as_ptr().addr() + region.len()).contains(&at)
@@ -233,7 +240,8 @@ fn fork_and_new() {
     let status = in_fork(|| {
         // SAFETY: asks for a signal that ends the child if it waits for ever.
         unsafe { libc::alarm(60) };
-        let mut own = regions();
+        let memory = Memory::new(&options).unwrap();
+        let mut own: Vec<_> = (0..500).map(|_| memory.region(4 * MIB).unwrap()).collect();
         own.retain(|new| is_parents(new.as_ptr().addr()));
         assert!(!own.is_empty(), "no region where the parent has its own");
         for new in own.iter_mut().take(20) {
@@ -397,7 +405,7 @@ fn patience() -> u64 {
 fn handler_interrupts_calls() {
     let seconds = patience();
     // SAFETY: ends a process that waits for itself.
-    unsafe { libc::alarm(seconds as u32 + 30) };
+    unsafe { libc::alarm(seconds as u32 + 100) };
     set_handler(libc::SIGUSR1, counts_there, libc::SA_SIGINFO | libc::SA_RESTART);
     let memory = Memory::new(&small(MIB)).unwrap();
     let mut region = memory.region(2 * TOUCHED * PAGE).unwrap();
@@ -414,7 +422,8 @@ fn handler_interrupts_calls() {
             }
         });
         let (mut state, began, mut rounds) = (1, Instant::now(), 0_u64);
-        while began.elapsed() < Duration::from_secs(seconds) {
+        let enough = || TOUCHES.load(Ordering::Relaxed) > 500 * seconds;
+        while began.elapsed() < Duration::from_secs(seconds) || !enough() {
             let first = random(&mut state) as usize % (2 * TOUCHED);
             let end = first + random(&mut state) as usize % (2 * TOUCHED - first + 1);
             let range = first * PAGE..end * PAGE;
@@ -442,7 +451,6 @@ fn handler_interrupts_calls() {
     let counted: u64 =
         region.as_slice::<u8>().chunks(PAGE).take(TOUCHED).map(|page| u64::from(word(page))).sum();
     assert_eq!(counted, TOUCHES.load(Ordering::Relaxed), "a touch was lost");
-    assert!(counted > 500 * seconds, "{counted} signals came through");
 }
 
 #[test]

@@ -221,8 +221,8 @@ fn a_forked_child_that_touches_a_region_is_killed_and_never_reads_zeros() {
 fn fork_and_new() {
     let options = MemoryOptions::new(MIB).with_capacity(2048 * MIB);
     let memory = Memory::new(&options).unwrap();
-    // Apart from each other, so that the holes that they are for a child are filled by regions, which
-    // are shorter, and by nothing larger.
+    // Apart from each other, so that the holes that they are for a child are filled by regions,
+    // which are shorter, and by nothing larger.
     let parents: Vec<_> = (0..200)
         .map(|_| {
             let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

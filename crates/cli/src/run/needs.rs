@@ -18,25 +18,26 @@ pub(crate) fn needs() -> Vec<Need> {
         None => Need::found(name, uses, true, detail),
     };
     let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));
-    let mut needs = vec![
-        match kernel {
-            true => Need::missing(
-                "UFFDIO_MOVE",
-                &[Use::Run, Use::Region],
-                true,
-                "this kernel cannot move pages by userfaultfd".to_owned(),
-                &["boot Linux 6.8 or later".to_owned()],
-            ),
-            false => {
-                Need::found("UFFDIO_MOVE", &[Use::Run, Use::Region], true, "Linux 6.8 or later")
-            }
-        },
-        need(
+    let mut needs = vec![match kernel {
+        true => Need::missing(
+            "UFFDIO_MOVE",
+            &[Use::Run, Use::Region],
+            true,
+            "this kernel cannot move pages by userfaultfd".to_owned(),
+            &["boot Linux 6.8 or later".to_owned()],
+        ),
+        false => Need::found("UFFDIO_MOVE", &[Use::Run, Use::Region], true, "Linux 6.8 or later"),
+    }];
+    // What else an old kernel would permit says nothing.
+    if !kernel {
+        needs.push(need(
             "page faults of the kernel",
             &[Use::Run, Use::Threads],
-            access.as_ref().err().filter(|_| !kernel),
+            access.as_ref().err(),
             "by /dev/userfaultfd, or by the call",
-        ),
+        ));
+    }
+    needs.extend([
         match traced {
             true => Need::missing(
                 "nobody traces zfold",
@@ -65,7 +66,7 @@ pub(crate) fn needs() -> Vec<Need> {
             refused(|denied| matches!(denied, Denied::Filters(_))),
             "seccomp",
         ),
-    ];
+    ]);
     let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
     let forks = "forks of large programs take longer without CAP_SYS_PTRACE";
     needs.push(match access.is_ok() && may_follow_forks() {

@@ -78,6 +78,10 @@ impl std::error::Error for Denied {}
 /// # Errors
 /// What is missing; the message names the command that grants it.
 pub fn access() -> Result<Access, Denied> {
+    // Nobody is sent for a right that this kernel has no use for.
+    if may_move().is_some_and(|may| !may) {
+        return Err(Denied::Kernel);
+    }
     if let Ok(device) = File::options().read(true).write(true).open(DEVICE) {
         check(Uffd::open_by(&device))?;
         return Ok(Access::Device(Arc::new(device)));
@@ -131,6 +135,13 @@ pub fn may_follow_forks() -> bool {
     *MAY.get_or_init(|| {
         Uffd::open(Faults::UserOnly).is_ok_and(|uffd| uffd.handshake(Features::FORKS).is_ok())
     })
+}
+
+/// Returns whether this kernel can move pages, as far as this process may ask: to handle its own
+/// faults takes no right, unless a filter denies the call.
+fn may_move() -> Option<bool> {
+    let uffd = Uffd::open(Faults::UserOnly).ok()?;
+    Some(uffd.handshake(Features::MOVE).is_ok())
 }
 
 /// Whether the descriptor does what a run needs.

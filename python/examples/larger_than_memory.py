@@ -41,7 +41,7 @@ class Zfold(Numpy):
     def __init__(self, shape, resident):
         import zfold
 
-        self.mem = zfold.Memory(resident=resident)
+        self.mem = zfold.Memory(resident=resident, codec="page")
         self.stack = self.mem.empty(shape, np.uint16)
 
     def stored(self):

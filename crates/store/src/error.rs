@@ -38,6 +38,8 @@ pub enum OpenError {
     WritebackBatch(u32),
     /// So many codecs for recompression are too many.
     TooManyCodecs(usize),
+    /// The store has no codec of this priority.
+    NoSuchCodec(u8),
     /// A codec cannot be set up.
     Codec(CodecError),
     /// Equal pages cannot share an object that names one key.
@@ -66,6 +68,7 @@ impl fmt::Display for OpenError {
                 let most = State::CODECS_MAX - 1;
                 write!(f, "{count} codecs to recompress with are more than {most}")
             }
+            Self::NoSuchCodec(priority) => write!(f, "there is no codec of priority {priority}"),
             Self::Codec(error) => error.fmt(f),
             Self::DeduplicateWithKeys => {
                 write!(f, "deduplication and key headers exclude each other")

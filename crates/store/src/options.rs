@@ -166,6 +166,7 @@ impl StoreOptions {
             same_filled: self.same_filled,
             writeback_limit_pages: None,
             writeback_batch_pages: 32,
+            codec: 0,
         }
     }
 }
@@ -186,6 +187,9 @@ pub struct Tunables {
     /// Most pages that one write of the backing file holds, 1 to 1024 (zram's
     /// `writeback_batch_size`).
     pub writeback_batch_pages: u32,
+    /// With which codec pages are compressed from now on: 0 is [`StoreOptions::codec`], 1 to 3
+    /// those of [`StoreOptions::recompression`].
+    pub codec: u8,
 }
 
 /// Most pages of one write of the backing file.

@@ -15,6 +15,7 @@ pub(crate) struct Tuning {
     /// `NONE` for any number.
     writeback_limit_pages: AtomicU64,
     writeback_batch_pages: AtomicU32,
+    codec: AtomicU8,
 }
 
 const NONE: u64 = u64::MAX;
@@ -32,6 +33,7 @@ impl Tuning {
             same_filled: AtomicBool::new(tunables.same_filled),
             writeback_limit_pages: AtomicU64::new(tunables.writeback_limit_pages.unwrap_or(NONE)),
             writeback_batch_pages: AtomicU32::new(tunables.writeback_batch_pages),
+            codec: AtomicU8::new(tunables.codec),
         }
     }
 
@@ -42,6 +44,7 @@ impl Tuning {
             same_filled: self.same_filled(),
             writeback_limit_pages: option(self.writeback_limit_pages.load(Ordering::Relaxed)),
             writeback_batch_pages: self.writeback_batch_pages.load(Ordering::Relaxed),
+            codec: self.codec(),
         }
     }
 
@@ -53,12 +56,18 @@ impl Tuning {
         let pages = to.writeback_limit_pages.unwrap_or(NONE);
         self.writeback_limit_pages.store(pages, Ordering::Relaxed);
         self.writeback_batch_pages.store(to.writeback_batch_pages, Ordering::Relaxed);
+        self.codec.store(to.codec, Ordering::Relaxed);
         Ok(())
     }
 
     #[inline]
     pub(crate) fn limit_bytes(&self) -> Option<u64> {
         option(self.limit_bytes.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn codec(&self) -> u8 {
+        self.codec.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes below which a full store takes pages again.

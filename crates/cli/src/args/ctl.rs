@@ -40,7 +40,7 @@ pub(crate) struct Target {
     pub(crate) control: Option<PathBuf>,
 
     /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, set
-    /// store-limit=SIZE, page-out, pause, resume and stat.
+    /// store-limit=SIZE, set codec=NAME, page-out, pause, resume and stat.
     #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
     pub(crate) pid: Option<u32>,
 

@@ -29,6 +29,8 @@ pub(crate) struct RunState {
     pub(crate) stored_bytes: u64,
     /// The most that these may take; 0: any number.
     pub(crate) store_limit_bytes: u64,
+    /// What compresses pages.
+    pub(crate) codec: String,
     /// Size of the backing file, and what of it is in use.
     pub(crate) backing_bytes: u64,
     pub(crate) backing_used_bytes: u64,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use zfold_pool::{Allocator, Pool, PoolOptions};
 use zfold_store::pressure::memory_left;
-use zfold_store::{CodecSpec, StoreOptions};
+use zfold_store::{CodecKind, CodecSpec, StoreOptions};
 
 use super::auto;
 use crate::args::{Limit, ReportFormat, RunArgs};
@@ -27,7 +27,8 @@ pub(super) struct RunPlan {
     pub(super) limit_bytes: u64,
     /// The limit is chosen anew again and again.
     pub(super) auto: bool,
-    codec: CodecSpec,
+    /// The codec, and behind it those that can be set while the run goes on.
+    pub(super) codecs: Vec<CodecSpec>,
     allocator: Allocator,
     store_limit_bytes: Option<u64>,
     backing: Option<BackingPlan>,
@@ -74,7 +75,7 @@ impl RunPlan {
         Ok(Self {
             limit_bytes,
             auto: args.limit == Some(Limit::Auto),
-            codec: args.codec,
+            codecs: codecs(args.codec),
             allocator: args.allocator,
             store_limit_bytes: size(args.store_limit),
             backing: backing.map(|path| BackingPlan {
@@ -100,7 +101,8 @@ impl RunPlan {
         let pool = zfold_pool::create("run", &PoolOptions::new(self.allocator));
         let pool = pool.map_err(|error| Failure::new(error.to_string()))?;
         // The run itself decides on the number of slots.
-        let mut options = StoreOptions::new(1, self.codec);
+        let mut options = StoreOptions::new(1, self.codecs[0]);
+        options.recompression = self.codecs[1..].iter().map(|codec| (*codec).into()).collect();
         options.limit_bytes = self.store_limit_bytes;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
@@ -108,6 +110,12 @@ impl RunPlan {
         }
         Ok((pool, options))
     }
+}
+
+/// Returns `first` and the codecs that are offered beside it.
+fn codecs(first: CodecSpec) -> Vec<CodecSpec> {
+    let others = [CodecKind::Lz4, CodecKind::Page, CodecKind::Zstd].map(CodecSpec::from);
+    std::iter::once(first).chain(others.into_iter().filter(|other| *other != first)).collect()
 }
 
 /// Returns half of the memory that this process can have, in whole MiB.

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 use zfold_disk::nbd::{Address, Listener};
+use zfold_store::{CodecError, CodecSpec};
 use zfold_vmem::run::Control;
 
 use super::auto::AutoLimit;
@@ -32,7 +33,8 @@ pub(super) fn serve(
     let listener = Listener::bind(&Address::Unix(runtime::run_path(front).ok()?)).ok()?;
     let words = std::iter::once(&plan.program).chain(&plan.args);
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    let steered = Steered { control, front, command: command.join(" "), auto };
+    let (command, codecs) = (command.join(" "), plan.codecs.clone());
+    let steered = Steered { control, front, command, codecs, auto };
     Service::start(listener, protocol::TERMS, move |stream| {
         // No request ends a run.
         let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
@@ -45,6 +47,7 @@ struct Steered {
     control: Control,
     front: u32,
     command: String,
+    codecs: Vec<CodecSpec>,
     /// What chooses the limit.
     auto: Option<AutoLimit>,
 }
@@ -85,8 +88,8 @@ impl Steered {
                 Ok(self.state())
             }
             (name, _) => Err(format!(
-                "a run knows get, set limit=SIZE, set store-limit=SIZE, page-out, pause, resume \
-                 and stat, not '{name}'"
+                "a run knows get, set limit=SIZE, set store-limit=SIZE, set codec=NAME, page-out, \
+                 pause, resume and stat, not '{name}'"
             )),
         }
     }
@@ -109,6 +112,17 @@ impl Steered {
                     held.trim_end()
                 )
             })?,
+            Setting::Codec(codec) => {
+                let known = self.codecs.iter().position(|known| *known == codec);
+                let set = known.is_some_and(|number| self.control.set_codec(number as u8));
+                if !set {
+                    let known: Vec<_> = self.codecs.iter().map(ToString::to_string).collect();
+                    return Err(format!(
+                        "this run can use {}: start it with --codec {codec} for another",
+                        known.join(", ")
+                    ));
+                }
+            }
         }
         Ok(())
     }
@@ -132,6 +146,7 @@ impl Steered {
             resident_bytes: state.resident_bytes,
             stored_pages_bytes: state.stored_pages_bytes,
             stored_bytes: state.stored_bytes,
+            codec: self.codecs[usize::from(state.codec)].to_string(),
             backing_bytes: state.backing_bytes,
             backing_used_bytes: state.backing_used_bytes,
             spaces: state.spaces,
@@ -155,6 +170,7 @@ impl Steered {
 enum Setting {
     Limit(Limit),
     StoreLimit(u64),
+    Codec(CodecSpec),
 }
 
 impl FromStr for Setting {
@@ -173,15 +189,20 @@ impl FromStr for Setting {
                 Size(bytes) if bytes < STORE_LIMIT_MIN => Err(too_small(STORE_LIMIT_MIN)),
                 Size(bytes) => Ok(Self::StoreLimit(bytes)),
             },
-            _ => {
-                Err(format!("'{word}' is not limit=SIZE or store-limit=SIZE, which a run can set"))
+            Some(("codec", name)) => {
+                name.parse().map(Self::Codec).map_err(|error: CodecError| error.to_string())
             }
+            _ => Err(format!(
+                "'{word}' is not limit=SIZE, store-limit=SIZE or codec=NAME, which a run can set"
+            )),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use zfold_store::CodecKind;
+
     use super::*;
 
     #[test]
@@ -189,10 +210,12 @@ mod tests {
         assert_eq!("limit=64M".parse(), Ok(Setting::Limit(Limit::Size(Size(64 << 20)))));
         assert_eq!("limit=auto".parse(), Ok(Setting::Limit(Limit::Auto)));
         assert_eq!("store-limit=1G".parse(), Ok(Setting::StoreLimit(1 << 30)));
+        assert_eq!("codec=page".parse(), Ok(Setting::Codec(CodecKind::Page.into())));
         for (word, told) in [
             ("limit=1MiB", "4MiB or more"),
             ("store-limit=1", "1MiB or more"),
-            ("codec=lz4", "limit=SIZE or store-limit=SIZE"),
+            ("codec=rar", "rar"),
+            ("allocator=fit", "codec=NAME"),
             ("limit", "limit=SIZE"),
             ("limit=x", "a size is"),
         ] {

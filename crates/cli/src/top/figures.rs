@@ -58,6 +58,7 @@ fn of_run(run: &Run) -> Vec<(&'static str, String)> {
         ("stored", short_size(state.stored_pages_bytes)),
         ("  memory", short_size(state.stored_bytes)),
         ("  ratio", ratio(run.ratio)),
+        ("  codec", state.codec.clone()),
         ("backing file", backing(state.backing_bytes, state.backing_used_bytes)),
         ("faults", total(state.faults_total, run.faults_per_second)),
         ("  refaults", total(state.refaults_total, run.refaults_per_second)),

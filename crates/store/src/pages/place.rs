@@ -14,12 +14,17 @@ use crate::options::Incompressible;
 const GAIN_MIN: usize = 16;
 
 impl Pages {
-    /// Brings `page` into the pool; returns the entry that refers to it. The caller may hold a
-    /// slot's lock.
+    /// Brings `page` into the pool, compressed by the codec of `priority`; returns the entry that
+    /// refers to it. The caller may hold a slot's lock.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is left in the pool.
-    pub(crate) fn place(&self, key: u64, page: &[u8]) -> Result<(Entry, Stored), StoreError> {
+    pub(crate) fn place(
+        &self,
+        key: u64,
+        page: &[u8],
+        priority: u8,
+    ) -> Result<(Entry, Stored), StoreError> {
         let context = &mut *self.contexts.mine();
         let header = self.header;
         // Without room to keep pages raw, anything that fits into a page is a gain.
@@ -30,7 +35,7 @@ impl Pages {
                 (huge.saturating_sub(header + 1), Some(Stored::Raw))
             }
         };
-        let compressed = self.contexts.compress(context, 0, page, header, len_max);
+        let compressed = self.contexts.compress(context, priority, page, header, len_max);
         let stored = compressed.map(|len| Stored::Compressed { len }).or(raw);
         let stored = stored.ok_or(StoreError::Incompressible)?;
         let (kind, len) = match stored {
@@ -42,7 +47,8 @@ impl Pages {
         };
         context.object[..header].copy_from_slice(&key.to_le_bytes()[..header]);
         let inserted = self.insert(&context.object[..header + len])?;
-        Ok((entry(State::new(kind, len, 0), inserted), stored))
+        let priority = if kind == Kind::Compressed { priority } else { 0 };
+        Ok((entry(State::new(kind, len, priority), inserted), stored))
     }
 
     /// Brings a restored page into the pool, of which `kept` is what was kept; returns its entry.

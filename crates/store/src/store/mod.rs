@@ -363,11 +363,14 @@ impl Store {
     }
 
     /// Changes it. A lower limit refuses or writes back pages from the next store on; what is
-    /// held stays until then.
+    /// held stays until then, and stays compressed as it is.
     ///
     /// # Errors
     /// [`OpenError`] if a value is out of range; then nothing changes.
     pub fn tune(&self, to: &Tunables) -> Result<(), OpenError> {
+        if usize::from(to.codec) >= self.pages.contexts.choices().len() {
+            return Err(OpenError::NoSuchCodec(to.codec));
+        }
         self.tuning.set(to)
     }
 
@@ -443,7 +446,7 @@ impl Store {
             return Ok((Entry::same(word), Stored::SameFilled));
         }
         self.check_limit()?;
-        self.pages.place(key, page)
+        self.pages.place(key, page, self.tuning.codec())
     }
 
     pub(super) fn check_limit(&self) -> Result<(), StoreError> {

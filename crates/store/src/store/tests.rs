@@ -43,6 +43,24 @@ fn the_key_header_is_in_front_of_each_object_and_is_checked() {
     assert_eq!(store.load(key, &mut vec![0; 4096]), Err(LoadError::Damaged { key }));
 }
 
+#[test]
+fn pages_are_read_by_the_codec_that_was_set_when_they_were_stored() {
+    let others = [CodecKind::Page, CodecKind::Zstd].map(Into::into);
+    let store = store(|options| options.recompression = others.to_vec());
+    for codec in 0..3 {
+        store.tune(&Tunables { codec, ..store.tunables() }).unwrap();
+        store.store(codec.into(), &text_page()).unwrap();
+    }
+    let unknown = Tunables { codec: 3, ..store.tunables() };
+    assert_eq!(store.tune(&unknown), Err(OpenError::NoSuchCodec(3)));
+    assert_eq!(store.tunables().codec, 2);
+    let mut page = vec![0; 4096];
+    for key in 0..3 {
+        assert!(store.load(key, &mut page).unwrap() && page == text_page(), "codec {key}");
+        assert_eq!(u64::from(store.slots.lock(key).entry().state.priority()), key);
+    }
+}
+
 /// A kernel bug to avoid: how a page is read must not depend on an option that was different
 /// when it was stored.
 #[test]

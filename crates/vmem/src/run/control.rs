@@ -37,6 +37,9 @@ pub struct State {
     pub stored_bytes: u64,
     /// The most that this may be.
     pub store_limit_bytes: Option<u64>,
+    /// Which of the store's codecs compresses pages: 0 is its own, others are those of
+    /// [`StoreOptions::recompression`](zfold_store::StoreOptions::recompression).
+    pub codec: u8,
     /// Size of the backing file.
     pub backing_bytes: u64,
     /// Of it, in use.
@@ -74,11 +77,13 @@ impl Control {
     /// Some microseconds, and one for each address space.
     pub fn state(&self) -> State {
         let (stats, store) = (self.0.stats(), self.0.store().stats());
+        let tunables = self.0.store().tunables();
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         State {
             limit_bytes: stats.limit_bytes,
             paused: self.0.is_paused(),
-            store_limit_bytes: self.0.store().tunables().limit_bytes,
+            store_limit_bytes: tunables.limit_bytes,
+            codec: tunables.codec,
             resident_bytes: stats.charged_bytes,
             stored_pages_bytes: stats.stored_pages * crate::page::PAGE as u64,
             stored_bytes: stats.stored_bytes,
@@ -124,6 +129,15 @@ impl Control {
         tunables.limit_bytes = Some(bytes);
         // A limit is in no range.
         store.tune(&tunables).map_err(|_| held)
+    }
+
+    /// Compresses pages from now on by another of the store's codecs; see [`State::codec`]. Returns
+    /// whether there is one of this number. What is compressed already stays as it is.
+    pub fn set_codec(&self, codec: u8) -> bool {
+        let store = self.0.store();
+        let mut tunables = store.tunables();
+        tunables.codec = codec;
+        store.tune(&tunables).is_ok()
     }
 
     /// Stops all threads of the program where they are, or lets them go on. They do not notice,

@@ -2,6 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+mod backing;
 mod engine;
+mod far;
+mod link;
+mod log;
+mod map;
+mod options;
+mod seal;
+mod stats;
 
+pub use backing::FarBacking;
 pub use engine::{Engine, EngineError};
+pub use options::FarOptions;
+pub use stats::FarStats;

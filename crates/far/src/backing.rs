@@ -2,9 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use zfold_store::backing::{Backing, MIN_ALIGN};
 
+use crate::cleaner::Round;
 use crate::engine::Engine;
 use crate::far::Far;
 use crate::log::Span;
@@ -22,6 +25,8 @@ use crate::stats::FarStats;
 #[derive(Debug)]
 pub struct FarBacking {
     far: Arc<Far>,
+    /// None only while it is dropped.
+    tender: Option<JoinHandle<()>>,
 }
 
 impl FarBacking {
@@ -31,7 +36,11 @@ impl FarBacking {
     /// # Errors
     /// `InvalidInput` for options that make no backing; what the system says.
     pub fn open(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
-        Ok(Self { far: Arc::new(Far::new(engine, options)?) })
+        let far = Arc::new(Far::new(engine, options)?);
+        let tended = Arc::clone(&far);
+        let tender =
+            thread::Builder::new().name("zfold-far".into()).spawn(move || tend(&tended))?;
+        Ok(Self { far, tender: Some(tender) })
     }
 
     /// Returns what is held and was done.
@@ -58,6 +67,27 @@ impl FarBacking {
         }
         let what = format!("bytes {offset}+{len} are no whole units below {}", self.len());
         Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+    }
+}
+
+/// Does rounds until the bell says stop.
+fn tend(far: &Far) {
+    let mut round = Round::default();
+    let mut next = Duration::ZERO;
+    while far.bell.wait(next) {
+        next = far.tend(Instant::now(), &mut round);
+    }
+}
+
+impl Drop for FarBacking {
+    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most.
+    fn drop(&mut self) {
+        self.far.bell.stop();
+        if let Some(tender) = self.tender.take() {
+            // One that panicked cleans no more; this is the best that can be done.
+            let _ = tender.join();
+        }
+        self.far.remove_all();
     }
 }
 

@@ -8,8 +8,8 @@
 //!   seals anew under another number.
 //! - H2: a reader asks the engine for a spot that it read from the log. Meanwhile the unit may be
 //!   overwritten, discarded or moved by the cleaner, and the object deleted. So a reader that fails
-//!   looks at the log again: if the unit lies elsewhere, it starts again there, which is no failure.
-//!   If it lies there still, the object was not handed out for deletion (L5), and it is one.
+//!   looks at the log again: if the unit lies elsewhere, it starts again there, which counts as no
+//!   attempt. If it lies there still, the object was not handed out for deletion (L5): a failure.
 //! - H3: the cleaner reads the way readers do, and its copies count only for units that have not
 //!   changed since it looked (L6).
 //!
@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::bell::Bell;
+use crate::engine::{Engine, EngineError};
 use crate::link::{Failure, Link, lock};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
@@ -34,7 +35,8 @@ pub(crate) struct Far {
     pub(crate) options: FarOptions,
     pub(crate) link: Link,
     pub(crate) log: Mutex<Log>,
-    sealer: Sealer,
+    pub(crate) sealer: Sealer,
+    pub(crate) bell: Bell,
 }
 
 impl Far {
@@ -43,7 +45,7 @@ impl Far {
         let units = (options.len / UNIT as u64) as u32;
         let log = Mutex::new(Log::new(units, engine.object_bytes()));
         let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
-        Ok(Self { options, link: Link::new(engine), log, sealer })
+        Ok(Self { options, link: Link::new(engine), log, sealer, bell: Bell::default() })
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
@@ -68,6 +70,7 @@ impl Far {
             let span = Span { unit, len: (part.len() / UNIT) as u32 };
             let number = self.put(part, until).map_err(|failure| {
                 self.link.set_absent(true);
+                self.bell.ring();
                 self.link.error(&failure)
             })?;
             self.log().publish(number, span).map_err(|_| full())?;
@@ -78,15 +81,16 @@ impl Far {
 
     /// Puts an object with these units; returns its number.
     pub(crate) fn put(&self, plain: &[u8], until: Instant) -> Result<u64, Failure> {
+        self.attempts(until, |until| self.put_once(plain, until))
+    }
+
+    /// Tries to put an object with these units under a new number, and returns that (H1).
+    pub(crate) fn put_once(&self, plain: &[u8], until: Instant) -> Result<u64, Failure> {
+        let number = self.log().begin();
         let mut sealed = Vec::with_capacity(plain.len() / UNIT * SEALED);
-        self.attempts(until, |until| {
-            let number = self.log().begin();
-            sealed.clear();
-            self.sealer.seal(number, 0, plain, &mut sealed);
-            self.link.put(number, &sealed, until).map(|()| number).inspect_err(|_| {
-                self.log().doom(number);
-            })
-        })
+        self.sealer.seal(number, 0, plain, &mut sealed);
+        let put = self.link.put(number, &sealed, until);
+        put.map(|()| number).inspect_err(|_| self.log().doubt(number))
     }
 
     /// Reads whole units.
@@ -101,43 +105,53 @@ impl Far {
                 return Err(io::Error::new(io::ErrorKind::NotFound, what));
             };
             let part = &mut out[done..done + len as usize * UNIT];
-            match self.fetch(spot, part, until) {
-                Ok(()) => done += part.len(),
-                Err(failure) => {
-                    let moved = self.log().find(at, 1).is_none_or(|(now, _)| now != spot);
-                    if !moved || Instant::now() >= until {
-                        return Err(self.link.error(&failure));
-                    }
-                }
+            match self.fetch(at, spot, part, until) {
+                Ok(true) => done += part.len(),
+                Ok(false) if Instant::now() < until => {}
+                Ok(false) => return Err(self.link.error(&EngineError::Late.into())),
+                Err(failure) => return Err(self.link.error(&failure)),
             }
         }
         Ok(())
     }
 
-    /// Fetches and opens the units of an object from a spot on.
-    pub(crate) fn fetch(
+    /// Fetches and opens the units of an object from a spot on. Returns false if that failed and
+    /// `unit`, the first of them, does not lie there any more (H2).
+    fn fetch(
         &self,
+        unit: u32,
         spot: Spot,
         plain: &mut [u8],
         until: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let Spot { number, index } = spot;
         let mut sealed = vec![0; plain.len() / UNIT * SEALED];
         self.attempts(until, |until| {
-            self.link.get(number, index as usize * SEALED, &mut sealed, until, |sealed| {
-                self.sealer.open(number, index, sealed, plain)
-            })
+            let got =
+                self.link.get(number, index as usize * SEALED, &mut sealed, until, |sealed| {
+                    self.sealer.open(number, index, sealed, plain)
+                });
+            let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
+            match got {
+                Ok(()) => Ok(true),
+                Err(failure) if lies() => Err(failure),
+                Err(_) => Ok(false),
+            }
         })
     }
 
     /// Says that nobody needs these units.
     pub(crate) fn discard(&self, span: Span) {
-        self.log().discard(span);
+        let mut log = self.log();
+        log.discard(span);
+        if log.calls() {
+            self.bell.ring();
+        }
     }
 
     /// Does something until it is done, has been tried as often as it may, or the time is over.
     /// Each attempt has its share of what is left of the time.
-    fn attempts<T>(
+    pub(crate) fn attempts<T>(
         &self,
         until: Instant,
         mut attempt: impl FnMut(Instant) -> Result<T, Failure>,
@@ -178,6 +192,6 @@ impl Far {
     }
 }
 
-pub(crate) fn full() -> io::Error {
+fn full() -> io::Error {
     io::Error::new(io::ErrorKind::StorageFull, "the engine has as many objects as can be listed")
 }

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod bell;
+mod cleaner;
 mod engine;
 mod far;
 mod link;

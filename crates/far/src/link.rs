@@ -52,6 +52,7 @@ pub(crate) struct Link {
     retries: AtomicU64,
     failures: AtomicU64,
     forged: AtomicU64,
+    cleaned: AtomicU64,
     absences: AtomicU64,
     last: Mutex<Option<String>>,
     put_us: Mutex<Histogram<u64>>,
@@ -75,6 +76,7 @@ impl Link {
             retries: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             forged: AtomicU64::new(0),
+            cleaned: AtomicU64::new(0),
             absences: AtomicU64::new(0),
             last: Mutex::new(None),
             put_us: histogram(),
@@ -138,6 +140,10 @@ impl Link {
         result
     }
 
+    pub(crate) fn count_cleaned(&self, bytes: u64) {
+        self.cleaned.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
@@ -192,6 +198,7 @@ impl Link {
             retries_total: of(&self.retries),
             failures_total: of(&self.failures),
             forged_total: of(&self.forged),
+            cleaned_bytes_total: of(&self.cleaned),
             absences_total: of(&self.absences),
             get_us_p50: get.value_at_quantile(0.5),
             get_us_p99: get.value_at_quantile(0.99),

@@ -9,15 +9,15 @@
 //! less than half lives is sparse, and one shorter than [`SMALL`] is small. Both are rewritten,
 //! several into one, once that is worth it ([`victims`](Log::victims)).
 //!
-//! - L1: where the map places a unit, there is an object, and its spans say that unit at that index.
+//! - L1: where the map places a unit, there is an object, whose spans say that unit at that index.
 //! - L2: `live` of an object is the number of units that the map places there. An object has at
 //!   least one; without, it is gone and its number is among the dead.
 //! - L3: `stored` and `live` of the log are the sums over its objects, in units.
 //! - L4: `begin` returns each number once.
 //! - L5: a number is handed out as dead once, and no unit lies there then or later.
 //! - L6: `relocate` moves only units that still lie where they were copied from.
-//! - L7: a small object is in `small`; one that is not is in `sparse` if less than half of it lives.
-//!   One that could not be read is in neither until more of it dies, a small one for good.
+//! - L7: a small object is in `small`; another is in `sparse` if less than half of it lives. One
+//!   that could not be read is in neither until more of it dies, a small one for good.
 //!
 //! Cost: 4 bytes a unit in use, in chunks; about 50 bytes an object and 8 a span.
 
@@ -31,6 +31,9 @@ const SMALL: u32 = 32;
 
 /// How many small objects are merged although they do not fill half an object.
 const SMALL_MAX: usize = 256;
+
+/// How many dead objects are deleted before it is time.
+const DEAD_MAX: usize = 256;
 
 /// The shortest and the longest object, in bytes.
 const OBJECT_BYTES: std::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
@@ -87,6 +90,8 @@ pub(crate) struct Log {
     small: BTreeSet<(u64, u32)>,
     small_live: u64,
     dead: Vec<u64>,
+    /// Numbers whose put failed: those of now, and those of before the last `age`.
+    doubtful: [Vec<u64>; 2],
 }
 
 impl Log {
@@ -109,6 +114,7 @@ impl Log {
             small: BTreeSet::new(),
             small_live: 0,
             dead: Vec::new(),
+            doubtful: [Vec::new(), Vec::new()],
         }
     }
 
@@ -190,6 +196,19 @@ impl Log {
         self.dead.push(number);
     }
 
+    /// Says that the put of `number` failed, so that the object may be there, or come yet. It is
+    /// dead after `age` was called twice.
+    pub(crate) fn doubt(&mut self, number: u64) {
+        self.doubtful[0].push(number);
+    }
+
+    /// Lets time pass for what is doubtful.
+    pub(crate) fn age(&mut self) {
+        let [young, old] = &mut self.doubtful;
+        self.dead.append(old);
+        std::mem::swap(young, old);
+    }
+
     /// Returns up to `most` numbers that can be deleted; the caller deletes them, or dooms them
     /// again (L5).
     pub(crate) fn take_dead(&mut self, most: usize) -> Vec<u64> {
@@ -201,9 +220,11 @@ impl Log {
         taken
     }
 
-    /// Forgets all objects, whose numbers are then dead.
+    /// Forgets all objects, whose numbers are then dead, and so are the doubtful ones.
     pub(crate) fn discard_all(&mut self) {
         self.discard(Span { unit: 0, len: self.units });
+        self.age();
+        self.age();
     }
 
     /// Returns what is worth being written into one new object: living pieces of sparse objects
@@ -354,9 +375,14 @@ impl Log {
         (self.slots.len() - self.free.len()) as u64
     }
 
-    /// Returns the number of dead objects that are not handed out yet.
+    /// Returns the number of objects that are or may be there, without use, and are not handed out.
     pub(crate) fn dead(&self) -> usize {
-        self.dead.len()
+        self.dead.len() + self.doubtful.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// Returns whether the cleaner should be woken.
+    pub(crate) fn calls(&self) -> bool {
+        self.dead.len() >= DEAD_MAX
     }
 
     /// Returns the sealed bytes of all objects, and of the units in them that live.
@@ -364,14 +390,47 @@ impl Log {
         (self.stored * SEALED as u64, self.live * SEALED as u64)
     }
 
+    /// Panics unless L1, L2, L3 and L7 hold.
+    #[cfg(test)]
+    fn check(&self) {
+        self.map.check();
+        let (mut stored, mut live, mut spans, mut small_live) = (0, 0, 0, 0);
+        for (slot, object) in self.slots.iter().enumerate() {
+            let Some(object) = object else { continue };
+            let id = (object.number, slot as u32);
+            assert!(object.number < self.next);
+            assert_eq!(object.units, object.spans.iter().map(|span| span.len).sum::<u32>());
+            let mut pieces = Vec::new();
+            self.living(slot as u32, &mut pieces);
+            assert_eq!(object.live, pieces.iter().map(|piece| piece.span.len).sum::<u32>());
+            assert!(object.live > 0);
+            (stored, live) = (stored + object.units, live + object.live);
+            spans += object.spans.len();
+            assert!(!self.small.contains(&id) || object.units < SMALL);
+            assert!(!self.sparse.contains(&id) || object.units >= SMALL);
+            assert!(!self.sparse.contains(&id) || 2 * object.live < object.units);
+            small_live += if self.small.contains(&id) { object.live } else { 0 };
+        }
+        let placed = (0..self.units).filter(|&unit| self.map.at(unit).is_some()).count();
+        assert_eq!((u64::from(stored), u64::from(live)), (self.stored, self.live));
+        assert_eq!((placed, spans), (live as usize, self.spans));
+        assert_eq!(u64::from(small_live), self.small_live);
+        let there = |id: &(u64, u32)| self.object(id.1).number == id.0;
+        assert!(self.small.iter().chain(&self.sparse).all(there));
+    }
+
     /// Returns the bytes of memory that the log takes; of its sets, what their elements take.
     pub(crate) fn bytes(&self) -> u64 {
         let sets = (self.sparse.len() + self.small.len()) * size_of::<(u64, u32)>();
         let tables = self.slots.capacity() * size_of::<Option<Object>>()
             + self.free.capacity() * size_of::<u32>()
-            + self.dead.capacity() * size_of::<u64>();
+            + (self.dead.capacity() + self.doubtful.iter().map(Vec::capacity).sum::<usize>())
+                * size_of::<u64>();
         (self.map.bytes() + self.spans * size_of::<Span>() + sets + tables) as u64
     }
 }
 
 const _: () = assert!(UNIT == zfold_store::backing::MIN_ALIGN);
+
+#[cfg(test)]
+mod tests;

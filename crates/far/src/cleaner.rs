@@ -100,6 +100,8 @@ impl Far {
         if kept.is_empty() {
             return Ok(0);
         }
+        #[cfg(test)]
+        self.rewrite_early(&kept, &plain)?;
         let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
         let units = plain.len() / UNIT;
         self.link.count_cleaned((units * SEALED) as u64);

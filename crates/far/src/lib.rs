@@ -12,7 +12,13 @@ mod log;
 mod map;
 mod options;
 mod seal;
+#[cfg(test)]
+mod simulation;
 mod stats;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod twin;
 
 pub use backing::FarBacking;
 pub use engine::{Engine, EngineError};

@@ -132,6 +132,11 @@ impl Backing for FarBacking {
         true
     }
 
+    /// Returns the bytes that the map and the list of objects take.
+    fn memory_bytes(&self) -> u64 {
+        self.far.memory_bytes()
+    }
+
     /// Returns at once: what is written is as durable as the engine keeps it.
     fn sync(&self) -> io::Result<()> {
         Ok(())

@@ -1,7 +1,8 @@
 //! What is done beside reads and writes, by one thread: what died is deleted, what is half dead
 //! written anew, the owner's life told, an absent engine tried again.
 //!
-//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, and a deadline for each call.
+//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, a deadline for each call, and nothing
+//!   begun after it is time to renew.
 //! - C2: a copy counts after it is acknowledged, and the copied object can die only then (H1, L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
@@ -81,8 +82,8 @@ impl Far {
 
     /// Writes living pieces of sparse and small objects anew (C1, C2).
     fn clean(&self) {
-        let mut written = 0;
-        while written < ROUND_UNITS {
+        let (begun, mut written) = (Instant::now(), 0);
+        while written < ROUND_UNITS && begun.elapsed() < self.options.renew {
             let pieces = self.log().victims();
             if pieces.is_empty() {
                 return;
@@ -106,7 +107,7 @@ impl Far {
         let units = plain.len() / UNIT;
         self.link.count_cleaned((units * SEALED) as u64);
         // A full log has room again when one of these objects is dead; this one is then dead.
-        let _ = self.log().relocate(number, &kept);
+        let _ = self.change(|log| log.relocate(number, &kept));
         Ok(units)
     }
 
@@ -160,8 +161,9 @@ impl Far {
 
     /// Deletes what is dead (C3).
     fn delete_dead(&self) {
-        loop {
-            let numbers = self.log().take_dead(DELETE_MAX);
+        let begun = Instant::now();
+        while begun.elapsed() < self.options.renew {
+            let numbers = self.change(|log| log.take_dead(DELETE_MAX));
             if numbers.is_empty() {
                 return;
             }
@@ -191,4 +193,92 @@ impl Far {
 fn near(before: &Piece, after: &Piece) -> bool {
     let end = before.spot.index + before.span.len;
     before.spot.number == after.spot.number && (end..=end + GAP_MAX).contains(&after.spot.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::log::Span;
+    use crate::options::FarOptions;
+    use crate::testing::{SimEngine, SimFault, SimFaults};
+
+    fn far() -> (Arc<SimEngine>, Far, Instant) {
+        let engine = Arc::new(SimEngine::new(1, SimFaults::default()));
+        let options = FarOptions::new(8 << 20).with_backoff(Duration::ZERO);
+        let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
+        (engine, far, Instant::now())
+    }
+
+    #[test]
+    fn the_owner_lives_as_often_as_it_should_say_so() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        for (seconds, calls) in [(0, 1), (1, 1), (19, 1), (20, 2), (39, 2), (41, 3)] {
+            far.tend(start + Duration::from_secs(seconds), &mut round);
+            assert_eq!(engine.calls_total(), calls, "after {seconds} s");
+        }
+        engine.set_absent(true);
+        far.tend(start + Duration::from_secs(61), &mut round);
+        far.tend(start + Duration::from_secs(62), &mut round);
+        assert_eq!(engine.calls_total(), 5, "what failed is said again");
+    }
+
+    #[test]
+    fn an_absent_engine_is_tried_at_growing_intervals() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        engine.set_absent(true);
+        far.link.set_absent(true);
+        for (ms, calls) in [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2)] {
+            let next = far.tend(start + Duration::from_millis(ms), &mut round);
+            assert_eq!(engine.calls_total(), calls, "after {ms} ms");
+            assert!(next <= far.options.tend);
+        }
+        engine.set_absent(false);
+        far.tend(start + Duration::from_millis(1400), &mut round);
+        assert!(!far.link.absent());
+        assert_eq!(engine.objects(), 0, "the probe's object is gone");
+    }
+
+    #[test]
+    fn a_put_that_failed_is_deleted_when_it_cannot_come_any_more() {
+        let (engine, far, start) = far();
+        let (mut round, deadline) = (Round::default(), far.options.deadline);
+        far.tend(start, &mut round);
+        engine.set_faults(SimFaults::default().with(SimFault::PutUnanswered, 1000));
+        assert!(far.write(0, &[1; UNIT]).is_err());
+        assert_eq!(engine.objects(), 3, "each attempt is there");
+        engine.set_faults(SimFaults::default());
+        far.link.set_absent(false);
+        far.tend(start + deadline, &mut round);
+        assert_eq!(engine.objects(), 3, "they might just come");
+        far.tend(start + 2 * deadline, &mut round);
+        assert_eq!(engine.objects(), 0);
+    }
+
+    #[test]
+    fn a_damaged_object_does_not_keep_the_cleaner_from_others() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        for at in 0..4 {
+            far.write(124 * at, &[at as u8; 124 * UNIT]).unwrap();
+        }
+        engine.damage(false);
+        for at in 4..8 {
+            far.write(124 * at, &[at as u8; 124 * UNIT]).unwrap();
+        }
+        for at in 0..8 {
+            far.discard(Span { unit: 124 * at, len: 80 });
+        }
+        far.tend(start, &mut round);
+        let mut out = [0; 44 * UNIT];
+        for at in 4..8 {
+            far.read(124 * at + 80, &mut out).unwrap();
+            assert_eq!(out, [at as u8; 44 * UNIT]);
+        }
+        assert_eq!(far.stats().objects, 4 + 2, "four are damaged, four are two by now");
+        assert!(far.read(80, &mut out).is_err());
+    }
 }

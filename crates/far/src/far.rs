@@ -16,6 +16,7 @@
 //! Each H2 start anew needs a change by somebody else, and none begins after the deadline.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +35,9 @@ use crate::stats::FarStats;
 pub(crate) struct Far {
     pub(crate) options: FarOptions,
     pub(crate) link: Link,
-    pub(crate) log: Mutex<Log>,
+    log: Mutex<Log>,
+    /// Bytes of the log, as of its last change.
+    memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
     pub(crate) bell: Bell,
     #[cfg(test)]
@@ -45,12 +48,13 @@ impl Far {
     pub(crate) fn new(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
         let options = options.checked()?;
         let units = (options.len / UNIT as u64) as u32;
-        let log = Mutex::new(Log::new(units, engine.object_bytes()));
+        let log = Log::new(units, engine.object_bytes());
         let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
         Ok(Self {
             options,
             link: Link::new(engine),
-            log,
+            memory_bytes: AtomicU64::new(log.bytes()),
+            log: Mutex::new(log),
             sealer,
             bell: Bell::default(),
             #[cfg(test)]
@@ -60,6 +64,20 @@ impl Far {
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         lock(&self.log)
+    }
+
+    /// Changes the log, and counts the memory that it takes then.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Log) -> T) -> T {
+        let mut log = self.log();
+        let changed = change(&mut log);
+        // Relaxed: a gauge, stored under the lock.
+        self.memory_bytes.store(log.bytes(), Ordering::Relaxed);
+        changed
+    }
+
+    /// Returns the bytes of memory that the log takes, without its lock.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn until(&self) -> Instant {
@@ -83,7 +101,7 @@ impl Far {
                 self.bell.ring();
                 self.link.error(&failure)
             })?;
-            self.log().publish(number, span).map_err(|_| full())?;
+            self.change(|log| log.publish(number, span)).map_err(|_| full())?;
             unit += span.len;
         }
         Ok(())
@@ -162,9 +180,11 @@ impl Far {
 
     /// Says that nobody needs these units.
     pub(crate) fn discard(&self, span: Span) {
-        let mut log = self.log();
-        log.discard(span);
-        if log.calls() {
+        let calls = self.change(|log| {
+            log.discard(span);
+            log.calls()
+        });
+        if calls {
             self.bell.ring();
         }
     }

@@ -1,4 +1,13 @@
 //! Pages on other machines: a backing for zfold stores over engines that keep objects.
+//!
+//! A [`FarBacking`] packs the units that a store writes into sealed objects, gives them to an
+//! [`Engine`], and remembers which unit lies where. Its cleaner deletes objects that died and
+//! rewrites those of which little lives. Everything that leaves the process is encrypted and
+//! authenticated; everything that comes back is checked. [`FarStats`] says what is held and was
+//! done. The design, with its invariants and costs, is in `docs/far.md` of the repository.
+//!
+//! # Features
+//! `testing` has what tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 
@@ -24,3 +33,8 @@ pub use backing::FarBacking;
 pub use engine::{Engine, EngineError};
 pub use options::FarOptions;
 pub use stats::FarStats;
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

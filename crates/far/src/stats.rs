@@ -12,7 +12,8 @@ pub struct FarStats {
     pub live_bytes: u64,
     /// Objects that are no longer needed and not yet deleted.
     pub dead_objects: u64,
-    /// Bytes of memory that the map, the list of objects and the buffers take.
+    /// Bytes of memory that the map and the list of objects take. They are part of the store's
+    /// `metadata_bytes`, so they count against its limit.
     pub metadata_bytes: u64,
     /// Bytes that the engine has acknowledged.
     pub put_bytes_total: u64,

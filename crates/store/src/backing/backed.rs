@@ -154,10 +154,12 @@ impl Backed {
         self.options.backing.len()
     }
 
-    /// Returns the bytes of memory that the allocation map and the buffers of all threads take.
+    /// Returns the bytes of memory that the allocation map, the buffers of all threads and the
+    /// backing's own map take.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         // Relaxed: a gauge.
-        self.map_bytes + self.buffer_bytes.load(Ordering::Relaxed)
+        let buffers = self.buffer_bytes.load(Ordering::Relaxed);
+        self.map_bytes + buffers + self.options.backing.memory_bytes()
     }
 
     /// Returns the calling thread's buffer of at least `len` bytes.

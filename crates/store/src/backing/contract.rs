@@ -55,6 +55,13 @@ pub trait Backing: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Returns the bytes of memory that it takes to know where things are, now. They count as the
+    /// store's own. Called for each page stored under a limit, so it only looks at a counter. The
+    /// default is none.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
     /// Waits until all that was written by finished calls is on stable storage.
     ///
     /// # Errors
@@ -87,6 +94,10 @@ impl<B: Backing + ?Sized> Backing for Box<B> {
 
     fn wants_discards(&self) -> bool {
         (**self).wants_discards()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (**self).memory_bytes()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -137,6 +137,11 @@ impl Backing for FarBacking {
         self.far.memory_bytes()
     }
 
+    /// Returns how long the engine likes objects.
+    fn write_bytes(&self) -> usize {
+        self.far.log().object_units() as usize * UNIT
+    }
+
     /// Returns at once: what is written is as durable as the engine keeps it.
     fn sync(&self) -> io::Result<()> {
         Ok(())

@@ -86,6 +86,21 @@ fn a_store_under_a_limit_keeps_its_pages_elsewhere() {
 }
 
 #[test]
+fn batches_are_as_long_as_the_engine_likes_objects() {
+    for (object_bytes, limit, pages) in [
+        (64 << 10, None, 62),
+        (1 << 20, None, 992),
+        (8 << 20, None, 1024),
+        (8 << 20, Some(16 << 20), 256),
+        (8 << 20, Some(1 << 20), 32),
+    ] {
+        let engine = SimEngine::new(1, SimFaults::default()).with_object_bytes(object_bytes);
+        let store = store(&far(&Arc::new(engine)), limit);
+        assert_eq!(store.tunables().writeback_batch_pages, pages, "{object_bytes}, {limit:?}");
+    }
+}
+
+#[test]
 fn an_absent_engine_leaves_pages_in_memory_and_fails_those_that_are_there() {
     let engine = Arc::new(SimEngine::new(4, SimFaults::default()));
     let far = far(&engine);

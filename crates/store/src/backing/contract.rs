@@ -62,6 +62,12 @@ pub trait Backing: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Returns how long a write should be, in bytes: what it moves well. A store chooses its first
+    /// batches by it. The default, 0, is for one that does not mind.
+    fn write_bytes(&self) -> usize {
+        0
+    }
+
     /// Waits until all that was written by finished calls is on stable storage.
     ///
     /// # Errors
@@ -98,6 +104,10 @@ impl<B: Backing + ?Sized> Backing for Box<B> {
 
     fn memory_bytes(&self) -> u64 {
         (**self).memory_bytes()
+    }
+
+    fn write_bytes(&self) -> usize {
+        (**self).write_bytes()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -1,7 +1,40 @@
 //! Pages on other machines: a backing for zfold stores over engines that keep objects.
+//!
+//! A [`FarBacking`] packs the units that a store writes into sealed objects, gives them to an
+//! [`Engine`], and remembers which unit lies where. Its cleaner deletes objects that died and
+//! rewrites those of which little lives. Everything that leaves the process is encrypted and
+//! authenticated; everything that comes back is checked. [`FarStats`] says what is held and was
+//! done. The design, with its invariants and costs, is in `docs/far.md` of the repository.
+//!
+//! # Features
+//! `testing` has what tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 
+mod backing;
+mod bell;
+mod cleaner;
 mod engine;
+mod far;
+mod link;
+mod log;
+mod map;
+mod options;
+mod seal;
+#[cfg(test)]
+mod simulation;
+mod stats;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod twin;
 
+pub use backing::FarBacking;
 pub use engine::{Engine, EngineError};
+pub use options::FarOptions;
+pub use stats::FarStats;
+
+/// The example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -165,9 +165,18 @@ impl StoreOptions {
             accept_percent: self.accept_percent,
             same_filled: self.same_filled,
             writeback_limit_pages: None,
-            writeback_batch_pages: 32,
+            writeback_batch_pages: self.batch_pages(),
             codec: 0,
         }
+    }
+
+    /// Returns how many pages a write holds unless somebody says otherwise: what the backing likes
+    /// if pages compress to a quarter, but so few that they are a small part of the limit.
+    fn batch_pages(&self) -> u32 {
+        let liked = self.backing.as_ref().map_or(0, |backing| backing.backing.write_bytes());
+        let limit = self.limit_bytes.map_or(u64::MAX, |limit| limit / (64 << 10));
+        let pages = (liked as u64 / 1024).min(limit);
+        pages.clamp(BATCH_DEFAULT.into(), BATCH_MAX.into()) as u32
     }
 }
 
@@ -185,12 +194,15 @@ pub struct Tunables {
     /// `writeback_limit` with `writeback_limit_enable`).
     pub writeback_limit_pages: Option<u64>,
     /// Most pages that one write of the backing file holds, 1 to 1024 (zram's
-    /// `writeback_batch_size`).
+    /// `writeback_batch_size`). At first 32, or more if the backing likes long writes.
     pub writeback_batch_pages: u32,
     /// With which codec pages are compressed from now on: 0 is [`StoreOptions::codec`], 1 to 3
     /// those of [`StoreOptions::recompression`].
     pub codec: u8,
 }
+
+/// Pages of one write of a backing that does not mind.
+const BATCH_DEFAULT: u32 = 32;
 
 /// Most pages of one write of the backing file.
 const BATCH_MAX: u32 = 1024;

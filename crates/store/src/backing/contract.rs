@@ -47,6 +47,27 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// be ignored.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Returns whether it wants a [`discard`](Self::discard) of each range that nobody needs any
+    /// more, before the range is written again. These come often and under locks of whoever frees
+    /// the range, so a backing that wants them neither waits nor calls back. The default is no:
+    /// what is on a file may lie there.
+    fn wants_discards(&self) -> bool {
+        false
+    }
+
+    /// Returns the bytes of memory that it takes to know where things are, now. They count as the
+    /// store's own. Called for each page stored under a limit, so it only looks at a counter. The
+    /// default is none.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns how long a write should be, in bytes: what it moves well. A store chooses its first
+    /// batches by it. The default, 0, is for one that does not mind.
+    fn write_bytes(&self) -> usize {
+        0
+    }
+
     /// Waits until all that was written by finished calls is on stable storage.
     ///
     /// # Errors
@@ -75,6 +96,18 @@ impl<B: Backing + ?Sized> Backing for Box<B> {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
+    }
+
+    fn wants_discards(&self) -> bool {
+        (**self).wants_discards()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (**self).memory_bytes()
+    }
+
+    fn write_bytes(&self) -> usize {
+        (**self).write_bytes()
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -295,11 +295,16 @@ impl<B: Backing> Backing for FaultyBacking<B> {
         self.inner.discard(offset, len)
     }
 
+    fn wants_discards(&self) -> bool {
+        self.inner.wants_discards()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
     fn sync(&self) -> io::Result<()> {
-        match self.draw(&OF_SYNCS) {
-            Some(_) => Err(Errno::IO.into()),
-            None => self.inner.sync(),
-        }
+        self.draw(&OF_SYNCS).map_or_else(|| self.inner.sync(), |_| Err(Errno::IO.into()))
     }
 }
 

@@ -1,0 +1,284 @@
+//! What is done beside reads and writes, by one thread: what died is deleted, what is half dead
+//! written anew, the owner's life told, an absent engine tried again.
+//!
+//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, a deadline for each call, and nothing
+//!   begun after it is time to renew.
+//! - C2: a copy counts after it is acknowledged, and the copied object can die only then (H1, L5).
+//! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
+//! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
+//!   longer be under way.
+
+use std::time::{Duration, Instant};
+
+use crate::engine::EngineError;
+use crate::far::Far;
+use crate::link::Failure;
+use crate::log::Piece;
+use crate::map::UNIT;
+use crate::seal::SEALED;
+
+/// Most units that a round writes anew: 32 MiB.
+const ROUND_UNITS: usize = (32 << 20) / UNIT;
+
+/// Most objects of one deletion.
+const DELETE_MAX: usize = 512;
+
+/// Units between two pieces of an object that are rather fetched than asked around: 64 KiB.
+const GAP_MAX: u32 = 128;
+
+/// What a round remembers for the next.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    probe: Option<(Instant, Duration)>,
+    renew: Option<Instant>,
+    age: Option<Instant>,
+}
+
+impl Far {
+    /// Does a round at `now`; returns when the next should be, at the latest.
+    pub(crate) fn tend(&self, now: Instant, round: &mut Round) -> Duration {
+        if self.link.absent() {
+            self.probe(now, round);
+        }
+        if !self.link.absent() {
+            round.probe = None;
+            self.renew(now, round);
+            self.age(now, round);
+            self.clean();
+            self.delete_dead();
+        }
+        let next = round.probe.map_or(self.options.tend, |(at, _)| at - now);
+        next.min(self.options.tend)
+    }
+
+    /// Tries an absent engine with an object of one unit, if it is time.
+    fn probe(&self, now: Instant, round: &mut Round) {
+        let options = &self.options;
+        let (at, wait) = *round.probe.get_or_insert((now + options.probe, options.probe));
+        if now < at {
+            return;
+        }
+        if self.put_once(&[0; UNIT], self.until()).map(|number| self.log().doom(number)).is_ok() {
+            self.link.set_absent(false);
+        } else {
+            let wait = (2 * wait).min(options.probe_max);
+            round.probe = Some((now + wait, wait));
+        }
+    }
+
+    fn renew(&self, now: Instant, round: &mut Round) {
+        if round.renew.is_none_or(|at| now >= at) && self.link.renew(self.until()).is_ok() {
+            round.renew = Some(now + self.options.renew);
+        }
+    }
+
+    /// Lets the numbers of puts that failed become dead (C4).
+    fn age(&self, now: Instant, round: &mut Round) {
+        if round.age.is_none_or(|at| now >= at) {
+            self.log().age();
+            round.age = Some(now + self.options.deadline);
+        }
+    }
+
+    /// Writes living pieces of sparse and small objects anew (C1, C2).
+    fn clean(&self) {
+        let (begun, mut written) = (Instant::now(), 0);
+        while written < ROUND_UNITS && begun.elapsed() < self.options.renew {
+            let pieces = self.log().victims();
+            if pieces.is_empty() {
+                return;
+            }
+            match self.rewrite(&pieces) {
+                Ok(units) => written += units.max(1),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Writes pieces into one new object; returns how many units.
+    fn rewrite(&self, pieces: &[Piece]) -> Result<usize, Failure> {
+        let (kept, plain) = self.gather(pieces)?;
+        if kept.is_empty() {
+            return Ok(0);
+        }
+        #[cfg(test)]
+        self.rewrite_early(&kept, &plain)?;
+        let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
+        let units = plain.len() / UNIT;
+        self.link.count_cleaned((units * SEALED) as u64);
+        // A full log has room again when one of these objects is dead; this one is then dead.
+        let _ = self.change(|log| log.relocate(number, &kept));
+        Ok(units)
+    }
+
+    /// Fetches pieces; returns those that came, and their bytes in order. An object that is lost or
+    /// damaged is left alone from now on; whoever reads it is told.
+    fn gather(&self, pieces: &[Piece]) -> Result<(Vec<Piece>, Vec<u8>), Failure> {
+        let units = pieces.iter().map(|piece| piece.span.len as usize).sum::<usize>();
+        let mut plain = Vec::with_capacity(units * UNIT);
+        let mut kept = Vec::with_capacity(pieces.len());
+        for near in pieces.chunk_by(near) {
+            let before = plain.len();
+            match self.fetch_pieces(near, &mut plain) {
+                Ok(()) => kept.extend_from_slice(near),
+                Err(Failure::Forged | Failure::Engine(EngineError::Missing)) => {
+                    plain.truncate(before);
+                    self.log().leave(&near[0]);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok((kept, plain))
+    }
+
+    /// Fetches pieces of one object in one range, and appends their bytes to `plain`.
+    fn fetch_pieces(&self, pieces: &[Piece], plain: &mut Vec<u8>) -> Result<(), Failure> {
+        let (first, last) = (pieces[0], pieces[pieces.len() - 1]);
+        let start = first.spot.index;
+        let len = (last.spot.index + last.span.len - start) as usize;
+        let mut sealed = vec![0; len * SEALED];
+        let before = plain.len();
+        self.attempts(self.until(), |until| {
+            plain.truncate(before);
+            let offset = start as usize * SEALED;
+            self.link.get(first.spot.number, offset, &mut sealed, until, |sealed| {
+                for piece in pieces {
+                    let at = (piece.spot.index - start) as usize * SEALED;
+                    let sealed = &mut sealed[at..][..piece.span.len as usize * SEALED];
+                    let end = plain.len();
+                    plain.resize(end + piece.span.len as usize * UNIT, 0);
+                    self.sealer.open(
+                        piece.spot.number,
+                        piece.spot.index,
+                        sealed,
+                        &mut plain[end..],
+                    )?;
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Deletes what is dead (C3).
+    fn delete_dead(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < self.options.renew {
+            let numbers = self.change(|log| log.take_dead(DELETE_MAX));
+            if numbers.is_empty() {
+                return;
+            }
+            if self.link.delete(&numbers, self.until()).is_err() {
+                numbers.into_iter().for_each(|number| self.log().doom(number));
+                return;
+            }
+        }
+    }
+
+    /// Deletes everything, as far as the engine does so within one deadline.
+    pub(crate) fn remove_all(&self) {
+        let until = self.until();
+        self.log().discard_all();
+        loop {
+            let numbers = self.log().take_dead(DELETE_MAX);
+            if numbers.is_empty()
+                || self.attempts(until, |until| self.link.delete(&numbers, until)).is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Returns whether two pieces that follow each other are fetched together.
+fn near(before: &Piece, after: &Piece) -> bool {
+    let end = before.spot.index + before.span.len;
+    before.spot.number == after.spot.number && (end..=end + GAP_MAX).contains(&after.spot.index)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::log::Span;
+    use crate::options::FarOptions;
+    use crate::testing::{SimEngine, SimFault, SimFaults};
+
+    fn far() -> (Arc<SimEngine>, Far, Instant) {
+        let engine = Arc::new(SimEngine::new(1, SimFaults::default()));
+        let options = FarOptions::new(8 << 20).with_backoff(Duration::ZERO);
+        let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
+        (engine, far, Instant::now())
+    }
+
+    #[test]
+    fn the_owner_lives_as_often_as_it_should_say_so() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        for (seconds, calls) in [(0, 1), (1, 1), (19, 1), (20, 2), (39, 2), (41, 3)] {
+            far.tend(start + Duration::from_secs(seconds), &mut round);
+            assert_eq!(engine.calls_total(), calls, "after {seconds} s");
+        }
+        engine.set_absent(true);
+        far.tend(start + Duration::from_secs(61), &mut round);
+        far.tend(start + Duration::from_secs(62), &mut round);
+        assert_eq!(engine.calls_total(), 5, "what failed is said again");
+    }
+
+    #[test]
+    fn an_absent_engine_is_tried_at_growing_intervals() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        engine.set_absent(true);
+        far.link.set_absent(true);
+        for (ms, calls) in [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2)] {
+            let next = far.tend(start + Duration::from_millis(ms), &mut round);
+            assert_eq!(engine.calls_total(), calls, "after {ms} ms");
+            assert!(next <= far.options.tend);
+        }
+        engine.set_absent(false);
+        far.tend(start + Duration::from_millis(1400), &mut round);
+        assert!(!far.link.absent());
+        assert_eq!(engine.objects(), 0, "the probe's object is gone");
+    }
+
+    #[test]
+    fn a_put_that_failed_is_deleted_when_it_cannot_come_any_more() {
+        let (engine, far, start) = far();
+        let (mut round, deadline) = (Round::default(), far.options.deadline);
+        far.tend(start, &mut round);
+        engine.set_faults(SimFaults::default().with(SimFault::PutUnanswered, 1000));
+        assert!(far.write(0, &[1; UNIT]).is_err());
+        assert_eq!(engine.objects(), 3, "each attempt is there");
+        engine.set_faults(SimFaults::default());
+        far.link.set_absent(false);
+        far.tend(start + deadline, &mut round);
+        assert_eq!(engine.objects(), 3, "they might just come");
+        far.tend(start + 2 * deadline, &mut round);
+        assert_eq!(engine.objects(), 0);
+    }
+
+    #[test]
+    fn a_damaged_object_does_not_keep_the_cleaner_from_others() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        for at in 0..4 {
+            far.write(124 * at, &[at as u8; 124 * UNIT]).unwrap();
+        }
+        engine.damage(false);
+        for at in 4..8 {
+            far.write(124 * at, &[at as u8; 124 * UNIT]).unwrap();
+        }
+        for at in 0..8 {
+            far.discard(Span { unit: 124 * at, len: 80 });
+        }
+        far.tend(start, &mut round);
+        let mut out = [0; 44 * UNIT];
+        for at in 4..8 {
+            far.read(124 * at + 80, &mut out).unwrap();
+            assert_eq!(out, [at as u8; 44 * UNIT]);
+        }
+        assert_eq!(far.stats().objects, 4 + 2, "four are damaged, four are two by now");
+        assert!(far.read(80, &mut out).is_err());
+    }
+}

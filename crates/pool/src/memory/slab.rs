@@ -137,6 +137,8 @@ pub(crate) struct Slab<T> {
     /// Chunks in batches that [`Slab::end_release`] has not got back yet; still committed.
     in_flight: usize,
     committed_chunks: usize,
+    /// A chunk was committed or retired since [`Slab::note_size`].
+    resized: bool,
 }
 
 impl<T: Record> Slab<T> {
@@ -166,6 +168,7 @@ impl<T: Record> Slab<T> {
             retired: Vec::new(),
             in_flight: 0,
             committed_chunks: 0,
+            resized: false,
         }
     }
 
@@ -179,6 +182,19 @@ impl<T: Record> Slab<T> {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         (self.committed_chunks * CHUNK_BYTES + self.chunks.capacity() * size_of::<Chunk>()) as u64
+    }
+
+    /// Returns whether a chunk was committed or retired since [`Slab::note_size`]: otherwise
+    /// neither [`Slab::bytes`] nor [`Slab::release_due`] has changed by records that were handed
+    /// out and taken back.
+    #[inline]
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized
+    }
+
+    /// Notes that its size is known.
+    pub(crate) fn note_size(&mut self) {
+        self.resized = false;
     }
 
     /// Hands out the index of a record, which is not live until the caller makes it so.
@@ -229,6 +245,7 @@ impl<T: Record> Slab<T> {
             self.records.opened.fetch_max(opened as u32, Ordering::Release);
         }
         self.committed_chunks += 1;
+        self.resized = true;
         Ok(at)
     }
 
@@ -259,6 +276,7 @@ impl<T: Record> Slab<T> {
         }
         self.roomy.remove(&mut self.chunks, at);
         self.retired.push(at);
+        self.resized = true;
     }
 
     /// Returns whether pages wait to be returned.

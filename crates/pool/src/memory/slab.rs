@@ -157,8 +157,7 @@ impl<T: Record> Slab<T> {
             assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= CHUNK_BYTES);
         }
         let chunks_max = (range.len() / CHUNK_BYTES).min((NIL as usize) / Self::PER_CHUNK);
-        let base = range.base();
-        let opened = AtomicU32::new(0);
+        let (base, opened) = (range.base(), AtomicU32::new(0));
         Self {
             records: Arc::new(Records { range, base, opened, records: PhantomData }),
             chunks: Vec::new(),
@@ -184,9 +183,7 @@ impl<T: Record> Slab<T> {
         (self.committed_chunks * CHUNK_BYTES + self.chunks.capacity() * size_of::<Chunk>()) as u64
     }
 
-    /// Returns whether a chunk was committed or retired since [`Slab::note_size`]: otherwise
-    /// neither [`Slab::bytes`] nor [`Slab::release_due`] has changed by records that were handed
-    /// out and taken back.
+    /// Returns whether a chunk was committed or retired since [`Slab::note_size`].
     #[inline]
     pub(crate) fn is_resized(&self) -> bool {
         self.resized
@@ -223,9 +220,7 @@ impl<T: Record> Slab<T> {
         if usize::from(self.chunks[at as usize].used) == Self::PER_CHUNK {
             self.roomy.remove(&mut self.chunks, at);
         }
-        if self.spare == Some(at) {
-            self.spare = None;
-        }
+        self.spare = self.spare.filter(|&spare| spare != at);
         Ok(index)
     }
 

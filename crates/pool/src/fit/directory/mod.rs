@@ -26,11 +26,10 @@ mod scan;
 mod tests;
 
 pub(crate) use scan::Lens;
+use scan::{FREE, is_free, start};
 
 use super::place::SEGMENT;
 use crate::memory::list::NIL;
-
-const FREE: u16 = 1 << 15;
 
 /// Capacities of arrays, in entries: one for each granule of a segment at most.
 const CLASSES: usize = 17;
@@ -94,16 +93,6 @@ pub(crate) struct Directories {
     free: [u32; CLASSES],
     /// The table may have grown since [`Directories::note_size`].
     resized: bool,
-}
-
-#[inline]
-fn start(entry: u16) -> u16 {
-    entry & !FREE
-}
-
-#[inline]
-fn is_free(entry: u16) -> bool {
-    entry & FREE != 0
 }
 
 /// Returns the extent of an index of an array.

@@ -1,8 +1,21 @@
-//! Searches over an array of directory entries: without a branch on what is in it, and over all of
+//! Entries, and searches over an array of them: without a branch on what is in it, and over all of
 //! it, whatever is used. So compilers make vectors of the loops, and how many steps they take
 //! changes with the array's capacity only.
 
-use super::{FREE, start};
+/// The bit of a free extent's entry.
+pub(super) const FREE: u16 = 1 << 15;
+
+/// Returns where the extent of an entry begins.
+#[inline]
+pub(super) fn start(entry: u16) -> u16 {
+    entry & !FREE
+}
+
+/// Returns whether the extent of an entry is free.
+#[inline]
+pub(super) fn is_free(entry: u16) -> bool {
+    entry & FREE != 0
+}
 
 /// All capacities are multiples of it: compilers then leave out what ends a loop over vectors.
 pub(super) const STEP: usize = 16;
@@ -23,7 +36,7 @@ pub(super) fn holes(entries: &[u16], lens: Lens) -> (u16, u16) {
     for (&entry, &next) in entries[..len].iter().zip(&entries[1..]) {
         // What follows a hole is used or the end (E1, E4), so its flag is not set.
         let granules = next.wrapping_sub(entry) ^ FREE;
-        let hit = (entry & FREE != 0) & (granules.wrapping_sub(lens.least) <= lens.more);
+        let hit = is_free(entry) & (granules.wrapping_sub(lens.least) <= lens.more);
         last = last.max(if hit { entry } else { 0 });
         count += u16::from(hit);
     }

@@ -68,10 +68,16 @@ impl Shard {
     pub(super) fn compact_within(&self, pages: u64, stop: &AtomicBool) -> u64 {
         let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop };
         // A dead pool compacts nothing any more; what was freed before that counts.
-        let _ = self.lock().map(|mut state| state.heap.arena.begin_burst());
+        if let Ok(mut state) = self.lock() {
+            state.heap.arena.begin_burst();
+            self.unlock(state);
+        }
         let mut freed = 0;
         let _ = self.rounds(bounds, &mut freed);
-        let _ = self.lock().map(|mut state| state.heap.arena.end_burst());
+        if let Ok(mut state) = self.lock() {
+            state.heap.arena.end_burst();
+            self.unlock(state);
+        }
         self.release(|_| PageCount::ZERO);
         if let Ok(mut state) = self.lock() {
             state.trim(pages == 0);

@@ -18,7 +18,8 @@
 //! Cost: 64 bytes a segment. A search looks at three words, or at one more for every 128 MiB of
 //! a pool that has no such hole further down.
 
-use super::place::OBJECT_MAX;
+use super::directory::Lens;
+use super::place::{OBJECT_MAX, SEGMENT};
 
 /// Bins of holes.
 pub(crate) const BINS: usize = OBJECT_MAX as usize / 2 + 2;
@@ -33,6 +34,12 @@ const WORD: usize = u64::BITS as usize;
 #[inline]
 pub(crate) fn bin_of(granules: u16) -> u16 {
     (granules / 2).min(LAST)
+}
+
+/// Returns the lengths of the holes of a bin.
+#[inline]
+pub(crate) fn lens_of(bin: u16) -> Lens {
+    Lens { least: bin * 2, more: if bin == LAST { SEGMENT } else { 1 } }
 }
 
 /// Returns the first bin of which every hole has room for `granules`, at most those of the longest
@@ -229,6 +236,12 @@ mod tests {
             let bin = bin_for(granules);
             assert!((1..=OBJECT_MAX * 2).all(|hole| bin_of(hole) < bin || hole >= granules));
             assert_eq!(bin_of(granules + granules % 2), bin.min(LAST));
+        }
+        for hole in 1..=SEGMENT {
+            let Lens { least, more } = lens_of(bin_of(hole));
+            assert!((least..=least + more).contains(&hole));
+            let others = (0..=LAST).filter(|&bin| bin != bin_of(hole)).map(lens_of);
+            assert!(others.into_iter().all(|Lens { least, more }| hole.wrapping_sub(least) > more));
         }
     }
 

@@ -204,9 +204,23 @@ impl Shard {
         self.state.is_taken()
     }
 
-    /// Unlocks after a change (G5).
+    /// Unlocks after places and cells were taken or given back (G5). These change pages and tables
+    /// only now and then.
     #[inline]
+    fn unlock_soon(&self, state: SpinGuard<'_, State>) {
+        let resized = state.heap.is_resized() || state.cells.is_resized();
+        if resized || state.heap.is_loose() != state.loose {
+            return self.unlock(state);
+        }
+        debug_assert_eq!(self.held.load(Ordering::Relaxed), state.held_bytes(), "G5: held");
+        debug_assert_eq!(self.due.load(Ordering::Relaxed), state.release_due(), "G5: due");
+    }
+
+    /// Unlocks after a change (G5).
+    #[cold]
     pub(super) fn unlock(&self, mut state: SpinGuard<'_, State>) {
+        state.heap.note_sizes();
+        state.cells.note_size();
         let (held, due) = (state.held_bytes(), state.release_due());
         if state.heap.is_loose() != state.loose {
             state.loose = !state.loose;
@@ -263,7 +277,7 @@ impl Shard {
     ) -> Result<Option<Taken>, AllocError> {
         let mut state = self.lock()?;
         let taken = state.take(self.scale, len, grow);
-        self.unlock(state);
+        self.unlock_soon(state);
         taken
     }
 
@@ -334,7 +348,7 @@ impl Shard {
         let len = cell.len();
         let mut state = self.lock().inspect_err(|_| cell.publish(place))?;
         state.give(handle.index(), len, place);
-        self.unlock(state);
+        self.unlock_soon(state);
         self.release_due();
         Ok(())
     }

@@ -137,6 +137,8 @@ pub(crate) struct Slab<T> {
     /// Chunks in batches that [`Slab::end_release`] has not got back yet; still committed.
     in_flight: usize,
     committed_chunks: usize,
+    /// A chunk was committed or retired since [`Slab::note_size`].
+    resized: bool,
 }
 
 impl<T: Record> Slab<T> {
@@ -155,8 +157,7 @@ impl<T: Record> Slab<T> {
             assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= CHUNK_BYTES);
         }
         let chunks_max = (range.len() / CHUNK_BYTES).min((NIL as usize) / Self::PER_CHUNK);
-        let base = range.base();
-        let opened = AtomicU32::new(0);
+        let (base, opened) = (range.base(), AtomicU32::new(0));
         Self {
             records: Arc::new(Records { range, base, opened, records: PhantomData }),
             chunks: Vec::new(),
@@ -166,6 +167,7 @@ impl<T: Record> Slab<T> {
             retired: Vec::new(),
             in_flight: 0,
             committed_chunks: 0,
+            resized: false,
         }
     }
 
@@ -179,6 +181,17 @@ impl<T: Record> Slab<T> {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         (self.committed_chunks * CHUNK_BYTES + self.chunks.capacity() * size_of::<Chunk>()) as u64
+    }
+
+    /// Returns whether a chunk was committed or retired since [`Slab::note_size`].
+    #[inline]
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized
+    }
+
+    /// Notes that its size is known.
+    pub(crate) fn note_size(&mut self) {
+        self.resized = false;
     }
 
     /// Hands out the index of a record, which is not live until the caller makes it so.
@@ -207,9 +220,7 @@ impl<T: Record> Slab<T> {
         if usize::from(self.chunks[at as usize].used) == Self::PER_CHUNK {
             self.roomy.remove(&mut self.chunks, at);
         }
-        if self.spare == Some(at) {
-            self.spare = None;
-        }
+        self.spare = self.spare.filter(|&spare| spare != at);
         Ok(index)
     }
 
@@ -229,6 +240,7 @@ impl<T: Record> Slab<T> {
             self.records.opened.fetch_max(opened as u32, Ordering::Release);
         }
         self.committed_chunks += 1;
+        self.resized = true;
         Ok(at)
     }
 
@@ -259,6 +271,7 @@ impl<T: Record> Slab<T> {
         }
         self.roomy.remove(&mut self.chunks, at);
         self.retired.push(at);
+        self.resized = true;
     }
 
     /// Returns whether pages wait to be returned.

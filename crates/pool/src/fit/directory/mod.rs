@@ -7,37 +7,44 @@
 //!
 //! A segment's directory is a sorted array of entries. An extent ends where the next one begins,
 //! the last one at the directory's end. The arrays lie in one table, apart from the objects, so
-//! that taking and giving an extent touches two or three cache lines and no object.
+//! that taking and giving an extent touches two or three cache lines and no object. The table has
+//! one entry more than its arrays, so that each array has a next entry.
 //!
 //! - E1: a directory covers the granules from 0 to its end, each once; of two neighbours at least
 //!   one is used.
 //! - E2: no free extent is a single granule, as far as taking decides: an object that would leave
 //!   one takes it, too.
 //! - E3: every array of the table belongs to one directory or is on the free list of its capacity.
+//! - E4: entries of an array after the directory's last, of which there is at least one, are its
+//!   end, used.
 //!
-//! Cost: capacities are 16, 24, 32, 48, 64, ... entries, so of an array at least two thirds are
-//! used once it has grown.
+//! Cost: capacities are 32, 48, 64, 96, ... entries, so of an array at least two thirds are used
+//! once it has grown. A search looks at all of an array, sixteen entries at a time.
 
+mod scan;
 #[cfg(all(test, not(loom)))]
 mod tests;
+
+pub(crate) use scan::Lens;
+use scan::{FREE, is_free, start};
 
 use super::place::SEGMENT;
 use crate::memory::list::NIL;
 
-const FREE: u16 = 1 << 15;
-
 /// Capacities of arrays, in entries: one for each granule of a segment at most.
-const CLASSES: usize = 19;
+const CLASSES: usize = 17;
 
+#[inline]
 const fn capacity(class: u8) -> usize {
-    (2 + class as usize % 2) << (3 + class / 2)
+    ((2 + class as usize % 2) * scan::STEP) << (class / 2)
 }
 
-/// Returns the least capacity for `len` entries.
+/// Returns the class of the least capacity for `len` entries and one after them (E4).
 fn class_for(len: usize) -> u8 {
-    (0..CLASSES as u8).find(|&class| capacity(class) >= len).expect("an entry a granule at most")
+    (0..CLASSES as u8).find(|&class| capacity(class) > len).expect("an entry a granule at most")
 }
 
+// An extent has a granule at least, the last hole two (E2).
 const _: () = assert!(capacity(CLASSES as u8 - 1) == SEGMENT as usize);
 
 /// A part of a segment: one object, or a hole.
@@ -84,21 +91,20 @@ pub(crate) struct Directories {
     entries: Vec<u16>,
     /// First free array of each capacity; its first two entries are the index of the next one.
     free: [u32; CLASSES],
+    /// The table may have grown since [`Directories::note_size`].
+    resized: bool,
 }
 
+/// Returns the extent of an index of an array.
 #[inline]
-fn start(entry: u16) -> u16 {
-    entry & !FREE
-}
-
-#[inline]
-fn is_free(entry: u16) -> bool {
-    entry & FREE != 0
+fn extent_of(array: &[u16], index: usize) -> Extent {
+    let (entry, next) = (array[index], array[index + 1]);
+    Extent { at: start(entry), len: start(next) - start(entry), free: is_free(entry) }
 }
 
 impl Directories {
     pub(crate) fn new() -> Self {
-        Self { entries: Vec::new(), free: [NIL; CLASSES] }
+        Self { entries: Vec::new(), free: [NIL; CLASSES], resized: false }
     }
 
     /// Entries of all arrays, idle ones included.
@@ -112,9 +118,22 @@ impl Directories {
         self.entries.capacity() * size_of::<u16>()
     }
 
+    /// Returns whether the table may have grown since [`Directories::note_size`].
+    #[inline]
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized
+    }
+
+    /// Notes that its size is known.
+    pub(crate) fn note_size(&mut self) {
+        self.resized = false;
+    }
+
     /// Returns a directory that covers nothing yet.
     pub(crate) fn open(&mut self) -> Directory {
-        Directory { first: self.take_array(0), len: 0, end: 0, class: 0 }
+        let directory = Directory { first: self.take_array(0), len: 0, end: 0, class: 0 };
+        self.array(&directory).fill(0);
+        directory
     }
 
     /// Takes a directory back.
@@ -129,13 +148,16 @@ impl Directories {
             self.free[usize::from(class)] = high << 16 | low;
             return first;
         }
-        let (len, more) = (self.entries.len(), capacity(class));
-        if self.entries.capacity() < len + more {
+        // The entry after all arrays becomes the first of the new one.
+        let first = self.entries.len().saturating_sub(1);
+        let (len, more) = (first + capacity(class) + 1, capacity(class) + 1);
+        if self.entries.capacity() < len {
             // In small steps, so that a table costs about what it holds.
-            self.entries.reserve_exact(more.max(len / 16));
+            self.entries.reserve_exact(more.max(first / 16));
+            self.resized = true;
         }
-        self.entries.resize(len + more, 0);
-        u32::try_from(len).expect("an arena has fewer granules than that")
+        self.entries.resize(len, 0);
+        u32::try_from(first).expect("an arena has fewer granules than that")
     }
 
     fn put_array(&mut self, first: u32, class: u8) {
@@ -149,10 +171,16 @@ impl Directories {
         &self.entries[directory.first as usize..][..usize::from(directory.len)]
     }
 
+    /// Returns all of a directory's array.
     #[inline]
-    fn entry(&mut self, directory: &Directory, index: usize) -> &mut u16 {
-        debug_assert!(index < usize::from(directory.len));
-        &mut self.entries[directory.first as usize + index]
+    fn array(&mut self, directory: &Directory) -> &mut [u16] {
+        &mut self.entries[directory.first as usize..][..capacity(directory.class)]
+    }
+
+    /// Returns all of a directory's array, and the entry after it.
+    #[inline]
+    fn array_and_next(&self, directory: &Directory) -> &[u16] {
+        &self.entries[directory.first as usize..][..=capacity(directory.class)]
     }
 
     /// Returns the extents in order.
@@ -169,47 +197,21 @@ impl Directories {
     /// Returns the extent of an index.
     #[inline]
     fn extent(&self, directory: &Directory, index: usize) -> Extent {
-        let entries = self.entries(directory);
-        let at = start(entries[index]);
-        let end = entries.get(index + 1).map_or(directory.end, |&next| start(next));
-        Extent { at, len: end - at, free: is_free(entries[index]) }
-    }
-
-    /// Returns the index of the used extent that begins at `at`, if there is one.
-    #[inline]
-    fn index_of(&self, directory: &Directory, at: u16) -> Option<usize> {
-        let entries = self.entries(directory);
-        let index = entries.binary_search_by_key(&at, |&entry| start(entry)).ok()?;
-        (!is_free(entries[index])).then_some(index)
+        extent_of(self.array_and_next(directory), index)
     }
 
     /// Returns whether a used extent begins at `at`.
     pub(crate) fn is_used(&self, directory: &Directory, at: u16) -> bool {
-        self.index_of(directory, at).is_some()
+        let array = self.array_and_next(directory);
+        at < directory.end && array[scan::before(array, at)] == at
     }
 
-    /// Returns the last hole whose length `bin_of` puts into `bin`.
+    /// Returns the last hole that has one of `lens`.
     #[inline]
-    pub(crate) fn find(
-        &self,
-        directory: &Directory,
-        bin: u16,
-        bin_of: impl Fn(u16) -> u16,
-    ) -> Option<Found> {
-        let entries = self.entries(directory);
-        let (&last, _) = entries.split_last()?;
-        let (mut index, mut count) = (0, 0);
-        // Without a branch, so that it is done for many entries at once.
-        for (n, (&entry, &next)) in (0_u16..).zip(entries.iter().zip(&entries[1..])) {
-            let hit = is_free(entry) & (bin_of(start(next).wrapping_sub(start(entry))) == bin);
-            index = if hit { n } else { index };
-            count += u16::from(hit);
-        }
-        if is_free(last) && bin_of(directory.end - start(last)) == bin {
-            index = directory.len - 1;
-            count += 1;
-        }
-        (count > 0).then_some(Found { index: index.into(), more: count > 1 })
+    pub(crate) fn find(&self, directory: &Directory, lens: Lens) -> Option<Found> {
+        let array = self.array_and_next(directory);
+        let (count, at) = scan::holes(array, lens);
+        (count > 0).then(|| Found { index: scan::before(array, at), more: count > 1 })
     }
 
     /// Returns the hole at the directory's end, if there is one, and its granules.
@@ -229,9 +231,10 @@ impl Directories {
         found: Found,
         granules: u16,
     ) -> (u16, u16, u16) {
-        let Extent { at, len, free } = self.extent(directory, found.index);
+        let array = self.array(directory);
+        let Extent { at, len, free } = extent_of(array, found.index);
         assert!(free && len >= granules, "E1: {granules} granules of {len} at {at}");
-        *self.entry(directory, found.index) = at;
+        array[found.index] = at;
         let left = len - granules;
         if left <= 1 {
             return (at, len, 0);
@@ -247,15 +250,15 @@ impl Directories {
     /// If there is none.
     #[inline]
     pub(crate) fn give(&mut self, directory: &mut Directory, at: u16) -> (u16, u16) {
-        let index = self.index_of(directory, at).expect("E1: a used extent begins here");
-        let Extent { len, .. } = self.extent(directory, index);
-        let entries = self.entries(directory);
-        let free_before = index > 0 && is_free(entries[index - 1]);
-        let free_after = entries.get(index + 1).is_some_and(|&entry| is_free(entry));
+        let end = directory.end;
+        let array = self.array(directory);
+        let index = scan::before(array, at);
+        let Extent { len, .. } = extent_of(array, index);
+        assert!(at < end && array[index] == at, "E1: a used extent begins at {at}");
+        array[index] |= FREE;
+        let free_before = index > 0 && is_free(array[index - 1]);
+        let free_after = is_free(array[index + 1]);
         let first = index - usize::from(free_before);
-        if !free_before {
-            *self.entry(directory, index) |= FREE;
-        }
         let joined = usize::from(free_before) + usize::from(free_after);
         if joined > 0 {
             self.remove(directory, first + 1, joined);
@@ -270,7 +273,7 @@ impl Directories {
             let (index, at) = (directory.len.into(), directory.end);
             self.insert(directory, index, at | FREE);
         }
-        directory.end = end;
+        self.set_end(directory, end);
     }
 
     /// Has the directory cover only the granules up to `end`, in the hole at its end.
@@ -281,40 +284,47 @@ impl Directories {
         if at == end {
             self.remove(directory, index, 1);
         }
+        self.set_end(directory, end);
+    }
+
+    /// Sets the end, and what says so (E4).
+    fn set_end(&mut self, directory: &mut Directory, end: u16) {
         directory.end = end;
+        let len = usize::from(directory.len);
+        self.array(directory)[len..].fill(end);
     }
 
     #[inline]
     fn insert(&mut self, directory: &mut Directory, index: usize, entry: u16) {
-        if usize::from(directory.len) == capacity(directory.class) {
+        let len = usize::from(directory.len);
+        if len + 1 == capacity(directory.class) {
             self.grow(directory);
         }
-        let (from, len) = (directory.first as usize, usize::from(directory.len));
-        self.entries.copy_within(from + index..from + len, from + index + 1);
-        self.entries[from + index] = entry;
+        let array = self.array(directory);
+        array.copy_within(index..=len, index + 1);
+        array[index] = entry;
         directory.len += 1;
     }
 
     #[inline]
     fn remove(&mut self, directory: &mut Directory, index: usize, count: usize) {
-        let (from, len) = (directory.first as usize, usize::from(directory.len));
-        self.entries.copy_within(from + index + count..from + len, from + index);
+        let (len, end) = (usize::from(directory.len), directory.end);
+        let array = self.array(directory);
+        array.copy_within(index + count..len, index);
+        array[len - count..len].fill(end);
         directory.len -= count as u16;
     }
 
     /// Moves a directory to an array of the next capacity.
     #[cold]
     fn grow(&mut self, directory: &mut Directory) {
-        let to = self.take_array(directory.class + 1);
-        self.move_to(directory, to);
+        let old = *directory;
         directory.class += 1;
-    }
-
-    fn move_to(&mut self, directory: &mut Directory, to: u32) {
-        let from = directory.first as usize;
-        self.entries.copy_within(from..from + usize::from(directory.len), to as usize);
-        self.put_array(from as u32, directory.class);
-        directory.first = to;
+        directory.first = self.take_array(directory.class);
+        let (from, len) = (old.first as usize, usize::from(old.len));
+        self.entries.copy_within(from..from + len, directory.first as usize);
+        self.put_array(old.first, old.class);
+        self.set_end(directory, old.end);
     }
 
     /// Entries that arrays on free lists have.
@@ -346,22 +356,25 @@ impl Directories {
             for directory in directories {
                 let class = class_for(directory.len.into());
                 let first = trimmed.take_array(class);
-                let len = usize::from(directory.len);
-                trimmed.entries[first as usize..][..len].copy_from_slice(self.entries(directory));
+                let entries = self.entries(directory);
+                trimmed.entries[first as usize..][..entries.len()].copy_from_slice(entries);
                 (directory.first, directory.class) = (first, class);
+                trimmed.set_end(directory, directory.end);
             }
             *self = trimmed;
         }
         self.entries.shrink_to(self.entries.len() + idle_max);
     }
 
-    /// Asserts E1 of a directory.
+    /// Asserts E1 and E4 of a directory.
     ///
     /// # Panics
     /// If it is broken.
     pub(crate) fn check(&self, directory: &Directory) {
         let (mut end, mut free) = (0, false);
-        assert!(usize::from(directory.len) <= capacity(directory.class), "E1: capacity");
+        let array = &self.array_and_next(directory)[..capacity(directory.class)];
+        let after = &array[usize::from(directory.len)..];
+        assert!(!after.is_empty() && after.iter().all(|&at| at == directory.end), "E4: {after:?}");
         for extent in self.extents(directory) {
             assert_eq!(extent.at, end, "E1: a gap or an overlap");
             assert!(extent.len > 0 && !(free && extent.free), "E1: {extent:?}");
@@ -376,6 +389,7 @@ impl Directories {
     /// If it is broken.
     pub(crate) fn check_table<'a>(&self, directories: impl Iterator<Item = &'a Directory>) {
         let in_use: usize = directories.map(|directory| capacity(directory.class)).sum();
-        assert_eq!(in_use + self.idle_entries(), self.entries.len(), "E3: arrays");
+        let arrays = self.entries.len().saturating_sub(1);
+        assert_eq!(in_use + self.idle_entries(), arrays, "E3: arrays");
     }
 }

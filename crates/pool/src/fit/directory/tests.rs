@@ -4,7 +4,10 @@ use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-const ONE_BIN: fn(u16) -> u16 = |_| 0;
+const ANY: Lens = Lens { least: 0, more: SEGMENT };
+
+/// Ten granules or eleven.
+const TEN: Lens = Lens { least: 10, more: 1 };
 
 /// A segment as a map of its granules: 0 is free, others name the object.
 struct Map(Vec<u16>);
@@ -36,7 +39,7 @@ proptest! {
                 prop_assert_eq!(table.give(&mut directory, at).0, len);
                 map.fill(at, len, 0);
             } else if let Some(found) = table
-                .find(&directory, 0, ONE_BIN)
+                .find(&directory, ANY)
                 .filter(|found| table.extent(&directory, found.index).len >= number)
             {
                 let (at, len, _) = table.take(&mut directory, found, number);
@@ -58,7 +61,7 @@ proptest! {
 }
 
 #[test]
-fn holes_are_found_by_bin_the_last_one_first() {
+fn holes_are_found_by_length_the_last_one_first() {
     let mut table = Directories::new();
     let mut directory = table.open();
     table.extend(&mut directory, 100);
@@ -69,13 +72,13 @@ fn holes_are_found_by_bin_the_last_one_first() {
     assert!(table.tail(&directory).is_none());
     table.give(&mut directory, ats[0]);
     table.give(&mut directory, ats[2]);
-    let found = table.find(&directory, 5, |len| len / 2).unwrap();
+    let found = table.find(&directory, TEN).unwrap();
     assert!(found.more);
     assert_eq!(table.take(&mut directory, found, 9), (30, 10, 0), "none of a single granule");
-    let found = table.find(&directory, 5, |len| len / 2).unwrap();
+    let found = table.find(&directory, TEN).unwrap();
     assert!(!found.more);
     assert_eq!(table.take(&mut directory, found, 8), (0, 8, 2));
-    assert!(table.find(&directory, 5, |len| len / 2).is_none());
+    assert!(table.find(&directory, TEN).is_none());
     assert_eq!(table.give(&mut directory, 0), (8, 10));
 }
 

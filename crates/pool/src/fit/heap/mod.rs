@@ -33,7 +33,7 @@
 pub(crate) mod evacuation;
 
 use super::directory::{Directories, Directory, Found};
-use super::holes::{Holes, bin_for, bin_of};
+use super::holes::{Holes, bin_for, bin_of, lens_of};
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::{Arena, Run};
 use crate::memory::source::SourceError;
@@ -97,6 +97,10 @@ pub(crate) struct Heap {
     reserved: u64,
     /// Granules that were given back since a compaction found nothing more to do.
     given: u64,
+    /// With fewer granules in use the heap is loose; it follows from the pages.
+    live_min: u64,
+    /// Pages or tables may have become more or fewer since [`Heap::note_sizes`].
+    resized: bool,
 }
 
 impl Heap {
@@ -112,6 +116,8 @@ impl Heap {
             live: 0,
             reserved: 0,
             given: 0,
+            live_min: 0,
+            resized: false,
         }
     }
 
@@ -170,7 +176,7 @@ impl Heap {
             let (bin, segment) = self.holes.first(from)?;
             if let Some(Segment { directory, state: State::Used, .. }) =
                 self.segments.get(segment as usize)
-                && let Some(found) = self.directories.find(directory, bin, bin_of)
+                && let Some(found) = self.directories.find(directory, lens_of(bin))
             {
                 return Some((bin, segment, found));
             }
@@ -202,6 +208,7 @@ impl Heap {
     /// whose run `take_run` takes.
     #[cold]
     fn extend(&mut self, granules: u16, take_run: TakeRun) -> Result<(), SourceError> {
+        self.resized = true;
         if let Some(open) = self.open {
             let Segment { directory, .. } = self.segment(open);
             let tail = self.directories.tail(directory).map_or(0, |(_, len)| len);
@@ -261,6 +268,7 @@ impl Heap {
             let (_, len) = self.directories.tail(&record.directory).expect("just extended");
             self.holes.set(bin_of(len), segment);
         }
+        self.set_live_min();
     }
 
     /// Gives a place back; a segment without any other leaves (F4).
@@ -287,11 +295,13 @@ impl Heap {
     /// Lets a segment without used extents go; returns its pages.
     #[cold]
     fn release(&mut self, segment: u32) -> u16 {
+        self.resized = true;
         let run = self.run(segment);
         let record = std::mem::replace(self.segment_mut(segment), Segment::UNUSED);
         debug_assert_eq!(record.live, 0, "F3, F4");
         self.directories.close(record.directory);
         self.arena.put(run, RUN_PAGES);
+        self.set_live_min();
         self.segments_used -= 1;
         self.open = self.open.filter(|&open| open != segment);
         record.pages()
@@ -299,13 +309,29 @@ impl Heap {
 }
 
 impl Heap {
+    /// Returns whether pages or tables may have become more or fewer since [`Heap::note_sizes`].
+    #[inline]
+    pub(crate) fn is_resized(&self) -> bool {
+        self.resized || self.directories.is_resized()
+    }
+
+    /// Notes that their sizes are known.
+    pub(crate) fn note_sizes(&mut self) {
+        self.resized = false;
+        self.directories.note_size();
+    }
+
+    /// Follows a change of the pages.
+    fn set_live_min(&mut self) {
+        let pages = self.arena.used().0 * u64::from(PAGE);
+        self.live_min = pages.saturating_sub(u64::from(SEGMENT).max(pages / LOOSE));
+    }
+
     /// Returns whether so much of the pages is holes that others should fill them before they take
-    /// pages of their own: more than one part in [`LOOSE`], and a segment.
+    /// pages of their own: more than one part in [`LOOSE`], and more than a segment.
     #[inline]
     pub(crate) fn is_loose(&self) -> bool {
-        let pages = self.arena.used().0 * u64::from(PAGE);
-        let holes = pages - self.live;
-        holes * LOOSE > pages && holes > u64::from(SEGMENT)
+        self.live < self.live_min
     }
 
     /// Returns a number above those of all segments.
@@ -339,6 +365,7 @@ impl Heap {
             let tail = self.directories.tail(&record.directory);
             // No directory covers these pages any more, so no place is in them (F1).
             self.arena.uncommit(&mut run, pages.into());
+            self.set_live_min();
             if let Some((_, left)) = tail {
                 self.holes.set(bin_of(left), open);
             }
@@ -401,6 +428,9 @@ impl Heap {
         }
         assert_eq!(live, self.live, "F1: live");
         assert_eq!(PageCount(pages), self.arena.used(), "F9: pages");
+        let holes = pages * u64::from(PAGE) - live;
+        let loose = holes * LOOSE > pages * u64::from(PAGE) && holes > u64::from(SEGMENT);
+        assert_eq!(self.is_loose(), loose, "{holes} granules of {pages} pages are holes");
         assert_eq!(in_use().count() as u64, self.segments_used, "F9: segments");
         let open = self.open.map(|open| self.segment(open).state);
         assert!(open.is_none_or(|state| state == State::Used), "F3: the open segment");

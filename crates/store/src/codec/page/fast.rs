@@ -1,5 +1,5 @@
 //! The fast decoder: copies by sixteen bytes, looks at lengths only where they are long, and reads
-//! all fields of a sequence at once.
+//! fields before it knows whether the sequence has them.
 //!
 //! It decodes sequences as long as there is room for that, and stops *before* the first one for
 //! which there is not, or that is not sound; the plain decoder goes on from there and says what is
@@ -8,7 +8,8 @@
 //! Of a sequence, with the cursor's D1 and D2 before it:
 //!
 //! - F1: `field >= 8`: so many bytes before it are those of a block, which has tokens and a header
-//!   of eight bytes together, and `literal`, which is not above `field`, is behind them.
+//!   of eight bytes together, and `literal`, which is not above `field`, is behind them. The fields
+//!   of a sequence are no more: three bytes, two, three.
 //! - F2: `literal + 16 <= block.len()` for every load of literals.
 //! - F3: `start + 16 <= page.len()`, where `start` is where the match begins; literals end there.
 //! - F4: `start + len + 16 <= page.len()` if a match is longer than 16 bytes.
@@ -35,19 +36,19 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         // SAFETY: D1: `token < tokens_end <= block.len()`.
         let [bits] = unsafe { load(block, token) };
         let (literal_bits, mode) = (usize::from(bits >> 4 & 3), bits >> 6);
-        // SAFETY: F1 below, and D1 above: `8 <= literal <= field <= block.len()`.
-        let fields = unsafe { load(block, field - 8) };
-        // The next field is the highest byte.
-        let mut fields = u64::from_le_bytes(fields);
-        let mut used = usize::from(literal_bits == LITERALS_FULL);
-        let more = (fields >> 56) as usize;
-        let mut literals = literal_bits + if used == 0 { 0 } else { more };
-        fields <<= 8 * used;
+        // Behind the next field of this sequence.
+        let mut next = field;
+        // One if there is a length, otherwise zero.
+        let long = (literal_bits + 1) / (LITERALS_FULL + 1);
+        // SAFETY: F1: the first field, if there is one.
+        let more = unsafe { byte(block, next) };
+        let mut literals = literal_bits + (more & 0_usize.wrapping_sub(long));
+        next -= long;
         if literals > COPY {
             if literals == LITERALS_FULL + LENGTH_ESCAPE {
-                literals = LITERALS_FULL + (fields >> 48) as usize;
-                fields <<= 16;
-                used += 2;
+                // SAFETY: F1: two bytes after the first.
+                literals = LITERALS_FULL + unsafe { wide(block, next) };
+                next -= 2;
             }
             if literal + literals > literal_max || done + literals > start_max {
                 break;
@@ -63,18 +64,18 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         }
         let start = done + literals;
 
-        let two = (fields >> 48) as usize;
+        // SAFETY: F1: after at most three bytes, two.
+        let two = unsafe { wide(block, next) };
         let new = if mode & 1 == 0 { two >> 8 << 3 } else { two } + OFFSET_MIN;
         let old = if mode & 1 == 0 { last } else { last_but_one };
         let offset = if mode & 2 == 0 { old } else { new };
-        let offset_bytes = usize::from(mode.max(1) - 1);
-        used += offset_bytes;
+        next -= usize::from(mode.max(1) - 1);
 
         // One branch for what never happens, and what happens at the end.
         if (literal > literal_max)
             | (start > start_max)
             | (offset > start)
-            | (literal + literals + used > field)
+            | (literal + literals > next)
         {
             break;
         }
@@ -95,16 +96,17 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         let mut len = MATCH_MIN + (usize::from(bits) & MATCH_FULL);
         if len > COPY {
             if len == MATCH_MIN + MATCH_FULL {
-                fields <<= 8 * offset_bytes;
-                let mut more = (fields >> 56) as usize;
-                used += 1;
+                // SAFETY: F1: after at most five bytes, one.
+                let mut more = unsafe { byte(block, next) };
+                next -= 1;
                 if more == LENGTH_ESCAPE {
-                    more = (fields >> 40) as usize & 0xffff;
-                    used += 2;
+                    // SAFETY: F1: after at most six bytes, two.
+                    more = unsafe { wide(block, next) };
+                    next -= 2;
                 }
                 len += more;
             }
-            if start + len + COPY > page.len() || literal + literals + used > field {
+            if start + len + COPY > page.len() || literal + literals > next {
                 break;
             }
             extend(page, start, offset, len);
@@ -113,10 +115,33 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
         last = offset;
         token += 1;
         literal += literals;
-        field -= used;
+        field = next;
         done = start + len;
     }
     *at = Cursor { token, tokens_end, literal, field, done, recent: [last, last_but_one] };
+}
+
+/// Returns the byte before `next`.
+///
+/// # Safety
+///
+/// `1 <= next <= block.len()`.
+#[inline(always)]
+unsafe fn byte(block: &[u8], next: usize) -> usize {
+    // SAFETY: by this function's contract.
+    let [byte] = unsafe { load(block, next - 1) };
+    byte.into()
+}
+
+/// Returns the two bytes before `next` as a number.
+///
+/// # Safety
+///
+/// `2 <= next <= block.len()`.
+#[inline(always)]
+unsafe fn wide(block: &[u8], next: usize) -> usize {
+    // SAFETY: by this function's contract.
+    u16::from_le_bytes(unsafe { load(block, next - 2) }).into()
 }
 
 /// Copies the bytes of a match behind the first sixteen.

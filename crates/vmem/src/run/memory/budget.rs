@@ -139,6 +139,11 @@ impl Budget {
         self.charge() > self.attach()
     }
 
+    /// Returns whether it may have to be closed as soon as there is any.
+    pub(crate) fn is_small(&self) -> bool {
+        self.attach() == 0
+    }
+
     /// Returns how many pages of open memory are much.
     pub(crate) fn much(&self) -> usize {
         self.limit() / 32
@@ -245,5 +250,6 @@ mod tests {
         let budget = Budget::new(16 << 20);
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
+        assert!(budget.is_small() && !Budget::new(17 << 20).is_small());
     }
 }

@@ -26,7 +26,7 @@ const ABOVE_PER_CENT: u64 = 5;
 /// could leave: memory that a fork shares, or that is protected against writing.
 const ABOVE_WHEN_NOTHING_LEAVES: u64 = 8;
 /// Up to this limit a program has a helper before its first instruction.
-const MANAGED_AT_ONCE_BYTES: u64 = 16 << 20;
+const MANAGED_AT_ONCE_BYTES: u64 = 8 << 20;
 /// What may be on its way out of a managed process at a time, and is nobody's yet.
 const ON_ITS_WAY_BYTES_PER_SPACE: u64 = 1 << 20;
 

@@ -25,6 +25,8 @@ const ABOVE_PER_CENT: u64 = 5;
 /// Times the limit that may be resident in a run whose report says that at some moment nothing
 /// could leave: memory that a fork shares, or that is protected against writing.
 const ABOVE_WHEN_NOTHING_LEAVES: u64 = 8;
+/// Up to this limit a program has a helper before its first instruction.
+const MANAGED_AT_ONCE_BYTES: u64 = 8 << 20;
 /// What may be on its way out of a managed process at a time, and is nobody's yet.
 const ON_ITS_WAY_BYTES_PER_SPACE: u64 = 1 << 20;
 
@@ -53,6 +55,9 @@ pub(crate) struct Job {
     /// Whether it mostly waits for pages when it has a quarter of its memory; then it runs under
     /// half, and under a quarter only where there is time.
     pub(crate) needs_half: bool,
+    /// Times the limit that it may have resident at any moment; `None`: as others that nothing can
+    /// leave at some moment.
+    pub(crate) at_most: Option<u64>,
 }
 
 impl Job {
@@ -71,6 +76,7 @@ pub(crate) struct Outcome {
     files: Vec<Vec<u8>>,
     wall: Duration,
     needs_half: bool,
+    at_most: Option<u64>,
     pub(crate) seen: Seen,
     report: Option<Value>,
 }
@@ -181,8 +187,8 @@ impl Scratch {
         let report = fs::read(self.dir.path().join("report")).ok();
         let report = report.map(|text| serde_json::from_slice(&text).expect("JSON"));
         let printed = if job.talks { Vec::new() } else { read("stdout") };
-        let needs_half = job.needs_half;
-        Outcome { status, printed, complaint, files, wall, needs_half, seen, report }
+        let Job { needs_half, at_most, .. } = *job;
+        Outcome { status, printed, complaint, files, wall, needs_half, at_most, seen, report }
     }
 }
 
@@ -239,8 +245,10 @@ impl Outcome {
         if (over > 0 || charged > allowed) && managed_bytes > allowed {
             // The report says so itself: nothing could leave at that moment.
             tell_above(test, managed_bytes, limit, over);
-            allowed = limit * ABOVE_WHEN_NOTHING_LEAVES;
+            allowed = limit * self.at_most.unwrap_or(ABOVE_WHEN_NOTHING_LEAVES);
         }
+        let at_once = limit <= MANAGED_AT_ONCE_BYTES;
+        assert!(!at_once || figure("managed") > 0, "{test}: no helper: {report}");
         assert!(managed_bytes <= allowed, "{test}: {managed_bytes} > {allowed}: {report}");
         let most = UNMANAGED_BYTES_PER_PROCESS_MAX * processes as u64;
         assert!(unmanaged_bytes <= most, "{test}: {unmanaged_bytes} not managed: {report}");

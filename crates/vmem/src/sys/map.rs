@@ -4,12 +4,33 @@
 use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
 use crate::page::PAGE;
 
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
 const DONTNEED_LOCKED: libc::c_int = 24;
+
+/// Returns the address of a page that nobody can read or write, the same at each call; mapped at
+/// the first one, for as long as the process lives.
+///
+/// # Errors
+/// As [`Mapping::new`].
+pub(crate) fn unreadable() -> io::Result<usize> {
+    static AT: OnceLock<usize> = OnceLock::new();
+    if let Some(&at) = AT.get() {
+        return Ok(at);
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0) };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // Of two that come first, one has mapped a page in vain.
+    Ok(*AT.get_or_init(|| base.addr()))
+}
 
 /// A mapping of whole pages, zeros at first; unmapped when dropped by the process that made it.
 #[derive(Debug)]

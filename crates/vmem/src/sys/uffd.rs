@@ -237,6 +237,35 @@ impl Uffd {
         finish(result, copy.copy, pages.len())
     }
 
+    /// Asks whether a range lies in one mapping that is registered with this descriptor, of which
+    /// no change is unread; changes nothing, whatever is there.
+    ///
+    /// It is a copy whose source cannot be read: the kernel looks at the mapping and for unread
+    /// changes first. `FAULT`: it came as far as the source, so the answer is yes; `EXIST`: as far
+    /// as a huge page that is there.
+    ///
+    /// # Errors
+    /// As of [`copy`](Self::copy).
+    pub(crate) fn probe(&self, of: &Range<usize>) -> Result<(), rustix::io::Errno> {
+        let Ok(source) = super::map::unreadable() else { return Err(rustix::io::Errno::NOMEM) };
+        let mut copy = raw::uffdio_copy {
+            dst: of.start as u64,
+            src: source as u64,
+            len: (of.end - of.start) as u64,
+            mode: u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE),
+            copy: 0,
+        };
+        // SAFETY: the structure is the one that this number names. Nothing is copied: the first
+        // page of the source cannot be read.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), COPY, &raw mut copy) } {
+            0 => unreachable!("a page that cannot be read was copied"),
+            _ => match last_errno() {
+                rustix::io::Errno::FAULT | rustix::io::Errno::EXIST => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
     /// Fills missing pages with zeros, which cost no memory until they are written, and, if
     /// `wake`, wakes who waits for them.
     ///

@@ -110,6 +110,12 @@ impl Access {
         outcome(pages.len(), unsafe { self.uffd.zero(bytes_of(pages), true) })
     }
 
+    /// Returns why a range is not wholly in one registered mapping of which nothing is untold;
+    /// `None` if it is. Changes nothing.
+    pub(crate) fn doubt(&self, range: &Pages) -> Option<Refused> {
+        self.uffd.probe(&bytes_of(range)).err().map(refused)
+    }
+
     /// Lets threads that wait in a range look again.
     pub(crate) fn wake(&self, range: &Pages) {
         // It fails only for a range that is none, or when the space is gone.
@@ -119,15 +125,18 @@ impl Access {
 
 fn outcome(pages: usize, result: Result<(), Partial>) -> (usize, Option<Refused>) {
     let Err(partial) = result else { return (pages, None) };
-    let refused = match partial.error {
+    (partial.done / PAGE, Some(refused(partial.error)))
+}
+
+fn refused(error: Errno) -> Refused {
+    match error {
         // Also what is said when it was stopped in the middle.
         Errno::AGAIN => Refused::Again,
         Errno::EXIST => Refused::Exists,
         Errno::SRCH => Refused::Gone,
         Errno::NOMEM => Refused::NoMemory,
         _ => Refused::Elsewhere,
-    };
-    (partial.done / PAGE, Some(refused))
+    }
 }
 
 impl AsFd for Access {

@@ -21,6 +21,9 @@ const BEYOND: usize = 64;
 /// Pages of a mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
+/// So many pages are touched in one to three milliseconds.
+const SMALL: usize = MIB * 8;
+
 /// The limit and what is charged. Relaxed throughout: numbers of which each is right by itself;
 /// a fault may overshoot by what faults at the same moment take.
 #[derive(Debug)]
@@ -139,6 +142,11 @@ impl Budget {
         self.charge() > self.attach()
     }
 
+    /// Returns whether a program would pass the limit while it is being asked to stop.
+    pub(crate) fn is_small(&self) -> bool {
+        self.limit() <= SMALL
+    }
+
     /// Returns how many pages of open memory are much.
     pub(crate) fn much(&self) -> usize {
         self.limit() / 32
@@ -245,5 +253,6 @@ mod tests {
         let budget = Budget::new(16 << 20);
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
+        assert!(!budget.is_small() && Budget::new(8 << 20).is_small());
     }
 }

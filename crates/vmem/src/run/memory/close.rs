@@ -1,4 +1,13 @@
 //! Closes memory: from then on the kernel tells of missing pages and of changes there.
+//!
+//! Invariants:
+//! - C1: a range is closed only if the kernel has said, after the look at its pages, that each of
+//!   its mappings is registered and that nothing is untold ([`look`]).
+//! - C2: closing fills nothing in: what is charged for a range after it are the pages that the
+//!   program has touched.
+//! - C3: neighbouring mappings are closed together, whatever their protection, and count together
+//!   when it is decided whether they are worth it. One that cannot be closed keeps none of its
+//!   neighbours open.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::access::{Access, Refused};
 use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
-use super::maps::{mappings, marked};
+use super::maps::{Mapping, mappings, mappings_in, marked};
 use super::messages::drain;
 use super::shared::Shared;
 use crate::run::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
@@ -29,21 +38,33 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     let began = Instant::now();
     shared.counters.surveys.add(1);
     look_at_own(shared, managed, answers);
-    let open = mappings(managed.pid()).unwrap_or_default();
-    let mut open: Vec<_> = open.into_iter().filter(|mapping| !mapping.other).collect();
-    open.sort_by_key(|mapping| std::cmp::Reverse(mapping.pages.len()));
+    let mut open = runs(mappings(managed.pid()).unwrap_or_default());
+    open.sort_by_key(|run| std::cmp::Reverse(run.len()));
     // Small ones only if there is much in them.
     let much = shared.budget.much();
-    for mapping in open {
-        if mapping.pages.len() < CLOSE_MIN && managed.open() < much {
+    for run in open {
+        if run.len() < CLOSE_MIN && managed.open() < much {
             break;
         }
-        for part in closable(shared, managed, &mapping.pages) {
+        for part in closable(shared, managed, &run) {
             close_slices(shared, managed, &part, answers);
         }
     }
     let next = Instant::now() + began.elapsed() * SURVEY_REST;
     *lock(&managed.next_survey) = Some((next, managed.open()));
+}
+
+/// Returns the ranges of neighbouring mappings that can be closed, in order.
+fn runs(mappings: Vec<Mapping>) -> Vec<Pages> {
+    let mut runs: Vec<Pages> = Vec::new();
+    for Mapping { pages, other } in mappings {
+        match runs.last_mut() {
+            _ if other => {}
+            Some(run) if run.end == pages.start => run.end = pages.end,
+            _ => runs.push(pages),
+        }
+    }
+    runs
 }
 
 /// Forgets what was left to the program and is not its own any more, if that was not looked at
@@ -80,6 +101,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
 }
 
+/// Closes a range, some at a time: its mappings together where that can be.
 pub(super) fn close_slices(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -92,27 +114,37 @@ pub(super) fn close_slices(
         from = slice.end;
         let open = managed.lock().closed().without(&slice);
         for part in open {
-            close(shared, managed, &part, 0, answers);
+            if close(shared, managed, &part, 0, answers) {
+                continue;
+            }
+            // One of its mappings has changed: that does not keep the others open.
+            for mapping in mappings_in(managed.pid(), &part).unwrap_or_default() {
+                if !mapping.other && mapping.pages != part {
+                    close(shared, managed, &mapping.pages, 0, answers);
+                }
+            }
         }
     }
 }
 
 /// Closes a range, of which what is there leaves after `age` passes; not one of which anything is
-/// closed, or which is no anonymous memory.
+/// closed, or which is no anonymous memory. Returns whether it did.
 pub(crate) fn close(
     shared: &Shared,
     managed: &Arc<Managed>,
     range: &Pages,
     age: u8,
     answers: &mut Answers,
-) {
-    let Some(access) = managed.access() else { return };
+) -> bool {
+    let Some(access) = managed.access() else { return false };
     // All under the lock: a page that is found present must not be given up meanwhile, and a
     // fault must find the range closed.
     let mut space = managed.lock();
     drain(shared, managed, &mut space, &mut answers.told);
     let registered = space.may_close(range) && access.register(range).is_ok();
-    match registered.then(|| look(managed, access, range)) {
+    let found = registered.then(|| look(managed, access, range));
+    let is_closed = matches!(found, Some(Look::Present(_)));
+    match found {
         Some(Look::Present(present)) => {
             let pages = present.iter().map(|part| part.len()).sum();
             space.close(range, &present, age);
@@ -129,6 +161,7 @@ pub(crate) fn close(
         None => drop(space),
     }
     answer_told(shared, managed, answers);
+    is_closed
 }
 
 /// What a look at a range found.
@@ -146,14 +179,14 @@ pub(crate) enum Look {
 ///
 /// That registering it succeeded says little: what was unmapped just before, and is mapped again
 /// just after, is not registered, and nobody tells of its changes. So it is proven afterwards, by
-/// an operation that the kernel refuses where anything is untold or not registered. What was
+/// a question that the kernel answers with no where anything is untold or not registered. What was
 /// registered then was so when the look was taken: nobody else registers, and what was unmapped in
 /// between would be untold.
 pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
     let Ok(found) = access.present(managed.pid(), range) else { return Look::Holes };
     let mut present = Ranges::default();
     found.into_iter().for_each(|part| present.insert(part));
-    match prove(access, range, &mut present) {
+    match access.doubt(range) {
         Some(Refused::Elsewhere) => {}
         Some(Refused::Again) => return Look::Again,
         Some(_) => return Look::Holes,
@@ -166,27 +199,13 @@ pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
         if part.start > proven {
             return Look::Holes;
         }
-        match prove(access, &part, &mut present) {
+        match access.doubt(&part) {
             None => proven = part.end,
             Some(Refused::Again) => return Look::Again,
             Some(_) => return Look::Holes,
         }
     }
     if proven == range.end { Look::Present(present) } else { Look::Holes }
-}
-
-/// Proves that a range lies in one registered mapping of which nothing is untold; if not, returns
-/// what the kernel says. A page that this fills in has no content to lose.
-fn prove(access: &Access, range: &Pages, present: &mut Ranges) -> Option<Refused> {
-    // The first page is there then, so that the whole is looked at, and not filled in.
-    for pages in [range.start..range.start + 1, range.clone()] {
-        match access.zero(&pages) {
-            (0, Some(Refused::Exists)) => {}
-            (0, refused) => return refused,
-            (done, _) => present.insert(pages.start..pages.start + done),
-        }
-    }
-    None
 }
 
 /// Returns what of a range may be closed: not what is the program's own, nor the helper's.
@@ -201,4 +220,24 @@ pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec
     let mut parts: Vec<_> = parts.into_iter().flat_map(around).collect();
     parts.retain(|part| !part.is_empty());
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_run_whatever_their_protection() {
+        let mapping = |pages, other| Mapping { pages, other };
+        let all = [
+            mapping(1..2, false),
+            mapping(3..8, false),
+            mapping(8..19, false),
+            mapping(19..20, true),
+            mapping(20..25, false),
+            mapping(25..26, false),
+        ];
+        assert_eq!(runs(all.to_vec()), [1..2, 3..19, 20..26]);
+        assert!(runs(Vec::new()).is_empty());
+    }
 }

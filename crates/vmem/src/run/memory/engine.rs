@@ -332,12 +332,14 @@ impl Memory for Engine {
     }
 
     fn wants(&self, space: SpaceId) -> bool {
-        self.shared.budget.is_growing()
-            && self.shared.find(space).is_some_and(|managed| {
-                managed.mover().is_none()
-                    && !managed.refused.load(Ordering::Relaxed)
-                    && managed.charged() >= super::close::CLOSE_MIN
-            })
+        let budget = &self.shared.budget;
+        let wants = |managed: &Managed| {
+            budget.is_small()
+                || (budget.is_growing() && managed.charged() >= super::close::CLOSE_MIN)
+        };
+        self.shared.find(space).is_some_and(|managed| {
+            managed.mover().is_none() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
+        })
     }
 
     fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>> {

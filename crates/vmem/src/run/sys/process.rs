@@ -150,8 +150,10 @@ fn listen_for_bell() -> ! {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     // SAFETY: takes a string that lives for ever.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"zfold-bell".as_ptr(), 0, 0, 0) };
-    // SAFETY: takes nothing.
-    unsafe { libc::setsid() };
+    // Not a session of its own, which some kernels schedule as a whole: then it would wait for its
+    // turn behind all that others run.
+    // SAFETY: takes numbers only.
+    unsafe { libc::setpgid(0, 0) };
     // SAFETY: nothing in this process uses a descriptor any more.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
     // SAFETY: the set is an array of integers.

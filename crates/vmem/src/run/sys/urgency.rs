@@ -1,4 +1,4 @@
-//! Has the scheduler prefer the calling thread: it runs for microseconds, and others wait for it.
+//! Has the scheduler prefer a thread that runs for microseconds, and for which others wait.
 
 /// Time that the scheduler should give it at once, in nanoseconds: a thread that asks for little
 /// is preferred to those that ask for more, also without any right.
@@ -20,9 +20,16 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks for it, by niceness where that is permitted and by a short slice of time in any case
-/// (Linux 6.12; others ignore it). Nothing depends on it but how fast things are.
+/// Asks for it for the calling thread, and for the threads and processes that it starts from now
+/// on; as [`make_urgent`].
 pub(crate) fn be_urgent() {
+    make_urgent(0);
+}
+
+/// Asks for it for a thread (0: the calling one), by niceness where that is permitted and by a
+/// short slice of time in any case (Linux 6.12; others ignore it). Nothing depends on it but how
+/// fast things are.
+pub(crate) fn make_urgent(tid: i32) {
     for nice in [NICE, 0] {
         let wanted = Attributes {
             size: size_of::<Attributes>() as u32,
@@ -32,7 +39,7 @@ pub(crate) fn be_urgent() {
             ..Attributes::default()
         };
         // SAFETY: the kernel reads a structure of integers, which lives across the call.
-        let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
+        let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const wanted, 0) };
         if done == 0 {
             return;
         }

@@ -183,7 +183,7 @@ impl Channel {
         let set_name = libc::PR_SET_NAME as u64;
         let calls = [
             plain(libc::SYS_close, [1, 0, 0, 0, 0, 0]),
-            plain(libc::SYS_setsid, [0; 6]),
+            plain(libc::SYS_setpgid, [0; 6]),
             plain(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]),
             advise(AT, AT + PAGE, libc::MADV_DONTFORK),
             advise(STAGING, DATA_END, libc::MADV_DONTFORK),
@@ -193,7 +193,8 @@ impl Channel {
         ];
         let mut results = [0; 7];
         self.call(&calls, &mut results)?;
-        for (what, result) in ["close", "setsid", "chdir", "madvise", "madvise"].iter().zip(results)
+        for (what, result) in
+            ["close", "setpgid", "chdir", "madvise", "madvise"].iter().zip(results)
         {
             checked(what, result)?;
         }

@@ -15,8 +15,8 @@
 //! - H1: the page lies at the same address in every space, so that the filter of system calls can
 //!   let calls from there pass. A program that has something there already is not managed.
 //! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
-//!   not with `__WALL` or `__WCLONE`); it has a session of its own, blocks all signals, and holds
-//!   no descriptor, directory or signal handler of the program's.
+//!   not with `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and
+//!   holds no descriptor, directory or signal handler of the program's.
 //! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.

@@ -22,6 +22,8 @@
 //!   two of these would not say in which order they were made.
 //! - T6: while the program is paused, each thread was asked to stop since it was last let go. Where
 //!   it stops for nothing else, it is held until the pause ends.
+//! - T7: a program whose space should be attached from the beginning is attached at its exec,
+//!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
 
 mod areas;
 mod asked;
@@ -49,6 +51,7 @@ use crate::run::link::{Memory, Request, SpaceId, Ticket};
 use crate::run::permission::Access;
 use crate::run::sys::process::{self, ChildrenKept, Outcome, Relatives};
 use crate::run::sys::ptrace::{self, Event};
+use crate::run::sys::urgency::be_urgent;
 
 pub use channel::AT as HELPER_AT;
 pub(crate) use handle::Handle;
@@ -102,6 +105,8 @@ pub(crate) fn trace(
         turns: 0,
         queue: Queue::new(),
     };
+    // Not the program, which exists by now; the bell is.
+    be_urgent();
     tracer.hang_bell()?;
     tracer.outcome = Some(waiting.go()?);
     let result = tracer.run();
@@ -205,13 +210,16 @@ impl Tracer<'_> {
     }
 
     /// Has the maker of a helper, which goes on with another program, forget that it had a child.
-    fn reap(&mut self, tid: i32, helper: Helper) {
+    fn reap(&mut self, tid: i32, space: SpaceId, helper: Helper) {
         let reaped =
             Injection::begin(tid, At::Behind, None, &mut self.queue).and_then(|mut injection| {
                 helper::reap(&mut injection, helper.inside)?;
                 injection.finish()
             });
         self.buried.remove(&helper.pid);
+        if reaped.is_ok() && self.wanted(space) {
+            return self.attach(tid, space, At::Stop);
+        }
         self.resume_after(tid, reaped);
     }
 
@@ -378,7 +386,8 @@ impl Tracer<'_> {
         }
         self.refuse_foreign(tid, space);
         match helper {
-            Some(helper) if helper.parent == tid => self.reap(tid, helper),
+            Some(helper) if helper.parent == tid => self.reap(tid, space, helper),
+            _ if self.wanted(space) => self.attach(tid, space, At::Behind),
             _ => let_go(ptrace::cont(tid, 0)),
         }
     }

@@ -13,6 +13,7 @@ use crate::run::link::{Attached, Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
 use crate::run::sys::proc;
 use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
+use crate::run::sys::urgency::make_urgent;
 use crate::run::sys::{process, seccomp};
 
 impl Tracer<'_> {
@@ -377,12 +378,12 @@ impl Tracer<'_> {
         }
     }
 
-    fn wanted(&self, space: SpaceId) -> bool {
+    pub(super) fn wanted(&self, space: SpaceId) -> bool {
         self.spaces.attachable(space) && self.memory.wants(space)
     }
 
     /// Attaches a space by one of its threads, which goes on when the memory side says so.
-    fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
+    pub(super) fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
         let (made, stop) = self.make_helper(tid, space, at);
         let ticket = self.ticket(tid);
         match made {
@@ -437,6 +438,8 @@ impl Tracer<'_> {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));
         }
         let made = made.map(|(helper, attached)| {
+            // Faults wait while the evictor waits for it.
+            make_urgent(helper.pid);
             self.helpers.insert(helper.pid, space);
             if let Some(space) = self.spaces.get_mut(space) {
                 space.helper = Some(helper);

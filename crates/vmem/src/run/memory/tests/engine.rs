@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Duration;
 
-use super::super::close::{Look, look};
+use super::super::close::{Look, close_slices, look};
+use super::super::faults::Answers;
 use super::*;
 
 #[test]
@@ -193,6 +194,42 @@ fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
     world.request(Request::Mapped { range: memory.clone() });
     assert_eq!(managed.lock().closed().within(&whole), [whole]);
     verify(again.start, 1);
+    world.check();
+}
+
+/// Each would count, and those where nothing can be touched could never leave.
+#[test]
+fn mappings_that_are_closed_together_get_no_pages() {
+    let Some(world) = World::new("mappings_closed_together", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 512 * PAGE;
+    assert!(sys::map(memory.start, memory.len(), false) > 0);
+    for at in memory.clone().step_by(16 * PAGE) {
+        sys::protect(&(at..at + 5 * PAGE), true);
+    }
+    sys::put(memory.start, 7);
+    world.request(Request::Mapped { range: memory.clone() });
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    assert_eq!((world.resident(), managed.lock().counts().present), (PAGE, 1));
+    assert_eq!(sys::get(memory.start), 7);
+    world.check();
+}
+
+#[test]
+fn a_mapping_that_is_gone_keeps_no_other_open() {
+    let Some(world) = World::new("a_mapping_that_is_gone", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 48 * PAGE;
+    let gone = memory.start + 16 * PAGE..memory.start + 32 * PAGE;
+    assert!(sys::map(memory.start, memory.len(), true) > 0);
+    fill(memory.start, 1);
+    world.unmap(&gone);
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    close_slices(&world.engine.shared, &managed, &whole, &mut Answers::new());
+    let parts = [whole.start..whole.start + 16, whole.end - 16..whole.end];
+    assert_eq!(managed.lock().closed().within(&whole), parts);
+    verify(memory.start, 1);
     world.check();
 }
 

@@ -26,6 +26,27 @@ fn programs_do_not_notice_their_helpers() {
     assert!(attachments > 2 * PLAIN.len(), "{attachments} attachments");
 }
 
+/// Else it would have passed a small limit, or ended, before it can be asked to stop.
+#[test]
+fn a_program_is_attached_before_its_first_instruction() {
+    const TEST: &str = "a_program_is_attached_before_its_first_instruction";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    for _ in 0..5 {
+        let Some(access) = access(TEST) else { return };
+        let witness = Arc::new(Witness::greedy());
+        assert_eq!(run(&Program::new("true", [""; 0]), &witness, access), Exit::Code(0));
+        assert_eq!(witness.attachments(), 1, "{:?}", witness.notes());
+    }
+    // The shell, which has a helper already, and what it becomes.
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::greedy());
+    let program = Program::new("sh", ["-c", "exec true"]);
+    assert_eq!(run(&program, &witness, access), Exit::Code(0));
+    assert_eq!(witness.attachments(), 2, "{:?}", witness.notes());
+}
+
 #[test]
 fn a_helper_is_no_child_after_exec() {
     const TEST: &str = "a_helper_is_no_child_after_exec";

@@ -3,5 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod engine;
+#[cfg(feature = "redis")]
+mod engines;
+pub mod place;
 
 pub use engine::{Engine, EngineError};

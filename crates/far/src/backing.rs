@@ -1,0 +1,134 @@
+//! The backing that a store is given.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use zfold_store::backing::{Backing, MIN_ALIGN};
+
+use crate::cleaner::Round;
+use crate::engine::Engine;
+use crate::far::Far;
+use crate::log::Span;
+use crate::map::UNIT;
+use crate::options::FarOptions;
+use crate::stats::FarStats;
+
+/// A [`Backing`] whose bytes lie on other machines.
+///
+/// A write returns after the engine has acknowledged all of it. While the engine is absent, writes
+/// fail at once; a read is tried until its deadline and then fails. No call returns bytes that were
+/// not written there: all is encrypted and authenticated under a key that only this process has.
+///
+/// When it is dropped, it removes from the engine all that it put there.
+#[derive(Debug)]
+pub struct FarBacking {
+    far: Arc<Far>,
+    /// None only while it is dropped.
+    tender: Option<JoinHandle<()>>,
+}
+
+impl FarBacking {
+    /// Returns a backing over `engine`, in which nothing is written yet, and starts its cleaner, a
+    /// thread.
+    ///
+    /// # Errors
+    /// `InvalidInput` for options that make no backing; what the system says.
+    pub fn open(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
+        let far = Arc::new(Far::new(engine, options)?);
+        let tended = Arc::clone(&far);
+        let tender =
+            thread::Builder::new().name("zfold-far".into()).spawn(move || tend(&tended))?;
+        Ok(Self { far, tender: Some(tender) })
+    }
+
+    /// Returns what is held and was done.
+    pub fn stats(&self) -> FarStats {
+        self.far.stats()
+    }
+
+    /// Returns what the engine is called in messages.
+    pub fn engine_name(&self) -> &str {
+        self.far.link.engine().name()
+    }
+
+    /// Returns the last failure of the engine, in words; `None` if there was none.
+    pub fn last_failure(&self) -> Option<String> {
+        self.far.link.last_failure()
+    }
+
+    fn span(&self, offset: u64, len: u64) -> io::Result<Span> {
+        let whole = offset.is_multiple_of(UNIT as u64) && len.is_multiple_of(UNIT as u64);
+        let within = offset.checked_add(len).is_some_and(|end| end <= self.len());
+        if whole && within {
+            let units = |bytes| (bytes / UNIT as u64) as u32;
+            return Ok(Span { unit: units(offset), len: units(len) });
+        }
+        let what = format!("bytes {offset}+{len} are no whole units below {}", self.len());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+    }
+}
+
+/// Does rounds until the bell says stop.
+fn tend(far: &Far) {
+    let mut round = Round::default();
+    let mut next = Duration::ZERO;
+    while far.bell.wait(next) {
+        next = far.tend(Instant::now(), &mut round);
+    }
+}
+
+impl Drop for FarBacking {
+    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most.
+    fn drop(&mut self) {
+        self.far.bell.stop();
+        if let Some(tender) = self.tender.take() {
+            // One that panicked cleans no more; this is the best that can be done.
+            let _ = tender.join();
+        }
+        self.far.remove_all();
+    }
+}
+
+impl Backing for FarBacking {
+    fn len(&self) -> u64 {
+        self.far.options.len
+    }
+
+    fn align(&self) -> usize {
+        MIN_ALIGN
+    }
+
+    /// Gets the bytes from the engine, in one call for each object that has some of them.
+    ///
+    /// # Errors
+    /// `InvalidInput`; `NotFound` where nothing was written or the engine lost it; `InvalidData` if
+    /// what came is not what was sent; `TimedOut` and others as the engine says.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let span = self.span(offset, out.len() as u64)?;
+        self.far.read(span.unit, out)
+    }
+
+    /// Puts the bytes into the engine, in as many objects as its length of objects says.
+    ///
+    /// # Errors
+    /// `InvalidInput`; `NotConnected`, at once, while the engine is absent; `TimedOut` and others
+    /// as the engine says, which is then absent for a while.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let span = self.span(offset, data.len() as u64)?;
+        self.far.write(span.unit, data)
+    }
+
+    /// Forgets the bytes; the cleaner removes them from the engine. Waits for nothing.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let span = self.span(offset, len)?;
+        self.far.discard(span);
+        Ok(())
+    }
+
+    /// Returns at once: what is written is as durable as the engine keeps it.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}

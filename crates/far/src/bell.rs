@@ -1,0 +1,50 @@
+//! A bell that wakes one thread, and tells it to end.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::link::lock;
+
+/// What the bell says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Call {
+    #[default]
+    None,
+    Come,
+    Stop,
+}
+
+/// See the module documentation. A call is kept until the thread waits.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    call: Mutex<Call>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Wakes the thread.
+    pub(crate) fn ring(&self) {
+        let mut call = lock(&self.call);
+        if *call == Call::None {
+            *call = Call::Come;
+            self.rung.notify_one();
+        }
+    }
+
+    /// Tells the thread to end.
+    pub(crate) fn stop(&self) {
+        *lock(&self.call) = Call::Stop;
+        self.rung.notify_one();
+    }
+
+    /// Waits until the bell rings or the time is over; returns false if the thread shall end.
+    pub(crate) fn wait(&self, most: Duration) -> bool {
+        let quiet = |call: &mut Call| *call == Call::None;
+        let waited = self.rung.wait_timeout_while(lock(&self.call), most, quiet);
+        let (mut call, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *call == Call::Come {
+            *call = Call::None;
+        }
+        *call != Call::Stop
+    }
+}

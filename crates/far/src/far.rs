@@ -1,0 +1,217 @@
+//! Units on other machines: what a read, a write and a discard do with the log and the engine.
+//!
+//! The log's lock is held for look-ups and changes of the log only, never while the engine works,
+//! bytes are sealed or a thread waits. So two things happen between:
+//!
+//! - H1: a writer, and so the cleaner, tells the log of an object after the engine has acknowledged
+//!   it. An object whose put failed is never told, its number never used again; the next attempt
+//!   seals anew under another number.
+//! - H2: a reader asks the engine for a spot that it read from the log. Meanwhile the unit may be
+//!   overwritten, discarded or moved by the cleaner, and the object deleted. So a reader that fails
+//!   looks at the log again: if the unit lies elsewhere, it starts again there, which counts as no
+//!   attempt. If it lies there still, the object was not handed out for deletion (L5): a failure.
+//! - H3: the cleaner reads the way readers do, and its copies count only for units that have not
+//!   changed since it looked (L6).
+//!
+//! Each H2 start anew needs a change by somebody else, and none begins after the deadline.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::bell::Bell;
+use crate::engine::{Engine, EngineError};
+use crate::link::{Failure, Link, lock};
+use crate::log::{Log, Span, Spot};
+use crate::map::UNIT;
+use crate::options::FarOptions;
+use crate::seal::{SEALED, Sealer};
+use crate::stats::FarStats;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Far {
+    pub(crate) options: FarOptions,
+    pub(crate) link: Link,
+    pub(crate) log: Mutex<Log>,
+    pub(crate) sealer: Sealer,
+    pub(crate) bell: Bell,
+    #[cfg(test)]
+    pub(crate) twins: crate::twin::Twins,
+}
+
+impl Far {
+    pub(crate) fn new(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
+        let options = options.checked()?;
+        let units = (options.len / UNIT as u64) as u32;
+        let log = Mutex::new(Log::new(units, engine.object_bytes()));
+        let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
+        Ok(Self {
+            options,
+            link: Link::new(engine),
+            log,
+            sealer,
+            bell: Bell::default(),
+            #[cfg(test)]
+            twins: crate::twin::Twins::default(),
+        })
+    }
+
+    pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
+        lock(&self.log)
+    }
+
+    pub(crate) fn until(&self) -> Instant {
+        Instant::now() + self.options.deadline
+    }
+
+    /// Writes whole units, in objects as long as the engine likes them (H1).
+    pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
+        if self.link.absent() {
+            let why = self.link.last_failure().unwrap_or_default();
+            let what = format!("nothing is written while the engine is absent ({why})");
+            return Err(io::Error::new(io::ErrorKind::NotConnected, what));
+        }
+        let until = self.until();
+        let object_units = self.log().object_units();
+        let mut unit = unit;
+        for part in data.chunks(object_units as usize * UNIT) {
+            let span = Span { unit, len: (part.len() / UNIT) as u32 };
+            let number = self.put(part, until).map_err(|failure| {
+                self.link.set_absent(true);
+                self.bell.ring();
+                self.link.error(&failure)
+            })?;
+            self.log().publish(number, span).map_err(|_| full())?;
+            unit += span.len;
+        }
+        Ok(())
+    }
+
+    /// Puts an object with these units; returns its number.
+    pub(crate) fn put(&self, plain: &[u8], until: Instant) -> Result<u64, Failure> {
+        self.attempts(until, |until| self.put_once(plain, until))
+    }
+
+    /// Tries to put an object with these units under a new number, and returns that (H1).
+    pub(crate) fn put_once(&self, plain: &[u8], until: Instant) -> Result<u64, Failure> {
+        let number = self.log().begin();
+        #[cfg(test)]
+        let number = self.number_of(number);
+        let mut sealed = Vec::with_capacity(plain.len() / UNIT * SEALED);
+        self.sealer.seal(number, 0, plain, &mut sealed);
+        let put = self.link.put(number, &sealed, until);
+        put.map(|()| number).inspect_err(|_| {
+            #[cfg(test)]
+            self.put_failed(number);
+            self.log().doubt(number);
+        })
+    }
+
+    /// Reads whole units.
+    pub(crate) fn read(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
+        let until = self.until();
+        let mut done = 0;
+        while done < out.len() {
+            let at = unit + (done / UNIT) as u32;
+            let left = ((out.len() - done) / UNIT) as u32;
+            let Some((spot, len)) = self.log().find(at, left) else {
+                let what = format!("nothing was written at byte {}", u64::from(at) * UNIT as u64);
+                return Err(io::Error::new(io::ErrorKind::NotFound, what));
+            };
+            let part = &mut out[done..done + len as usize * UNIT];
+            match self.fetch(at, spot, part, until) {
+                Ok(true) => done += part.len(),
+                Ok(false) if Instant::now() < until => {}
+                Ok(false) => return Err(self.link.error(&EngineError::Late.into())),
+                Err(failure) => return Err(self.link.error(&failure)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches and opens the units of an object from a spot on. Returns false if that failed and
+    /// `unit`, the first of them, does not lie there any more (H2).
+    fn fetch(
+        &self,
+        unit: u32,
+        spot: Spot,
+        plain: &mut [u8],
+        until: Instant,
+    ) -> Result<bool, Failure> {
+        let Spot { number, index } = spot;
+        let mut sealed = vec![0; plain.len() / UNIT * SEALED];
+        self.attempts(until, |until| {
+            let got =
+                self.link.get(number, index as usize * SEALED, &mut sealed, until, |sealed| {
+                    self.sealer.open(number, index, sealed, plain)
+                });
+            #[cfg(test)]
+            if self.is(crate::twin::Twin::NeverLooksAgain) {
+                return got.map(|()| true);
+            }
+            let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
+            match got {
+                Ok(()) => Ok(true),
+                Err(failure) if lies() => Err(failure),
+                Err(_) => Ok(false),
+            }
+        })
+    }
+
+    /// Says that nobody needs these units.
+    pub(crate) fn discard(&self, span: Span) {
+        let mut log = self.log();
+        log.discard(span);
+        if log.calls() {
+            self.bell.ring();
+        }
+    }
+
+    /// Does something until it is done, has been tried as often as it may, or the time is over.
+    /// Each attempt has its share of what is left of the time.
+    pub(crate) fn attempts<T>(
+        &self,
+        until: Instant,
+        mut attempt: impl FnMut(Instant) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut pause = self.options.backoff;
+        let mut left = self.options.attempts;
+        loop {
+            let now = Instant::now();
+            let share = until.saturating_duration_since(now) / left;
+            let failure = match attempt(now + share) {
+                Ok(done) => return Ok(done),
+                Err(failure) => failure,
+            };
+            left -= 1;
+            if left == 0 || Instant::now() + pause >= until {
+                return Err(failure);
+            }
+            self.link.count_retry();
+            if pause > Duration::ZERO {
+                thread::sleep(pause);
+            }
+            pause *= 2;
+        }
+    }
+
+    /// Returns what is held and was done.
+    pub(crate) fn stats(&self) -> FarStats {
+        let log = self.log();
+        let (object_bytes, live_bytes) = log.sealed_bytes();
+        FarStats {
+            objects: log.objects(),
+            object_bytes,
+            live_bytes,
+            dead_objects: log.dead() as u64,
+            metadata_bytes: log.bytes(),
+            ..self.link.stats()
+        }
+    }
+}
+
+fn full() -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, "the engine has as many objects as can be listed")
+}

@@ -1,0 +1,220 @@
+//! The way to the engine: each call counted and timed, and whether the engine is there.
+//!
+//! - G1: while the engine is absent, nothing is put. It becomes absent by a write that failed after
+//!   all its attempts, and present by a probe alone.
+//! - G2: every call of the engine is counted, as done or as a failure, and the last failure is kept
+//!   in words.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::engine::{Engine, EngineError};
+use crate::seal::Forged;
+use crate::stats::FarStats;
+
+/// The longest time that a latency is told as.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Why a call brought nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Engine(EngineError),
+    /// What came is not what was sent.
+    Forged,
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::Engine(error)
+    }
+}
+
+impl From<Forged> for Failure {
+    fn from(Forged: Forged) -> Self {
+        Self::Forged
+    }
+}
+
+/// See the module documentation. All counters are Relaxed: they guard nothing.
+#[derive(Debug)]
+pub(crate) struct Link {
+    engine: Arc<dyn Engine>,
+    absent: AtomicBool,
+    puts: AtomicU64,
+    put_bytes: AtomicU64,
+    gets: AtomicU64,
+    got_bytes: AtomicU64,
+    deletes: AtomicU64,
+    retries: AtomicU64,
+    failures: AtomicU64,
+    forged: AtomicU64,
+    cleaned: AtomicU64,
+    absences: AtomicU64,
+    last: Mutex<Option<String>>,
+    put_us: Mutex<Histogram<u64>>,
+    get_us: Mutex<Histogram<u64>>,
+}
+
+impl Link {
+    pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
+        let histogram = || {
+            let most = LONGEST.as_micros() as u64;
+            Mutex::new(Histogram::new_with_bounds(1, most, 2).expect("bounds that can be"))
+        };
+        Self {
+            engine,
+            absent: AtomicBool::new(false),
+            puts: AtomicU64::new(0),
+            put_bytes: AtomicU64::new(0),
+            gets: AtomicU64::new(0),
+            got_bytes: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            forged: AtomicU64::new(0),
+            cleaned: AtomicU64::new(0),
+            absences: AtomicU64::new(0),
+            last: Mutex::new(None),
+            put_us: histogram(),
+            get_us: histogram(),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Puts an object.
+    pub(crate) fn put(&self, number: u64, sealed: &[u8], until: Instant) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.count(self.engine.put(number, sealed, until).map_err(Failure::from))?;
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.put_bytes.fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        record(&self.put_us, begun);
+        Ok(())
+    }
+
+    /// Gets a range and hands it to `open`, which says whether it is what was sent.
+    pub(crate) fn get(
+        &self,
+        number: u64,
+        offset: usize,
+        sealed: &mut [u8],
+        until: Instant,
+        open: impl FnOnce(&mut [u8]) -> Result<(), Forged>,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        self.count(self.engine.get(number, offset, sealed, until).map_err(Failure::from))?;
+        record(&self.get_us, begun);
+        if open(sealed).is_err() {
+            self.forged.fetch_add(1, Ordering::Relaxed);
+            return self.count(Err(Failure::Forged));
+        }
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.got_bytes.fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Deletes objects.
+    pub(crate) fn delete(&self, numbers: &[u64], until: Instant) -> Result<(), Failure> {
+        self.count(self.engine.delete(numbers, until).map_err(Failure::from))?;
+        self.deletes.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Tells the engine that the owner lives.
+    pub(crate) fn renew(&self, until: Instant) -> Result<(), Failure> {
+        self.count(self.engine.renew(until).map_err(Failure::from))
+    }
+
+    /// Counts a failure (G2).
+    fn count(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        if let Err(failure) = &result {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            *lock(&self.last) = Some(self.says(failure));
+        }
+        result
+    }
+
+    pub(crate) fn count_cleaned(&self, bytes: u64) {
+        self.cleaned.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn says(&self, failure: &Failure) -> String {
+        match failure {
+            Failure::Engine(error) => format!("{}: {error}", self.engine.name()),
+            Failure::Forged => format!("{}: what came is not what was sent", self.engine.name()),
+        }
+    }
+
+    /// Returns a failure as an error of a backing.
+    pub(crate) fn error(&self, failure: &Failure) -> io::Error {
+        let kind = match failure {
+            Failure::Engine(EngineError::Missing) => io::ErrorKind::NotFound,
+            Failure::Engine(EngineError::Late) => io::ErrorKind::TimedOut,
+            Failure::Engine(EngineError::Unreachable(_)) => io::ErrorKind::HostUnreachable,
+            Failure::Engine(EngineError::Refused(_)) => io::ErrorKind::PermissionDenied,
+            Failure::Forged => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, self.says(failure))
+    }
+
+    /// Returns the last failure, in words.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        lock(&self.last).clone()
+    }
+
+    /// Returns whether the engine is absent (G1).
+    pub(crate) fn absent(&self) -> bool {
+        // Relaxed: whoever just misses it makes a call that fails.
+        self.absent.load(Ordering::Relaxed)
+    }
+
+    /// Says whether the engine is absent.
+    pub(crate) fn set_absent(&self, absent: bool) {
+        if !self.absent.swap(absent, Ordering::Relaxed) && absent {
+            self.absences.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the counters; what no call tells is zero.
+    pub(crate) fn stats(&self) -> FarStats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (put, get) = (lock(&self.put_us), lock(&self.get_us));
+        FarStats {
+            put_bytes_total: of(&self.put_bytes),
+            got_bytes_total: of(&self.got_bytes),
+            puts_total: of(&self.puts),
+            gets_total: of(&self.gets),
+            deletes_total: of(&self.deletes),
+            retries_total: of(&self.retries),
+            failures_total: of(&self.failures),
+            forged_total: of(&self.forged),
+            cleaned_bytes_total: of(&self.cleaned),
+            absences_total: of(&self.absences),
+            get_us_p50: get.value_at_quantile(0.5),
+            get_us_p99: get.value_at_quantile(0.99),
+            put_us_p50: put.value_at_quantile(0.5),
+            put_us_p99: put.value_at_quantile(0.99),
+            absent: self.absent(),
+            ..FarStats::default()
+        }
+    }
+}
+
+fn record(histogram: &Mutex<Histogram<u64>>, begun: Instant) {
+    lock(histogram).saturating_record(begun.elapsed().as_micros() as u64);
+}
+
+/// What these locks guard is whole at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

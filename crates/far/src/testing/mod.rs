@@ -1,0 +1,7 @@
+//! What tests of engines and of backings need.
+
+mod conformance;
+mod sim;
+
+pub use conformance::conformance;
+pub use sim::{SimEngine, SimFault, SimFaults};

@@ -8,12 +8,12 @@ mod cleaner;
 mod engine;
 #[cfg(feature = "redis")]
 mod engines;
-pub mod place;
 mod far;
 mod link;
 mod log;
 mod map;
 mod options;
+pub mod place;
 mod seal;
 #[cfg(test)]
 mod simulation;

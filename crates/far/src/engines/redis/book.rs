@@ -13,13 +13,14 @@ const NOBODY: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     homes: [u16; COPIES_MAX],
-    renewed: Instant,
+    /// When; none if it has to be looked at as soon as can be.
+    renewed: Option<Instant>,
 }
 
 impl Entry {
     /// Returns the entry of an object that was just put.
     pub(super) fn new(homes: &[usize]) -> Self {
-        let mut entry = Self { homes: [NOBODY; COPIES_MAX], renewed: Instant::now() };
+        let mut entry = Self { homes: [NOBODY; COPIES_MAX], renewed: Some(Instant::now()) };
         for (slot, home) in entry.homes.iter_mut().zip(homes) {
             *slot = u16::try_from(*home).expect("a cluster has fewer masters than slots");
         }
@@ -52,11 +53,19 @@ impl Book {
         }
     }
 
-    /// Returns the objects whose leases are older than `age`.
+    /// Remembers that a copy of an object is gone.
+    pub(super) fn doubt(&self, number: u64) {
+        if let Some(entry) = self.entries().get_mut(&number) {
+            entry.renewed = None;
+        }
+    }
+
+    /// Returns the objects whose leases are older than `age`, or of which a copy is gone.
     pub(super) fn due(&self, age: Duration) -> Vec<u64> {
         let now = Instant::now();
         let entries = self.entries();
-        let old = entries.iter().filter(|(_, entry)| now.duration_since(entry.renewed) >= age);
+        let is_old = |entry: &Entry| entry.renewed.is_none_or(|then| now - then >= age);
+        let old = entries.iter().filter(|(_, entry)| is_old(entry));
         old.map(|(number, _)| *number).collect()
     }
 
@@ -66,7 +75,7 @@ impl Book {
         let mut entries = self.entries();
         for number in numbers {
             if let Some(entry) = entries.get_mut(number) {
-                entry.renewed = now;
+                entry.renewed = Some(now);
             }
         }
     }

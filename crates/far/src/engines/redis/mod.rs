@@ -13,8 +13,9 @@
 //!   new map, unless the server refuses it. Putting the same bytes twice changes nothing.
 //!
 //! Each value has an expiry, so that a server gets its memory back after a process that was killed.
-//! `renew` moves it on for a quarter of the values at a time, and while it does so finds copies
-//! that are gone, as after a server's restart, and makes them again from another.
+//! `renew` moves on those that are a quarter over, and while it does so finds copies that are gone,
+//! as after a server's restart, and makes them again from another. A reader that misses a copy lets
+//! the next renewal do so.
 //!
 //! Locks: the book's and the homes' are leaves; no request is made under either.
 
@@ -54,8 +55,9 @@ const LEASE: Duration = Duration::from_secs(3600);
 /// How old a lease is when it is renewed.
 const RENEW_AFTER: Duration = Duration::from_secs(LEASE.as_secs() / 4);
 
-/// How long one attempt may take at first; each round may take twice as long as the one before.
+/// How long one attempt may take at first, and at most: twice as long after each that was late.
 const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE_MAX: Duration = Duration::from_secs(16);
 
 /// How long to wait before another round.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -218,6 +220,7 @@ impl RedisEngine {
         deadline: Instant,
         last: Option<Trouble>,
     ) -> Result<Duration, EngineError> {
+        let was_late = last == Some(Trouble::Late);
         let over = |last: Option<Trouble>| last.map_or(EngineError::Late, EngineError::from);
         match left(deadline) {
             Some(left) if left > PAUSE => thread::sleep(PAUSE),
@@ -227,7 +230,7 @@ impl RedisEngine {
         if left(deadline).is_none() {
             return Err(over(last));
         }
-        Ok(patience.saturating_mul(2))
+        Ok(if was_late { PATIENCE_MAX.min(2 * patience) } else { patience })
     }
 
     /// Returns the homes of an object: those that the book names, or all.
@@ -377,6 +380,9 @@ impl Engine for RedisEngine {
                 match self.ask(*home, number, &command, until) {
                     Ok(Value::BulkString(bytes)) if bytes.len() == out.len() => {
                         out.copy_from_slice(&bytes);
+                        if missing > 0 {
+                            self.book.doubt(number);
+                        }
                         return Ok(());
                     }
                     Ok(_) => missing += 1,

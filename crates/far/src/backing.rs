@@ -127,6 +127,11 @@ impl Backing for FarBacking {
         Ok(())
     }
 
+    /// Returns true: what died is what the cleaner works with.
+    fn wants_discards(&self) -> bool {
+        true
+    }
+
     /// Returns at once: what is written is as durable as the engine keeps it.
     fn sync(&self) -> io::Result<()> {
         Ok(())

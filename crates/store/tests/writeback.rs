@@ -1,10 +1,11 @@
 //! Pages on a backing file: that they come back, that memory is freed, and that a file that fails
 //! is an error on the page concerned and nothing worse.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use zfold_pool::{Allocator, PoolOptions, create};
@@ -229,6 +230,77 @@ fn pages_chosen_when_a_write_panicked_can_be_chosen_again() {
     assert!(catch_unwind(AssertUnwindSafe(write)).is_err());
     assert_eq!(write().unwrap().pages, 20);
     (0..20).for_each(|key| assert!(load(&store, key).unwrap() == good(key)));
+}
+
+/// A backing that wants discards: which units were written and not discarded since.
+#[derive(Debug)]
+struct Tidy(MemoryBacking, Mutex<BTreeSet<u64>>);
+
+impl Tidy {
+    fn units(offset: u64, len: u64) -> std::ops::Range<u64> {
+        offset / 512..(offset + len) / 512
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.1.lock().unwrap().len() as u64 * 512
+    }
+}
+
+impl Backing for Tidy {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn align(&self) -> usize {
+        self.0.align()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, out)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        for unit in Self::units(offset, data.len() as u64) {
+            assert!(self.1.lock().unwrap().insert(unit), "unit {unit} was not discarded");
+        }
+        self.0.write_at(offset, data)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        let units = Self::units(offset, len);
+        self.1.lock().unwrap().retain(|unit| !units.contains(unit));
+        self.0.discard(offset, len)
+    }
+
+    fn wants_discards(&self) -> bool {
+        true
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+}
+
+#[test]
+fn a_backing_that_wants_to_know_is_told_of_all_that_is_freed() {
+    let tidy = Arc::new(Tidy(MemoryBacking::new(1 << 20), Mutex::default()));
+    let store = store_with(&faulty(4096), |options| {
+        options.backing.as_mut().unwrap().backing = Arc::clone(&tidy) as Arc<dyn Backing>;
+    });
+    for round in 0..8 {
+        fill(&store, 100);
+        assert_eq!(store.writeback(&Selection::All, None).unwrap().pages, 100);
+        assert_eq!(tidy.used_bytes(), store.stats().backing_used_bytes);
+        (0..100).for_each(|key| assert!(load(&store, key).unwrap() == good(key)));
+        (0..100).filter(|key| key % 3 == round % 3).for_each(|key| {
+            assert!(store.invalidate(key));
+        });
+        assert_eq!(tidy.used_bytes(), store.stats().backing_used_bytes);
+    }
+    for key in 0..100 {
+        store.invalidate(key);
+    }
+    assert_eq!(tidy.used_bytes(), 0);
 }
 
 #[test]

@@ -5,19 +5,21 @@
 //! elsewhere, or never written although the device said so are noticed all alike.
 //!
 //! - B1: units belong to the slot whose entry names them, or to the one writer that has allocated
-//!   them. They are freed after that entry has left its slot.
+//!   them. They are freed after that entry has left its slot. A backing that wants to know is told
+//!   first, while they are still nobody else's.
 //! - B2: a reader takes no lock while it reads. What it reads counts only if its checksum is the
 //!   one that the slot had; units given away meanwhile do not pass (but once in 2^32). Whether a
 //!   mismatch is damage is for the caller to say, who looks whether the slot still says the same.
 //! - B3: bytes read are as long as the entry says; a failed read or write changes no entry.
 //!
-//! Locking: the extents' lock, below slots, never held during a system call.
+//! Locking: the extents' lock, below slots, never held during a call of the backing.
 
 use std::cell::{RefCell, RefMut};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
 use thread_local::ThreadLocal;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -71,9 +73,19 @@ impl ReadError {
     pub(crate) fn of_page(&self, key: u64) -> LoadError {
         match self {
             Self::Checksum => LoadError::Damaged { key },
-            Self::Io(error) => LoadError::Backing { key, errno: error.raw_os_error().unwrap_or(0) },
+            Self::Io(error) => LoadError::Backing { key, errno: errno(error) },
         }
     }
+}
+
+/// Returns the system's number of an error; for one that is not the system's, what comes closest.
+fn errno(error: &io::Error) -> i32 {
+    let closest = match error.kind() {
+        io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+        io::ErrorKind::HostUnreachable => Errno::HOSTUNREACH,
+        _ => Errno::IO,
+    };
+    error.raw_os_error().unwrap_or(closest.raw_os_error())
 }
 
 impl Backed {
@@ -124,6 +136,11 @@ impl Backed {
 
     /// Gives units back (B1).
     pub(crate) fn free(&self, unit: u32, units: u32) {
+        if self.options.backing.wants_discards() {
+            let bytes = |units| u64::from(units) * self.unit as u64;
+            // Advisory: what cannot be discarded is written again some time.
+            let _ = self.options.backing.discard(bytes(unit), bytes(units));
+        }
         self.extents().free(unit, units);
     }
 

@@ -47,6 +47,14 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// be ignored.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
+    /// Returns whether it wants a [`discard`](Self::discard) of each range that nobody needs any
+    /// more, before the range is written again. These come often and under locks of whoever frees
+    /// the range, so a backing that wants them neither waits nor calls back. The default is no:
+    /// what is on a file may lie there.
+    fn wants_discards(&self) -> bool {
+        false
+    }
+
     /// Waits until all that was written by finished calls is on stable storage.
     ///
     /// # Errors
@@ -75,6 +83,10 @@ impl<B: Backing + ?Sized> Backing for Box<B> {
 
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         (**self).discard(offset, len)
+    }
+
+    fn wants_discards(&self) -> bool {
+        (**self).wants_discards()
     }
 
     fn sync(&self) -> io::Result<()> {

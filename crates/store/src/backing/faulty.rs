@@ -295,6 +295,10 @@ impl<B: Backing> Backing for FaultyBacking<B> {
         self.inner.discard(offset, len)
     }
 
+    fn wants_discards(&self) -> bool {
+        self.inner.wants_discards()
+    }
+
     fn sync(&self) -> io::Result<()> {
         match self.draw(&OF_SYNCS) {
             Some(_) => Err(Errno::IO.into()),

@@ -1,4 +1,4 @@
-//! Where pages go, as the user names it: `redis://`, `rediss://` or `s3://`, read into a plan.
+//! Where pages go, as the user names it: `redis://` or `rediss://`, read into a plan.
 //!
 //! - U1: a password is in no text that this module or an engine makes: not in `Debug`, not in
 //!   `Display`, not in an error.
@@ -124,23 +124,12 @@ pub struct RedisPlace {
     pub copies: usize,
 }
 
-/// A folder in a bucket of an object store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct S3Place {
-    /// The bucket's name.
-    pub bucket: String,
-    /// The folder in it, without slashes around it; may be empty.
-    pub prefix: String,
-}
-
 /// Where pages go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
     /// `redis://` and `rediss://`.
     Redis(RedisPlace),
-    /// `s3://`.
-    S3(S3Place),
 }
 
 /// Where a text came from: passwords on a command line are seen by everybody on the machine.
@@ -193,10 +182,9 @@ impl Place {
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
         match scheme {
             "redis" | "rediss" => redis(scheme, rest, source, variable).map(Self::Redis),
-            "s3" => s3(rest).map(Self::S3),
-            _ => Err(place_error!(
-                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST or s3://BUCKET/FOLDER"
-            )),
+            _ => {
+                Err(place_error!("zfold knows no {scheme}://: give redis://HOST or rediss://HOST"))
+            }
         }
     }
 
@@ -230,7 +218,6 @@ impl fmt::Display for Place {
                 write!(f, "redis{s}://{}/", servers.join(","))?;
                 if place.copies > 1 { write!(f, "?copies={}", place.copies) } else { Ok(()) }
             }
-            Self::S3(place) => write!(f, "s3://{}/{}", place.bucket, place.prefix),
         }
     }
 }
@@ -296,31 +283,6 @@ fn redis(
         ));
     }
     Ok(RedisPlace { servers, login, tls: scheme == "rediss", copies })
-}
-
-fn s3(rest: &str) -> Result<S3Place, PlaceError> {
-    if rest.contains('@') {
-        return Err(place_error!(
-            "s3://: no user or password in the address: set AWS_ACCESS_KEY_ID and \
-             AWS_SECRET_ACCESS_KEY"
-        ));
-    }
-    if let Some((_, option)) = rest.split_once('?') {
-        return Err(place_error!(
-            "s3://: ?{option} is no option: leave it out; the store makes its own copies"
-        ));
-    }
-    let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    let usable = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if bucket.is_empty() || !bucket.chars().all(usable) {
-        return Err(place_error!("s3://{bucket}: no name of a bucket: give s3://BUCKET/FOLDER"));
-    }
-    let prefix = prefix.trim_matches('/');
-    let part = |part: &str| !part.is_empty() && part != "." && part != "..";
-    if !prefix.is_empty() && !prefix.split('/').all(part) {
-        return Err(place_error!("s3://{bucket}/{prefix}: no folder: give s3://BUCKET/FOLDER"));
-    }
-    Ok(S3Place { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
 }
 
 #[cfg(test)]
@@ -403,23 +365,9 @@ mod tests {
             ("redis://me:hunter2@", Source::File),
             ("redis://me:hunter2@h:no", Source::File),
             ("redis://me:%ffhunter2@h", Source::File),
-            ("s3://me:hunter2@h/a", Source::File),
         ] {
             let error = Place::parse(text, source, |_| None).expect_err(text).to_string();
             assert!(!error.contains("hunter2"), "{error}");
-        }
-    }
-
-    #[test]
-    fn s3_has_a_bucket_and_perhaps_a_folder() {
-        for (text, bucket, prefix) in
-            [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://b/c/d/", "b", "c/d")]
-        {
-            let (bucket, prefix) = (bucket.to_owned(), prefix.to_owned());
-            assert_eq!(parse(text).expect(text), Place::S3(S3Place { bucket, prefix }));
-        }
-        for text in ["s3://", "s3://b?copies=2", "s3://b/a//c", "s3://b/../c"] {
-            parse(text).expect_err(text);
         }
     }
 

@@ -47,7 +47,8 @@ fn remedied(said: String) -> String {
         "OOM" => "raise its maxmemory or add masters",
         "NOAUTH" | "WRONGPASS" => "set ZFOLD_REDIS_USER and ZFOLD_REDIS_PASSWORD",
         "NOPERM" => {
-            "allow the user ~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots +asking"
+            "allow the user ~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots \
+             +asking"
         }
         "MISCONF" => "mend what keeps it from saving its data, or switch saving off",
         _ => return said,

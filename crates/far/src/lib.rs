@@ -7,7 +7,7 @@
 //! done. The design, with its invariants and costs, is in `docs/far.md` of the repository.
 //!
 //! # Features
-//! `testing` has what tests of engines and of backings need.
+//! `redis`, on by default, is for servers of Redis and what speaks like it. `testing` has what tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 
@@ -15,11 +15,13 @@ mod backing;
 mod bell;
 mod cleaner;
 mod engine;
+mod engines;
 mod far;
 mod link;
 mod log;
 mod map;
 mod options;
+pub mod place;
 mod seal;
 #[cfg(test)]
 mod simulation;
@@ -31,6 +33,7 @@ mod twin;
 
 pub use backing::FarBacking;
 pub use engine::{Engine, EngineError};
+pub use engines::connect;
 pub use options::FarOptions;
 pub use stats::FarStats;
 

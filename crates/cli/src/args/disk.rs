@@ -155,9 +155,9 @@ settings! {
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
 
-        /// File or block device to which pages can be written back. What it holds is lost with the
-        /// process.
-        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = COLD)]
+        /// File or block device to which pages can be written back, or redis://HOST,.. for other
+        /// machines. What it holds is lost with the process.
+        #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
         /// Overwrite the backing file even if zfold did not make it.

@@ -70,9 +70,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
-    /// File or block device for compressed pages that exceed --store-limit. Its contents are of no
-    /// use after the run.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. for
+    /// other machines. Its contents are of no use after the run.
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
     pub(crate) backing: Option<PathBuf>,
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::shared::far::FarReport;
+
 /// Name of the form of [`RunState`].
 pub(crate) const SCHEMA: &str = "zfold.run-state/1";
 
@@ -34,6 +36,9 @@ pub(crate) struct RunState {
     /// Size of the backing file, and what of it is in use.
     pub(crate) backing_bytes: u64,
     pub(crate) backing_used_bytes: u64,
+    /// The other machines, if pages go there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) far: Option<FarReport>,
     /// Address spaces, and those that pages have left.
     pub(crate) spaces: u64,
     pub(crate) managed: u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use zfold_disk::{Disk, DiskOptions};
+use zfold_far::FarBacking;
 use zfold_pool::PoolOptions;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
@@ -31,6 +32,8 @@ pub(crate) struct Device {
     pub(crate) made: Made,
     pub(crate) disk: Arc<Disk>,
     shrinker: Shrinker,
+    /// Where pages go, if that is on other machines.
+    pub(crate) far: Option<Arc<FarBacking>>,
 }
 
 impl Device {
@@ -45,8 +48,14 @@ impl Device {
         // Long zspages: their classes waste less, and a device fills many of each.
         let pool = PoolOptions::new(made.allocator).with_chain(16);
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
-        let store =
-            Store::new(pool, &store_options(made, *size, knobs)?).map_err(|e| failure(&e))?;
+        let (options, far) = store_options(made, *size, knobs)?;
+        let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
+        let mut knobs = knobs.clone();
+        if far.is_some() && knobs.writeback_batch_pages == Knobs::default().writeback_batch_pages {
+            // The default is for files. An engine likes longer writes.
+            knobs.writeback_batch_pages = store.tunables().writeback_batch_pages;
+        }
+        let knobs = &knobs;
         tune(&store, knobs).map_err(|error| failure(&error))?;
         if let Some(limit) = knobs.limit_bytes
             && store.held_bytes() >= limit
@@ -75,7 +84,7 @@ impl Device {
             .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
         shrinker.enable(knobs.shrinker);
-        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker })
+        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker, far })
     }
 
     /// Returns the store.
@@ -198,11 +207,16 @@ fn tune(store: &Store, knobs: &Knobs) -> Result<(), zfold_store::OpenError> {
     store.tune(&tunables)
 }
 
-/// Returns the options of the store of a device.
-fn store_options(made: &Made, size: u64, knobs: &Knobs) -> Result<StoreOptions, Failure> {
+/// Returns the options of the store of a device, and its backing if that is on other machines.
+fn store_options(
+    made: &Made,
+    size: u64,
+    knobs: &Knobs,
+) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
-    let backing = made.backing.as_ref().map(|plan| backing::open(plan, size)).transpose()?;
+    let opened = made.backing.as_ref().map(|plan| backing::open(plan, size)).transpose()?;
+    let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
     options.recompression = made.recompress.iter().map(choice).collect();
     options.dictionary = dictionary;
@@ -210,7 +224,7 @@ fn store_options(made: &Made, size: u64, knobs: &Knobs) -> Result<StoreOptions, 
     options.limit_bytes = knobs.limit_bytes;
     options.accept_percent = knobs.accept_percent;
     options.backing = backing;
-    Ok(options)
+    Ok((options, far.flatten()))
 }
 
 fn dictionary(path: &Path) -> Result<Dictionary, Failure> {

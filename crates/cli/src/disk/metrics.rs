@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::report::{DiskReport, Nbd, Report};
 use crate::control::service::{Messages, Stream, Terms};
+use crate::shared::far::FarReport;
 
 /// Longest request in bytes, headers included.
 const REQUEST_LEN_MAX: usize = 8 << 10;
@@ -36,6 +37,14 @@ const GAUGES: &[Metric] = &[
     ("backed_pages", "Pages on the backing file", |disk| disk.bd_stat.bd_count),
     ("backing_bytes", "Size of the backing file", |disk| disk.store.backing_bytes),
     ("backing_used_bytes", "Bytes of it in use", |disk| disk.store.backing_used_bytes),
+    ("far_absent", "Whether the machines with cold pages were given up for now", |disk| {
+        far(disk, |far| far.absent.into())
+    }),
+    ("far_object_bytes", "Bytes on other machines", |disk| far(disk, |far| far.object_bytes)),
+    ("far_live_bytes", "Of these, bytes that are needed", |disk| far(disk, |far| far.live_bytes)),
+    ("far_metadata_bytes", "Memory of their map", |disk| far(disk, |far| far.metadata_bytes)),
+    ("far_get_us_p99", "Microseconds of a fetch, 99 %", |disk| far(disk, |far| far.get_us_p99)),
+    ("far_put_us_p99", "Microseconds of a send, 99 %", |disk| far(disk, |far| far.put_us_p99)),
 ];
 
 /// Metrics that only grow.
@@ -59,7 +68,21 @@ const COUNTERS: &[Metric] = &[
     ("backing_failed_total", "Backing file reads and writes that failed", |disk| {
         disk.store.backing_failed_reads_total + disk.store.backing_failed_writes_total
     }),
+    ("far_put_bytes_total", "Bytes sent", |disk| far(disk, |far| far.put_bytes_total)),
+    ("far_got_bytes_total", "Bytes fetched", |disk| far(disk, |far| far.got_bytes_total)),
+    ("far_cleaned_bytes_total", "Bytes sent again to make room", |disk| {
+        far(disk, |far| far.cleaned_bytes_total)
+    }),
+    ("far_failures_total", "Calls that failed", |disk| far(disk, |far| far.failures_total)),
+    ("far_absences_total", "Times that they were given up", |disk| {
+        far(disk, |far| far.absences_total)
+    }),
 ];
+
+/// Returns a figure of the other machines, 0 for a device without any.
+fn far(disk: &DiskReport, of: fn(&FarReport) -> u64) -> u64 {
+    disk.far.as_ref().map_or(0, of)
+}
 
 /// A metric of the NBD server: its name, its kind, what it is, and where it is found.
 type NbdMetric = (&'static str, &'static str, &'static str, fn(&Nbd) -> u64);

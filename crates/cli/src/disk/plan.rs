@@ -11,7 +11,7 @@ use super::config;
 use super::label::snapshot_size;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
 use crate::settings::{self, CONNECTIONS, Knobs, STORE_LIMIT_MIN};
-use crate::shared::backing::BackingPlan;
+use crate::shared::backing::{BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{PAGE_LEN, Size, at_least, format_size};
 
@@ -265,11 +265,11 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
     ];
     match (&settings.backing, needs.iter().find(|(_, given)| *given)) {
         (None, Some((flag, _))) => {
-            usage(format!("{name}: {flag} needs a backing file: give --backing FILE too"))
+            usage(format!("{name}: {flag} needs a backing file: give --backing too"))
         }
         (None, None) => Ok(None),
         (Some(path), _) => Ok(Some(BackingPlan {
-            path: path.clone(),
+            target: Target::parse(path)?,
             size: settings.backing_size.map(|size| size.0),
             raw: settings.backing_raw,
             force: settings.force,
@@ -313,7 +313,7 @@ fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
 impl Made {
     /// The files that belong to this device alone.
     fn files(&self) -> impl Iterator<Item = &Path> {
-        let backing = self.backing.as_ref().map(|backing| &backing.path);
+        let backing = self.backing.as_ref().and_then(|backing| backing.target.path());
         let files = [self.save.as_ref(), self.fuse.as_ref(), self.vhost_user.as_ref(), backing];
         files.into_iter().flatten().map(PathBuf::as_path)
     }

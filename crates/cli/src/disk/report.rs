@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use zfold_disk::nbd::NbdStats;
 
 use super::device::Device;
+use crate::shared::far::FarReport;
 use crate::shared::size::PAGE_LEN;
 
 /// Name of this form of the statistics; another one has another name.
@@ -53,6 +54,9 @@ pub(crate) struct DiskReport {
     pub(crate) zswap: Zswap,
     pub(crate) device: DeviceStat,
     pub(crate) store: StoreStat,
+    /// The other machines, if pages go there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) far: Option<FarReport>,
 }
 
 /// zram's `mm_stat`, in bytes and pages.
@@ -220,6 +224,7 @@ impl DiskReport {
                 backing_failed_writes_total: store.backing_failed_writes_total,
                 backing_damaged_total: store.backing_damaged_total,
             },
+            far: device.far.as_deref().map(FarReport::of),
         }
     }
 }

@@ -103,6 +103,9 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
         rows.push(("  used", size(state.backing_used_bytes), ""));
     }
     table(&mut text, "memory", &rows);
+    if let Some(far) = &state.far {
+        table(&mut text, "pages on other machines", &far.rows());
+    }
     let total = |of: fn(&RunState) -> u64| total(state, since, of);
     let time = |ns: u64| unrated(time(ns), since);
     let number = |number: u64| unrated(count(number), since);
@@ -133,6 +136,9 @@ fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
         table(&mut text, "pages", &pages(disk));
         if disk.store.backing_bytes > 0 {
             table(&mut text, "backing file", &backing(disk, since));
+        }
+        if let Some(far) = &disk.far {
+            table(&mut text, "pages on other machines", &far.rows());
         }
         table(&mut text, "served", &served(disk, since));
         table(&mut text, "refused or failed", &failed(disk));

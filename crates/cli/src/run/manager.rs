@@ -28,6 +28,7 @@ use super::relay::{GRACE, Own};
 use super::steer;
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
+use crate::shared::far::FarReport;
 
 /// Signals to the group, which are the program's and not the manager's.
 const GROUP: [i32; 9] =
@@ -88,7 +89,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         std::process::exit(FAILED.into());
     };
     let plan = RunPlan::new(args)?;
-    let (pool, store) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
+    let (pool, store, far) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
     let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
     listen(heard, own, Arc::clone(&program)).map_err(cannot("start a thread"))?;
 
@@ -107,7 +108,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
         auto = plan.auto.then(|| AutoLimit::start(control.clone()));
-        service = steer::serve(control, parent, &plan, auto.clone());
+        service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
     };
     let told = zfold_vmem::run::manage(options, &access, steer, |event| {
         let message = match event {
@@ -134,7 +135,8 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     match told {
         Ok(report) => {
             let limit_auto = auto.map(|auto| auto.record());
-            Ok(ToFront::Done(Box::new(Record { limit_auto, ..report.into() })))
+            let far = far.as_deref().map(FarReport::of);
+            Ok(ToFront::Done(Box::new(Record { limit_auto, far, ..report.into() })))
         }
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(&plan, &error))

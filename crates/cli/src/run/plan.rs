@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use zfold_far::FarBacking;
 use zfold_pool::{Allocator, Pool, PoolOptions};
 use zfold_store::pressure::memory_left;
 use zfold_store::{CodecKind, CodecSpec, StoreOptions};
@@ -11,7 +13,7 @@ use super::auto;
 use crate::args::{Limit, ReportFormat, RunArgs};
 use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
-use crate::shared::backing::{self, BackingPlan};
+use crate::shared::backing::{self, BackingPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{Size, at_least};
 
@@ -48,6 +50,9 @@ pub(super) struct ReportPlan {
     pub(super) file: Option<PathBuf>,
 }
 
+/// What [`RunPlan::store`] returns.
+type Stored = (Box<dyn Pool>, StoreOptions, Option<Arc<FarBacking>>);
+
 impl RunPlan {
     /// Returns the run that `args` ask for.
     ///
@@ -65,7 +70,7 @@ impl RunPlan {
         if let Some(limit) = size(args.store_limit) {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
-        let backing = args.backing.clone();
+        let backing = args.backing.as_deref().map(Target::parse).transpose()?;
         let (backing_size, force) = (size(args.backing_size), args.force);
         let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
         let report = asked.then(|| ReportPlan {
@@ -78,8 +83,8 @@ impl RunPlan {
             codecs: codecs(args.codec),
             allocator: args.allocator,
             store_limit_bytes: size(args.store_limit),
-            backing: backing.map(|path| BackingPlan {
-                path,
+            backing: backing.map(|target| BackingPlan {
+                target,
                 size: backing_size,
                 raw: false,
                 force,
@@ -93,22 +98,26 @@ impl RunPlan {
         })
     }
 
-    /// Returns an empty pool, and the options of the store over it. Creates the backing file.
+    /// Returns an empty pool, the options of the store over it, and its backing if that is on other
+    /// machines. Creates the backing file.
     ///
     /// # Errors
-    /// The pool or the backing file cannot be had.
-    pub(super) fn store(&self) -> Result<(Box<dyn Pool>, StoreOptions), Failure> {
+    /// The pool or the backing cannot be had.
+    pub(super) fn store(&self) -> Result<Stored, Failure> {
         let pool = zfold_pool::create("run", &PoolOptions::new(self.allocator));
         let pool = pool.map_err(|error| Failure::new(error.to_string()))?;
         // The run itself decides on the number of slots.
         let mut options = StoreOptions::new(1, self.codecs[0]);
         options.recompression = self.codecs[1..].iter().map(|codec| (*codec).into()).collect();
         options.limit_bytes = self.store_limit_bytes;
+        let mut far = None;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
-            options.backing = Some(backing::open(plan, size)?);
+            let opened = backing::open(plan, size)?;
+            options.backing = Some(opened.options);
+            far = opened.far;
         }
-        Ok((pool, options))
+        Ok((pool, options, far))
     }
 }
 

@@ -6,6 +6,8 @@ use std::process::ExitStatus;
 use serde::{Deserialize, Serialize};
 use zfold_vmem::run::{self, Exit, Report};
 
+use crate::shared::far::FarReport;
+
 /// Name of the form of [`Document`].
 pub(super) const SCHEMA: &str = "zfold.run/1";
 
@@ -135,6 +137,9 @@ macro_rules! figures {
             pub(super) wall_ns: u64,
             /// How the limit was chosen, if it was not given.
             pub(super) limit_auto: Option<Auto>,
+            /// The other machines, if pages go there.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            pub(super) far: Option<FarReport>,
             $($(pub(super) $figure: u64,)*)*
             /// Processes that could not be managed, the first of them.
             pub(super) unmanaged: Vec<Unmanaged>,
@@ -150,6 +155,7 @@ macro_rules! figures {
                 Self {
                     wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
                     limit_auto: None,
+                    far: None,
                     $($($figure: report.$figure,)*)*
                     unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
                     fault_ns: Quantiles { p50, p90, p99, p999, max },

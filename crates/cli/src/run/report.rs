@@ -74,6 +74,9 @@ fn text(told: &Told<'_>) -> String {
     table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
+    if let Some(far) = &record.far {
+        table(&mut text, "pages on other machines", &far.rows());
+    }
     unmanaged(&mut text, record);
     if let Some(baseline) = baseline {
         table(&mut text, "without a limit", &beside(record, baseline));

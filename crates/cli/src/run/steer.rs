@@ -1,9 +1,11 @@
 //! The control socket of a run, at which `zfold ps`, `stat` and `ctl` ask.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zfold_disk::nbd::{Address, Listener};
+use zfold_far::FarBacking;
 use zfold_store::{CodecError, CodecSpec};
 use zfold_vmem::run::Control;
 
@@ -15,6 +17,7 @@ use crate::control::runtime;
 use crate::control::service::Service;
 use crate::control::state::{LIMIT_MIN, RunState, SCHEMA};
 use crate::settings::STORE_LIMIT_MIN;
+use crate::shared::far::FarReport;
 use crate::shared::size::{Size, format_size};
 use crate::shared::table::size;
 
@@ -28,13 +31,14 @@ pub(super) fn serve(
     front: u32,
     plan: &RunPlan,
     auto: Option<AutoLimit>,
+    far: Option<Arc<FarBacking>>,
 ) -> Option<Service> {
     runtime::sweep();
     let listener = Listener::bind(&Address::Unix(runtime::run_path(front).ok()?)).ok()?;
     let words = std::iter::once(&plan.program).chain(&plan.args);
     let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let (command, codecs) = (command.join(" "), plan.codecs.clone());
-    let steered = Steered { control, front, command, codecs, auto };
+    let steered = Steered { control, front, command, codecs, auto, far };
     Service::start(listener, protocol::TERMS, move |stream| {
         // No request ends a run.
         let _ = protocol::answer(stream, &|request| Ok((steered.answer(&request)?, false)));
@@ -50,6 +54,8 @@ struct Steered {
     codecs: Vec<CodecSpec>,
     /// What chooses the limit.
     auto: Option<AutoLimit>,
+    /// Where pages go, if that is on other machines.
+    far: Option<Arc<FarBacking>>,
 }
 
 impl Steered {
@@ -149,6 +155,7 @@ impl Steered {
             codec: self.codecs[usize::from(state.codec)].to_string(),
             backing_bytes: state.backing_bytes,
             backing_used_bytes: state.backing_used_bytes,
+            far: self.far.as_deref().map(FarReport::of),
             spaces: state.spaces,
             managed: state.managed,
             unmanaged_total: state.unmanaged_total,

@@ -1,4 +1,4 @@
-//! The file or block device to which pages are written back.
+//! Where pages are written back to: a file, a block device, or other machines.
 //!
 //! A file begins with a block that says what it is, so that zfold overwrites a file of its own and
 //! no other. It tells nothing of the pages, which are of no use to anybody else. A device has no
@@ -10,10 +10,13 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use zfold_far::FarBacking;
+use zfold_far::place::Place;
 use zfold_store::BackingOptions;
 use zfold_store::backing::{AlignedBuffer, Backing, FileBacking, MAX_ALIGN};
 
 use crate::shared::exit::Failure;
+use crate::shared::far;
 
 /// What a backing file begins with.
 const MARK: &[u8] = b"zfold backing file: pages that left the memory of a process\n";
@@ -24,11 +27,64 @@ const MARK_LEN: u64 = MAX_ALIGN as u64;
 /// Where cold pages go.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackingPlan {
-    pub(crate) path: PathBuf,
+    pub(crate) target: Target,
     pub(crate) size: Option<u64>,
     pub(crate) raw: bool,
     /// Whether a file that is not zfold's may be overwritten.
     pub(crate) force: bool,
+}
+
+/// What holds them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Target {
+    /// A file or a block device.
+    File(PathBuf),
+    /// Other machines.
+    Far(Place),
+}
+
+/// A backing for a store, and the same if it is on other machines.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) options: BackingOptions,
+    pub(crate) far: Option<Arc<FarBacking>>,
+}
+
+impl Target {
+    /// Returns what the argument of `--backing` names.
+    ///
+    /// # Errors
+    /// It is no place that zfold knows; status 2.
+    pub(crate) fn parse(path: &Path) -> Result<Self, Failure> {
+        match path.to_str().filter(|text| Place::is_meant(text)) {
+            Some(text) => Ok(Self::Far(far::parse(text)?)),
+            None => Ok(Self::File(path.to_owned())),
+        }
+    }
+
+    /// Returns the file or device, if it is one.
+    pub(crate) fn path(&self) -> Option<&PathBuf> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Far(_) => None,
+        }
+    }
+}
+
+/// Opens what `plan` names. What is not a file has `size` bytes for pages unless the plan says how
+/// many.
+///
+/// # Errors
+/// It cannot be used, or it is somebody else's file and not to be overwritten.
+pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<Opened, Failure> {
+    match &plan.target {
+        Target::File(path) => Ok(Opened { options: open_file(plan, path, size)?, far: None }),
+        Target::Far(place) => {
+            let backing = far::connect(place, plan.size.unwrap_or(size))?;
+            let options = BackingOptions::new(Arc::clone(&backing) as _);
+            Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
+        }
+    }
 }
 
 /// Opens the file or device of `plan`. A file that is not there yet, or is empty, gets `size` bytes
@@ -36,29 +92,29 @@ pub(crate) struct BackingPlan {
 ///
 /// # Errors
 /// It cannot be used, or it is somebody else's file and not to be overwritten.
-pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<BackingOptions, Failure> {
+fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOptions, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let found = fs::metadata(&plan.path).ok();
+    let found = fs::metadata(path).ok();
     let is_new = found.as_ref().is_none_or(|found| found.is_file() && found.len() == 0);
     let len = plan.size.or(is_new.then_some(size));
     if found.is_some_and(|found| found.file_type().is_block_device()) {
-        let backing = FileBacking::open(&plan.path, len).map_err(|error| failure(&error))?;
+        let backing = FileBacking::open(path, len).map_err(|error| failure(&error))?;
         return Ok(options(backing, plan));
     }
-    if !plan.force && !is_ours(&plan.path).map_err(|error| unreadable(&plan.path, &error))? {
+    if !plan.force && !is_ours(path).map_err(|error| unreadable(path, &error))? {
         return Err(Failure::new(format!(
             "{} is a file that zfold did not make, and its contents would be lost: name another \
              for --backing, or give --force to overwrite it",
-            plan.path.display()
+            path.display()
         )));
     }
     let len = len.map(|len| len.saturating_add(MARK_LEN));
-    let file = FileBacking::open(&plan.path, len).map_err(|error| failure(&error))?;
+    let file = FileBacking::open(path, len).map_err(|error| failure(&error))?;
     let marked = Marked::new(file);
     let marked = marked.map_err(|error| {
         failure(&format_args!(
             "cannot write to {}: {error}; free some space or name another file",
-            plan.path.display()
+            path.display()
         ))
     })?;
     Ok(options(marked, plan))
@@ -138,7 +194,7 @@ mod tests {
     use super::*;
 
     fn plan(path: &Path, force: bool) -> BackingPlan {
-        BackingPlan { path: path.to_owned(), size: None, raw: false, force }
+        BackingPlan { target: Target::File(path.to_owned()), size: None, raw: false, force }
     }
 
     #[test]

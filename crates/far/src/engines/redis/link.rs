@@ -1,0 +1,226 @@
+//! One connection to one server: commands out, replies in, each by a deadline.
+//!
+//! The crate `redis` writes commands and parses replies; its own connections bound each read, not
+//! a whole call, so a server that trickles would hold a caller forever.
+//!
+//! - R1: no call takes longer than its deadline, whatever the server sends and however slowly.
+//! - R2: a link that failed is not used again: what it would read next may belong to a request
+//!   that was given up.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, ErrorKind, Parser, ServerErrorKind, Value};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::trouble::Trouble;
+use crate::place::{Address, Login};
+
+/// What a connection is made with.
+#[derive(Clone)]
+pub(super) struct Access {
+    pub(super) login: Login,
+    pub(super) tls: Option<Arc<ClientConfig>>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("tls", &self.tls.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A connection on which nothing is under way.
+pub(super) struct Link {
+    stream: Stream,
+    parser: Parser,
+}
+
+enum Stream {
+    Plain(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+}
+
+/// A socket whose every read and write ends by one deadline (R1).
+struct Timed {
+    tcp: TcpStream,
+    deadline: Instant,
+}
+
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        left(self.deadline).ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.tcp.set_read_timeout(Some(self.left()?))?;
+        self.tcp.read(out)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.tcp.set_write_timeout(Some(self.left()?))?;
+        self.tcp.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
+impl Link {
+    /// Connects to `address` and logs in.
+    pub(super) fn open(
+        address: &Address,
+        access: &Access,
+        deadline: Instant,
+    ) -> Result<Self, Trouble> {
+        let tcp = connect(address, deadline)?;
+        tcp.set_nodelay(true)?;
+        let timed = Timed { tcp, deadline };
+        let stream = match &access.tls {
+            None => Stream::Plain(timed),
+            Some(config) => {
+                let name = ServerName::try_from(address.host().to_owned())
+                    .map_err(|error| Trouble::Lost(error.to_string()))?;
+                let session = ClientConnection::new(Arc::clone(config), name)
+                    .map_err(|error| Trouble::Lost(error.to_string()))?;
+                Stream::Tls(Box::new(StreamOwned::new(session, timed)))
+            }
+        };
+        let mut link = Self { stream, parser: Parser::new() };
+        if let Some(password) = access.login.password() {
+            let mut auth = redis::cmd("AUTH");
+            if let Some(user) = access.login.user() {
+                auth.arg(user);
+            }
+            link.call(auth.arg(password), deadline)?;
+        }
+        Ok(link)
+    }
+
+    /// Sends a command and returns its reply.
+    pub(super) fn call(&mut self, command: &Cmd, deadline: Instant) -> Result<Value, Trouble> {
+        self.send(&command.get_packed_command(), deadline)?;
+        self.receive(deadline)
+    }
+
+    /// Sends packed commands.
+    pub(super) fn send(&mut self, packed: &[u8], deadline: Instant) -> Result<(), Trouble> {
+        let stream = self.stream(deadline);
+        stream.write_all(packed)?;
+        Ok(stream.flush()?)
+    }
+
+    /// Returns the next reply. An error reply is an error, after which the link is still good.
+    pub(super) fn receive(&mut self, deadline: Instant) -> Result<Value, Trouble> {
+        // Not `stream`: the parser is borrowed, too.
+        let value = match &mut self.stream {
+            Stream::Plain(timed) => {
+                timed.deadline = deadline;
+                self.parser.parse_value(timed)
+            }
+            Stream::Tls(session) => {
+                session.sock.deadline = deadline;
+                self.parser.parse_value(session.as_mut())
+            }
+        };
+        value.and_then(Value::extract_error).map_err(Trouble::from)
+    }
+
+    fn stream(&mut self, deadline: Instant) -> &mut dyn Write {
+        match &mut self.stream {
+            Stream::Plain(timed) => {
+                timed.deadline = deadline;
+                timed
+            }
+            Stream::Tls(session) => {
+                session.sock.deadline = deadline;
+                session.as_mut()
+            }
+        }
+    }
+}
+
+/// Returns how long it is until `deadline`, or none if it has passed.
+pub(super) fn left(deadline: Instant) -> Option<Duration> {
+    deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+}
+
+fn connect(address: &Address, deadline: Instant) -> Result<TcpStream, Trouble> {
+    let mut last = Trouble::Lost("its name has no address".to_owned());
+    for socket in resolve(address, deadline)? {
+        let Some(left) = left(deadline) else { return Err(Trouble::Late) };
+        match TcpStream::connect_timeout(&socket, left) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+/// Returns the addresses of a name. The system's resolver knows no deadline, so a thread asks it,
+/// which ends whenever the resolver gives up.
+fn resolve(address: &Address, deadline: Instant) -> Result<Vec<SocketAddr>, Trouble> {
+    let (host, port) = (address.host().to_owned(), address.port());
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (sender, answer) = mpsc::channel();
+    thread::Builder::new().name("zfold-resolve".to_owned()).spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+        // Nobody waits for it any more, past the deadline.
+        let _ = sender.send(found);
+    })?;
+    let left = left(deadline).ok_or(Trouble::Late)?;
+    Ok(answer.recv_timeout(left).map_err(|_| Trouble::Late)??)
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Late,
+            _ => Self::Lost(error.to_string()),
+        }
+    }
+}
+
+impl From<redis::RedisError> for Trouble {
+    fn from(error: redis::RedisError) -> Self {
+        let said = error.detail().unwrap_or_default();
+        let coded = || format!("{} {said}", error.code().unwrap_or("ERR"));
+        match error.kind() {
+            ErrorKind::Io if error.is_timeout() => Self::Late,
+            ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(target(said)),
+            ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(target(said)),
+            ErrorKind::Server(
+                ServerErrorKind::ClusterDown
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::BusyLoading,
+            ) => Self::NotNow(coded()),
+            ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused(coded()),
+            _ => Self::Lost(error.to_string()),
+        }
+    }
+}
+
+/// Returns the node that a redirection names, as in `3999 127.0.0.1:6381`. The host may be empty,
+/// which means that of the node that answers; asking for the map again finds it.
+fn target(said: &str) -> Option<Address> {
+    Address::parse(said.split_ascii_whitespace().nth(1)?).ok()
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,96 @@
+//! Connections that nobody uses now, by server.
+//!
+//! - R3: a link is used by one thread at a time: it is in the pool or with its user.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use redis::{Cmd, Value};
+
+use super::link::{Access, Link};
+use super::trouble::Trouble;
+use crate::place::Address;
+
+/// The most idle connections that are kept to one server.
+const IDLE_MAX: usize = 16;
+
+/// Makes connections and keeps them for the next user.
+#[derive(Debug)]
+pub(super) struct Links {
+    access: Access,
+    idle: Mutex<HashMap<Address, Vec<Link>>>,
+}
+
+impl Links {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, idle: Mutex::default() }
+    }
+
+    /// Returns a connection to `address`, an idle one or a new one.
+    pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Link, Trouble> {
+        let idle = self.idle().get_mut(address).and_then(Vec::pop);
+        match idle {
+            Some(link) => Ok(link),
+            None => Link::open(address, &self.access, deadline),
+        }
+    }
+
+    /// Takes a connection back on which nothing is under way.
+    pub(super) fn give(&self, address: &Address, link: Link) {
+        let mut idle = self.idle();
+        let links = idle.entry(address.clone()).or_default();
+        if links.len() < IDLE_MAX {
+            links.push(link);
+        }
+    }
+
+    /// Closes the idle connections to a server to which one was lost.
+    pub(super) fn forget(&self, address: &Address) {
+        let forgotten = self.idle().remove(address);
+        // Closed without the lock.
+        drop(forgotten);
+    }
+
+    /// Sends a command to a server and returns its reply.
+    pub(super) fn call(
+        &self,
+        address: &Address,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, Trouble> {
+        let link = self.send(address, &command.get_packed_command(), deadline)?;
+        self.receive(address, link, deadline)
+    }
+
+    /// Sends packed commands. The caller receives the replies over the link that it gets.
+    pub(super) fn send(
+        &self,
+        address: &Address,
+        packed: &[u8],
+        deadline: Instant,
+    ) -> Result<Link, Trouble> {
+        let mut link = self.take(address, deadline)?;
+        link.send(packed, deadline).inspect_err(|_| self.forget(address))?;
+        Ok(link)
+    }
+
+    /// Returns the one reply that is still to come over a link, and keeps the link.
+    pub(super) fn receive(
+        &self,
+        address: &Address,
+        mut link: Link,
+        deadline: Instant,
+    ) -> Result<Value, Trouble> {
+        let reply = link.receive(deadline);
+        match &reply {
+            Err(trouble) if !trouble.spares_link() => self.forget(address),
+            _ => self.give(address, link),
+        }
+        reply
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<Address, Vec<Link>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

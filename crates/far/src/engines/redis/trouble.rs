@@ -1,0 +1,57 @@
+//! Why one attempt at one server did not succeed.
+
+use crate::engine::EngineError;
+use crate::place::Address;
+
+/// What came instead of a reply.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Trouble {
+    /// No answer by the deadline.
+    Late,
+    /// The connection is gone, or there was none.
+    Lost(String),
+    /// The key's slot is at another node by now, which is named if the server said so.
+    Moved(Option<Address>),
+    /// The key's slot is on its way to another node, which is to be asked this once.
+    Ask(Option<Address>),
+    /// The server cannot now, and may soon: it loads, or its cluster elects a master.
+    NotNow(String),
+    /// The server will not. What it says.
+    Refused(String),
+}
+
+impl Trouble {
+    /// Returns whether the connection it came over is still good.
+    pub(super) fn spares_link(&self) -> bool {
+        !matches!(self, Self::Late | Self::Lost(_))
+    }
+}
+
+impl From<Trouble> for EngineError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Late => Self::Late,
+            Trouble::Lost(why) | Trouble::NotNow(why) => Self::Unreachable(why),
+            Trouble::Moved(_) | Trouble::Ask(_) => {
+                Self::Unreachable("the cluster sends from node to node".to_owned())
+            }
+            Trouble::Refused(why) => Self::Refused(remedied(why)),
+        }
+    }
+}
+
+/// Adds the remedy to what a server says, if there is one.
+fn remedied(said: String) -> String {
+    let code = said.split_ascii_whitespace().next().unwrap_or_default();
+    let remedy = match code {
+        "OOM" => "raise its maxmemory or add masters",
+        "NOAUTH" | "WRONGPASS" => "set ZFOLD_REDIS_USER and ZFOLD_REDIS_PASSWORD",
+        "NOPERM" => {
+            "allow the user ~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots \
+             +asking"
+        }
+        "MISCONF" => "mend what keeps it from saving its data, or switch saving off",
+        _ => return said,
+    };
+    format!("{said}; {remedy}")
+}

@@ -1,0 +1,175 @@
+//! Servers that know nothing of each other.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zfold_far::testing::conformance;
+use zfold_far::{EngineError, FarBacking, FarOptions};
+use zfold_store::backing::Backing as _;
+
+use crate::servers::{Server, connect, connect_with, ready, soon};
+use crate::{missing, object, put};
+
+fn two(copies: usize) -> (Server, Server, String) {
+    let (a, b) = (Server::start(&[]), Server::start(&[]));
+    let place = format!("redis://{},{}/?copies={copies}", a.address(), b.address());
+    (a, b, place)
+}
+
+#[test]
+fn a_server_does_what_an_engine_must() {
+    if !ready("a_server_does_what_an_engine_must") {
+        return;
+    }
+    let server = Server::start(&[]);
+    conformance(&*connect(&format!("redis://{}", server.address())));
+    let (_a, _b, place) = two(2);
+    conformance(&*connect(&place));
+}
+
+#[test]
+fn values_expire_when_their_owner_is_gone_and_are_removed_when_it_says_so() {
+    let test = "values_expire_when_their_owner_is_gone_and_are_removed_when_it_says_so";
+    if !ready(test) {
+        return;
+    }
+    let (a, b, place) = two(2);
+    let engine = connect(&place);
+    put(&*engine, 0..10);
+    assert_eq!((a.values(), b.values()), (10, 10), "a copy on each");
+    for key in a.cli(&["KEYS", "*"]).lines() {
+        assert!(key.starts_with("zfold:"), "{key}");
+        let left: u64 = a.cli(&["TTL", key]).parse().expect("seconds");
+        assert!((3000..=3600).contains(&left), "{key} lives for {left} s");
+    }
+    engine.delete(&(0..10).collect::<Vec<_>>(), soon()).expect("a deletion");
+    assert_eq!((a.values(), b.values()), (0, 0));
+}
+
+#[test]
+fn a_copy_that_is_gone_is_read_from_the_other_and_made_again() {
+    if !ready("a_copy_that_is_gone_is_read_from_the_other_and_made_again") {
+        return;
+    }
+    let (a, b, place) = two(2);
+    let engine = connect(&place);
+    put(&*engine, 0..40);
+    a.cli(&["FLUSHALL"]);
+    // Both servers are asked first by half of the readers at least in two rounds.
+    assert_eq!(missing(&*engine, 0..40) + missing(&*engine, 0..40), 0);
+    assert!(a.values() == 0 && b.values() == 40);
+    engine.renew(soon()).expect("a renewal");
+    let again = a.values();
+    assert!(again > 0, "those that a reader missed are there again");
+    b.cli(&["FLUSHALL"]);
+    assert_eq!(missing(&*engine, 0..40), 40 - again);
+}
+
+#[test]
+fn of_single_copies_exactly_those_are_lost_that_were_there() {
+    if !ready("of_single_copies_exactly_those_are_lost_that_were_there") {
+        return;
+    }
+    let (a, b, place) = two(1);
+    let engine = connect(&place);
+    put(&*engine, 0..40);
+    let (lost, kept) = (a.values(), b.values());
+    assert!(lost > 0 && kept > 0 && lost + kept == 40, "dealt out: {lost} and {kept}");
+    a.cli(&["FLUSHALL"]);
+    assert_eq!(missing(&*engine, 0..40), lost);
+}
+
+#[test]
+fn with_two_copies_a_server_that_stops_or_ends_holds_nobody_up() {
+    if !ready("with_two_copies_a_server_that_stops_or_ends_holds_nobody_up") {
+        return;
+    }
+    let (a, b) = (Server::start(&[]), Server::start(&[]));
+    let mut c = Server::start(&[]);
+    let place = format!("redis://{},{},{}/?copies=2", a.address(), b.address(), c.address());
+    let engine = connect(&place);
+    put(&*engine, 0..30);
+    a.stop();
+    assert_eq!(missing(&*engine, 0..30), 0);
+    // Two of the three are enough for new objects.
+    put(&*engine, 30..60);
+    a.go_on();
+    assert_eq!(missing(&*engine, 0..60), 0);
+    c.kill();
+    assert_eq!(missing(&*engine, 0..60), 0);
+    put(&*engine, 60..90);
+    assert_eq!(missing(&*engine, 0..90), 0);
+    engine.renew(soon()).expect("nothing is old yet");
+}
+
+#[test]
+fn a_server_that_stops_makes_calls_end_by_their_deadlines() {
+    if !ready("a_server_that_stops_makes_calls_end_by_their_deadlines") {
+        return;
+    }
+    let mut server = Server::start(&[]);
+    let engine = connect(&format!("redis://{}", server.address()));
+    put(&*engine, 0..1);
+    let mut out = [0; 10];
+    let shortly = || Instant::now() + Duration::from_millis(700);
+    server.stop();
+    assert_eq!(engine.get(0, 0, &mut out, shortly()), Err(EngineError::Late));
+    assert_eq!(engine.put(1, &object(1), shortly()), Err(EngineError::Late));
+    assert_eq!(engine.delete(&[0], shortly()), Err(EngineError::Late));
+    // It may do late what it was asked for, but never half of it.
+    server.go_on();
+    engine.delete(&[0, 1], soon()).expect("a deletion");
+    put(&*engine, 2..3);
+    assert_eq!(missing(&*engine, 2..3), 0);
+    server.kill();
+    let error = engine.get(2, 0, &mut out, shortly()).expect_err("nobody is there");
+    assert!(matches!(error, EngineError::Unreachable(_) | EngineError::Late), "{error}");
+}
+
+#[test]
+fn a_server_that_trickles_holds_nobody_longer_than_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            thread::spawn(move || {
+                let _ = stream.write_all(b"$1000000\r\n");
+                while stream.write_all(b"x").is_ok() {
+                    thread::sleep(Duration::from_millis(10));
+                }
+            });
+        }
+    });
+    let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it says nothing");
+    assert!(error.to_string().contains("does not answer"), "{error}");
+}
+
+#[test]
+fn what_lies_in_redis_tells_nothing_and_is_removed_at_the_end() {
+    if !ready("what_lies_in_redis_tells_nothing_and_is_removed_at_the_end") {
+        return;
+    }
+    let server = Server::start(&[]);
+    let engine = connect(&format!("redis://{}", server.address()));
+    let backing = FarBacking::open(Arc::clone(&engine), FarOptions::new(4 << 20));
+    let backing = backing.expect("a backing");
+    let secret = b"nobody but the owner of these bytes may read this line of text. ";
+    let plain = secret.repeat((1 << 20) / secret.len());
+    backing.write_at(512, &plain).expect("written");
+    let mut bytes = 0;
+    for key in server.cli(&["KEYS", "*"]).lines() {
+        let value = server.cli(&["--no-raw", "GET", key]);
+        bytes += value.len();
+        assert!(!value.contains("owner of these"), "plain text in {key}");
+    }
+    assert!(bytes > plain.len(), "only {bytes} bytes were looked at");
+    let mut out = vec![0; plain.len()];
+    backing.read_at(512, &mut out).expect("read");
+    assert!(out == plain);
+    drop(backing);
+    assert_eq!(server.values(), 0);
+}

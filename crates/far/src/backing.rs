@@ -1,7 +1,7 @@
 //! The backing that a store is given.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,12 @@ use crate::stats::FarStats;
 /// fail at once; a read is tried until its deadline and then fails. No call returns bytes that were
 /// not written there: all is encrypted and authenticated under a key that only this process has.
 ///
-/// When it is dropped, it removes from the engine all that it put there.
+/// When it is [closed](Self::close) or dropped, it removes from the engine all that it put there.
 #[derive(Debug)]
 pub struct FarBacking {
     far: Arc<Far>,
-    /// None only while it is dropped.
-    tender: Option<JoinHandle<()>>,
+    /// None once it is closed.
+    tender: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl FarBacking {
@@ -40,7 +40,20 @@ impl FarBacking {
         let tended = Arc::clone(&far);
         let tender =
             thread::Builder::new().name("zfold-far".into()).spawn(move || tend(&tended))?;
-        Ok(Self { far, tender: Some(tender) })
+        Ok(Self { far, tender: Mutex::new(Some(tender)) })
+    }
+
+    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most; an
+    /// engine that is absent is not asked, and removes it when it has not heard of its owner for
+    /// long enough. What was written cannot be read any more. Does nothing the second time.
+    pub fn close(&self) {
+        self.far.bell.stop();
+        let tender = self.tender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(tender) = tender {
+            // One that panicked cleans no more; this is the best that can be done.
+            let _ = tender.join();
+            self.far.remove_all();
+        }
     }
 
     /// Returns what is held and was done.
@@ -80,14 +93,8 @@ fn tend(far: &Far) {
 }
 
 impl Drop for FarBacking {
-    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most.
     fn drop(&mut self) {
-        self.far.bell.stop();
-        if let Some(tender) = self.tender.take() {
-            // One that panicked cleans no more; this is the best that can be done.
-            let _ = tender.join();
-        }
-        self.far.remove_all();
+        self.close();
     }
 }
 

@@ -7,7 +7,8 @@
 //! done. The design, with its invariants and costs, is in `docs/far.md` of the repository.
 //!
 //! # Features
-//! `redis`, on by default, is for servers of Redis and what speaks like it. `testing` has what tests of engines and of backings need.
+//! `redis`, on by default, is for servers of Redis and what speaks like it. `testing` has what
+//! tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 

@@ -38,7 +38,7 @@ pub(crate) struct RunState {
     pub(crate) backing_used_bytes: u64,
     /// The other machines, if pages go there.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) far: Option<FarReport>,
+    pub(crate) far: Option<Box<FarReport>>,
     /// Address spaces, and those that pages have left.
     pub(crate) spaces: u64,
     pub(crate) managed: u64,

@@ -81,7 +81,7 @@ const COUNTERS: &[Metric] = &[
 
 /// Returns a figure of the other machines, 0 for a device without any.
 fn far(disk: &DiskReport, of: fn(&FarReport) -> u64) -> u64 {
-    disk.far.as_ref().map_or(0, of)
+    disk.far.as_deref().map_or(0, of)
 }
 
 /// A metric of the NBD server: its name, its kind, what it is, and where it is found.

@@ -73,7 +73,10 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     server.frontends.close(DRAIN);
     drop(services);
     server.devices.iter().for_each(|device| device.disk.close());
-    save(&server)?;
+    let saved = save(&server);
+    // What pages left on other machines is of no use to anybody any more.
+    server.devices.iter().filter_map(|device| device.far.as_ref()).for_each(|far| far.close());
+    saved?;
     status.map(ExitCode::from)
 }
 

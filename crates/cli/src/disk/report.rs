@@ -56,7 +56,7 @@ pub(crate) struct DiskReport {
     pub(crate) store: StoreStat,
     /// The other machines, if pages go there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) far: Option<FarReport>,
+    pub(crate) far: Option<Box<FarReport>>,
 }
 
 /// zram's `mm_stat`, in bytes and pages.
@@ -224,7 +224,7 @@ impl DiskReport {
                 backing_failed_writes_total: store.backing_failed_writes_total,
                 backing_damaged_total: store.backing_damaged_total,
             },
-            far: device.far.as_deref().map(FarReport::of),
+            far: device.far.as_deref().map(FarReport::of).map(Box::new),
         }
     }
 }

@@ -132,11 +132,13 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     });
     // Its file goes with it.
     drop(service);
+    let record = far.as_deref().map(FarReport::of).map(Box::new);
+    // Others may hold it until this process ends, which drops nothing.
+    far.iter().for_each(|far| far.close());
     match told {
         Ok(report) => {
             let limit_auto = auto.map(|auto| auto.record());
-            let far = far.as_deref().map(FarReport::of);
-            Ok(ToFront::Done(Box::new(Record { limit_auto, far, ..report.into() })))
+            Ok(ToFront::Done(Box::new(Record { limit_auto, far: record, ..report.into() })))
         }
         Err(RunError::NotFound(error) | RunError::NotExecutable(error)) => {
             Err(cannot_start(&plan, &error))
@@ -145,6 +147,11 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             let line = match error.to_string() {
                 line if plan.strict => format!("{line}; {}", denied::remedy(&line)),
                 line => line,
+            };
+            let far = far.as_deref().and_then(|far| Some((far.engine_name(), far.last_failure()?)));
+            let line = match far {
+                Some((engine, failure)) => format!("{line}; {engine}: {failure}"),
+                None => line,
             };
             Err(Failure::new(line).with_status(FAILED))
         }

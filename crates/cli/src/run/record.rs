@@ -139,7 +139,7 @@ macro_rules! figures {
             pub(super) limit_auto: Option<Auto>,
             /// The other machines, if pages go there.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub(super) far: Option<FarReport>,
+            pub(super) far: Option<Box<FarReport>>,
             $($(pub(super) $figure: u64,)*)*
             /// Processes that could not be managed, the first of them.
             pub(super) unmanaged: Vec<Unmanaged>,

@@ -155,7 +155,7 @@ impl Steered {
             codec: self.codecs[usize::from(state.codec)].to_string(),
             backing_bytes: state.backing_bytes,
             backing_used_bytes: state.backing_used_bytes,
-            far: self.far.as_deref().map(FarReport::of),
+            far: self.far.as_deref().map(FarReport::of).map(Box::new),
             spaces: state.spaces,
             managed: state.managed,
             unmanaged_total: state.unmanaged_total,

@@ -43,9 +43,8 @@ impl FarBacking {
         Ok(Self { far, tender: Mutex::new(Some(tender)) })
     }
 
-    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most; an
-    /// engine that is absent is not asked, and removes it when it has not heard of its owner for
-    /// long enough. What was written cannot be read any more. Does nothing the second time.
+    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most.
+    /// What was written cannot be read any more. Does nothing the second time.
     pub fn close(&self) {
         self.far.bell.stop();
         let tender = self.tender.lock().unwrap_or_else(PoisonError::into_inner).take();

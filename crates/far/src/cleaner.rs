@@ -178,7 +178,7 @@ impl Far {
     pub(crate) fn remove_all(&self) {
         let until = self.until();
         self.log().discard_all();
-        while !self.link.absent() {
+        loop {
             let numbers = self.log().take_dead(DELETE_MAX);
             if numbers.is_empty()
                 || self.attempts(until, |until| self.link.delete(&numbers, until)).is_err()

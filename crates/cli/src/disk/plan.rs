@@ -265,7 +265,7 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
     ];
     match (&settings.backing, needs.iter().find(|(_, given)| *given)) {
         (None, Some((flag, _))) => {
-            usage(format!("{name}: {flag} needs a backing file: give --backing too"))
+            usage(format!("{name}: {flag} needs a backing file: give --backing FILE too"))
         }
         (None, None) => Ok(None),
         (Some(path), _) => Ok(Some(BackingPlan {

@@ -1,7 +1,7 @@
 //! The backing that a store is given.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use zfold_store::backing::{Backing, MIN_ALIGN};
 use crate::cleaner::Round;
 use crate::engine::Engine;
 use crate::far::Far;
+use crate::link::lock;
 use crate::log::Span;
 use crate::map::UNIT;
 use crate::options::FarOptions;
@@ -47,7 +48,7 @@ impl FarBacking {
     /// What was written cannot be read any more. Does nothing the second time.
     pub fn close(&self) {
         self.far.bell.stop();
-        let tender = self.tender.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let tender = lock(&self.tender).take();
         if let Some(tender) = tender {
             // One that panicked cleans no more; this is the best that can be done.
             let _ = tender.join();

@@ -1,5 +1,7 @@
 //! A far backing over an engine in memory: what comes back, what fails and how, what is removed.
 
+mod common;
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,6 +11,8 @@ use std::time::{Duration, Instant};
 use zfold_far::testing::{SimEngine, SimFault, SimFaults};
 use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing;
+
+use common::wait_until;
 
 const LEN: u64 = 8 << 20;
 
@@ -42,15 +46,6 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 fn read(far: &FarBacking, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut out = vec![0xdd; len];
     far.read_at(offset, &mut out).map(|()| out)
-}
-
-/// Waits for what another thread does.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let late = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < late, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

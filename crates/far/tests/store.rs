@@ -1,14 +1,17 @@
 //! A store over a far backing: pages leave the machine, come back, and are cleaned when they die.
 
+mod common;
+
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zfold_far::testing::{SimEngine, SimFaults};
 use zfold_far::{FarBacking, FarOptions};
 use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreOptions,
 };
+
+use common::wait_until;
 
 const PAGES: u64 = 2000;
 
@@ -47,14 +50,6 @@ fn keys(keys: std::ops::Range<u64>) -> Selection {
 fn load(store: &Store, key: u64) -> Result<Vec<u8>, LoadError> {
     let mut out = vec![0; 4096];
     store.load(key, &mut out).map(|found| if found { out } else { Vec::new() })
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let late = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < late, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -51,8 +51,8 @@ impl Device {
         let (options, far) = store_options(made, *size, knobs)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
         let mut knobs = knobs.clone();
-        if far.is_some() && knobs.writeback_batch_pages == Knobs::default().writeback_batch_pages {
-            // The default is for files. An engine likes longer writes.
+        if knobs.writeback_batch_pages == Knobs::default().writeback_batch_pages {
+            // What the backing likes, which for files is the default.
             knobs.writeback_batch_pages = store.tunables().writeback_batch_pages;
         }
         let knobs = &knobs;

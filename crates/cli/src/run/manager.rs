@@ -148,9 +148,8 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
                 line if plan.strict => format!("{line}; {}", denied::remedy(&line)),
                 line => line,
             };
-            let far = far.as_deref().and_then(|far| Some((far.engine_name(), far.last_failure()?)));
-            let line = match far {
-                Some((engine, failure)) => format!("{line}; {engine}: {failure}"),
+            let line = match far.and_then(|far| far.last_failure()) {
+                Some(failure) => format!("{line}; {failure}"),
                 None => line,
             };
             Err(Failure::new(line).with_status(FAILED))

@@ -94,9 +94,9 @@ impl App {
 
     /// Puts the rows in order.
     pub(super) fn sort(&mut self) {
-        let order = COLUMNS[self.order].order;
+        let column = &COLUMNS[self.order];
         self.subjects.sort_by(|a, b| {
-            let by = order(a).total_cmp(&order(b));
+            let by = column.order(a).total_cmp(&column.order(b));
             let by = if self.ascending { by } else { by.reverse() };
             // So that equal ones stay where they are.
             by.then(a.pid().cmp(&b.pid())).then_with(|| a.command().cmp(&b.command()))

@@ -100,7 +100,7 @@ fn titles(columns: &[&'static Column], order: usize) -> Line<'static> {
 
 /// Returns a row that is as wide as the screen.
 fn row(columns: &[&Column], one: &Subject, width: usize) -> String {
-    let cell = |column: &&Column| format!("{:>1$} ", (column.cell)(one), column.width);
+    let cell = |column: &&Column| format!("{:>1$} ", column.cell(one), column.width);
     let row: String = columns.iter().map(cell).collect();
     format!("{:<width$}", row + &one.command())
 }

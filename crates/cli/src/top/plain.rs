@@ -69,7 +69,7 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
     let _ = writeln!(text, "COMMAND");
     for one in subjects {
         for column in &COLUMNS {
-            let _ = write!(text, "{:>1$} ", (column.cell)(one), column.width);
+            let _ = write!(text, "{:>1$} ", column.cell(one), column.width);
         }
         let _ = writeln!(text, "{}", one.command());
     }

@@ -10,9 +10,21 @@ pub(crate) struct Column {
     pub(crate) width: usize,
     /// Those of the least numbers stay where there is little room.
     pub(crate) rank: u8,
-    pub(crate) cell: fn(&Subject) -> String,
-    /// What the rows are ordered by.
-    pub(crate) order: fn(&Subject) -> f64,
+    /// The figure, by which rows are ordered; none if there is none of this row.
+    value: fn(&Subject) -> Option<f64>,
+    shown: fn(f64) -> String,
+}
+
+impl Column {
+    /// Returns what a row shows.
+    pub(crate) fn cell(&self, one: &Subject) -> String {
+        (self.value)(one).map_or_else(|| "-".to_owned(), self.shown)
+    }
+
+    /// Returns what rows are ordered by.
+    pub(crate) fn order(&self, one: &Subject) -> f64 {
+        (self.value)(one).unwrap_or(0.0)
+    }
 }
 
 /// All of them, from left to right.
@@ -21,86 +33,74 @@ pub(crate) static COLUMNS: [Column; 12] = [
         title: "PID",
         width: 7,
         rank: 0,
-        cell: |one| one.pid().to_string(),
-        order: |one| f64::from(one.pid()),
+        value: |one| Some(f64::from(one.pid())),
+        shown: |pid| format!("{pid:.0}"),
     },
     Column {
         title: "LIMIT",
         width: 6,
         rank: 2,
-        cell: |one| one.limit().map_or_else(|| "none".to_owned(), short_size),
-        order: |one| one.limit().map_or(f64::INFINITY, |bytes| bytes as f64),
+        value: |one| Some(one.limit().map_or(f64::INFINITY, |bytes| bytes as f64)),
+        shown: limit,
     },
     Column {
         title: "RES",
         width: 6,
         rank: 1,
-        cell: |one| short_size(one.resident()),
-        order: |one| one.resident() as f64,
+        value: |one| Some(one.resident() as f64),
+        shown: bytes,
     },
     Column {
         title: "STORED",
         width: 6,
         rank: 4,
-        cell: |one| short_size(one.stored()),
-        order: |one| one.stored() as f64,
+        value: |one| Some(one.stored() as f64),
+        shown: bytes,
     },
     Column {
         title: "RATIO",
         width: 5,
         rank: 3,
-        cell: |one| shown(one.ratio(), |ratio| format!("{ratio:.2}")),
-        order: |one| one.ratio().unwrap_or(0.0),
+        value: Subject::ratio,
+        shown: |ratio| format!("{ratio:.2}"),
     },
     Column {
         title: "FAULT/S",
         width: 7,
         rank: 5,
-        cell: |one| shown(one.of_run(|run| run.faults_per_second), short_rate),
-        order: |one| one.of_run(|run| run.faults_per_second).unwrap_or(0.0),
+        value: |one| one.of_run(|run| run.faults_per_second),
+        shown: short_rate,
     },
     Column {
         title: "P50",
         width: 7,
         rank: 7,
-        cell: |one| shown(one.of_run(|run| run.recent_fault_p50_ns), short_time),
-        order: |one| one.of_run(|run| run.recent_fault_p50_ns).unwrap_or(0) as f64,
+        value: |one| one.of_run(|run| run.recent_fault_p50_ns).map(|ns| ns as f64),
+        shown: short_time,
     },
     Column {
         title: "P99",
         width: 7,
         rank: 6,
-        cell: |one| shown(one.of_run(|run| run.recent_fault_p99_ns), short_time),
-        order: |one| one.of_run(|run| run.recent_fault_p99_ns).unwrap_or(0) as f64,
+        value: |one| one.of_run(|run| run.recent_fault_p99_ns).map(|ns| ns as f64),
+        shown: short_time,
     },
     Column {
         title: "REFLT/S",
         width: 7,
         rank: 8,
-        cell: |one| shown(one.of_run(|run| run.refaults_per_second), short_rate),
-        order: |one| one.of_run(|run| run.refaults_per_second).unwrap_or(0.0),
+        value: |one| one.of_run(|run| run.refaults_per_second),
+        shown: short_rate,
     },
-    Column {
-        title: "EVICT/S",
-        width: 7,
-        rank: 9,
-        cell: |one| shown(one.evictions(), short_rate),
-        order: |one| one.evictions().unwrap_or(0.0),
-    },
+    Column { title: "EVICT/S", width: 7, rank: 9, value: Subject::evictions, shown: short_rate },
     Column {
         title: "BACKING",
         width: 7,
         rank: 10,
-        cell: |one| shown(one.backing(), short_size),
-        order: |one| one.backing().unwrap_or(0) as f64,
+        value: |one| one.backing().map(|bytes| bytes as f64),
+        shown: bytes,
     },
-    Column {
-        title: "REQ/S",
-        width: 7,
-        rank: 11,
-        cell: |one| shown(one.requests(), short_rate),
-        order: |one| one.requests().unwrap_or(0.0),
-    },
+    Column { title: "REQ/S", width: 7, rank: 11, value: Subject::requests, shown: short_rate },
 ];
 
 /// Most room that is kept for the command.
@@ -119,12 +119,16 @@ pub(crate) fn fitting(width: usize) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|column| ranks.contains(&column.rank)).collect()
 }
 
-fn short_time(nanoseconds: u64) -> String {
-    time(nanoseconds).replace(' ', "")
+fn limit(bytes: f64) -> String {
+    if bytes.is_infinite() { "none".to_owned() } else { short_size(bytes as u64) }
 }
 
-fn shown<T>(value: Option<T>, how: impl Fn(T) -> String) -> String {
-    value.map_or_else(|| "-".to_owned(), how)
+fn bytes(bytes: f64) -> String {
+    short_size(bytes as u64)
+}
+
+fn short_time(nanoseconds: f64) -> String {
+    time(nanoseconds as u64).replace(' ', "")
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{command, skip};
-use crate::runs::{can_manage, text};
+use crate::runs::{can_manage, has, text};
 
 /// How long what comes at all may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -83,11 +83,7 @@ impl Drop for Redis {
 }
 
 fn ready(test: &str) -> bool {
-    let is_there = |program: &str| {
-        let output = Command::new(program).arg("--version").output();
-        output.is_ok_and(|output| output.status.success())
-    };
-    if !is_there("redis-server") || !is_there("redis-cli") {
+    if !has("redis-server") || !has("redis-cli") {
         skip(test, "no redis-server, or no redis-cli");
         return false;
     }
@@ -150,7 +146,7 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
     if !ready(test) {
         return;
     }
-    if !Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success()) {
+    if !has("python3") {
         return skip(test, "no python3");
     }
     let mut redis = Redis::start();

@@ -49,6 +49,12 @@ pub(crate) fn output(text: &str) -> Output {
     with_default_signals(&script(text)).output().expect("it starts")
 }
 
+/// Returns whether a program is installed.
+pub(crate) fn has(program: &str) -> bool {
+    let output = Command::new(program).arg("--version").output();
+    output.is_ok_and(|output| output.status.success())
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }

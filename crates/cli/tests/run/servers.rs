@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::skip;
-use crate::runs::Ended;
+use crate::runs::{Ended, has};
 
 /// Keys of the server, of 2 KiB each: 130 MiB with what the server adds.
 const KEYS: u64 = 60_000;
@@ -102,8 +102,7 @@ fn within_five_seconds(mut what: impl FnMut() -> bool) -> bool {
 
 /// Checks that the resident memory of a server follows its limit while clients use it.
 fn follows_its_limit(test: &str, user: User) {
-    let has_redis = Command::new("redis-server").arg("--version").output();
-    if !has_redis.is_ok_and(|output| output.status.success()) {
+    if !has("redis-server") {
         return skip(test, "no redis-server");
     }
     let folder = tempdir().expect("a folder");

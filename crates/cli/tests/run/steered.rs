@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::{command, skip};
-use crate::runs::{Ended, can_manage, text};
+use crate::runs::{Ended, can_manage, has, text};
 
 /// Writes to 96 MiB again and again and checks what it wrote before.
 const WORKLOAD: &str = r#"
@@ -55,7 +55,7 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     if !can_manage(test) {
         return;
     }
-    if !Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success()) {
+    if !has("python3") {
         return skip(test, "no python3");
     }
     let runtime = tempdir().expect("a directory");

@@ -1,9 +1,10 @@
 //! Which objects there are, on which homes, and when their leases were renewed (R5).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::link::lock;
 use crate::place::COPIES_MAX;
 
 /// Stands for no home.
@@ -81,6 +82,6 @@ impl Book {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

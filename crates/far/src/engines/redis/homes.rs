@@ -1,9 +1,10 @@
 //! Which homes answer: those that did not are asked last for a while.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::trouble::Trouble;
+use crate::link::lock;
 
 /// How long a home is asked last after a first failure; twice as long after each further one.
 const SHUN_MIN: Duration = Duration::from_secs(1);
@@ -70,7 +71,7 @@ impl Homes {
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Health>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -20,9 +20,9 @@
 //! Locks: the book's and the homes' are leaves; no request is made under either.
 
 mod book;
+mod connection;
+mod connections;
 mod homes;
-mod link;
-mod pool;
 mod routes;
 mod server;
 mod tls;
@@ -37,9 +37,9 @@ use redis::{Cmd, Value};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use self::book::{Book, Entry};
+use self::connection::{Access, Connection, left};
+use self::connections::Connections;
 use self::homes::Homes;
-use self::link::{Access, Link, left};
-use self::pool::Links;
 use self::routes::{Key, Routes};
 use self::trouble::Trouble;
 use crate::engine::{Engine, EngineError};
@@ -74,7 +74,7 @@ pub(crate) struct RedisEngine {
     name: String,
     prefix: String,
     copies: usize,
-    links: Links,
+    links: Connections,
     routes: Routes,
     homes: Homes,
     book: Book,
@@ -84,7 +84,7 @@ pub(crate) struct RedisEngine {
 struct Sent<'a> {
     key: Key,
     command: &'a dyn Fn(&str) -> Cmd,
-    reply: Result<(Address, Link), Trouble>,
+    reply: Result<(Address, Connection), Trouble>,
 }
 
 impl RedisEngine {
@@ -96,7 +96,7 @@ impl RedisEngine {
     /// remedy.
     pub(crate) fn connect(place: &RedisPlace, deadline: Instant) -> Result<Self, PlaceError> {
         let tls = if place.tls { Some(tls::client()?) } else { None };
-        let links = Links::new(Access { login: place.login.clone(), tls });
+        let links = Connections::new(Access { login: place.login.clone(), tls });
         let routes = server::survey(&links, place, deadline)?;
         let mut random = [0; 16];
         SystemRandom::new()
@@ -233,11 +233,15 @@ impl RedisEngine {
         Ok(if was_late { PATIENCE_MAX.min(2 * patience) } else { patience })
     }
 
-    /// Returns the homes of an object: those that the book names, or all.
-    fn homes_of(&self, number: u64) -> Vec<usize> {
-        self.book
-            .find(number)
-            .map_or_else(|| (0..self.routes.homes()).collect(), |entry| entry.homes())
+    /// Returns the copies of objects, by number and home: those that the book names, or one on each
+    /// home.
+    fn copies_of(&self, numbers: &[u64]) -> Vec<(u64, usize)> {
+        let homes = |number| match self.book.find(number) {
+            Some(entry) => entry.homes(),
+            None => (0..self.routes.homes()).collect(),
+        };
+        let copies = |number| homes(number).into_iter().map(move |home| (number, home));
+        numbers.iter().copied().flat_map(copies).collect()
     }
 
     /// Sends one command for each object and home, a batch at a time to each server, and tells
@@ -400,10 +404,7 @@ impl Engine for RedisEngine {
     }
 
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
-        let wanted: Vec<_> = numbers
-            .iter()
-            .flat_map(|number| self.homes_of(*number).into_iter().map(|home| (*number, home)))
-            .collect();
+        let wanted = self.copies_of(numbers);
         // From here on nobody makes copies of them again.
         self.book.strike(numbers);
         let unlink = |key: &str| redis::cmd("UNLINK").arg(key).take();
@@ -421,10 +422,7 @@ impl Engine for RedisEngine {
             if left(deadline).is_none() {
                 return Err(EngineError::Late);
             }
-            let wanted: Vec<_> = due
-                .iter()
-                .flat_map(|number| self.homes_of(*number).into_iter().map(|home| (*number, home)))
-                .collect();
+            let wanted = self.copies_of(due);
             let mut gone = Vec::new();
             let mut renewed =
                 self.broadcast(&wanted, &expire, deadline, &mut |number, home, reply| {

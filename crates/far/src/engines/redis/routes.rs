@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::pool::Links;
+use super::connections::Connections;
 use super::trouble::Trouble;
 use crate::place::Address;
 
@@ -79,7 +79,7 @@ pub(super) struct Key {
 impl Routes {
     /// Returns the routes of the cluster that `seed` belongs to.
     pub(super) fn cluster(
-        links: &Links,
+        links: &Connections,
         seed: &Address,
         deadline: Instant,
     ) -> Result<Self, Trouble> {
@@ -166,7 +166,7 @@ impl Routes {
     }
 
     /// Asks the cluster for its map, another node each time, unless somebody did so just now.
-    pub(super) fn refresh(&self, links: &Links, deadline: Instant) {
+    pub(super) fn refresh(&self, links: &Connections, deadline: Instant) {
         let Self::Cluster(cluster) = self else { return };
         let Ok(mut asked) = cluster.asked.try_lock() else { return };
         if asked.when.elapsed() < ASK_EVERY {
@@ -197,7 +197,7 @@ impl Cluster {
 
 impl Map {
     /// Asks one node.
-    fn ask(links: &Links, node: &Address, deadline: Instant) -> Result<Self, Trouble> {
+    fn ask(links: &Connections, node: &Address, deadline: Instant) -> Result<Self, Trouble> {
         let reply = links.call(node, redis::cmd("CLUSTER").arg("SLOTS"), deadline)?;
         let strange = || Trouble::Refused("CLUSTER SLOTS: an answer of another form".to_owned());
         Self::parse(&reply, node.host()).ok_or_else(strange)

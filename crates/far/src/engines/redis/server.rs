@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::pool::Links;
+use super::connections::Connections;
 use super::routes::Routes;
 use super::trouble::Trouble;
 use crate::engine::EngineError;
@@ -29,7 +29,7 @@ pub(super) fn name(place: &RedisPlace) -> String {
 
 /// Looks at the servers of `place`, and returns the routes to them.
 pub(super) fn survey(
-    links: &Links,
+    links: &Connections,
     place: &RedisPlace,
     deadline: Instant,
 ) -> Result<Routes, PlaceError> {
@@ -71,7 +71,7 @@ pub(super) fn survey(
 
 /// Returns the first server that answers. All must, unless it is in a cluster.
 fn first<'a>(
-    links: &Links,
+    links: &Connections,
     place: &'a RedisPlace,
     deadline: Instant,
 ) -> Result<(&'a Address, Info), PlaceError> {
@@ -99,7 +99,7 @@ fn failed(server: &Address, trouble: Trouble) -> PlaceError {
 }
 
 impl Info {
-    fn ask(links: &Links, server: &Address, deadline: Instant) -> Result<Self, Trouble> {
+    fn ask(links: &Connections, server: &Address, deadline: Instant) -> Result<Self, Trouble> {
         let reply = links.call(server, &redis::cmd("INFO"), deadline)?;
         let text = match &reply {
             Value::BulkString(text) => str::from_utf8(text).ok(),

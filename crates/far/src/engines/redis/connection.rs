@@ -35,7 +35,7 @@ impl fmt::Debug for Access {
 }
 
 /// A connection on which nothing is under way.
-pub(super) struct Link {
+pub(super) struct Connection {
     stream: Stream,
     parser: Parser,
 }
@@ -75,7 +75,7 @@ impl Write for Timed {
     }
 }
 
-impl Link {
+impl Connection {
     /// Connects to `address` and logs in.
     pub(super) fn open(
         address: &Address,
@@ -219,8 +219,8 @@ fn target(said: &str) -> Option<Address> {
     Address::parse(said.split_ascii_whitespace().nth(1)?).ok()
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }

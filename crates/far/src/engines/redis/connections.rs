@@ -3,13 +3,14 @@
 //! - R3: a link is used by one thread at a time: it is in the pool or with its user.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use redis::{Cmd, Value};
 
-use super::link::{Access, Link};
+use super::connection::{Access, Connection};
 use super::trouble::Trouble;
+use crate::link::lock;
 use crate::place::Address;
 
 /// The most idle connections that are kept to one server.
@@ -17,27 +18,27 @@ const IDLE_MAX: usize = 16;
 
 /// Makes connections and keeps them for the next user.
 #[derive(Debug)]
-pub(super) struct Links {
+pub(super) struct Connections {
     access: Access,
-    idle: Mutex<HashMap<Address, Vec<Link>>>,
+    idle: Mutex<HashMap<Address, Vec<Connection>>>,
 }
 
-impl Links {
+impl Connections {
     pub(super) fn new(access: Access) -> Self {
         Self { access, idle: Mutex::default() }
     }
 
     /// Returns a connection to `address`, an idle one or a new one.
-    pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Link, Trouble> {
+    pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Connection, Trouble> {
         let idle = self.idle().get_mut(address).and_then(Vec::pop);
         match idle {
             Some(link) => Ok(link),
-            None => Link::open(address, &self.access, deadline),
+            None => Connection::open(address, &self.access, deadline),
         }
     }
 
     /// Takes a connection back on which nothing is under way.
-    pub(super) fn give(&self, address: &Address, link: Link) {
+    pub(super) fn give(&self, address: &Address, link: Connection) {
         let mut idle = self.idle();
         let links = idle.entry(address.clone()).or_default();
         if links.len() < IDLE_MAX {
@@ -69,7 +70,7 @@ impl Links {
         address: &Address,
         packed: &[u8],
         deadline: Instant,
-    ) -> Result<Link, Trouble> {
+    ) -> Result<Connection, Trouble> {
         let mut link = self.take(address, deadline)?;
         link.send(packed, deadline).inspect_err(|_| self.forget(address))?;
         Ok(link)
@@ -79,7 +80,7 @@ impl Links {
     pub(super) fn receive(
         &self,
         address: &Address,
-        mut link: Link,
+        mut link: Connection,
         deadline: Instant,
     ) -> Result<Value, Trouble> {
         let reply = link.receive(deadline);
@@ -90,7 +91,7 @@ impl Links {
         reply
     }
 
-    fn idle(&self) -> MutexGuard<'_, HashMap<Address, Vec<Link>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, HashMap<Address, Vec<Connection>>> {
+        lock(&self.idle)
     }
 }

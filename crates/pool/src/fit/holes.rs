@@ -7,7 +7,8 @@
 //!   groups:    a bit a bin and segment    64 segments a group
 //! ```
 //!
-//! A bin has the holes of two neighbouring lengths, the last one all those that any object fits.
+//! A bin has the holes of one length, the last one all that every extent fits. So a hole of an
+//! object's very length is found, however alike the objects are.
 //! A search takes the first bin that fits, in it the lowest segment: objects gather in segments
 //! with low numbers, and those with high ones empty.
 //!
@@ -21,35 +22,27 @@
 use super::directory::Lens;
 use super::place::{OBJECT_MAX, SEGMENT};
 
-/// Bins of holes.
-pub(crate) const BINS: usize = OBJECT_MAX as usize / 2 + 2;
+/// The bin of holes that every used extent fits; it may have a granule more than its object.
+const LAST: u16 = OBJECT_MAX + 1;
 
-/// The bin of holes that every object fits.
-const LAST: u16 = BINS as u16 - 1;
+/// Bins of holes: one a length.
+pub(crate) const BINS: usize = LAST as usize + 1;
 
 /// Segments of a group, and groups of a word of the summary.
 const WORD: usize = u64::BITS as usize;
 
-/// Returns the bin of a hole.
+/// Returns the bin of a hole, which is also the first whose holes all have room for as much, if
+/// that is no more than a used extent has.
 #[inline]
 pub(crate) fn bin_of(granules: u16) -> u16 {
-    (granules / 2).min(LAST)
+    granules.min(LAST)
 }
 
 /// Returns the lengths of the holes of a bin.
 #[inline]
 pub(crate) fn lens_of(bin: u16) -> Lens {
-    Lens { least: bin * 2, more: if bin == LAST { SEGMENT } else { 1 } }
+    Lens { least: bin, more: if bin == LAST { SEGMENT } else { 0 } }
 }
-
-/// Returns the first bin of which every hole has room for `granules`, at most those of the longest
-/// object.
-#[inline]
-pub(crate) fn bin_for(granules: u16) -> u16 {
-    granules.div_ceil(2)
-}
-
-const _: () = assert!(OBJECT_MAX.div_ceil(2) == LAST);
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -231,11 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn every_hole_of_the_bin_for_a_length_has_room_for_it() {
-        for granules in 1..=OBJECT_MAX {
-            let bin = bin_for(granules);
-            assert!((1..=OBJECT_MAX * 2).all(|hole| bin_of(hole) < bin || hole >= granules));
-            assert_eq!(bin_of(granules + granules % 2), bin.min(LAST));
+    fn the_bins_from_that_of_a_length_on_have_all_holes_with_room_for_it() {
+        for granules in 1..=LAST {
+            let bin = bin_of(granules);
+            assert!((1..=OBJECT_MAX * 2).all(|hole| (bin_of(hole) >= bin) == (hole >= granules)));
         }
         for hole in 1..=SEGMENT {
             let Lens { least, more } = lens_of(bin_of(hole));

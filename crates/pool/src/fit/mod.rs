@@ -1,7 +1,7 @@
 //! fit: objects of any length, each where it fits best, in segments of eight pages.
 //!
 //! zfold's own allocator; the kernel has none like it. It is made for density: nothing is rounded
-//! but to a 1024th of a page, holes are found by length over the whole pool, and compaction leaves
+//! but to a 512th of a page, holes are found by length over the whole pool, and compaction leaves
 //! hardly any. Where zsmalloc keeps objects of one size together, here neighbours have nothing in
 //! common.
 //!

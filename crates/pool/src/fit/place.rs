@@ -1,12 +1,12 @@
 //! Where objects are: places in segments, counted in granules, and what these are in bytes.
 //!
 //! ```text
-//!   spot:  47 .............. 13   12 ............ 0
+//!   spot:  47 .............. 12   11 ............ 0
 //!          | segment           | first granule   |
 //! ```
 //!
-//! A page has 1024 granules whatever its size, so that all else in the heap is the same for every
-//! page size: with pages of 4 KiB, a granule has 4 bytes and a segment 32 KiB.
+//! A page has 512 granules whatever its size, so that all else in the heap is the same for every
+//! page size: with pages of 4 KiB, a granule has 8 bytes and a segment 32 KiB.
 
 use crate::cell::{Bits, Spot};
 use crate::units::PageSize;
@@ -15,7 +15,7 @@ use crate::units::PageSize;
 pub(crate) type Cell = crate::cell::Cell<Place>;
 
 /// Granules of a page.
-pub(crate) const PAGE: u16 = 1 << 10;
+pub(crate) const PAGE: u16 = 1 << 9;
 
 /// Pages of a segment.
 pub(crate) const SEGMENT_PAGES: u16 = 8;
@@ -63,7 +63,7 @@ impl Scale {
         Self { shift: page_size.bytes().ilog2() - PAGE.ilog2() }
     }
 
-    /// Returns the bytes of a granule: at least four, a power of two.
+    /// Returns the bytes of a granule: at least eight, a power of two.
     pub(crate) fn granule_bytes(self) -> usize {
         1 << self.shift
     }

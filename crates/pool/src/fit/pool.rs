@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::crowd::Crowd;
+use super::place::HEADER_BYTES;
 use super::shard::{Shard, Taken};
 use crate::handle::{Handle, Split};
 use crate::memory::arena::{Arena, UsedPages};
@@ -159,8 +160,8 @@ impl Pool for Fit {
     }
 
     fn huge_len(&self) -> usize {
-        // The shortest that takes as many granules as a page.
-        self.page_size.bytes() - self.shards[0].scale.granule_bytes() + 1
+        // The shortest that takes as many granules as a page does.
+        self.page_size.bytes() - HEADER_BYTES + 1
     }
 
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {

@@ -33,7 +33,7 @@
 pub(crate) mod evacuation;
 
 use super::directory::{Directories, Directory, Found};
-use super::holes::{Holes, bin_for, bin_of, lens_of};
+use super::holes::{Holes, bin_of, lens_of};
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::{Arena, Run};
 use crate::memory::source::SourceError;
@@ -171,7 +171,7 @@ impl Heap {
     #[inline]
     fn find(&mut self, granules: u16) -> Option<(u16, u32, Found)> {
         debug_assert!((1..=OBJECT_MAX + 1).contains(&granules), "{granules}");
-        let mut from = bin_for(granules);
+        let mut from = bin_of(granules);
         loop {
             let (bin, segment) = self.holes.first(from)?;
             if let Some(Segment { directory, state: State::Used, .. }) =

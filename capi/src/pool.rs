@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use ::zfold_pool::{AllocError, Allocator, Handle, HandleError, Pool, PoolOptions};
+use ::zfold_pool::{AllocError, Handle, HandleError, Pool, PoolOptions};
 
 use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_bytes};
 
@@ -28,7 +28,7 @@ fn handle(bits: u64) -> Result<Handle, Failure> {
 pub unsafe extern "C" fn zfold_pool_open(pool: *mut *mut zfold_pool) -> c_int {
     guard(|| {
         let open = || {
-            let opened = ::zfold_pool::create("c", &PoolOptions::new(Allocator::Zsmalloc));
+            let opened = ::zfold_pool::create("c", &PoolOptions::default());
             let pool = opened.map_err(|error| Failure::new(Code::System, error))?;
             Ok(zfold_pool { pool })
         };

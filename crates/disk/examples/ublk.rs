@@ -11,7 +11,7 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let size = 256 << 20;
-    let pool = zfold_pool::create("ublk", &PoolOptions::new(Allocator::Zsmalloc))?;
+    let pool = zfold_pool::create("ublk", &PoolOptions::default())?;
     let store = Store::new(pool, &StoreOptions::new(size / 4096, CodecKind::Lz4.into()))?;
     let options = DiskOptions::new(size).with_sector(SectorSize::B512);
     let disk = Arc::new(Disk::new(Arc::new(store), &options)?);

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use common::{PAGE, Random, pages};
 use criterion::{Criterion, criterion_group, criterion_main};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
 
 /// Keys of the store: each captured page lies under several.
@@ -17,7 +17,7 @@ fn bench(criterion: &mut Criterion) {
     let pages = pages();
     let spec = CodecSpec::from(CodecKind::Lz4);
     let mut codec = spec.context(PAGE).expect("a context");
-    let pool = zfold_pool::create("bench", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");
+    let pool = zfold_pool::create("bench", &PoolOptions::default()).expect("a pool");
     let store = Store::new(pool, &StoreOptions::new(KEYS as u64, spec)).expect("a store");
 
     let mut out = [0; PAGE];

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 
 use crate::codec::CodecKind;
 use crate::content::Stored;
@@ -217,7 +217,7 @@ impl<'a> Model<'a> {
         let report = self.store.save(b"model", &mut file).expect("a snapshot");
         assert_eq!(report.bytes, file.len() as u64);
         let page_size = self.store.stats().pool.page_size;
-        let pool = PoolOptions::new(Allocator::Zsmalloc).with_page_size(page_size);
+        let pool = PoolOptions::default().with_page_size(page_size);
         let pool = zfold_pool::create("restored", &pool).expect("a pool");
         let options = StoreOptions::new(self.store.slots(), CodecKind::Lz4.into());
         let restored = Store::new(pool, &options).expect("a store");

@@ -92,13 +92,13 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use zfold_pool::{Allocator, PoolOptions};
+    use zfold_pool::PoolOptions;
 
     use crate::{CodecKind, LoadError, Store, StoreOptions};
 
     #[test]
     fn a_loader_reads_what_the_store_reads() {
-        let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
         let store = Store::new(pool, &StoreOptions::new(10, CodecKind::Lz4.into())).unwrap();
         let text: Vec<u8> = (0..4096_u32).map(|n| (n / 50 % 251) as u8).collect();
         let pages = [text, crate::conformance::page(7, 4096), vec![5; 4096]];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zfold_pool::{Allocator, PoolOptions, builders};
+use zfold_pool::{PoolOptions, builders};
 
 use crate::backing::Backing;
 use crate::codec::{CodecKind, CodecSpec, Dictionary};
@@ -108,7 +108,7 @@ pub struct StoreOptions {
 impl StoreOptions {
     /// Returns the defaults for `slots` keys and `codec`: incompressible pages kept, same-filled
     /// pages recognised, no dictionary, no recompression, no key header, no deduplication, no
-    /// limit, accept at 90 percent, no backing, a pool of zsmalloc with 4 KiB pages.
+    /// limit, accept at 90 percent, no backing, a pool of fit with 4 KiB pages.
     #[must_use]
     pub fn new(slots: u64, codec: CodecSpec) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl StoreOptions {
             limit_bytes: None,
             accept_percent: 90,
             backing: None,
-            pool: PoolOptions::new(Allocator::Zsmalloc),
+            pool: PoolOptions::default(),
         }
     }
 

@@ -210,7 +210,7 @@ mod tests {
     use crate::conformance::page;
     use crate::options::{BackingOptions, StoreOptions};
     use crate::pressure::FakePressure;
-    use zfold_pool::{Allocator, PoolOptions, create};
+    use zfold_pool::{PoolOptions, create};
 
     const ROUND: Duration = Duration::from_millis(1);
 
@@ -219,7 +219,7 @@ mod tests {
         let backing = Arc::new(MemoryBacking::new(8 << 20));
         options.backing = Some(BackingOptions { backing, compressed: true });
         change(&mut options);
-        let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let pool = create("store", &PoolOptions::default()).unwrap();
         let store = Store::new(pool, &options).unwrap();
         for key in 0..1000 {
             store.store(key, &page((key as u32) << 3 | 2, 4096)).unwrap();

@@ -56,7 +56,7 @@ fn every_form_of_page_comes_back_over_every_allocator_codec_and_page_size() {
 
 #[test]
 fn forms_are_told_and_counted() {
-    let store = store(Allocator::Zsmalloc, |_| {});
+    let store = store(Allocator::default(), |_| {});
     assert_eq!(store.store(0, &[7; 4096]), Ok(Stored::SameFilled));
     assert!(matches!(store.store(1, &good(1)), Ok(Stored::Compressed { len: 1000..2000 })));
     assert_eq!(store.store(2, &noise(1)), Ok(Stored::Raw));
@@ -79,7 +79,7 @@ fn forms_are_told_and_counted() {
 /// freed twice.
 #[test]
 fn replacing_raw_pages_keeps_their_count() {
-    let store = store(Allocator::Zsmalloc, |_| {});
+    let store = store(Allocator::default(), |_| {});
     for n in 0..10 {
         store.store(1, &noise(n)).unwrap();
         store.store(1, &good(n)).unwrap();
@@ -94,7 +94,7 @@ fn replacing_raw_pages_keeps_their_count() {
 #[test]
 fn a_page_that_costs_a_whole_pool_page_is_kept_raw() {
     // LZ4 brings this page to about 3700 bytes: a gain, but not for a pool of chain 8.
-    let store = store(Allocator::Zsmalloc, |_| {});
+    let store = store(Allocator::default(), |_| {});
     let mut page = noise(1);
     page[3650..].fill(1);
     assert_eq!(store.store(0, &page), Ok(Stored::Raw));
@@ -103,7 +103,7 @@ fn a_page_that_costs_a_whole_pool_page_is_kept_raw() {
 
 #[test]
 fn wrong_keys_and_lengths_change_nothing() {
-    let store = store(Allocator::Zsmalloc, |options| options.slots = 10);
+    let store = store(Allocator::default(), |options| options.slots = 10);
     store.store(9, &good(1)).unwrap();
     let key = KeyError { key: 10, slots: 10 };
     assert_eq!(store.store(10, &good(1)), Err(StoreError::Key(key)));
@@ -176,7 +176,7 @@ fn the_limit_holds_and_counts_metadata() {
 #[test]
 fn a_limit_holds_for_same_filled_pages_too() {
     let limit = 300 << 10;
-    let store = store(Allocator::Zsmalloc, |options| options.limit_bytes = Some(limit));
+    let store = store(Allocator::default(), |options| options.limit_bytes = Some(limit));
     let full = (0..1 << 20).find(|&key| store.store(key, &[3; 4096]).is_err());
     assert!(full.is_some_and(|key| key > 10_000), "slots are counted: {full:?}");
     assert!(store.held_bytes() <= limit);
@@ -184,7 +184,7 @@ fn a_limit_holds_for_same_filled_pages_too() {
 
 #[test]
 fn a_full_store_accepts_again_below_its_threshold_only() {
-    let store = store(Allocator::Zsmalloc, |options| {
+    let store = store(Allocator::default(), |options| {
         options.limit_bytes = Some(1 << 20);
         options.accept_percent = 50;
     });
@@ -199,7 +199,7 @@ fn a_full_store_accepts_again_below_its_threshold_only() {
 
 #[test]
 fn a_limit_that_nothing_fits_under_refuses_everything() {
-    let store = store(Allocator::Zsmalloc, |options| options.limit_bytes = Some(1000));
+    let store = store(Allocator::default(), |options| options.limit_bytes = Some(1000));
     assert_eq!(store.store(0, &good(1)), Err(StoreError::Full));
     assert_eq!((store.len(), store.stats().pool.pages), (0, PageCount::ZERO));
 }
@@ -238,7 +238,7 @@ fn an_emptied_store_gives_its_memory_back() {
 
 #[test]
 fn threads_on_the_same_keys_read_only_what_somebody_stored() {
-    let store = store(Allocator::Zsmalloc, |_| {});
+    let store = store(Allocator::default(), |_| {});
     let pages: Vec<_> = (0..8).map(|n| if n % 2 == 0 { good(n) } else { noise(n) }).collect();
     std::thread::scope(|scope| {
         for thread in 0..4_usize {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use zfold_pool::{Allocator, PoolOptions, create};
+use zfold_pool::{PoolOptions, create};
 use zfold_store::backing::{Backing, Fault, Faults, FaultyBacking, MemoryBacking};
 use zfold_store::conformance::{Model, Op, page};
 use zfold_store::{
@@ -26,7 +26,7 @@ fn store_with(backing: &Arc<Faulty>, change: impl Fn(&mut StoreOptions)) -> Stor
     let backing = Arc::clone(backing) as Arc<dyn Backing>;
     options.backing = Some(BackingOptions::new(backing));
     change(&mut options);
-    Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
+    Store::new(create("store", &PoolOptions::default()).unwrap(), &options).unwrap()
 }
 
 /// A page that compresses to about a third.
@@ -458,7 +458,7 @@ fn the_room_on_a_file_comes_back_when_the_store_goes() {
     let backing = zfold_store::backing::FileBacking::open(&path, Some(8 << 20)).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
     options.backing = Some(BackingOptions::new(Arc::new(backing)).with_compressed(false));
-    let pool = create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = create("store", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &options).unwrap();
     drop(options);
     fill(&store, 500);

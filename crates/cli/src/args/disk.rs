@@ -118,8 +118,8 @@ settings! {
         #[serde(deserialize_with = "text")]
         max_size: Option<Size>,
 
-        /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep
-        /// [default: lz4].
+        /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep, zstd:3
+        /// [default: page; lz4 with --dictionary].
         #[arg(long, add = complete::codecs(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         codec: Option<CodecSpec>,
@@ -134,7 +134,7 @@ settings! {
         #[serde(deserialize_with = "texts")]
         recompress: Vec<CodecSpec>,
 
-        /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit [default: zsmalloc].
+        /// How compressed pages are packed: fit, zsmalloc, z3fold or zbud [default: fit].
         #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         allocator: Option<Allocator>,

@@ -43,8 +43,8 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Size,
 
-    /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3, page:deep.
-    #[arg(long, default_value = "lz4", add = complete::codecs())]
+    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep, zstd:3.
+    #[arg(long, default_value = "page", add = complete::codecs())]
     pub(crate) codec: CodecSpec,
 
     /// Python interpreter of the kernel, which needs ipykernel [default: python3 beside zfold, else

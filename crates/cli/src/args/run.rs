@@ -55,13 +55,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
     pub(crate) limit: Option<Limit>,
 
-    /// Codec, optionally with a level: lz4, lz4hc, page, zstd, deflate, lzo; zstd:3,
-    /// page:deep.
-    #[arg(long, default_value = "lz4", add = complete::codecs(), help_heading = MEMORY)]
+    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep,
+    /// zstd:3.
+    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,
 
-    /// How compressed pages are packed: zsmalloc, z3fold, zbud or fit.
-    #[arg(long, value_parser = allocators(), default_value = "zsmalloc")]
+    /// How compressed pages are packed: fit, zsmalloc, z3fold or zbud.
+    #[arg(long, value_parser = allocators(), default_value_t)]
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,
 
@@ -181,10 +181,7 @@ mod tests {
         assert!(run(&["--limit", "most", "ls"]).is_err());
         let args = run(&["ls"]).expect("valid");
         assert_eq!((args.limit, args.store_limit, args.report), (None, None, None));
-        assert_eq!(
-            (args.codec.to_string(), args.allocator),
-            ("lz4".to_owned(), Allocator::Zsmalloc)
-        );
+        assert_eq!((args.codec.to_string(), args.allocator), ("page".to_owned(), Allocator::Fit));
         assert!(!args.baseline && !args.best_effort);
     }
 

@@ -204,15 +204,18 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
     if settings.recompress.len() > 3 {
         return usage(format!("{name}: --recompress takes at most 3 codecs: name fewer"));
     }
+    // page has no dictionaries.
+    let default_codec =
+        if settings.dictionary.is_some() { CodecKind::Lz4 } else { CodecKind::Page };
     let made = Made {
         name,
         sector,
         read_only: settings.read_only,
         max_size,
-        codec: settings.codec.unwrap_or(CodecKind::Lz4.into()),
+        codec: settings.codec.unwrap_or(default_codec.into()),
         dictionary: settings.dictionary,
         recompress: settings.recompress,
-        allocator: settings.allocator.unwrap_or(Allocator::Zsmalloc),
+        allocator: settings.allocator.unwrap_or_default(),
         dedup: settings.dedup,
         backing,
         load: settings.load,

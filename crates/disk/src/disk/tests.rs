@@ -1,13 +1,13 @@
 //! Tests of the device.
 
 use super::*;
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, StoreOptions};
 
 const PAGE: u64 = 4096;
 
 fn disk(pages: u64) -> Disk {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &StoreOptions::new(pages * 2, CodecKind::Lz4.into())).unwrap();
     let size = pages * PAGE;
     let options = DiskOptions::new(size).with_sector(SectorSize::B512);

@@ -334,7 +334,7 @@ mod tests {
     use zfold_store::{CodecKind, Store, StoreOptions};
 
     fn disk(read_only: bool) -> Arc<Disk> {
-        let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
         let store = Store::new(pool, &StoreOptions::new(64, CodecKind::Lz4.into())).unwrap();
         let options =
             DiskOptions::new(64 * 4096).with_sector(SectorSize::B512).with_read_only(read_only);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use zfold_disk::nbd::{Export, NbdOptions, NbdServer, NbdStats};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 pub const PAGE: u64 = 4096;
@@ -66,7 +66,7 @@ pub fn disk(pages: u64) -> Arc<Disk> {
 }
 
 pub fn limited_disk(pages: u64, limit_bytes: Option<u64>) -> Arc<Disk> {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let mut options = StoreOptions::new(pages, CodecKind::Lz4.into());
     options.limit_bytes = limit_bytes;
     let store = Store::new(pool, &options).unwrap();

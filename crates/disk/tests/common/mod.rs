@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use zfold_disk::{Disk, DiskOptions, SectorSize};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 /// A device of `size` bytes, which may grow to twice that.
 pub(crate) fn disk(size: u64, read_only: bool) -> Arc<Disk> {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let options = StoreOptions::new(size / 4096 * 2, CodecKind::Lz4.into());
     let store = Store::new(pool, &options).unwrap();
     let options = DiskOptions::new(size).with_sector(SectorSize::B512).with_read_only(read_only);

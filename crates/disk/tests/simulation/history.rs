@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use zfold_disk::{Disk, DiskOptions, SectorSize};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::backing::MemoryBacking;
 use zfold_store::{BackingOptions, CodecKind, CodecSpec, Recompress, Selection};
 use zfold_store::{Store, StoreOptions};
@@ -105,7 +105,7 @@ impl Read {
 }
 
 fn device() -> Disk {
-    let pool = zfold_pool::create("threads", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("threads", &PoolOptions::default()).unwrap();
     let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
     let backing = Arc::new(MemoryBacking::new(64 << 10));
     options.backing = Some(BackingOptions::new(backing));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use zfold_disk::{Disk, DiskOptions, SectorSize};
-use zfold_pool::{Allocator, Contexts, Locking, PoolOptions};
+use zfold_pool::{Contexts, Locking, PoolOptions};
 use zfold_store::backing::{Backing, Fault, Faults, FaultyBacking, MemoryBacking};
 use zfold_store::{
     BackingOptions, CodecKind, CodecSpec, Incompressible, Recompress, Selection, Store,
@@ -131,7 +131,7 @@ impl Setup {
 
     pub(crate) fn store(&self, slots: u64, backing: Arc<dyn Backing>) -> Store {
         // Neither depends on which CPU a thread is on or on how many there are.
-        let pool = PoolOptions::new(Allocator::Zsmalloc)
+        let pool = PoolOptions::default()
             .with_locking(Locking::ClassIndex)
             .with_contexts(Contexts::Single);
         let mut options = StoreOptions::new(slots, self.codec.into());

@@ -51,7 +51,7 @@ impl Spot for Place {
     }
 }
 
-/// The size of a granule, as a power of two.
+/// The size of a granule in bytes, as a power of two; at least eight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     shift: u32,
@@ -61,11 +61,6 @@ impl Scale {
     /// Returns the scale of pools with pages of this size.
     pub(crate) fn new(page_size: PageSize) -> Self {
         Self { shift: page_size.bytes().ilog2() - PAGE.ilog2() }
-    }
-
-    /// Returns the bytes of a granule: at least eight, a power of two.
-    pub(crate) fn granule_bytes(self) -> usize {
-        1 << self.shift
     }
 
     /// Returns the granules of an object of `len` bytes, which is at most a page.
@@ -106,7 +101,7 @@ mod tests {
     fn objects_of_every_length_fit_their_granules_and_no_fewer() {
         for page_size in [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64] {
             let scale = Scale::new(page_size);
-            let granule = scale.granule_bytes();
+            let granule = 1 << scale.shift;
             for len in 1..=page_size.bytes() {
                 let bytes = usize::from(scale.granules(len)) * granule;
                 assert!((len + HEADER_BYTES..len + HEADER_BYTES + granule).contains(&bytes));

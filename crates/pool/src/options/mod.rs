@@ -13,8 +13,8 @@ use crate::units::PageSize;
 /// Most shards of a per-CPU design.
 pub(crate) const CPUS_MAX: usize = 256;
 
-/// The allocators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The allocators. The default is that of stores, caches, disks, regions and runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Allocator {
     /// Two objects a page.
@@ -24,6 +24,7 @@ pub enum Allocator {
     /// Objects of one size class packed across page borders.
     Zsmalloc,
     /// Objects of any length, each in the hole that fits it best: the densest. Not the kernel's.
+    #[default]
     Fit,
 }
 
@@ -157,7 +158,8 @@ pub enum Upkeep {
     Workers,
 }
 
-/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`].
+/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`], or from
+/// `default()`, which is what stores have: fit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolOptions {
@@ -196,6 +198,12 @@ pub struct PoolOptions {
     pub arena_bytes: usize,
     /// Where memory comes from.
     pub source: Arc<dyn PageSource>,
+}
+
+impl Default for PoolOptions {
+    fn default() -> Self {
+        Self::new(Allocator::default())
+    }
 }
 
 impl PoolOptions {

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use zfold_pool::{AllocError, Allocator, PoolOptions, PoolStats, builders};
+use zfold_pool::{AllocError, PoolOptions, PoolStats, builders};
 
 use crate::codec::CodecKind;
 use crate::options::CodecChoice;
@@ -22,10 +22,10 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// Returns the defaults for a limit in bytes: LZ4, a pool of zsmalloc with 4 KiB pages.
+    /// Returns the defaults for a limit in bytes: LZ4, a pool of fit with 4 KiB pages.
     #[must_use]
     pub fn new(limit_bytes: u64) -> Self {
-        let pool = PoolOptions::new(Allocator::Zsmalloc);
+        let pool = PoolOptions::default();
         Self { limit_bytes, codec: CodecKind::Lz4.into(), pool }
     }
 

@@ -135,11 +135,11 @@ impl Duplicates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zfold_pool::{Allocator, PoolOptions};
+    use zfold_pool::PoolOptions;
 
     #[test]
     fn equal_bytes_are_one_object_until_the_last_reference() {
-        let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
         let table = Duplicates::new();
         let first = table.insert(&*pool, b"equal bytes").unwrap();
         let second = table.insert(&*pool, b"equal bytes").unwrap();
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn bytes_that_only_hash_alike_stay_apart() {
-        let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+        let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
         let table = Duplicates::new();
         // An object put where "b" belongs, as if the two hashed alike.
         let handle = pool.insert(b"a").unwrap();

@@ -17,12 +17,12 @@ use crate::error::{LoadError, StoreError};
 use crate::options::{BackingOptions, Incompressible, StoreOptions};
 use crate::postprocess::Selection;
 use crate::store::Store;
-use zfold_pool::{Allocator, PoolOptions, create};
+use zfold_pool::{PoolOptions, create};
 
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
     let mut options = StoreOptions::new(10_000, CodecKind::Lz4.into());
     change(&mut options);
-    Store::new(create("store", &PoolOptions::new(Allocator::Zsmalloc)).unwrap(), &options).unwrap()
+    Store::new(create("store", &PoolOptions::default()).unwrap(), &options).unwrap()
 }
 
 fn load(store: &Store, key: u64) -> Option<Vec<u8>> {
@@ -98,7 +98,7 @@ fn snapshots_that_do_not_fit_are_refused() {
     assert!(matches!(refused, SnapshotError::Slots { slots: 50, .. }), "{refused}");
     let used = filled();
     assert!(matches!(used.restore(&mut &file[..]), Err(SnapshotError::NotEmpty)));
-    let pool = PoolOptions::new(Allocator::Zsmalloc).with_page_size(zfold_pool::PageSize::KIB16);
+    let pool = PoolOptions::default().with_page_size(zfold_pool::PageSize::KIB16);
     let options = StoreOptions::new(10_000, CodecKind::Lz4.into());
     let large = Store::new(create("store", &pool).unwrap(), &options).unwrap();
     let refused = large.restore(&mut &file[..]).unwrap_err();

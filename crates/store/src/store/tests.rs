@@ -3,10 +3,10 @@
 use super::*;
 use crate::codec::CodecKind;
 use crate::options::Incompressible;
-use zfold_pool::{Allocator, Handle, PoolOptions};
+use zfold_pool::{Handle, PoolOptions};
 
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
     change(&mut options);
     Store::new(pool, &options).unwrap()

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{Store, StoreOptions};
 
 use super::core::{CHUNK, Core};
@@ -151,7 +151,7 @@ impl Drop for Shared {
 }
 
 fn store(options: &MemoryOptions, slots: u64) -> Result<Store, RegionError> {
-    let pool = zfold_pool::create("region", &PoolOptions::new(Allocator::Zsmalloc));
+    let pool = zfold_pool::create("region", &PoolOptions::default());
     let pool = pool.map_err(|error| RegionError::Store(error.to_string()))?;
     let mut of = StoreOptions::new(slots, options.codec.spec);
     of.dictionary.clone_from(&options.codec.dictionary);

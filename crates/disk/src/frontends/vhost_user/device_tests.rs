@@ -1,7 +1,7 @@
 //! Queues as a guest should fill them, and as one should not, served on the test's own thread.
 
 use vm_memory::{Bytes, GuestAddress};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::*;
@@ -24,7 +24,7 @@ struct Bench {
 }
 
 fn bench() -> Bench {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &StoreOptions::new(64, CodecKind::Lz4.into())).unwrap();
     let options = DiskOptions::new(64 * 4096).with_sector(SectorSize::B512);
     let disk = Arc::new(Disk::new(Arc::new(store), &options).unwrap());

@@ -9,7 +9,7 @@ use virtio_queue::desc::RawDescriptor;
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::mock::MockSplitQueue;
 use vm_memory::{Bytes, GuestAddress};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::*;
@@ -45,7 +45,7 @@ struct Reply {
 }
 
 fn guest(read_only: bool) -> Guest {
-    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
     let store = Store::new(pool, &StoreOptions::new(1024, CodecKind::Lz4.into())).unwrap();
     let options =
         DiskOptions::new(1024 * 4096).with_sector(SectorSize::B512).with_read_only(read_only);

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::asked::{PageOut, Work};
@@ -42,7 +42,7 @@ pub(in crate::run) const KEYS: u64 = 1 << 26;
 pub(crate) struct EngineOptions {
     /// Most bytes of anonymous memory of the tree.
     pub limit_bytes: u64,
-    /// Where pages go. `None`: a zsmalloc pool and LZ4, in memory without a limit.
+    /// Where pages go. `None`: a pool of fit and LZ4, in memory without a limit.
     pub store: Option<Arc<Store>>,
     /// Memory that may be closed; all but in tests.
     pub window: Pages,
@@ -270,7 +270,7 @@ fn steps(latency: &Histogram<u64>, factor: f64) -> Vec<(u64, u64)> {
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 fn default_store() -> io::Result<Store> {
-    let pool = zfold_pool::create("run", &PoolOptions::new(Allocator::Zsmalloc));
+    let pool = zfold_pool::create("run", &PoolOptions::default());
     let pool = pool.map_err(io::Error::other)?;
     Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
 }

@@ -93,8 +93,8 @@ fn replacing_raw_pages_keeps_their_count() {
 
 #[test]
 fn a_page_that_costs_a_whole_pool_page_is_kept_raw() {
-    // LZ4 brings this page to about 3700 bytes: a gain, but not for a pool of chain 8.
-    let store = store(Allocator::default(), |_| {});
+    // LZ4 brings this page to about 3700 bytes: a gain, but not for zsmalloc with chain 8.
+    let store = store(Allocator::Zsmalloc, |_| {});
     let mut page = noise(1);
     page[3650..].fill(1);
     assert_eq!(store.store(0, &page), Ok(Stored::Raw));

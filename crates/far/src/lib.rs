@@ -33,7 +33,7 @@ pub mod testing;
 mod twin;
 
 pub use backing::FarBacking;
-pub use engine::{Engine, EngineError};
+pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
 pub use options::FarOptions;
 pub use stats::FarStats;

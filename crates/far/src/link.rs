@@ -189,6 +189,7 @@ impl Link {
     pub(crate) fn stats(&self) -> FarStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (put, get) = (lock(&self.put_us), lock(&self.get_us));
+        let copies = self.engine.copies();
         FarStats {
             put_bytes_total: of(&self.put_bytes),
             got_bytes_total: of(&self.got_bytes),
@@ -199,6 +200,8 @@ impl Link {
             failures_total: of(&self.failures),
             forged_total: of(&self.forged),
             cleaned_bytes_total: of(&self.cleaned),
+            copies_missing: copies.gone,
+            copies_made_total: copies.made_total,
             absences_total: of(&self.absences),
             get_us_p50: get.value_at_quantile(0.5),
             get_us_p99: get.value_at_quantile(0.99),

@@ -22,6 +22,7 @@ mod link;
 mod log;
 mod map;
 mod options;
+mod pace;
 pub mod place;
 mod seal;
 #[cfg(test)]

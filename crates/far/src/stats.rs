@@ -40,6 +40,8 @@ pub struct FarStats {
     pub copies_made_total: u64,
     /// How often the engine was given up for a while.
     pub absences_total: u64,
+    /// Microseconds that writes and the cleaner waited for their turns to send.
+    pub waited_us_total: u64,
     /// Microseconds of a get that succeeded: half of them took less.
     pub get_us_p50: u64,
     /// Microseconds of a get that succeeded: 99 of a hundred took less.

@@ -28,15 +28,21 @@ pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
     place.map_err(|error| Failure::usage(format!("--backing: {error}")))
 }
 
-/// Connects to `place`, which is to hold at most `len` bytes of pages.
+/// Connects to `place`, which is to hold at most `len` bytes of pages, and to be sent at most so
+/// many a second.
 ///
 /// # Errors
 /// It cannot be reached, or is not fit.
-pub(crate) fn connect(place: &Place, len: u64) -> Result<Arc<FarBacking>, Failure> {
+pub(crate) fn connect(
+    place: &Place,
+    len: u64,
+    bytes_per_second: Option<u64>,
+) -> Result<Arc<FarBacking>, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::new(format!("--backing: {error}"));
     let engine =
         zfold_far::connect(place, Instant::now() + CONNECT).map_err(|error| failure(&error))?;
     let options = FarOptions::new(len).with_deadline(DEADLINE);
+    let options = options.with_bytes_per_second(bytes_per_second);
     let backing = FarBacking::open(engine, options).map_err(|error| failure(&error))?;
     Ok(Arc::new(backing))
 }
@@ -100,6 +106,7 @@ figures! {
     failures_total: count, "calls that failed";
     forged_total: count, "of these, other bytes than were sent";
     absences_total: count, "times that it was given up for a while";
+    waited_us_total: microseconds, "that writes waited for --far-bandwidth";
     get_us_p50: microseconds, "half took at most this";
     get_us_p99: microseconds, "99 % did";
     put_us_p50: microseconds, "half took at most this";

@@ -24,6 +24,7 @@ mod tools;
 
 mod cluster;
 mod lost;
+mod paced;
 mod run;
 mod tls;
 mod told;

@@ -66,6 +66,12 @@ impl FarBacking {
         self.far.link.engine().name()
     }
 
+    /// Returns what messages call those of the engine's servers that do not answer, as far as
+    /// recent calls tell. Makes no request.
+    pub fn servers_away(&self) -> Vec<String> {
+        self.far.link.engine().away()
+    }
+
     /// Returns the last failure of the engine, in words; `None` if there was none.
     pub fn last_failure(&self) -> Option<String> {
         self.far.link.last_failure()

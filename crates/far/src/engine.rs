@@ -51,6 +51,28 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// # Errors
     /// See [`EngineError`].
     fn renew(&self, deadline: Instant) -> Result<(), EngineError>;
+
+    /// Returns what is known of the copies of objects, if the engine keeps several. Makes no
+    /// request.
+    fn copies(&self) -> Copies {
+        Copies::default()
+    }
+
+    /// Returns what messages call those of its servers that do not answer, as far as recent calls
+    /// tell. Makes no request.
+    fn away(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What an engine knows of the copies that it was to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Copies {
+    /// Copies that were acknowledged, are found to be gone, and could not be made again.
+    pub gone: u64,
+    /// Copies that were gone and made again, so far.
+    pub made_total: u64,
 }
 
 /// Why an engine did not do what it was asked for.

@@ -27,6 +27,7 @@ use crate::link::{Failure, Link, lock};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
 use crate::options::FarOptions;
+use crate::pace::Pace;
 use crate::seal::{SEALED, Sealer};
 use crate::stats::FarStats;
 
@@ -39,6 +40,7 @@ pub(crate) struct Far {
     /// Bytes of the log, as of its last change.
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
+    pace: Pace,
     pub(crate) bell: Bell,
     #[cfg(test)]
     pub(crate) twins: crate::twin::Twins,
@@ -51,6 +53,7 @@ impl Far {
         let log = Log::new(units, engine.object_bytes());
         let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
         Ok(Self {
+            pace: Pace::new(options.bytes_per_second),
             options,
             link: Link::new(engine),
             memory_bytes: AtomicU64::new(log.bytes()),
@@ -91,10 +94,11 @@ impl Far {
             let what = format!("nothing is written while the engine is absent ({why})");
             return Err(io::Error::new(io::ErrorKind::NotConnected, what));
         }
-        let until = self.until();
+        let mut until = self.until();
         let object_units = self.log().object_units();
         let mut unit = unit;
         for part in data.chunks(object_units as usize * UNIT) {
+            until += self.wait_for_turn(part.len());
             let span = Span { unit, len: (part.len() / UNIT) as u32 };
             let number = self.put(part, until).map_err(|failure| {
                 self.link.set_absent(true);
@@ -105,6 +109,16 @@ impl Far {
             unit += span.len;
         }
         Ok(())
+    }
+
+    /// Waits until so many bytes of units may be sent (T1); returns how long that took.
+    pub(crate) fn wait_for_turn(&self, len: usize) -> Duration {
+        let wait = self.pace.turn(len / UNIT * SEALED, Instant::now());
+        if wait > Duration::ZERO {
+            thread::sleep(wait);
+            self.link.count_wait(wait);
+        }
+        wait
     }
 
     /// Puts an object with these units; returns its number.

@@ -22,6 +22,7 @@ mod link;
 mod log;
 mod map;
 mod options;
+mod pace;
 pub mod place;
 mod seal;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub mod testing;
 mod twin;
 
 pub use backing::FarBacking;
-pub use engine::{Engine, EngineError};
+pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
 pub use options::FarOptions;
 pub use stats::FarStats;

@@ -54,6 +54,7 @@ pub(crate) struct Link {
     forged: AtomicU64,
     cleaned: AtomicU64,
     absences: AtomicU64,
+    waited_us: AtomicU64,
     last: Mutex<Option<String>>,
     put_us: Mutex<Histogram<u64>>,
     get_us: Mutex<Histogram<u64>>,
@@ -78,6 +79,7 @@ impl Link {
             forged: AtomicU64::new(0),
             cleaned: AtomicU64::new(0),
             absences: AtomicU64::new(0),
+            waited_us: AtomicU64::new(0),
             last: Mutex::new(None),
             put_us: histogram(),
             get_us: histogram(),
@@ -148,6 +150,11 @@ impl Link {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a wait for the turn to send.
+    pub(crate) fn count_wait(&self, wait: Duration) {
+        self.waited_us.fetch_add(wait.as_micros() as u64, Ordering::Relaxed);
+    }
+
     fn says(&self, failure: &Failure) -> String {
         match failure {
             Failure::Engine(error) => format!("{}: {error}", self.engine.name()),
@@ -189,6 +196,7 @@ impl Link {
     pub(crate) fn stats(&self) -> FarStats {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (put, get) = (lock(&self.put_us), lock(&self.get_us));
+        let copies = self.engine.copies();
         FarStats {
             put_bytes_total: of(&self.put_bytes),
             got_bytes_total: of(&self.got_bytes),
@@ -199,7 +207,10 @@ impl Link {
             failures_total: of(&self.failures),
             forged_total: of(&self.forged),
             cleaned_bytes_total: of(&self.cleaned),
+            copies_missing: copies.gone,
+            copies_made_total: copies.made_total,
             absences_total: of(&self.absences),
+            waited_us_total: of(&self.waited_us),
             get_us_p50: get.value_at_quantile(0.5),
             get_us_p99: get.value_at_quantile(0.99),
             put_us_p50: put.value_at_quantile(0.5),

@@ -33,8 +33,15 @@ pub struct FarStats {
     pub forged_total: u64,
     /// Bytes that the cleaner wrote anew, part of `put_bytes_total`.
     pub cleaned_bytes_total: u64,
+    /// Copies that the engine should have, are gone, and were not made again. Of an engine that
+    /// keeps one copy, what is lost.
+    pub copies_missing: u64,
+    /// Copies that were gone and that the engine made again.
+    pub copies_made_total: u64,
     /// How often the engine was given up for a while.
     pub absences_total: u64,
+    /// Microseconds that writes and the cleaner waited for their turns to send.
+    pub waited_us_total: u64,
     /// Microseconds of a get that succeeded: half of them took less.
     pub get_us_p50: u64,
     /// Microseconds of a get that succeeded: 99 of a hundred took less.

@@ -330,3 +330,23 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
     far.discard(0, LEN).unwrap();
     wait_until("all is cleaned", || far.stats().objects == 0);
 }
+
+#[test]
+fn writes_wait_for_their_turns_and_that_is_no_failure() {
+    let engine = engine();
+    let deadline = Duration::from_millis(50);
+    let options = quiet().with_deadline(deadline).with_bytes_per_second(Some(1 << 20));
+    let far = open(&engine, options);
+    let (all, begun) = (bytes(9, 192 << 10), Instant::now());
+    for at in [0, 64 << 10, 128 << 10] {
+        far.write_at(at as u64, &all[at..][..64 << 10]).unwrap();
+    }
+    // The third begins when two have had their time, each of 66 KiB as they are sent.
+    let least = Duration::from_millis(128);
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+    let waited = Duration::from_micros(far.stats().waited_us_total);
+    assert!(waited >= least - deadline, "{waited:?}");
+    assert_eq!(far.stats().absences_total, 0);
+    assert!(read(&far, 0, all.len()).unwrap() == all);
+    assert!(FarBacking::open(engine as _, quiet().with_bytes_per_second(Some(0))).is_err());
+}

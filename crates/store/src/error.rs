@@ -173,8 +173,11 @@ impl fmt::Display for LoadError {
             Self::PageLength { len, expected } => page_length(f, *len, *expected),
             Self::Damaged { key } => write!(f, "the page of key {key} is damaged"),
             Self::Backing { key, errno } => {
-                let error = std::io::Error::from_raw_os_error(*errno);
-                write!(f, "the page of key {key} cannot be read from the backing file: {error}")
+                write!(f, "the page of key {key} cannot be read from its backing")?;
+                match errno {
+                    0 => Ok(()),
+                    errno => write!(f, ": {}", std::io::Error::from_raw_os_error(*errno)),
+                }
             }
             Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
         }

@@ -169,6 +169,12 @@ settings! {
         #[serde(deserialize_with = "text")]
         backing_size: Option<Size>,
 
+        /// Most bytes a second that go to other machines, such as 50MiB; what comes from there is
+        /// not limited [default: no limit].
+        #[arg(long, value_name = "SIZE", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        far_bandwidth: Option<Size>,
+
         /// Write whole pages to the backing file instead of compressed ones.
         #[arg(long, help_heading = COLD)]
         backing_raw: bool,

@@ -81,6 +81,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) backing_size: Option<Size>,
 
+    /// Most bytes a second that go to other machines, such as 50MiB; what comes from there is not
+    /// limited [default: no limit].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) far_bandwidth: Option<Size>,
+
     /// Overwrite the file of --backing even if zfold did not make it.
     #[arg(long, help_heading = MEMORY, requires = "backing")]
     pub(crate) force: bool,

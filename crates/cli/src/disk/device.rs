@@ -18,6 +18,7 @@ use super::plan::{DevicePlan, Made};
 use crate::settings::{Knobs, Setting};
 use crate::shared::backing;
 use crate::shared::exit::{Failure, remark};
+use crate::shared::far_watch::{self, FarWatch};
 use crate::shared::size::{PAGE_LEN, format_size};
 
 /// Longest dictionary in bytes.
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     shrinker: Shrinker,
     /// Where pages go, if that is on other machines.
     pub(crate) far: Option<Arc<FarBacking>>,
+    /// Tells when these go and come.
+    _watch: Option<FarWatch>,
 }
 
 impl Device {
@@ -84,7 +87,14 @@ impl Device {
             .with_pressure(Some(Box::new(SystemPressure::new()) as _));
         let shrinker = Shrinker::start(store, shrinker).map_err(|error| failure(&error))?;
         shrinker.enable(knobs.shrinker);
-        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker, far })
+        let watch = far.clone().map(|far| {
+            let name = name.clone();
+            FarWatch::start(far, far_watch::of_a_disk(), move |line| {
+                remark(&format!("{name}: {line}"));
+            })
+        });
+        let watch = watch.transpose().map_err(|error| failure(&error))?;
+        Ok(Self { made: made.clone(), disk: Arc::new(disk), shrinker, far, _watch: watch })
     }
 
     /// Returns the store.

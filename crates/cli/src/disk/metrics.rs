@@ -40,6 +40,12 @@ const GAUGES: &[Metric] = &[
     ("far_absent", "Whether the machines with cold pages were given up for now", |disk| {
         far(disk, |far| far.absent.into())
     }),
+    ("far_servers_away", "Servers that do not answer", |disk| {
+        far(disk, |far| far.servers_away.len() as u64)
+    }),
+    ("far_copies_missing", "Copies that are gone and not made again", |disk| {
+        far(disk, |far| far.copies_missing)
+    }),
     ("far_object_bytes", "Bytes on other machines", |disk| far(disk, |far| far.object_bytes)),
     ("far_live_bytes", "Of these, bytes that are needed", |disk| far(disk, |far| far.live_bytes)),
     ("far_metadata_bytes", "Memory of their map", |disk| far(disk, |far| far.metadata_bytes)),
@@ -72,6 +78,10 @@ const COUNTERS: &[Metric] = &[
     ("far_got_bytes_total", "Bytes fetched", |disk| far(disk, |far| far.got_bytes_total)),
     ("far_cleaned_bytes_total", "Bytes sent again to make room", |disk| {
         far(disk, |far| far.cleaned_bytes_total)
+    }),
+    ("far_retries_total", "Calls made again", |disk| far(disk, |far| far.retries_total)),
+    ("far_copies_made_total", "Copies that were gone and made again", |disk| {
+        far(disk, |far| far.copies_made_total)
     }),
     ("far_failures_total", "Calls that failed", |disk| far(disk, |far| far.failures_total)),
     ("far_absences_total", "Times that they were given up", |disk| {

@@ -263,6 +263,7 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
         ("--backing-size", settings.backing_size.is_some()),
         ("--backing-raw", settings.backing_raw),
         ("--force", settings.force),
+        ("--far-bandwidth", settings.far_bandwidth.is_some()),
         ("--writeback-limit", settings.writeback_limit.is_some()),
         ("--writeback-batch", settings.writeback_batch.is_some()),
     ];
@@ -271,12 +272,16 @@ fn backing(name: &str, settings: &DeviceSettings) -> Result<Option<BackingPlan>,
             usage(format!("{name}: {flag} needs a backing file: give --backing FILE too"))
         }
         (None, None) => Ok(None),
-        (Some(path), _) => Ok(Some(BackingPlan {
-            target: Target::parse(path)?,
-            size: settings.backing_size.map(|size| size.0),
-            raw: settings.backing_raw,
-            force: settings.force,
-        })),
+        (Some(path), _) => {
+            let plan = BackingPlan {
+                target: Target::parse(path)?,
+                size: settings.backing_size.map(|size| size.0),
+                raw: settings.backing_raw,
+                force: settings.force,
+                bandwidth: settings.far_bandwidth.map(|size| size.0),
+            };
+            plan.checked().map(Some)
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::control::client::Client;
 use crate::control::state::{self as run_state, RunState};
 use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::exit::{self, Failure};
+use crate::shared::far::FarReport;
 use crate::shared::table::{Row, count, size, table, time};
 use crate::watched::rates::Since;
 
@@ -103,8 +104,9 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
         rows.push(("  used", size(state.backing_used_bytes), ""));
     }
     table(&mut text, "memory", &rows);
-    if let Some(far) = &state.far {
-        table(&mut text, "pages on other machines", &far.rows());
+    if let Some(now) = &state.far {
+        let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
+        table(&mut text, "pages on other machines", &far(now, since));
     }
     let total = |of: fn(&RunState) -> u64| total(state, since, of);
     let time = |ns: u64| unrated(time(ns), since);
@@ -137,8 +139,9 @@ fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
         if disk.store.backing_bytes > 0 {
             table(&mut text, "backing file", &backing(disk, since));
         }
-        if let Some(far) = &disk.far {
-            table(&mut text, "pages on other machines", &far.rows());
+        if let Some(now) = &disk.far {
+            let since = since.and_then(|since| since.of(|disk| disk.far.as_deref()));
+            table(&mut text, "pages on other machines", &far(now, since));
         }
         table(&mut text, "served", &served(disk, since));
         table(&mut text, "refused or failed", &failed(disk));
@@ -230,6 +233,16 @@ fn backing(disk: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Vec<Row> 
         ("bd_reads", total(|disk| disk.bd_stat.bd_reads), "pages read so far"),
         ("bd_writes", total(|disk| disk.bd_stat.bd_writes), "pages written so far"),
     ]
+}
+
+fn far(now: &FarReport, since: Option<Since<'_, FarReport>>) -> Vec<Row> {
+    now.rows(|figure| match figure {
+        (name, of, form, _) if name.ends_with("_total") => {
+            let rate = since.map(|since| form(since.rate(now, of).round() as u64));
+            rated(now.value(figure), rate.map(|rate| rate.trim_end().to_owned()))
+        }
+        _ => unrated(now.value(figure), since),
+    })
 }
 
 fn served(disk: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Vec<Row> {

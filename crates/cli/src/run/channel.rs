@@ -38,6 +38,8 @@ pub(super) enum ToFront {
     Started,
     /// The memory of this process cannot be managed.
     Unmanaged(Unmanaged),
+    /// Something that the person should know.
+    Told(String),
     /// The program has ended.
     Ended(End),
     /// The last process has ended.

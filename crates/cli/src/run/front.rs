@@ -110,6 +110,7 @@ fn follow(
                     ));
                 }
             }
+            ToFront::Told(line) => remark(&line),
             ToFront::Ended(end) if plan.report.is_none() => return Ok(Some(end)),
             ToFront::Ended(end) => {
                 ended = Some(end);

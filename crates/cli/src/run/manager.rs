@@ -29,6 +29,7 @@ use super::steer;
 use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
+use crate::shared::far_watch::{self, FarWatch};
 
 /// Signals to the group, which are the program's and not the manager's.
 const GROUP: [i32; 9] =
@@ -105,6 +106,14 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         let _ = pidfd_send_signal(&front, signal);
     };
     let mut files = Some(files);
+    let watch = far.clone().map(|far| {
+        let socket = socket.try_clone()?;
+        FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
+            // A front that is gone ends this process soon.
+            let _ = channel::send(&socket, &ToFront::Told(line.to_owned()));
+        })
+    });
+    let watch = watch.transpose().map_err(cannot("start a thread"))?;
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
         auto = plan.auto.then(|| AutoLimit::start(control.clone()));
@@ -131,7 +140,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         let _ = channel::send(socket, &message);
     });
     // Its file goes with it.
-    drop(service);
+    drop((service, watch));
     let record = far.as_deref().map(FarReport::of).map(Box::new);
     // Others may hold it until this process ends, which drops nothing.
     far.iter().for_each(|far| far.close());

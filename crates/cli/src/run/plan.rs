@@ -71,7 +71,14 @@ impl RunPlan {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
         let backing = args.backing.as_deref().map(Target::parse).transpose()?;
-        let (backing_size, force) = (size(args.backing_size), args.force);
+        let plan = |target| BackingPlan {
+            target,
+            size: size(args.backing_size),
+            raw: false,
+            force: args.force,
+            bandwidth: size(args.far_bandwidth),
+        };
+        let backing = backing.map(|target| plan(target).checked()).transpose()?;
         let asked = args.report.is_some() || args.report_file.is_some() || args.baseline;
         let report = asked.then(|| ReportPlan {
             format: args.report.unwrap_or(ReportFormat::Text),
@@ -83,12 +90,7 @@ impl RunPlan {
             codecs: codecs(args.codec),
             allocator: args.allocator,
             store_limit_bytes: size(args.store_limit),
-            backing: backing.map(|target| BackingPlan {
-                target,
-                size: backing_size,
-                raw: false,
-                force,
-            }),
+            backing,
             best_effort: args.best_effort,
             strict: args.strict,
             baseline: args.baseline,

@@ -75,7 +75,7 @@ fn text(told: &Told<'_>) -> String {
     latency(&mut text, record);
     table(&mut text, "work", &work(record));
     if let Some(far) = &record.far {
-        table(&mut text, "pages on other machines", &far.rows());
+        table(&mut text, "pages on other machines", &far.rows(|figure| far.value(figure)));
     }
     unmanaged(&mut text, record);
     if let Some(baseline) = baseline {

@@ -17,12 +17,16 @@ use zfold_store::backing::{AlignedBuffer, Backing, FileBacking, MAX_ALIGN};
 
 use crate::shared::exit::Failure;
 use crate::shared::far;
+use crate::shared::size::at_least;
 
 /// What a backing file begins with.
 const MARK: &[u8] = b"zfold backing file: pages that left the memory of a process\n";
 
 /// Length of the block with the mark.
 const MARK_LEN: u64 = MAX_ALIGN as u64;
+
+/// Least bandwidth: a batch of pages goes out within a second.
+const BANDWIDTH_MIN: u64 = 1 << 20;
 
 /// Where cold pages go.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +36,27 @@ pub(crate) struct BackingPlan {
     pub(crate) raw: bool,
     /// Whether a file that is not zfold's may be overwritten.
     pub(crate) force: bool,
+    /// Most bytes a second that go to other machines.
+    pub(crate) bandwidth: Option<u64>,
+}
+
+impl BackingPlan {
+    /// Returns the plan if all of it goes together.
+    ///
+    /// # Errors
+    /// A bandwidth for what is on this machine, or too little; status 2.
+    pub(crate) fn checked(self) -> Result<Self, Failure> {
+        match (&self.target, self.bandwidth) {
+            (Target::File(_), Some(_)) => Err(Failure::usage(
+                "--far-bandwidth is for pages on other machines: give --backing redis://HOST, or \
+                 leave it out",
+            )),
+            (Target::Far(_), Some(bytes)) => {
+                at_least("--far-bandwidth", bytes, BANDWIDTH_MIN).map(|()| self)
+            }
+            (_, None) => Ok(self),
+        }
+    }
 }
 
 /// What holds them.
@@ -80,7 +105,7 @@ pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<Opened, Failure> {
     match &plan.target {
         Target::File(path) => Ok(Opened { options: open_file(plan, path, size)?, far: None }),
         Target::Far(place) => {
-            let backing = far::connect(place, plan.size.unwrap_or(size))?;
+            let backing = far::connect(place, plan.size.unwrap_or(size), plan.bandwidth)?;
             let options = BackingOptions::new(Arc::clone(&backing) as _);
             Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
         }
@@ -194,7 +219,29 @@ mod tests {
     use super::*;
 
     fn plan(path: &Path, force: bool) -> BackingPlan {
-        BackingPlan { target: Target::File(path.to_owned()), size: None, raw: false, force }
+        BackingPlan {
+            target: Target::File(path.to_owned()),
+            size: None,
+            raw: false,
+            force,
+            bandwidth: None,
+        }
+    }
+
+    #[test]
+    fn a_bandwidth_is_for_other_machines_and_not_too_little() {
+        let here = plan(Path::new("/var/tmp/cold"), false);
+        let there = BackingPlan {
+            target: Target::parse(Path::new("redis://a")).expect("a place"),
+            ..here.clone()
+        };
+        let at =
+            |plan: &BackingPlan, bandwidth| BackingPlan { bandwidth, ..plan.clone() }.checked();
+        assert!(at(&here, None).is_ok() && at(&there, Some(1 << 20)).is_ok());
+        for (plan, bandwidth, told) in [(&here, 1 << 30, "redis://HOST"), (&there, 7, "1MiB")] {
+            let refused = at(plan, Some(bandwidth)).expect_err("refused");
+            assert!(refused.line().contains(told) && refused.status() == 2, "{refused:?}");
+        }
     }
 
     #[test]

@@ -28,18 +28,27 @@ pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
     place.map_err(|error| Failure::usage(format!("--backing: {error}")))
 }
 
-/// Connects to `place`, which is to hold at most `len` bytes of pages.
+/// Connects to `place`, which is to hold at most `len` bytes of pages, and to be sent at most so
+/// many a second.
 ///
 /// # Errors
 /// It cannot be reached, or is not fit.
-pub(crate) fn connect(place: &Place, len: u64) -> Result<Arc<FarBacking>, Failure> {
+pub(crate) fn connect(
+    place: &Place,
+    len: u64,
+    bytes_per_second: Option<u64>,
+) -> Result<Arc<FarBacking>, Failure> {
     let failure = |error: &dyn std::fmt::Display| Failure::new(format!("--backing: {error}"));
     let engine =
         zfold_far::connect(place, Instant::now() + CONNECT).map_err(|error| failure(&error))?;
     let options = FarOptions::new(len).with_deadline(DEADLINE);
+    let options = options.with_bytes_per_second(bytes_per_second);
     let backing = FarBacking::open(engine, options).map_err(|error| failure(&error))?;
     Ok(Arc::new(backing))
 }
+
+/// A figure: its name, where it is found, how it is told, and what it means.
+pub(crate) type Figure = (&'static str, fn(&FarReport) -> u64, fn(u64) -> String, &'static str);
 
 /// Declares the figures by the names that [`FarStats`] gives them, with their meaning.
 macro_rules! figures {
@@ -52,10 +61,16 @@ macro_rules! figures {
             pub(crate) engine: String,
             /// It was given up for now, so that nothing is written.
             pub(crate) absent: bool,
+            /// Those of its servers that do not answer.
+            pub(crate) servers_away: Vec<String>,
             /// Its last failure, in words.
             pub(crate) last_failure: Option<String>,
             $(pub(crate) $figure: u64,)*
         }
+
+        /// All figures; those whose names end in `_total` only grow.
+        pub(crate) const FIGURES: &[Figure] =
+            &[$((stringify!($figure), |far| far.$figure, $form, $meaning),)*];
 
         impl FarReport {
             /// Returns what is to be told of a backing.
@@ -64,22 +79,10 @@ macro_rules! figures {
                 Self {
                     engine: backing.engine_name().to_owned(),
                     absent: stats.absent,
+                    servers_away: backing.servers_away(),
                     last_failure: backing.last_failure(),
                     $($figure: stats.$figure,)*
                 }
-            }
-
-            /// Returns the figures for people; a failure that never was is left out.
-            pub(crate) fn rows(&self) -> Vec<Row> {
-                let mut rows = vec![("engine", self.engine.clone(), "")];
-                if self.absent {
-                    rows.push(("absent", "yes".to_owned(), "pages stay here until it is back"));
-                }
-                if let Some(failure) = &self.last_failure {
-                    rows.push(("last_failure", failure.clone(), ""));
-                }
-                $(rows.push((stringify!($figure), $form(self.$figure), $meaning));)*
-                rows
             }
         }
     };
@@ -90,6 +93,8 @@ figures! {
     object_bytes: size, "that they take there";
     live_bytes: size, "of these, what is needed";
     dead_objects: count, "not needed, and not yet removed";
+    copies_missing: count, "that are gone and not made again";
+    copies_made_total: count, "that were gone";
     metadata_bytes: size, "of memory here, for the map";
     puts_total: count, "objects sent";
     put_bytes_total: size, "";
@@ -101,10 +106,44 @@ figures! {
     failures_total: count, "calls that failed";
     forged_total: count, "of these, other bytes than were sent";
     absences_total: count, "times that it was given up for a while";
+    waited_us_total: microseconds, "that writes waited for --far-bandwidth";
     get_us_p50: microseconds, "half took at most this";
     get_us_p99: microseconds, "99 % did";
     put_us_p50: microseconds, "half took at most this";
     put_us_p99: microseconds, "99 % did";
+}
+
+impl FarReport {
+    /// Returns in few words whether the engine is there.
+    pub(crate) fn state(&self) -> String {
+        match self.servers_away.len() {
+            _ if self.absent => "absent".to_owned(),
+            0 => "there".to_owned(),
+            1 => "1 server away".to_owned(),
+            away => format!("{away} servers away"),
+        }
+    }
+
+    /// Returns the engine, what is wrong with it, and the figures, as `told` tells these.
+    pub(crate) fn rows(&self, told: impl Fn(&Figure) -> String) -> Vec<Row> {
+        let mut rows = vec![("engine", self.engine.clone(), "")];
+        if self.absent {
+            rows.push(("absent", "yes".to_owned(), "pages stay here until it is back"));
+        }
+        if !self.servers_away.is_empty() {
+            rows.push(("servers_away", self.servers_away.join(", "), ""));
+        }
+        if let Some(failure) = &self.last_failure {
+            rows.push(("last_failure", failure.clone(), ""));
+        }
+        rows.extend(FIGURES.iter().map(|figure| (figure.0, told(figure), figure.3)));
+        rows
+    }
+
+    /// Returns the value of a figure.
+    pub(crate) fn value(&self, (_, of, form, _): &Figure) -> String {
+        form(of(self))
+    }
 }
 
 fn microseconds(us: u64) -> String {

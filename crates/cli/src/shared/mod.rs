@@ -4,6 +4,7 @@ pub(crate) mod backing;
 pub(crate) mod duration;
 pub(crate) mod exit;
 pub(crate) mod far;
+pub(crate) mod far_watch;
 pub(crate) mod file;
 pub(crate) mod progress;
 pub(crate) mod size;

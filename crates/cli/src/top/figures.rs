@@ -1,5 +1,6 @@
 //! Figures of the machine and of one run or disk, as short texts.
 
+use crate::shared::far::FarReport;
 use crate::shared::table::{count, short_rate, short_size, time};
 use crate::watched::machine::Machine;
 use crate::watched::rates::{Disk, Run};
@@ -44,10 +45,29 @@ fn packed(name: &str, pages: u64, bytes: u64) -> String {
 
 /// Returns all figures of one: names and values.
 pub(super) fn of_subject(one: &Subject) -> Vec<(&'static str, String)> {
-    match one {
-        Subject::Run(run) => of_run(run),
-        Subject::Disk(disk) => of_disk(disk),
-    }
+    let (mut figures, far) = match one {
+        Subject::Run(run) => (of_run(run), run.state.far.as_deref()),
+        Subject::Disk(disk) => (of_disk(disk), disk.far.as_deref()),
+    };
+    figures.extend(far.map(of_far).into_iter().flatten());
+    figures
+}
+
+/// Returns the figures of other machines.
+fn of_far(far: &FarReport) -> Vec<(&'static str, String)> {
+    let times = |calls, p50: u64, p99: u64| match calls {
+        0 => quantiles(None, None),
+        _ => quantiles(Some(p50.saturating_mul(1000)), Some(p99.saturating_mul(1000))),
+    };
+    vec![
+        ("far", far.state()),
+        ("  bytes", short_size(far.object_bytes)),
+        ("  get p50, p99", times(far.gets_total, far.get_us_p50, far.get_us_p99)),
+        ("  put p50, p99", times(far.puts_total, far.put_us_p50, far.put_us_p99)),
+        ("  retries", count(far.retries_total)),
+        ("  failures", count(far.failures_total)),
+        ("  lost copies", count(far.copies_missing)),
+    ]
 }
 
 fn of_run(run: &Run) -> Vec<(&'static str, String)> {
@@ -165,5 +185,30 @@ mod tests {
         let disk = Disk { reads_per_second: Some(3.0), ..Disk::default() };
         let figures = of_subject(&Subject::Disk(disk));
         assert!(figures.contains(&("reads", "3/s".to_owned())), "{figures:?}");
+        assert!(!figures.iter().any(|figure| figure.0 == "far"), "{figures:?}");
+    }
+
+    #[test]
+    fn other_machines_are_told_of_where_pages_go_there() {
+        let far = FarReport {
+            servers_away: vec!["redis at a:1".to_owned()],
+            object_bytes: 3 << 20,
+            gets_total: 7,
+            get_us_p50: 120,
+            get_us_p99: 2500,
+            copies_missing: 5,
+            ..FarReport::default()
+        };
+        let disk = Disk { far: Some(Box::new(far)), ..Disk::default() };
+        let figures = of_subject(&Subject::Disk(disk));
+        for (name, value) in [
+            ("far", "1 server away"),
+            ("  bytes", "3.00M"),
+            ("  get p50, p99", "120 us, 2.50 ms"),
+            ("  put p50, p99", "-, -"),
+            ("  lost copies", "5"),
+        ] {
+            assert!(figures.contains(&(name, value.to_owned())), "{name}: {figures:?}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::look::{Look, Said};
 use crate::control::state::RunState;
 use crate::disk::report::DiskReport;
+use crate::shared::far::FarReport;
 
 /// A run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,6 +51,9 @@ pub(crate) struct Disk {
     /// Pages read from the backing file, and written to it.
     pub(crate) backing_reads_per_second: Option<f64>,
     pub(crate) backing_writes_per_second: Option<f64>,
+    /// The other machines, if pages go there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) far: Option<Box<FarReport>>,
     #[serde(skip)]
     pub(crate) socket: PathBuf,
 }
@@ -172,6 +176,7 @@ fn disk(report: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Disk {
         written_bytes_per_second: rate(|disk| disk.device.written_bytes_total),
         backing_reads_per_second: rate(|disk| disk.bd_stat.bd_reads),
         backing_writes_per_second: rate(|disk| disk.bd_stat.bd_writes),
+        far: report.far.clone(),
         ..Disk::default()
     }
 }

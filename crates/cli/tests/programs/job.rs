@@ -86,21 +86,37 @@ pub(crate) struct Outcome {
 pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
     let _alone = needs::alone();
     let scratch = Scratch::new();
-    let expected = scratch.run(test, None, &prepare);
-    assert!(expected.status.success(), "{test} fails alone: {expected:?}");
+    let expected = scratch.run_alone(test, &prepare);
     let short = if expected.needs_half { &[2] } else { &[4] };
     for &part in needs::sized(&short[..], &[2, 4]) {
         let limit = (expected.seen.managed_bytes / part).max(LIMIT_BYTES_MIN);
-        let outcome = scratch.run(test, Some(limit), &prepare);
+        let outcome = scratch.run(test, Some(&Under::limit(limit)), &prepare);
         outcome.assert_same(&expected, test);
         outcome.assert_kept(limit, test);
     }
 }
 
+/// Runs what `prepare` says alone, and then with most of its memory at `place`: under a quarter of
+/// what it had, beside which half as much may lie here compressed; where there is time, under
+/// 100 and 50 MiB. Returns what the report says of `place`.
+pub(crate) fn check_far(test: &str, place: &str, prepare: impl Fn(&Path) -> Job) -> Value {
+    let _alone = needs::alone();
+    let scratch = Scratch::new();
+    let expected = scratch.run_alone(test, &prepare);
+    let quarter = (expected.seen.managed_bytes / 4).max(LIMIT_BYTES_MIN);
+    let (limit, stored) =
+        needs::sized((quarter, (quarter / 2).max(4 << 20)), (100 << 20, 50 << 20));
+    let under = Under { limit, far: Some((stored, place)) };
+    let outcome = scratch.run(test, Some(&under), &prepare);
+    outcome.assert_same(&expected, test);
+    outcome.assert_kept(limit, test);
+    outcome.report.expect("a report")["far"].clone()
+}
+
 /// Runs what `prepare` says under `limit` only; it must succeed.
 pub(crate) fn check_at(test: &str, limit: u64, prepare: impl Fn(&Path) -> Job) {
     let _alone = needs::alone();
-    let outcome = Scratch::new().run(test, Some(limit), &prepare);
+    let outcome = Scratch::new().run(test, Some(&Under::limit(limit)), &prepare);
     assert!(outcome.status.success(), "{test} at {limit} bytes: {outcome:?}");
     outcome.assert_kept(limit, test);
 }
@@ -111,6 +127,30 @@ struct Tree(Observer);
 impl Drop for Tree {
     fn drop(&mut self) {
         self.0.kill();
+    }
+}
+
+/// What a program runs under.
+struct Under<'a> {
+    limit: u64,
+    /// The most that may lie here compressed, and where the rest goes.
+    far: Option<(u64, &'a str)>,
+}
+
+impl Under<'_> {
+    fn limit(limit: u64) -> Self {
+        Self { limit, far: None }
+    }
+
+    /// Returns the options of `zfold run`.
+    fn options(&self) -> Vec<String> {
+        let size = |bytes| format!("{}KiB", bytes >> 10);
+        let mut options = vec!["--limit".to_owned(), size(self.limit)];
+        if let Some((stored, place)) = self.far {
+            options.extend(["--store-limit".to_owned(), size(stored)]);
+            options.extend(["--backing", place].map(str::to_owned));
+        }
+        options
     }
 }
 
@@ -128,15 +168,28 @@ impl Scratch {
         Self { dir, work }
     }
 
+    /// Runs what `prepare` says without zfold; it must succeed.
+    fn run_alone(&self, test: &str, prepare: impl Fn(&Path) -> Job) -> Outcome {
+        let outcome = self.run(test, None, prepare);
+        assert!(outcome.status.success(), "{test} fails alone: {outcome:?}");
+        outcome
+    }
+
     /// Empties the directory, which has the same name in each run because some programs write it
     /// to their files, and runs what `prepare` says there.
-    fn run(&self, test: &str, limit: Option<u64>, prepare: impl Fn(&Path) -> Job) -> Outcome {
+    fn run(
+        &self,
+        test: &str,
+        under: Option<&Under<'_>>,
+        prepare: impl Fn(&Path) -> Job,
+    ) -> Outcome {
+        let limit = under.map(|under| under.limit);
         if self.work.exists() {
             fs::remove_dir_all(&self.work).expect("a directory of ours");
         }
         fs::create_dir(&self.work).expect("a directory");
         let job = prepare(&self.work);
-        let mut command = self.command(limit, &job);
+        let mut command = self.command(under, &job);
         let began = Instant::now();
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut tree = Tree(Observer::new(child.id(), Path::new(env!("CARGO_BIN_EXE_zfold"))));
@@ -157,15 +210,13 @@ impl Scratch {
         outcome
     }
 
-    fn command(&self, limit: Option<u64>, job: &Job) -> Command {
-        let mut command = match limit {
+    fn command(&self, under: Option<&Under<'_>>, job: &Job) -> Command {
+        let mut command = match under {
             None => Command::new(&job.line[0]),
-            Some(limit) => {
-                let limit = format!("{}KiB", limit >> 10);
+            Some(under) => {
                 let report = self.dir.path().join("report");
-                let options = ["run", "--limit", &limit, "--report=json", "--report-file"];
-                let mut command = common::command(&options);
-                command.arg(report).args(["--", &job.line[0]]);
+                let mut command = common::command(&["run", "--report=json", "--report-file"]);
+                command.arg(report).args(under.options()).args(["--", &job.line[0]]);
                 command
             }
         };

@@ -11,10 +11,14 @@ mod common;
 
 mod compilers;
 mod databases;
+mod far;
 mod interpreters;
 mod job;
 mod needs;
 mod observer;
+#[allow(dead_code, reason = "shared with the tests of the far crate")]
+#[path = "../../../far/tests/redis/servers.rs"]
+mod servers;
 mod small;
 mod sources;
 mod stressors;

@@ -5,7 +5,6 @@ mod common;
 
 mod denied;
 mod ends;
-mod far;
 mod inherited;
 #[cfg(target_arch = "x86_64")]
 mod paused;

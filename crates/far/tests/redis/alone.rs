@@ -10,8 +10,8 @@ use zfold_far::testing::conformance;
 use zfold_far::{EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
 
-use crate::servers::{Server, connect, connect_with, ready, soon};
-use crate::{missing, object, put};
+use crate::servers::{Server, ready};
+use crate::{connect, connect_with, missing, object, put, soon};
 
 fn two(copies: usize) -> (Server, Server, String) {
     let (a, b) = (Server::start(&[]), Server::start(&[]));
@@ -25,7 +25,7 @@ fn a_server_does_what_an_engine_must() {
         return;
     }
     let server = Server::start(&[]);
-    conformance(&*connect(&format!("redis://{}", server.address())));
+    conformance(&*connect(&server.place()));
     let (_a, _b, place) = two(2);
     conformance(&*connect(&place));
 }
@@ -62,10 +62,41 @@ fn a_copy_that_is_gone_is_read_from_the_other_and_made_again() {
     assert_eq!(missing(&*engine, 0..40) + missing(&*engine, 0..40), 0);
     assert!(a.values() == 0 && b.values() == 40);
     engine.renew(soon()).expect("a renewal");
-    let again = a.values();
-    assert!(again > 0, "those that a reader missed are there again");
+    assert_eq!(a.values(), 40, "where one was missed, all are looked at");
+    assert_eq!((engine.copies().gone, engine.copies().made_total), (0, 40));
     b.cli(&["FLUSHALL"]);
-    assert_eq!(missing(&*engine, 0..40), 40 - again);
+    assert_eq!(missing(&*engine, 0..40), 0);
+}
+
+#[test]
+fn a_server_that_stops_keeps_nobody_from_renewing_and_is_looked_at_when_it_is_back() {
+    let test = "a_server_that_stops_keeps_nobody_from_renewing_and_is_looked_at_when_it_is_back";
+    if !ready(test) {
+        return;
+    }
+    let (a, b, place) = two(2);
+    let engine = connect(&place);
+    put(&*engine, 0..40);
+    b.cli(&["FLUSHALL"]);
+    a.stop();
+    // Its copies cannot be had, and there are no others.
+    let shortly = || Instant::now() + Duration::from_millis(700);
+    let mut out = [0; 10];
+    assert!(engine.get(0, 0, &mut out, shortly()).is_err());
+    let begun = Instant::now();
+    while engine.away() != [format!("redis at {}", a.address())] {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", engine.away());
+        assert!(engine.get(0, 0, &mut out, shortly()).is_err());
+    }
+    assert!(engine.renew(soon()).is_err(), "what is gone cannot be made again");
+    assert_eq!(b.values(), 0);
+    a.go_on();
+    // Both are asked until that one answers.
+    assert_eq!(missing(&*engine, 0..40), 0);
+    assert!(engine.away().is_empty());
+    engine.renew(soon()).expect("a renewal");
+    assert_eq!(b.values(), 40, "those of the other are there again");
+    assert_eq!((engine.copies().gone, engine.copies().made_total), (0, 40));
 }
 
 #[test]
@@ -80,6 +111,10 @@ fn of_single_copies_exactly_those_are_lost_that_were_there() {
     assert!(lost > 0 && kept > 0 && lost + kept == 40, "dealt out: {lost} and {kept}");
     a.cli(&["FLUSHALL"]);
     assert_eq!(missing(&*engine, 0..40), lost);
+    engine.renew(soon()).expect("a renewal");
+    assert_eq!((engine.copies().gone, engine.copies().made_total), (lost as u64, 0));
+    engine.delete(&(0..40).collect::<Vec<_>>(), soon()).expect("a deletion");
+    assert_eq!(engine.copies().gone, 0);
 }
 
 #[test]
@@ -111,7 +146,7 @@ fn a_server_that_stops_makes_calls_end_by_their_deadlines() {
         return;
     }
     let mut server = Server::start(&[]);
-    let engine = connect(&format!("redis://{}", server.address()));
+    let engine = connect(&server.place());
     put(&*engine, 0..1);
     let mut out = [0; 10];
     let shortly = || Instant::now() + Duration::from_millis(700);
@@ -154,7 +189,7 @@ fn what_lies_in_redis_tells_nothing_and_is_removed_at_the_end() {
         return;
     }
     let server = Server::start(&[]);
-    let engine = connect(&format!("redis://{}", server.address()));
+    let engine = connect(&server.place());
     let backing = FarBacking::open(Arc::clone(&engine), FarOptions::new(4 << 20));
     let backing = backing.expect("a backing");
     let secret = b"nobody but the owner of these bytes may read this line of text. ";

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use zfold_far::testing::conformance;
 
-use crate::servers::{Cluster, connect, ready};
-use crate::{missing, put};
+use crate::servers::{Cluster, ready};
+use crate::{connect, missing, put};
 
 /// Waits until all nodes that are alive call the cluster whole.
 fn wait_until_whole(cluster: &Cluster, without: &[usize]) {

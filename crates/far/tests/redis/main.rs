@@ -6,9 +6,11 @@ mod cluster;
 mod refused;
 mod servers;
 
-use zfold_far::{Engine, EngineError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use self::servers::soon;
+use zfold_far::place::{Place, PlaceError, Source};
+use zfold_far::{Engine, EngineError};
 
 const LEN: usize = 20_000;
 
@@ -35,4 +37,22 @@ fn missing(engine: &dyn Engine, numbers: std::ops::Range<u64>) -> usize {
         }
     }
     missing
+}
+
+/// Connects, as a program with these variables does.
+fn connect_with(place: &str, variables: &[(&str, &str)]) -> Result<Arc<dyn Engine>, PlaceError> {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| (*value).to_owned())
+    };
+    zfold_far::connect(&Place::parse(place, Source::Arguments, variable)?, soon())
+}
+
+fn connect(place: &str) -> Arc<dyn Engine> {
+    connect_with(place, &[]).expect("an engine")
+}
+
+/// Long enough for anything that comes at all.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
 }

@@ -3,8 +3,8 @@
 use zfold_far::EngineError;
 use zfold_far::testing::conformance;
 
-use crate::object;
-use crate::servers::{Cluster, Server, connect, connect_with, ready, soon};
+use crate::servers::{Cluster, Server, ready};
+use crate::{connect, connect_with, object, soon};
 
 /// What documents tell to allow a user.
 const RIGHTS: [&str; 8] =
@@ -36,7 +36,7 @@ fn a_user_needs_the_password_and_no_more_rights_than_documented() {
     let remedy = ["ZFOLD_REDIS_PASSWORD"];
     refused(&place, &[("ZFOLD_REDIS_PASSWORD", "hunter3")], &remedy);
     refused(&place, &[], &remedy);
-    refused(&format!("redis://{}", server.address()), &[], &remedy);
+    refused(&server.place(), &[], &remedy);
     let weak = connect_with(&format!("redis://weak@{}", server.address()), &password);
     let error = weak.expect("it may look").put(0, &object(0), soon()).expect_err("no right");
     assert!(matches!(&error, EngineError::Refused(why) if why.contains("+set")), "{error}");
@@ -61,7 +61,7 @@ fn servers_that_are_not_fit_are_refused_with_the_remedy() {
     refused(&format!("redis://{address}/?copies=2"), &[], &["copies=2", "name more servers"]);
     refused(&format!("redis://{address},{address}/?copies=2"), &[], &["name it once"]);
     let replica = Server::start(&["--replicaof", "127.0.0.1", &server.port.to_string()]);
-    refused(&format!("redis://{}", replica.address()), &[], &["replica", "name its master"]);
+    refused(&replica.place(), &[], &["replica", "name its master"]);
     let cluster = Cluster::start();
     let mixed = format!("redis://{address},{}", cluster.nodes[0].address());
     refused(&mixed, &[], &["part of a cluster"]);
@@ -75,7 +75,7 @@ fn a_full_server_refuses_and_keeps_what_it_has() {
         return;
     }
     let server = Server::start(&["--maxmemory", "6mb"]);
-    let engine = connect(&format!("redis://{}", server.address()));
+    let engine = connect(&server.place());
     let mut kept = 0;
     let error = loop {
         match engine.put(kept, &object(kept), soon()) {

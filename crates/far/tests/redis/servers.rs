@@ -1,16 +1,13 @@
-//! Real servers of Redis on loopback, alone and as a cluster.
+//! Real servers of Redis on loopback, alone and as a cluster. Tests of the program use them, too.
 
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use zfold_far::Engine;
-use zfold_far::place::{Place, PlaceError, Source};
 
 /// How long a server, or a cluster, may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(60);
@@ -90,6 +87,11 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// Returns it as a place of pages.
+    pub(crate) fn place(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
     }
@@ -116,7 +118,8 @@ impl Drop for Server {
     }
 }
 
-fn free_port() -> u16 {
+/// Returns a port that nobody listens at now.
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     listener.local_addr().expect("an address").port()
 }
@@ -167,25 +170,4 @@ impl Cluster {
         let nodes = [self.nodes[0].address(), self.nodes[1].address()];
         format!("redis://{}/?copies={copies}", nodes.join(","))
     }
-}
-
-/// Connects, as a program with these variables does.
-pub(crate) fn connect_with(
-    place: &str,
-    variables: &[(&str, &str)],
-) -> Result<Arc<dyn Engine>, PlaceError> {
-    let variable = |name: &str| {
-        let found = variables.iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| (*value).to_owned())
-    };
-    zfold_far::connect(&Place::parse(place, Source::Arguments, variable)?, soon())
-}
-
-pub(crate) fn connect(place: &str) -> Arc<dyn Engine> {
-    connect_with(place, &[]).expect("an engine")
-}
-
-/// Long enough for anything that comes at all.
-pub(crate) fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
 }

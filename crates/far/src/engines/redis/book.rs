@@ -1,6 +1,7 @@
-//! Which objects there are, on which homes, and when their leases were renewed (R5).
+//! Which objects there are, on which homes, when their leases were renewed, and which copies are
+//! gone (R5, R8).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ const NOBODY: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     homes: [u16; COPIES_MAX],
+    /// Copies that were gone at the last renewal and were not made again.
+    gone: u8,
     /// When; none if it has to be looked at as soon as can be.
     renewed: Option<Instant>,
 }
@@ -21,9 +24,10 @@ pub(super) struct Entry {
 impl Entry {
     /// Returns the entry of an object that was just put.
     pub(super) fn new(homes: &[usize]) -> Self {
-        let mut entry = Self { homes: [NOBODY; COPIES_MAX], renewed: Some(Instant::now()) };
+        let renewed = Some(Instant::now());
+        let mut entry = Self { homes: [NOBODY; COPIES_MAX], gone: 0, renewed };
         for (slot, home) in entry.homes.iter_mut().zip(homes) {
-            *slot = u16::try_from(*home).expect("a cluster has fewer masters than slots");
+            *slot = index(*home);
         }
         entry
     }
@@ -34,54 +38,111 @@ impl Entry {
     }
 }
 
+fn index(home: usize) -> u16 {
+    u16::try_from(home).expect("a cluster has fewer masters than slots")
+}
+
 /// All objects that were put and not deleted.
 #[derive(Debug, Default)]
-pub(super) struct Book(Mutex<BTreeMap<u64, Entry>>);
+pub(super) struct Book(Mutex<Pages>);
+
+#[derive(Debug, Default)]
+struct Pages {
+    entries: BTreeMap<u64, Entry>,
+    /// Homes that may have lost what they had.
+    doubted: BTreeSet<u16>,
+    /// Sum of what is gone in all entries.
+    gone: u64,
+}
 
 impl Book {
     pub(super) fn enter(&self, number: u64, entry: Entry) {
-        self.entries().insert(number, entry);
+        self.pages().entries.insert(number, entry);
     }
 
     pub(super) fn find(&self, number: u64) -> Option<Entry> {
-        self.entries().get(&number).copied()
+        self.pages().entries.get(&number).copied()
     }
 
     pub(super) fn strike(&self, numbers: &[u64]) {
-        let mut entries = self.entries();
+        let mut pages = self.pages();
         for number in numbers {
-            entries.remove(number);
+            let entry = pages.entries.remove(number);
+            pages.gone -= entry.map_or(0, |entry| u64::from(entry.gone));
         }
     }
 
-    /// Remembers that a copy of an object is gone.
-    pub(super) fn doubt(&self, number: u64) {
-        if let Some(entry) = self.entries().get_mut(&number) {
-            entry.renewed = None;
-        }
+    /// Has all objects of a home looked at by the next renewal: it may have lost some (R8).
+    pub(super) fn doubt(&self, home: usize) {
+        self.pages().doubted.insert(index(home));
     }
 
-    /// Returns the objects whose leases are older than `age`, or of which a copy is gone.
+    /// Returns the objects whose leases are older than `age`, and those on a doubted home.
     pub(super) fn due(&self, age: Duration) -> Vec<u64> {
         let now = Instant::now();
-        let entries = self.entries();
-        let is_old = |entry: &Entry| entry.renewed.is_none_or(|then| now - then >= age);
-        let old = entries.iter().filter(|(_, entry)| is_old(entry));
-        old.map(|(number, _)| *number).collect()
+        let mut pages = self.pages();
+        let doubted = std::mem::take(&mut pages.doubted);
+        let mut due = Vec::new();
+        for (number, entry) in &mut pages.entries {
+            if !doubted.is_empty() && entry.homes.iter().any(|home| doubted.contains(home)) {
+                // Stays so until it was looked at, by this renewal or a later one.
+                entry.renewed = None;
+            }
+            if entry.renewed.is_none_or(|then| now - then >= age) {
+                due.push(*number);
+            }
+        }
+        due
     }
 
-    /// Remembers that the leases of `numbers` are new.
-    pub(super) fn renewed(&self, numbers: &[u64]) {
+    /// Remembers that the leases of `numbers` are new, and of which how many copies are gone and
+    /// could not be made again.
+    pub(super) fn renewed(&self, numbers: &BTreeSet<u64>, gone: &BTreeMap<u64, u8>) {
         let now = Instant::now();
-        let mut entries = self.entries();
+        let mut pages = self.pages();
+        let Pages { entries, gone: sum, .. } = &mut *pages;
         for number in numbers {
             if let Some(entry) = entries.get_mut(number) {
                 entry.renewed = Some(now);
+                let gone = gone.get(number).copied().unwrap_or(0);
+                let before = std::mem::replace(&mut entry.gone, gone);
+                *sum = *sum + u64::from(gone) - u64::from(before);
             }
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    /// Returns how many copies are gone, as far as renewals have found.
+    pub(super) fn gone(&self) -> u64 {
+        self.pages().gone
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
         lock(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_on_a_doubted_home_is_due_until_it_was_looked_at() {
+        let (book, hour) = (Book::default(), Duration::from_secs(3600));
+        for number in 0..3 {
+            book.enter(number, Entry::new(&[number as usize, 3]));
+        }
+        assert!(book.due(hour).is_empty());
+        book.doubt(1);
+        assert_eq!(book.due(hour), [1]);
+        assert_eq!(book.due(hour), [1], "nobody looked");
+        book.renewed(&BTreeSet::from([1]), &BTreeMap::from([(1, 2)]));
+        assert!(book.due(hour).is_empty());
+        assert_eq!(book.gone(), 2);
+        book.doubt(3);
+        assert_eq!(book.due(hour), [0, 1, 2]);
+        book.renewed(&BTreeSet::from([0, 1]), &BTreeMap::from([(0, 1)]));
+        assert_eq!((book.gone(), book.due(hour)), (1, vec![2]));
+        book.strike(&[0, 7]);
+        assert_eq!(book.gone(), 0);
     }
 }

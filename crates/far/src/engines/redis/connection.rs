@@ -185,7 +185,11 @@ fn resolve(address: &Address, deadline: Instant) -> Result<Vec<SocketAddr>, Trou
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match error.kind() {
+            _ if matches!(tls, Some(rustls::Error::InvalidCertificate(_))) => {
+                Self::Refused(format!("{error}; name its authority's certificate in SSL_CERT_FILE"))
+            }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Late,
             _ => Self::Lost(error.to_string()),
         }

@@ -10,25 +10,28 @@ use crate::link::lock;
 const SHUN_MIN: Duration = Duration::from_secs(1);
 const SHUN_MAX: Duration = Duration::from_secs(30);
 
-/// What is known of each home.
+/// How far two failures with no answer between them lie apart when a home counts as away. What is
+/// shorter is a pause.
+const AWAY_AFTER: Duration = Duration::from_secs(3);
+
+/// What is known of each home; none of one that is well.
 #[derive(Debug)]
-pub(super) struct Homes(Mutex<Vec<Health>>);
+pub(super) struct Homes(Mutex<Vec<Option<Shunned>>>);
 
+/// A home that did not answer.
 #[derive(Clone, Copy, Debug)]
-struct Health {
-    /// Until when it is asked last, and for how long that was; none for one that is well.
-    shunned: Option<(Instant, Duration)>,
-}
-
-impl Health {
-    fn is_shunned(self, now: Instant) -> bool {
-        self.shunned.is_some_and(|(until, _)| now < until)
-    }
+struct Shunned {
+    /// The first failure and the last one.
+    since: Instant,
+    failed: Instant,
+    /// Until when it is asked last, and for how long that was.
+    until: Instant,
+    long: Duration,
 }
 
 impl Homes {
     pub(super) fn new(count: usize) -> Self {
-        Self(Mutex::new(vec![Health { shunned: None }; count]))
+        Self(Mutex::new(vec![None; count]))
     }
 
     /// Returns all homes in the order in which `number` asks for them.
@@ -43,34 +46,48 @@ impl Homes {
     pub(super) fn healthy_first(&self, mut homes: Vec<usize>) -> Vec<usize> {
         let now = Instant::now();
         let mut all = self.all();
-        homes.sort_by_key(|home| all[*home].is_shunned(now));
+        homes.sort_by_key(|home| all[*home].is_some_and(|shunned| now < shunned.until));
         for home in &homes {
-            if let Some((until, long)) = &mut all[*home].shunned
-                && *until <= now
+            if let Some(shunned) = &mut all[*home]
+                && shunned.until <= now
             {
-                *until = now + *long;
+                shunned.until = now + shunned.long;
             }
         }
         homes
     }
 
-    /// Remembers whether a home answered. One that refuses answers.
-    pub(super) fn learn(&self, home: usize, trouble: Option<&Trouble>) {
-        let health = &mut self.all()[home];
+    /// Remembers whether a home answered at `now`; one that refuses answers. Returns whether this
+    /// is the first answer after a failure.
+    pub(super) fn learn(&self, home: usize, trouble: Option<&Trouble>, now: Instant) -> bool {
+        let known = &mut self.all()[home];
         match trouble {
-            None | Some(Trouble::Refused(_)) => health.shunned = None,
+            None | Some(Trouble::Refused(_)) => known.take().is_some(),
             Some(_) => {
-                let now = Instant::now();
-                let long = match health.shunned {
-                    None => SHUN_MIN,
-                    Some((_, long)) => (2 * long).min(SHUN_MAX),
+                let (since, long) = match *known {
+                    None => (now, SHUN_MIN),
+                    Some(Shunned { since, long, .. }) => (since, (2 * long).min(SHUN_MAX)),
                 };
-                health.shunned = Some((now + long, long));
+                *known = Some(Shunned { since, failed: now, until: now + long, long });
+                false
             }
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Health>> {
+    /// Returns whether a home is to be asked now by who can do without it.
+    pub(super) fn admits(&self, home: usize) -> bool {
+        let now = Instant::now();
+        self.all()[home].is_none_or(|shunned| shunned.until <= now)
+    }
+
+    /// Returns the homes that are away.
+    pub(super) fn away(&self) -> Vec<usize> {
+        let is_away = |shunned: &Shunned| shunned.failed - shunned.since >= AWAY_AFTER;
+        let all = self.all();
+        (0..all.len()).filter(|home| all[*home].as_ref().is_some_and(is_away)).collect()
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Option<Shunned>>> {
         lock(&self.0)
     }
 }
@@ -81,12 +98,25 @@ mod tests {
 
     #[test]
     fn numbers_take_turns_and_a_home_that_fails_comes_last() {
-        let homes = Homes::new(3);
+        let (homes, now) = (Homes::new(3), Instant::now());
         assert_eq!(homes.order(0), [0, 1, 2]);
         assert_eq!(homes.order(4), [1, 2, 0]);
-        homes.learn(1, Some(&Trouble::Late));
+        assert!(!homes.learn(1, Some(&Trouble::Late), now));
         assert_eq!(homes.order(4), [2, 0, 1]);
-        homes.learn(1, Some(&Trouble::Refused("full".to_owned())));
+        assert!(homes.learn(1, Some(&Trouble::Refused("full".to_owned())), now));
         assert_eq!(homes.order(4), [1, 2, 0]);
+    }
+
+    #[test]
+    fn a_home_is_away_when_it_fails_again_and_back_with_its_first_answer() {
+        let (homes, now) = (Homes::new(2), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        for (seconds, away) in [(0, &[][..]), (2, &[]), (4, &[1])] {
+            homes.learn(1, Some(&Trouble::Late), after(seconds));
+            assert_eq!(homes.away(), away, "after {seconds} s");
+        }
+        assert!(homes.learn(1, None, after(5)), "it is back");
+        assert!(!homes.learn(1, None, after(5)), "it was told already");
+        assert!(homes.away().is_empty());
     }
 }

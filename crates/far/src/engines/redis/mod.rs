@@ -12,10 +12,14 @@
 //! - R7: a request that failed is repeated until its deadline, on a new connection and with a
 //!   new map, unless the server refuses it. Putting the same bytes twice changes nothing.
 //!
+//! - R8: a home that may have lost copies is looked through by the next renewal, all of it: one
+//!   that answers again after a failure, and one where a reader missed a copy.
+//!
 //! Each value has an expiry, so that a server gets its memory back after a process that was killed.
 //! `renew` moves on those that are a quarter over, and while it does so finds copies that are gone,
-//! as after a server's restart, and makes them again from another. A reader that misses a copy lets
-//! the next renewal do so.
+//! as after a server's restart, and makes them again from another. It waits for no home that does
+//! not answer: the other copies are renewed, and R8 finds the rest. A deletion does the same, and
+//! leaves what lies there to its expiry.
 //!
 //! Locks: the book's and the homes' are leaves; no request is made under either.
 
@@ -28,8 +32,9 @@ mod server;
 mod tls;
 mod trouble;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +47,7 @@ use self::connections::Connections;
 use self::homes::Homes;
 use self::routes::{Key, Routes};
 use self::trouble::Trouble;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Copies, Engine, EngineError};
 use crate::place::{Address, PlaceError, RedisPlace, place_error};
 
 /// Length of an object. The server's allocator rounds up to four sizes in each doubling; the
@@ -78,6 +83,8 @@ pub(crate) struct RedisEngine {
     routes: Routes,
     homes: Homes,
     book: Book,
+    /// Copies that were made again.
+    copies_made: AtomicU64,
 }
 
 /// A request that was sent to a server.
@@ -114,6 +121,7 @@ impl RedisEngine {
             homes: Homes::new(routes.homes()),
             routes,
             book: Book::default(),
+            copies_made: AtomicU64::new(0),
         })
     }
 
@@ -182,8 +190,15 @@ impl RedisEngine {
         until: Instant,
     ) -> Result<Value, Trouble> {
         let reply = self.receive(self.send(home, number, command, until), until);
-        self.homes.learn(home, reply.as_ref().err());
+        self.learn(home, reply.as_ref().err());
         reply
+    }
+
+    /// Remembers whether a home answered (R8).
+    fn learn(&self, home: usize, trouble: Option<&Trouble>) {
+        if self.homes.learn(home, trouble, Instant::now()) {
+            self.book.doubt(home);
+        }
     }
 
     /// Stores an object on up to `want` of `homes` at the same time. Returns those that have it.
@@ -201,7 +216,7 @@ impl RedisEngine {
         let mut have = Vec::new();
         for (home, sent) in homes.iter().zip(sent) {
             let reply = self.receive(sent, until);
-            self.homes.learn(*home, reply.as_ref().err());
+            self.learn(*home, reply.as_ref().err());
             match reply {
                 Ok(_) => have.push(*home),
                 // What a server refuses says more than that another is late.
@@ -234,14 +249,16 @@ impl RedisEngine {
     }
 
     /// Returns the copies of objects, by number and home: those that the book names, or one on each
-    /// home.
+    /// home. Those on homes that do not answer now are left out, unless there are no others.
     fn copies_of(&self, numbers: &[u64]) -> Vec<(u64, usize)> {
         let homes = |number| match self.book.find(number) {
             Some(entry) => entry.homes(),
             None => (0..self.routes.homes()).collect(),
         };
         let copies = |number| homes(number).into_iter().map(move |home| (number, home));
-        numbers.iter().copied().flat_map(copies).collect()
+        let copies = numbers.iter().copied().flat_map(copies);
+        let (here, away): (Vec<_>, Vec<_>) = copies.partition(|(_, home)| self.homes.admits(*home));
+        if here.is_empty() { away } else { here }
     }
 
     /// Sends one command for each object and home, a batch at a time to each server, and tells
@@ -265,7 +282,9 @@ impl RedisEngine {
         for (address, requests) in &by_server {
             for batch in requests.chunks(BATCH) {
                 let until = deadline.min(Instant::now() + 2 * PATIENCE);
-                if let Err(trouble) = self.batch(address, batch, command, until, each) {
+                let done = self.batch(address, batch, command, until, each);
+                self.learn(batch[0].1, done.as_ref().err());
+                if let Err(trouble) = done {
                     last = Err(trouble);
                     break;
                 }
@@ -311,17 +330,28 @@ impl RedisEngine {
         last
     }
 
-    /// Makes a copy again that is gone, from another one. An object without any stays lost.
-    fn repair(&self, number: u64, home: usize, deadline: Instant) -> Result<(), Trouble> {
-        let Some(entry) = self.book.find(number) else { return Ok(()) };
+    /// Makes a copy again that is gone, from another one. Returns false if there is none.
+    ///
+    /// # Errors
+    /// A home that may have one does not answer, or the copy cannot be put.
+    fn repair(&self, number: u64, home: usize, deadline: Instant) -> Result<bool, Trouble> {
+        let Some(entry) = self.book.find(number) else { return Ok(true) };
+        let mut found = Ok(false);
         for other in entry.homes().into_iter().filter(|other| *other != home) {
             let until = deadline.min(Instant::now() + 2 * PATIENCE);
             let get = |key: &str| redis::cmd("GET").arg(key).take();
-            if let Ok(Value::BulkString(bytes)) = self.ask(other, number, &get, until) {
-                return self.ask(home, number, &|key| set(key, &bytes), until).map(drop);
+            match self.ask(other, number, &get, until) {
+                Ok(Value::BulkString(bytes)) => {
+                    self.ask(home, number, &|key| set(key, &bytes), until)?;
+                    // Relaxed: a counter.
+                    self.copies_made.fetch_add(1, Ordering::Relaxed);
+                    return Ok(true);
+                }
+                Ok(_) => {}
+                Err(trouble) => found = Err(trouble),
             }
         }
-        Ok(())
+        found
     }
 }
 
@@ -384,12 +414,12 @@ impl Engine for RedisEngine {
                 match self.ask(*home, number, &command, until) {
                     Ok(Value::BulkString(bytes)) if bytes.len() == out.len() => {
                         out.copy_from_slice(&bytes);
-                        if missing > 0 {
-                            self.book.doubt(number);
-                        }
                         return Ok(());
                     }
-                    Ok(_) => missing += 1,
+                    Ok(_) => {
+                        missing += 1;
+                        self.book.doubt(*home);
+                    }
                     Err(trouble) => last = Some(trouble),
                 }
             }
@@ -423,27 +453,42 @@ impl Engine for RedisEngine {
                 return Err(EngineError::Late);
             }
             let wanted = self.copies_of(due);
-            let mut gone = Vec::new();
+            let (mut seen, mut lost) = (BTreeSet::new(), Vec::new());
             let mut renewed =
                 self.broadcast(&wanted, &expire, deadline, &mut |number, home, reply| {
+                    seen.insert(number);
                     if *reply == Value::Int(0) {
-                        gone.push((number, home));
+                        lost.push((number, home));
                     }
                 });
-            for (number, home) in gone {
-                if let Err(trouble) = self.repair(number, home, deadline) {
-                    renewed = Err(trouble);
+            let mut gone = BTreeMap::new();
+            for (number, home) in lost {
+                match self.repair(number, home, deadline) {
+                    Ok(true) => {}
+                    Ok(false) => *gone.entry(number).or_insert(0) += 1,
+                    Err(trouble) => {
+                        seen.remove(&number);
+                        renewed = Err(trouble);
+                    }
                 }
             }
-            match renewed {
-                Ok(()) => self.book.renewed(due),
-                Err(trouble) => {
-                    self.routes.refresh(&self.links, deadline);
-                    result = Err(trouble.into());
-                }
+            self.book.renewed(&seen, &gone);
+            if let Err(trouble) = renewed {
+                self.routes.refresh(&self.links, deadline);
+                result = Err(trouble.into());
             }
         }
         result
+    }
+
+    fn copies(&self) -> Copies {
+        // Relaxed: a counter.
+        Copies { gone: self.book.gone(), made_total: self.copies_made.load(Ordering::Relaxed) }
+    }
+
+    fn away(&self) -> Vec<String> {
+        let places = self.homes.away().into_iter().filter_map(|home| self.routes.place(home));
+        places.map(|server| format!("redis at {server}")).collect()
     }
 }
 

@@ -137,6 +137,18 @@ impl Routes {
         }
     }
 
+    /// Returns where a home is now, if it is anywhere.
+    pub(super) fn place(&self, home: usize) -> Option<Address> {
+        match self {
+            Self::Nodes(nodes) => nodes.get(home).cloned(),
+            Self::Cluster(cluster) => {
+                let map = cluster.map();
+                let slot = cluster.home.iter().position(|of| usize::from(*of) == home)?;
+                map.nodes.get(usize::from(map.masters[slot])).cloned()
+            }
+        }
+    }
+
     /// Returns the key of an object's copy at `home`. A cluster deals keys out by a checksum, so a
     /// salt is searched for that lets the key fall to that home.
     pub(super) fn key(&self, prefix: &str, number: u64, home: usize) -> Key {

@@ -234,11 +234,24 @@ impl Shared {
         };
         let Some(error) = failure else { return Ok(keys) };
         self.release_keys(keys.into_iter());
-        self.tracing.end(format!(
-            "cannot store memory that left the program: {error}; raise --limit, or give \
-             --backing a file for what does not fit"
-        ));
+        let remedy = self.remedy();
+        self.tracing.end(format!("cannot store memory that left the program: {error}; {remedy}"));
         Err(())
+    }
+
+    /// Returns what can be done about a store that takes no more.
+    fn remedy(&self) -> &'static str {
+        let stats = self.store.stats();
+        match (stats.backing_bytes, stats.backing_used_bytes) {
+            (0, _) => {
+                "raise --limit or --store-limit, or give --backing a place for what does not fit"
+            }
+            // A run of free units may be too short for a batch.
+            (all, used) if used >= all - all / 16 => {
+                "the backing is full, too: raise --backing-size or --store-limit"
+            }
+            _ => "no page could go to the backing: raise --store-limit, or mend the backing",
+        }
     }
 
     /// Ends the tree because a page cannot be loaded.

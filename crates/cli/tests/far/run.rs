@@ -1,9 +1,8 @@
-//! Runs whose pages go to other machines: a Redis on loopback.
+//! Runs whose pages go to other machines.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,10 @@ use serde_json::Value;
 
 use crate::common::{command, skip};
 use crate::runs::{can_manage, has, text};
+use crate::servers::{self, Server};
 
-/// How long what comes at all may take on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
+/// How long a page is waited for, and then as long again on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(2 * 30);
 
 /// Reads 48 MiB that hardly compress again and again.
 const READER: &str = r#"
@@ -24,70 +24,8 @@ while True:
     sum(memory[::4096])
 "#;
 
-/// A server, which ends with this.
-struct Redis {
-    child: Child,
-    port: u16,
-}
-
-impl Redis {
-    fn start() -> Self {
-        let begun = Instant::now();
-        loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-            let port = listener.local_addr().expect("an address").port();
-            drop(listener);
-            let child = Command::new("redis-server")
-                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("redis-server starts");
-            let mut redis = Self { child, port };
-            // It ends if somebody else has taken the port meanwhile.
-            while redis.child.try_wait().expect("a status").is_none() {
-                if redis.cli(&["PING"]) == "PONG" {
-                    return redis;
-                }
-                assert!(begun.elapsed() < SOON, "redis-server does not answer");
-                thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
-
-    fn cli(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new("redis-cli");
-        command.args(["-p", &self.port.to_string()]).args(arguments);
-        text(&command.output().expect("redis-cli starts").stdout).trim().to_owned()
-    }
-
-    fn values(&self) -> u64 {
-        self.cli(&["DBSIZE"]).parse().expect("a number")
-    }
-
-    fn place(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 fn ready(test: &str) -> bool {
-    if !has("redis-server") || !has("redis-cli") {
-        skip(test, "no redis-server, or no redis-cli");
-        return false;
-    }
-    can_manage(test)
+    servers::ready(test) && can_manage(test)
 }
 
 /// Starts a program that keeps all of its input in memory until the input ends.
@@ -122,7 +60,7 @@ fn a_program_whose_pages_go_to_redis_says_what_it_says_alone() {
     if !ready("a_program_whose_pages_go_to_redis_says_what_it_says_alone") {
         return;
     }
-    let redis = Redis::start();
+    let redis = Server::start(&[]);
     let mut child = sort(&redis.place());
     let (mixed, sorted) = lines();
     let mut stdin = child.stdin.take().expect("a pipe");
@@ -149,7 +87,7 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
     if !has("python3") {
         return skip(test, "no python3");
     }
-    let mut redis = Redis::start();
+    let mut redis = Server::start(&[]);
     let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
     let place = redis.place();
     let program = ["--backing-size", "256MiB", "--", "python3", "-c", READER];
@@ -162,10 +100,38 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
     assert_eq!(ready, "ready\n");
     assert!(redis.values() > 0, "no page went there");
     redis.kill();
+    let begun = Instant::now();
     let output = end(child);
+    assert!(begun.elapsed() < DEADLINE, "it took {:?}", begun.elapsed());
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("redis at 127.0.0.1"), "{said}");
+    let server = format!("zfold: redis at {}", redis.address());
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines[0].starts_with(&format!("{server} does not answer; ")), "{said}");
+    let reason = lines.last().expect("a line");
+    assert!(reason.contains("cannot restore a page of the program: "), "{said}");
+    assert!(reason.contains(&redis.address()) && lines.len() <= 3, "{said}");
+}
+
+#[test]
+fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
+    let test = "a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy";
+    if !ready(test) {
+        return;
+    }
+    if !has("python3") {
+        return skip(test, "no python3");
+    }
+    let redis = Server::start(&[]);
+    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
+    let program = ["--backing-size", "16MiB", "--", "python3", "-c", READER];
+    let place = redis.place();
+    let line = [&memory[..], &[&place], &program[..]].concat();
+    let output = command(&line).output().expect("it starts");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("raise --backing-size or --store-limit"), "{said}");
+    assert_eq!(redis.values(), 0, "nothing is left behind");
 }
 
 #[test]

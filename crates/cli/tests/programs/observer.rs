@@ -18,7 +18,7 @@ const EXACT_EVERY: usize = 16;
 /// What was seen at the moments with most of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Most bytes of programs, of the kind that is managed.
+    /// Most bytes of programs, of the kind that is managed, but for what is locked: that stays.
     pub(crate) managed_bytes: u64,
     /// Most bytes of programs that are never managed: stacks, and changed pages of files.
     pub(crate) unmanaged_bytes: u64,
@@ -205,6 +205,8 @@ impl Bytes {
             } else if let Some(part) = proc::bytes(line, "Pss:") {
                 proportional = part;
                 bytes.managed += if managed { part } else { 0 };
+            } else if let (true, Some(locked)) = (managed, proc::bytes(line, "Locked:")) {
+                bytes.managed -= locked.min(bytes.managed);
             } else if let (false, Some(changed)) = (managed, proc::bytes(line, "Anonymous:")) {
                 bytes.unmanaged += proportional.min(changed);
             }
@@ -228,18 +230,19 @@ fn mapping(line: &str) -> Option<&str> {
 
 #[test]
 fn mappings_are_managed_or_not() {
-    let mapping = |name: &str, proportional: u64, anonymous: u64| {
+    let mapping = |name: &str, proportional: u64, anonymous: u64, locked: u64| {
         format!(
             "7f00-7fff rw-p 0000 00:00 0   {name}\nRss: 900 kB\nPss: {proportional} kB\n\
-             Pss_Dirty: 7 kB\nAnonymous: {anonymous} kB\nVmFlags: rd wr mr\n"
+             Pss_Dirty: 7 kB\nAnonymous: {anonymous} kB\nLocked: {locked} kB\nVmFlags: rd wr mr\n"
         )
     };
     let parts = [
-        mapping("", 8, 8),
-        mapping("[heap]", 4, 8),
-        mapping("/usr/lib/a b.so", 100, 16),
-        mapping("/dev/zero (deleted)", 64, 0),
-        mapping("[stack]", 32, 32),
+        mapping("", 8, 8, 0),
+        mapping("", 16, 16, 16),
+        mapping("[heap]", 4, 8, 0),
+        mapping("/usr/lib/a b.so", 100, 16, 0),
+        mapping("/dev/zero (deleted)", 64, 0, 0),
+        mapping("[stack]", 32, 32, 0),
     ];
     let Bytes { managed, unmanaged } = Bytes::parse(&parts.concat());
     assert_eq!((managed, unmanaged), (12 << 10, 48 << 10));

@@ -40,10 +40,22 @@ pub(crate) enum Request {
     Moved { from: Range<usize>, to: Option<Range<usize>> },
     /// A large new mapping for which there may be no room.
     Mapped { range: Range<usize> },
+    /// The heap ends here now, and may have grown by more than there is room for.
+    Grown { end: usize },
     /// A fork without a message: pages at these addresses come in, because the kernel reads or
     /// writes them in the middle of it, and nothing leaves until [`Memory::born`] or
     /// [`Memory::unborn`].
     Hold { pages: Vec<usize> },
+}
+
+/// New memory that is looked at when it is made, since a program could pass the limit with it
+/// before anybody looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// Mappings of so many bytes and more that can be written to.
+    pub mapping_bytes: u32,
+    /// Also those that cannot be written to yet, and the heap.
+    pub all: bool,
 }
 
 /// A system call that a helper makes inside an address space.
@@ -138,6 +150,8 @@ pub(crate) trait Memory: Send + Sync {
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool;
     /// Whether so many bytes can be mapped and used without closing them first.
     fn fits(&self, bytes: usize) -> bool;
+    /// At which growth threads of a space that is attached now should stop.
+    fn growth(&self) -> Growth;
     /// After [`Request::Hold`]: the child is there, stopped before it runs, attached; `ticket`
     /// holds the child and its parent.
     fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket);

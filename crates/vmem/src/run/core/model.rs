@@ -220,6 +220,7 @@ impl World {
         let mut present = Ranges::default();
         for page in pages.clone() {
             let mapped = self.kernel.get_mut(&page).expect("seen above");
+            // What is closed already may be among it.
             mapped.registered = true;
             if mapped.content.is_some() {
                 present.insert(page..page + 1);

@@ -130,21 +130,25 @@ impl Space {
         self.moving = moving;
     }
 
-    /// Returns whether a range may be closed: nothing of it is, and nothing is moved just now.
+    /// Returns whether a range may be closed: it is not the helper's, and nothing is being moved.
     pub(crate) fn may_close(&self, range: &Pages) -> bool {
-        let is_helpers = !common(range, &self.helpers.all).is_empty();
-        !self.moving && !is_helpers && !self.closed.touches(range)
+        !self.moving && common(range, &self.helpers.all).is_empty()
     }
 
-    /// Closes a range that was open, of which `present` is there; `age` says how soon that
-    /// leaves. The range is registered.
-    pub(crate) fn close(&mut self, range: &Pages, present: &Ranges, age: u8) {
-        self.closed.insert(range.clone());
-        for page in present.within(range).into_iter().flatten() {
-            if self.table.get(page) == Page::Absent {
+    /// Closes what is open of a range; `present` of the range is there, and `age` says how soon
+    /// that leaves. All of it is registered, and nothing is untold. Returns how many pages are
+    /// there that were open.
+    pub(crate) fn close(&mut self, range: &Pages, present: &Ranges, age: u8) -> usize {
+        self.settled();
+        let mut found = 0;
+        for part in self.closed.without(range) {
+            for page in present.within(&part).into_iter().flatten() {
                 self.table.set(page, Page::Resident { age });
+                found += 1;
             }
         }
+        self.closed.insert(range.clone());
+        found
     }
 
     /// Says what a fault gets, if it may take `room` pages.

@@ -45,6 +45,8 @@ pub(crate) enum Work {
     Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
     /// As above.
     Mapped(Arc<Managed>, Pages, Ticket),
+    /// As above; the last page of the heap.
+    Grown(Arc<Managed>, PageNo, Ticket),
     /// As above.
     Hold(Arc<Managed>, Vec<PageNo>, Ticket),
     /// A page comes in that never leaves from now on.

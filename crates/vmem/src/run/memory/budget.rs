@@ -14,6 +14,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::page::PAGE;
+use crate::run::link::Growth;
 
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
@@ -21,8 +22,13 @@ const BEYOND: usize = 64;
 /// Pages of a mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
-/// So many pages are touched in one to three milliseconds.
-const SMALL: usize = MIB * 8;
+/// So many pages are touched in two to six milliseconds.
+const SMALL: usize = MIB * 16;
+
+/// A mapping of this share of the limit is looked at when it is made, but not one with fewer pages
+/// than the first number, and each with as many as the second.
+const GROWTH_SHARE: usize = 32;
+const GROWTH: [usize; 2] = [16, MIB * 2];
 
 /// The limit and what is charged. Relaxed throughout: numbers of which each is right by itself;
 /// a fault may overshoot by what faults at the same moment take.
@@ -68,7 +74,7 @@ impl Budget {
 
     fn attach(&self) -> usize {
         let limit = self.limit();
-        limit.saturating_sub((limit * 2 / 5).clamp(MIB * 16, MIB * 96))
+        limit.saturating_sub((limit * 2 / 5).clamp(SMALL, MIB * 96))
     }
 
     fn near(&self) -> usize {
@@ -145,6 +151,12 @@ impl Budget {
     /// Returns whether a program would pass the limit while it is being asked to stop.
     pub(crate) fn is_small(&self) -> bool {
         self.limit() <= SMALL
+    }
+
+    /// Returns which growth is looked at when it happens.
+    pub(crate) fn growth(&self) -> Growth {
+        let pages = (self.limit() / GROWTH_SHARE).clamp(GROWTH[0], GROWTH[1]);
+        Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
     }
 
     /// Returns how many pages of open memory are much.
@@ -253,6 +265,10 @@ mod tests {
         let budget = Budget::new(16 << 20);
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
-        assert!(!budget.is_small() && Budget::new(8 << 20).is_small());
+        assert!(budget.is_small() && !Budget::new(17 << 20).is_small());
+        assert_eq!(budget.growth(), Growth { mapping_bytes: 512 << 10, all: true });
+        assert_eq!(Budget::new(1 << 20).growth().mapping_bytes, 64 << 10);
+        let large = Growth { mapping_bytes: 2 << 20, all: false };
+        assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes).growth()), [large; 2]);
     }
 }

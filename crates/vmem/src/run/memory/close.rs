@@ -8,13 +8,18 @@
 //! - C3: neighbouring mappings are closed together, whatever their protection, and count together
 //!   when it is decided whether they are worth it. One that cannot be closed keeps none of its
 //!   neighbours open.
+//! - C4: of a range of which some is closed, the rest is closed, and the states of the first part
+//!   stay: after C1 nothing is untold, so it is the mapping that it was. Only the rest is
+//!   registered for it, and unregistered if the kernel says no. Else what is mapped anew in place
+//!   of the first part would be registered and not closed, and a mapping of which only a part is
+//!   registered does not move as one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::{Access, Refused};
 use super::faults::{Answers, answer_told};
-use super::managed::{Managed, lock};
+use super::managed::{Held, Managed, lock};
 use super::maps::{Mapping, mappings, mappings_in, marked};
 use super::messages::drain;
 use super::shared::Shared;
@@ -47,7 +52,9 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
             break;
         }
         for part in closable(shared, managed, &run) {
-            close_slices(shared, managed, &part, answers);
+            if !managed.lock().closed().without(&part).is_empty() {
+                close_slices(shared, managed, &part, answers);
+            }
         }
     }
     let next = Instant::now() + began.elapsed() * SURVEY_REST;
@@ -101,7 +108,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
 }
 
-/// Closes a range, some at a time: its mappings together where that can be.
+/// Closes what is open of a range, some at a time: its mappings together where that can be.
 pub(super) fn close_slices(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -112,23 +119,20 @@ pub(super) fn close_slices(
     while from < pages.end {
         let slice = from..pages.end.min(from + SLICE);
         from = slice.end;
-        let open = managed.lock().closed().without(&slice);
-        for part in open {
-            if close(shared, managed, &part, 0, answers) {
-                continue;
-            }
-            // One of its mappings has changed: that does not keep the others open.
-            for mapping in mappings_in(managed.pid(), &part).unwrap_or_default() {
-                if !mapping.other && mapping.pages != part {
-                    close(shared, managed, &mapping.pages, 0, answers);
-                }
+        if close(shared, managed, &slice, 0, answers) {
+            continue;
+        }
+        // One of its mappings has changed: that does not keep the others open.
+        for mapping in mappings_in(managed.pid(), &slice).unwrap_or_default() {
+            if !mapping.other && mapping.pages != slice {
+                close(shared, managed, &mapping.pages, 0, answers);
             }
         }
     }
 }
 
-/// Closes a range, of which what is there leaves after `age` passes; not one of which anything is
-/// closed, or which is no anonymous memory. Returns whether it did.
+/// Closes what is open of a range, of which what is there leaves after `age` passes; not one that
+/// is no anonymous memory. Returns whether all of it is closed.
 pub(crate) fn close(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -141,27 +145,51 @@ pub(crate) fn close(
     // fault must find the range closed.
     let mut space = managed.lock();
     drain(shared, managed, &mut space, &mut answers.told);
-    let registered = space.may_close(range) && access.register(range).is_ok();
-    let found = registered.then(|| look(managed, access, range));
-    let is_closed = matches!(found, Some(Look::Present(_)));
-    match found {
-        Some(Look::Present(present)) => {
-            let pages = present.iter().map(|part| part.len()).sum();
-            space.close(range, &present, age);
-            // Before they are charged as closed, when the lock is released.
-            managed.closed(pages);
-            drop(space);
-            shared.counters.closed_pages.add(range.len());
-        }
-        Some(_) => {
-            // It is tried again with what there is then.
-            let _ = access.unregister(range);
-            drop(space);
-        }
-        None => drop(space),
-    }
+    let is_closed = space.may_close(range)
+        && close_rest(shared, managed, access, &mut space, range, age) == Rest::Closed;
+    drop(space);
     answer_told(shared, managed, answers);
     is_closed
+}
+
+/// What became of what was open of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It is closed.
+    Closed,
+    /// It is open: a change is not read yet.
+    Again,
+    /// It is open: not all of it is mapped, or it is of another kind.
+    Other,
+}
+
+/// Closes what is open of a range, under the lock of its space and after its messages were read.
+pub(super) fn close_rest(
+    shared: &Shared,
+    managed: &Managed,
+    access: &Access,
+    space: &mut Held<'_>,
+    range: &Pages,
+    age: u8,
+) -> Rest {
+    let open = space.closed().without(range);
+    if open.is_empty() {
+        return Rest::Closed;
+    }
+    let registered = open.iter().all(|part| access.register(part).is_ok());
+    let rest = match registered.then(|| look(managed, access, range)) {
+        Some(Look::Present(present)) => {
+            // Before they are charged as closed, when the lock is released.
+            managed.closed(space.close(range, &present, age));
+            shared.counters.closed_pages.add(open.iter().map(ExactSizeIterator::len).sum());
+            return Rest::Closed;
+        }
+        Some(Look::Again) => Rest::Again,
+        Some(Look::Holes) | None => Rest::Other,
+    };
+    // It is tried again with what there is then.
+    open.iter().for_each(|part| drop(access.unregister(part)));
+    rest
 }
 
 /// What a look at a range found.

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
@@ -24,14 +23,14 @@ use super::requests::set_attached;
 use super::retire;
 use super::shared::Shared;
 use super::signal::Signal;
-use super::stats::{Counters, Latency, Stats, histogram};
+use super::stats::{Counters, Latency, Stats, histogram, steps};
 use super::strangers;
 use super::swap_cache::SwapCache;
 use super::watch::Watcher;
 use crate::page::PAGE;
 use crate::run::core::pages::{PAYLOADS, Page};
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
-use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::run::link::{Attached, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::options::{Report, Unmanaged};
 use crate::run::sys::proc;
 
@@ -259,12 +258,6 @@ impl Engine {
     }
 }
 
-/// Returns the first time in nanoseconds above each bucket, and how many are in it.
-fn steps(latency: &Histogram<u64>, factor: f64) -> Vec<(u64, u64)> {
-    let steps = latency.iter_log(1024, factor);
-    steps.map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration())).collect()
-}
-
 /// Time from a fork to the first measurement of what it shares: most children run another
 /// program by then.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
@@ -427,6 +420,7 @@ impl Memory for Engine {
                 Work::Moved { managed, from, to, ticket }
             }
             Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
+            Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
             Request::Hold { pages } => {
                 Work::Hold(managed, pages.into_iter().map(page_of).collect(), ticket)
             }
@@ -437,6 +431,10 @@ impl Memory for Engine {
 
     fn fits(&self, bytes: usize) -> bool {
         self.shared.budget.fits(bytes.div_ceil(PAGE))
+    }
+
+    fn growth(&self) -> Growth {
+        self.shared.budget.growth()
     }
 
     fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {

@@ -49,6 +49,9 @@ pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answ
     messages::read(shared, managed, &mut space, &mut answers.told);
     drop(space);
     answer_told(shared, managed, answers);
+    if std::mem::take(&mut answers.told.changed) {
+        shared.polls.changed(managed);
+    }
 }
 
 /// Answers the faults that were read, and finishes what else was told.
@@ -74,7 +77,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
                 shared.watcher.call();
             }
         }
-        shared.polls.faulted(managed, fault.thread);
+        shared.polls.told(managed, fault.thread);
     }
     answers.told.finish(shared);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 
 use crate::page::PAGE;
-use crate::run::core::ranges::{Pages, bytes_of, pages_of};
+use crate::run::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::run::sys::proc::{self, Status};
 use crate::run::sys::procmap::{self, Vma};
 
@@ -38,6 +38,14 @@ pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
 pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
     let vmas = procmap::within(pid, &bytes_of(pages))?;
     Ok(vmas.into_iter().filter_map(mapping).collect())
+}
+
+/// Returns the mapping that holds a page, if it has anonymous memory.
+///
+/// # Cost
+/// As of [`mappings_in`].
+pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
+    mapping(procmap::around(pid, page * PAGE).ok()??)
 }
 
 fn mapping(vma: Vma) -> Option<Mapping> {

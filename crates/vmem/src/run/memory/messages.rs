@@ -22,6 +22,8 @@ pub(crate) struct Told {
     pub faults: Vec<Fault>,
     /// What was given up.
     pub released: Released,
+    /// The space was changed.
+    pub changed: bool,
     events: Vec<Event>,
 }
 
@@ -85,6 +87,7 @@ pub(crate) fn read(
             *child = copy_of(shared, space);
             shared.counters.forks.add(1);
         }
+        told.changed |= !matches!(event, Event::Missing { .. });
         match event {
             Event::Missing { address, thread } => {
                 told.faults.push(Fault { page: page_of(address), thread, since: now });

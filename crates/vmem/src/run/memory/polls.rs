@@ -15,7 +15,7 @@ use crate::run::sys::proc;
 
 /// Readers, at most.
 const READERS: usize = 64;
-/// Of so many faults, one is looked at for where its thread runs.
+/// Of so many messages, one is looked at for where its thread runs.
 const SAMPLED: u32 = 32;
 /// Of so many that were looked at, none came from a CPU that is no longer polled.
 const FORGOTTEN: u32 = 8;
@@ -40,7 +40,7 @@ pub(super) struct Poll {
 
 #[derive(Debug, Default)]
 struct Homes {
-    faults: u32,
+    messages: u32,
     samples: u32,
     /// The poll, and the sample at which it was of use.
     polls: Vec<(usize, u32)>,
@@ -87,16 +87,27 @@ impl Polls {
         }
     }
 
-    /// A thread of a space has faulted.
-    pub(crate) fn faulted(&self, managed: &Managed, thread: i32) {
+    /// A space was changed, by which of its threads is not told: only if it has one, that says
+    /// where messages come from.
+    pub(crate) fn changed(&self, managed: &Managed) {
+        let tasks = lock(&managed.tasks);
+        let only = tasks.first().copied().filter(|_| tasks.len() == 1);
+        drop(tasks);
+        if let Some(thread) = only {
+            self.told(managed, thread);
+        }
+    }
+
+    /// A thread of a space has sent a message.
+    pub(crate) fn told(&self, managed: &Managed, thread: i32) {
         if self.polls.len() == 1 {
             return;
         }
         let mut all = lock(&self.homes);
         let Some(homes) = all.get_mut(&managed.id) else { return };
-        homes.faults += 1;
+        homes.messages += 1;
         // More often as long as little is known.
-        if !homes.faults.is_multiple_of(SAMPLED) && homes.faults > 4 {
+        if !homes.messages.is_multiple_of(SAMPLED) && homes.messages > 4 {
             return;
         }
         let Some(at) = cpu_of(thread).map(|cpu| self.nearest(cpu)) else { return };
@@ -146,4 +157,37 @@ fn cpu_of(thread: i32) -> Option<usize> {
         return None;
     }
     proc::stat(thread, PROCESSOR)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::budget::Budget;
+    use super::super::readers::pin;
+    use super::*;
+
+    /// A program that only unmaps and discards names no thread by a fault.
+    #[test]
+    fn changes_are_read_where_the_only_thread_is() {
+        let polls = Polls::new().unwrap();
+        let pid = std::process::id().cast_signed();
+        let managed = Managed::new(SpaceId(1), pid, &Arc::new(Budget::new(1 << 20)));
+        lock(&managed.tasks).insert(rustix::thread::gettid().as_raw_nonzero().get());
+        polls.add(&managed);
+        let homes = || -> Vec<usize> {
+            let homes = lock(&polls.homes);
+            homes[&managed.id].polls.iter().map(|(at, _)| polls.polls[*at].cpu).collect()
+        };
+        for cpu in cpus().into_iter().cycle().take(3) {
+            pin(cpu);
+            (0..SAMPLED * (FORGOTTEN + 2)).for_each(|_| polls.changed(&managed));
+            assert_eq!(homes(), [cpu]);
+        }
+        let before = homes();
+        lock(&managed.tasks).insert(1);
+        pin(cpus()[0]);
+        (0..SAMPLED * 2).for_each(|_| polls.changed(&managed));
+        assert_eq!(homes(), before, "one of two, and nobody knows which");
+    }
 }

@@ -3,7 +3,8 @@
 //! A thread that faults wakes every reader that polls its space. One on the same CPU answers within
 //! microseconds, without an interrupt of another CPU; one on another costs that CPU a switch for
 //! nothing, or has to be woken from sleep. So a space is polled on the CPUs where its threads were
-//! seen lately, and nowhere else.
+//! seen lately, and nowhere else. Who changes a space waits like one that faults, but is not named:
+//! of a space with one thread it is that.
 
 use std::io;
 use std::sync::Arc;
@@ -56,7 +57,7 @@ fn read(shared: &Arc<Shared>, at: usize) {
     }
 }
 
-fn pin(cpu: usize) {
+pub(super) fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
     // Elsewhere it is slower, not wrong.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::access::Access;
 use super::asked::Work;
-use super::close::{Look, close, close_open, look};
+use super::close::{Rest, closable, close, close_open, close_rest};
 use super::faults::{Answers, answer_told, bring_in};
 use super::managed::{Managed, lock};
-use super::maps::{mappings, may_be_locked};
+use super::maps::{Mapping, mapping_around, mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
 use super::shared::Shared;
@@ -64,6 +64,19 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         }
         Work::Mapped(managed, pages, ticket) => {
             close(shared, &managed, &pages, 1, answers);
+            ticket
+        }
+        Work::Grown(managed, last, ticket) => {
+            // What it has grown by since it was closed is a mapping of its own.
+            let is_closed = managed.lock().closed().around(last).is_some();
+            if !is_closed
+                && let Some(Mapping { pages, other: false }) = mapping_around(managed.pid(), last)
+                && !shared.budget.fits(pages.len())
+            {
+                for part in closable(shared, &managed, &pages) {
+                    close(shared, &managed, &part, 1, answers);
+                }
+            }
             ticket
         }
         Work::Hold(managed, pages, ticket) => {
@@ -140,21 +153,15 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
     while !managed.is_dead() {
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
-        let mut told = true;
-        // All of it, closed or not: the kernel passes over what is registered.
-        if space.closed().touches(pages) && access.register(pages).is_ok() {
-            for part in space.closed().without(pages) {
-                match look(managed, access, &part) {
-                    Look::Present(present) => space.close(&part, &present, 1),
-                    Look::Again => told = false,
-                    // The call that it is made level for fails.
-                    Look::Holes => drop(access.unregister(&part)),
-                }
-            }
-        }
+        let rest = if space.closed().touches(pages) {
+            // The call that it is made level for fails if there are holes.
+            close_rest(shared, managed, access, &mut space, pages, 1)
+        } else {
+            Rest::Closed
+        };
         drop(space);
         answer_told(shared, managed, answers);
-        if told {
+        if rest != Rest::Again {
             return;
         }
         std::thread::sleep(RETRY);

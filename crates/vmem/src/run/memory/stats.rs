@@ -133,6 +133,12 @@ pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("the bounds are constant and valid")
 }
 
+/// Returns the first time in nanoseconds above each bucket, and how many are in it.
+pub(crate) fn steps(latency: &Histogram<u64>, factor: f64) -> Vec<(u64, u64)> {
+    let steps = latency.iter_log(1024, factor);
+    steps.map(|step| (step.value_iterated_to() + 1, step.count_since_last_iteration())).collect()
+}
+
 impl Latency {
     /// Summarises a histogram of nanoseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {

@@ -54,6 +54,18 @@ pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
     Ok(found)
 }
 
+/// Returns the mapping of a process that holds an address.
+///
+/// # Errors
+/// As of [`within`].
+///
+/// # Cost
+/// As of [`within`], for one mapping.
+pub(crate) fn around(pid: i32, address: usize) -> io::Result<Option<Vma>> {
+    let found = Maps(File::open(format!("/proc/{pid}/maps"))?).at_or_behind(address)?;
+    Ok(found.filter(|vma| vma.range.contains(&address)))
+}
+
 /// The mappings of a process.
 #[derive(Debug)]
 struct Maps(File);
@@ -142,6 +154,7 @@ mod tests {
         testing::protect(&(start + PAGE..start + 2 * PAGE), false);
         assert_eq!(at(start).range.end, start + PAGE);
         assert!(!at(start + PAGE).data);
+        assert_eq!(around(pid, start + 5).unwrap().unwrap().range, start..start + PAGE);
         let last = at(start + 3 * PAGE);
         assert_eq!(last.range, start + 2 * PAGE..start + 4 * PAGE);
         let parts = within(pid, &(start..start + 3 * PAGE)).unwrap();

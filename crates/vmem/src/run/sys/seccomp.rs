@@ -6,6 +6,7 @@
 //! allowed, and does not run the filter for it.
 
 use super::registers::ARCH;
+use crate::run::link::Growth;
 
 /// `AUDIT_ARCH_I386`: calls of 32-bit programs.
 const ARCH_32: u32 = 0x4000_0003;
@@ -21,8 +22,6 @@ pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
 pub(crate) const WIPE_ON_FORK: libc::c_int = 18;
 /// `MADV_GUARD_INSTALL`.
 pub(crate) const GUARD_INSTALL: libc::c_int = 102;
-/// A mapping of so many bytes is looked at when it is made.
-pub(crate) const LARGE: u32 = 2 << 20;
 
 /// Number of the ioctl by which a program watches a range of its memory by itself.
 pub(crate) const WATCH: u32 = crate::sys::uffd::Uffd::REGISTER_CODE as u32;
@@ -77,24 +76,30 @@ fn stop_unless_from(page: usize) -> [Instruction; 7] {
 }
 
 /// Which calls of one number concern us: falls through for those, returns for others.
-fn condition(number: libc::c_long) -> Vec<Instruction> {
+fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
     let flags = |f: libc::c_int| f as u32;
     match number {
-        // Large writable private anonymous memory of the plain kind.
-        libc::SYS_mmap => vec![
-            step(LOAD, argument(1) + 4),
-            test(EQUAL, 0, 0, 2),
-            step(LOAD, argument(1)),
-            test(AT_LEAST, LARGE, 0, 7),
-            step(LOAD, argument(2)),
-            test(ANY_OF, flags(libc::PROT_WRITE), 0, 5),
-            step(LOAD, argument(3)),
-            test(ANY_OF, flags(libc::MAP_GROWSDOWN | libc::MAP_HUGETLB), 3, 0),
-            step(AND, flags(libc::MAP_TYPE | libc::MAP_ANONYMOUS)),
-            test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 2, 0),
-            ALLOW,
-            ALLOW,
-        ],
+        // Large private anonymous memory of the plain kind.
+        libc::SYS_mmap => {
+            let writable = [step(LOAD, argument(2)), test(ANY_OF, flags(libc::PROT_WRITE), 0, 5)];
+            let writable = if growth.all { &[][..] } else { &writable };
+            let mut code = vec![
+                step(LOAD, argument(1) + 4),
+                test(EQUAL, 0, 0, 2),
+                step(LOAD, argument(1)),
+                test(AT_LEAST, growth.mapping_bytes, 0, 5 + writable.len() as u8),
+            ];
+            code.extend(writable);
+            code.extend([
+                step(LOAD, argument(3)),
+                test(ANY_OF, flags(libc::MAP_HUGETLB), 3, 0),
+                step(AND, flags(libc::MAP_TYPE | libc::MAP_ANONYMOUS)),
+                test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 2, 0),
+                ALLOW,
+                ALLOW,
+            ]);
+            code
+        }
         libc::SYS_madvise => {
             any_of(argument(2), &[libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL])
         }
@@ -142,7 +147,7 @@ const WATCHED: [libc::c_long; 9] = [
 const WATCHED_32: [u32; 6] = [2, 120, 163, 219, 435, 440];
 
 /// The filter; calls from the page at `helper` are allowed.
-pub(crate) fn program(helper: usize) -> Vec<Instruction> {
+pub(crate) fn program(helper: usize, growth: Growth) -> Vec<Instruction> {
     let mut foreign = vec![step(LOAD, NUMBER)];
     let len = WATCHED_32.len() as u8;
     for (index, number) in (0_u8..).zip(WATCHED_32) {
@@ -159,8 +164,8 @@ pub(crate) fn program(helper: usize) -> Vec<Instruction> {
         test(AT_LEAST, X32, 0, 1),
         step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ]);
-    for number in WATCHED {
-        let mut body = condition(number);
+    for number in WATCHED.into_iter().chain(growth.all.then_some(libc::SYS_brk)) {
+        let mut body = condition(number, growth);
         body.extend(stop_unless_from(helper));
         code.push(test(EQUAL, number as u32, 0, body.len() as u8));
         code.extend(body);

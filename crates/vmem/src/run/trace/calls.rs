@@ -10,6 +10,7 @@
 //! | ioctl(UFFDIO_REGISTER) | a range has one descriptor |
 //! | shmat(SHM_REMAP) | it unmaps without a message |
 //! | mmap, large | a program fills it faster than anybody looks |
+//! | brk, under a small limit | the same |
 //!
 //! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments
 //! mean nothing.
@@ -37,6 +38,8 @@ pub(crate) enum Meaning {
     Before(Request),
     /// A large mapping of so many bytes, all of them at once if `filled`.
     Map { len: usize, filled: bool },
+    /// The end of the heap moves.
+    Heap,
     /// A range is moved or resized to so many bytes.
     Move { from: Range<usize>, len: usize },
     /// A child with a copy of the address space.
@@ -56,6 +59,7 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
             return covered(0, arg(1))
                 .map_or(Meaning::Nothing, |range| Meaning::Map { len: range.len(), filled });
         }
+        libc::SYS_brk if arg(0) != 0 => return Meaning::Heap,
         libc::SYS_mremap => {
             let len = covered(0, arg(2)).map(|range| range.len());
             return match (covered(arg(0), arg(1)), len) {

@@ -31,7 +31,7 @@ use std::os::fd::OwnedFd;
 use super::channel::{ARGUMENTS, AT, CALLS, Channel, DATA_END, STAGING, checked};
 use super::inject::{At, Injection, Queue, next};
 use crate::page::PAGE;
-use crate::run::link::{Attached, Call};
+use crate::run::link::{Attached, Call, Growth};
 use crate::run::permission::Access;
 use crate::run::sys::ptrace::{self, Event};
 use crate::run::sys::{process, seccomp};
@@ -103,14 +103,14 @@ pub(crate) enum Descriptor<'a> {
 }
 
 /// Makes a helper for the address space of the thread in which calls are injected, and puts the
-/// program under the filter if that is asked for.
+/// program under the filter, unless it is, that stops it at so much growth.
 ///
 /// # Errors
 /// `ESRCH` if the thread has ended. Else why it cannot be; nothing is left in the space then.
 pub(crate) fn attach(
     injection: &mut Injection<'_>,
     descriptor: Descriptor<'_>,
-    filter: bool,
+    filter: Option<Growth>,
 ) -> io::Result<(Helper, Attached)> {
     map(injection)?;
     let made = injection.call(libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0])?;
@@ -206,7 +206,7 @@ fn start(
     injection: &mut Injection<'_>,
     pid: i32,
     descriptor: Descriptor<'_>,
-    filter: bool,
+    filter: Option<Growth>,
 ) -> io::Result<Attached> {
     let mut channel = boot(injection, pid)?;
     channel.settle()?;
@@ -218,8 +218,8 @@ fn start(
         }
     };
     let helper = channel.one("getpid", libc::SYS_getpid, [0; 6])? as i32;
-    if filter {
-        let at = channel.write_filter(&seccomp::program(AT))?;
+    if let Some(growth) = filter {
+        let at = channel.write_filter(&seccomp::program(AT, growth))?;
         install(injection, at)?;
     }
     channel.lock_down()?;

@@ -56,6 +56,7 @@ impl Tracer<'_> {
                     filled && replace_argument(tid, MMAP_FLAGS, flags & !POPULATE).is_ok();
                 self.enter(tid, Waits::Mapped { len, flags: replaced.then_some(flags) });
             }
+            Meaning::Heap => self.enter(tid, Waits::Grown),
             Meaning::Move { from, len } => {
                 if self.begin_change(tid, space) {
                     self.set_waits(tid, Waits::Moved { from: from.start, old: from.len(), len });
@@ -226,13 +227,16 @@ impl Tracer<'_> {
                 let range = at..at + len;
                 return self.ask(tid, space, Request::Mapped { range }, Park::Run);
             }
+            (Waits::Grown, Some(end)) => {
+                return self.ask(tid, space, Request::Grown { end }, Park::Run);
+            }
             // It has failed: else its child was seen before.
             (Waits::Fork { .. }, _) => {
                 self.memory.unborn(space);
                 self.end_change(tid, space);
             }
             (Waits::Nothing, _) => self.end_change(tid, space),
-            (Waits::Mapped { .. }, None) => {}
+            (Waits::Mapped { .. } | Waits::Grown, None) => {}
         }
         if self.wanted(space) {
             return self.attach(tid, space, At::Behind);
@@ -432,7 +436,8 @@ impl Tracer<'_> {
             Ok(injection) => injection,
             Err(error) => return (Err(error), Err(gone())),
         };
-        let made = helper::attach(&mut injection, descriptor, !filtered);
+        let growth = (!filtered).then(|| self.memory.growth());
+        let made = helper::attach(&mut injection, descriptor, growth);
         let stop = injection.finish();
         if unfiltered {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));

@@ -16,6 +16,8 @@ pub(crate) enum Waits {
     /// To look at a large mapping of so many bytes. `flags`: those that it was called with, if
     /// others were put in their place.
     Mapped { len: usize, flags: Option<u64> },
+    /// To look at what the heap has grown by.
+    Grown,
     /// To look at what was moved or resized, from this many bytes at that address to so many.
     Moved { from: usize, old: usize, len: usize },
     /// To see the child of a fork. `held`: the kernel does not tell of it, and the memory side

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 use std::time::Duration;
 
-use super::super::close::{Look, close_slices, look};
+use super::super::close::{Look, close, close_slices, look};
 use super::super::faults::Answers;
 use super::*;
 
@@ -213,6 +213,53 @@ fn mappings_that_are_closed_together_get_no_pages() {
     assert_eq!(managed.lock().closed().within(&whole), [whole]);
     assert_eq!((world.resident(), managed.lock().counts().present), (PAGE, 1));
     assert_eq!(sys::get(memory.start), 7);
+    world.check();
+}
+
+/// A mapping of which pieces were mapped anew, thousands of them, is closed by one call.
+#[test]
+fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
+    let Some(world) = World::new("the_rest_of_what_is_closed", 8 * MIB) else { return };
+    let memory = world.map(256 * PAGE);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.request(Request::PageOut { range: memory.clone() });
+    let anew: Vec<_> = pages(&memory).step_by(2).collect();
+    for &page in &anew {
+        assert_eq!(sys::map(page, PAGE, true), page as i64);
+        fill(page, 2);
+    }
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    world.request(Request::PageOut { range: 0..PAGE });
+    assert_eq!(managed.lock().closed().without(&whole).len(), anew.len());
+    assert!(close(&world.engine.shared, &managed, &whole, 0, &mut Answers::new()));
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    for page in pages(&memory) {
+        verify(page, if anew.contains(&page) { 2 } else { 1 });
+    }
+    world.request(Request::PageOut { range: memory.clone() });
+    anew.iter().for_each(|&page| verify(page, 2));
+    world.check();
+}
+
+#[test]
+fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
+    let Some(world) = World::new("a_heap_that_grows", 4 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 8 * MIB;
+    let managed = world.engine.space(world.space);
+    let grow = |to: usize| {
+        let from = memory.start + to / 2;
+        assert_eq!(sys::map(from, memory.start + to - from, true), from as i64);
+        world.request(Request::Grown { end: memory.start + to - 9 });
+    };
+    grow(2 * MIB);
+    assert!(!managed.lock().closed().touches(&pages_of(&memory)), "there is room");
+    assert_eq!(sys::map(memory.start, MIB, true), memory.start as i64);
+    sys::put(memory.start, 7);
+    grow(8 * MIB);
+    let closed = managed.lock().closed().around(memory.end / PAGE - 1);
+    assert!(closed.is_some_and(|closed| closed.len() >= 4 * MIB / PAGE));
+    assert_eq!((sys::get(memory.start), sys::get(memory.end - 8)), (7, 0));
     world.check();
 }
 

@@ -47,6 +47,21 @@ fn a_program_is_attached_before_its_first_instruction() {
     assert_eq!(witness.attachments(), 2, "{:?}", witness.notes());
 }
 
+/// A shell whose heap grows at its beginning.
+#[test]
+fn a_heap_that_grows_is_told_where_a_limit_is_small() {
+    const TEST: &str = "a_heap_that_grows_is_told_where_a_limit_is_small";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new("sh", ["-c", "exit 3"]), &witness, access);
+    assert_eq!(exit, Exit::Code(3));
+    let grown = |note: &Note| matches!(note, Note::Grown(_));
+    assert!(witness.notes().iter().any(grown), "{:?}", witness.notes());
+}
+
 #[test]
 fn a_helper_is_no_child_after_exec() {
     const TEST: &str = "a_helper_is_no_child_after_exec";

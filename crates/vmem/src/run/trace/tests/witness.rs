@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::run::link::{Attached, Memory, Request, SpaceId, Ticket, Tracing as _};
+use crate::run::link::{Attached, Growth, Memory, Request, SpaceId, Ticket, Tracing as _};
 use crate::run::trace::Handle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,7 @@ pub(super) enum Note {
     Begun(SpaceId),
     Attach(SpaceId),
     Refused(SpaceId, String),
+    Grown(SpaceId),
     Gone(SpaceId),
 }
 
@@ -80,7 +81,7 @@ impl Witness {
         for note in self.notes() {
             match &note {
                 Note::Begun(space) => assert!(living.insert(*space), "{space:?} is new"),
-                Note::Attach(space) | Note::Refused(space, _) => {
+                Note::Attach(space) | Note::Refused(space, _) | Note::Grown(space) => {
                     assert!(living.contains(space), "{space:?} lives");
                 }
                 Note::Gone(space) => assert!(living.remove(space), "{space:?} lives"),
@@ -139,7 +140,10 @@ impl Memory for Witness {
         self.note(Note::Refused(space, reason));
     }
 
-    fn request(&self, _space: SpaceId, request: Request, ticket: Ticket) -> bool {
+    fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {
+        if matches!(request, Request::Grown { .. }) {
+            self.note(Note::Grown(space));
+        }
         let now = matches!(request, Request::Level { .. });
         if !now {
             self.go_on(ticket);
@@ -149,6 +153,10 @@ impl Memory for Witness {
 
     fn fits(&self, _bytes: usize) -> bool {
         false
+    }
+
+    fn growth(&self) -> Growth {
+        Growth { mapping_bytes: 64 << 10, all: true }
     }
 
     fn born(&self, _parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_refused, results};
 
-const EXPERIMENTS: [&str; 14] = [
+const EXPERIMENTS: [&str; 15] = [
     "pool-lock",
     "per-cpu-lists",
     "compaction",
@@ -21,6 +21,7 @@ const EXPERIMENTS: [&str; 14] = [
     "pageout",
     "calls",
     "build",
+    "limits",
     "all",
 ];
 

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::experiment::error::Error;
 use crate::experiment::outcome::{Figure, Outcome, Progress, Settings};
 use crate::{
-    allocators, build, calls, compaction, density, disk, free, lock_stat, pageout, per_cpu_lists,
-    pool_lock, scale, writeback,
+    allocators, build, calls, compaction, density, disk, free, limits, lock_stat, pageout,
+    per_cpu_lists, pool_lock, scale, writeback,
 };
 
 /// The experiments.
@@ -46,11 +46,13 @@ pub enum Experiment {
     Calls,
     /// See [`crate::build`].
     Build,
+    /// See [`crate::limits`].
+    Limits,
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PoolLock,
         Self::PerCpuLists,
         Self::Compaction,
@@ -64,6 +66,7 @@ impl Experiment {
         Self::Pageout,
         Self::Calls,
         Self::Build,
+        Self::Limits,
     ];
 
     /// Returns the name by which the experiment is written.
@@ -82,6 +85,7 @@ impl Experiment {
             Self::Pageout => pageout::NAME,
             Self::Calls => calls::NAME,
             Self::Build => build::NAME,
+            Self::Limits => limits::NAME,
         }
     }
 
@@ -103,6 +107,7 @@ impl Experiment {
             Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
             Self::Calls => "What do calls that change an address space cost under zfold run?",
             Self::Build => "How long does a build with limited memory take?",
+            Self::Limits => "How low can a limit be before a program mostly waits for its pages?",
         }
     }
 
@@ -149,6 +154,7 @@ impl Experiment {
             Self::Pageout => pageout::run(settings, progress),
             Self::Calls => calls::run(settings, progress),
             Self::Build => build::run(settings, progress),
+            Self::Limits => limits::run(settings, progress),
         }
     }
 }
@@ -193,7 +199,8 @@ mod tests {
         assert_eq!(
             "pool_lock".parse::<Experiment>().expect_err("unknown").to_string(),
             "unknown experiment 'pool_lock' (choices: pool-lock, per-cpu-lists, compaction, \
-             free, allocators, writeback, lockstat, scale, density, disk, pageout, calls, build)"
+             free, allocators, writeback, lockstat, scale, density, disk, pageout, calls, build, \
+             limits)"
         );
     }
 }

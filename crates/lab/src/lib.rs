@@ -27,6 +27,7 @@ pub mod experiment;
 pub mod free;
 pub mod input;
 pub mod latency;
+pub mod limits;
 pub mod lock_stat;
 pub mod pageout;
 pub mod per_cpu_lists;

@@ -108,6 +108,7 @@ impl LabArgs {
             Choice::Pageout => vec![Experiment::Pageout],
             Choice::Calls => vec![Experiment::Calls],
             Choice::Build { .. } => vec![Experiment::Build],
+            Choice::Limits => vec![Experiment::Limits],
             Choice::All => Experiment::ALL.to_vec(),
         }
     }
@@ -285,6 +286,17 @@ is left out and named.")]
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         project: Option<PathBuf>,
     },
+
+    #[command(name = Experiment::Limits.name(), about = Experiment::Limits.summary())]
+    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab limits --repeats 2"))]
+    #[command(long_about = "\
+How low can a limit be before a program mostly waits for its pages?
+
+Runs a hash table, a sort, a compiler and passes over an array alone, and under zfold run with \
+limits from 75 to 30 percent of the memory that they have alone. Shows how much longer each takes, \
+and where it is not done after a minute. What they print must be the same each time. Needs perl, \
+gcc and Python with NumPy; what is missing is left out and named.")]
+    Limits,
 
     /// All of the above, one after the other.
     #[command(after_help =

@@ -10,6 +10,7 @@ use ratatui::widgets::{Paragraph, Sparkline};
 
 use super::app::App;
 use super::figures::of_subject;
+use super::flow::flow;
 use crate::shared::table::{short_rate, short_size};
 use crate::watched::subject::Subject;
 
@@ -62,12 +63,27 @@ fn curve(frame: &mut Frame<'_>, area: Rect, title: &str, values: &VecDeque<u64>,
     frame.render_widget(Sparkline::default().data(&shown).max(top.max(1)), below);
 }
 
+/// Returns the figures in so many columns, one below the other in each.
+fn in_columns(figures: &[(&str, String)], columns: usize) -> Vec<String> {
+    let height = figures.len().div_ceil(columns);
+    let cell =
+        |(name, value): &(&str, String)| format!("{:<FIGURE$}", format!("{name:<15} {value:>20}"));
+    (0..height).map(|row| figures.iter().skip(row).step_by(height).map(cell).collect()).collect()
+}
+
 /// Draws all of the chosen one.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chosen: &Subject) {
     let figures = of_subject(chosen);
     let width = usize::from(area.width);
     let columns = (width / FIGURE).clamp(1, 3);
-    let height = figures.len().div_ceil(columns);
+    let lines = match width {
+        FIGURE.. => in_columns(&figures, columns),
+        _ => figures
+            .iter()
+            .flat_map(|(name, value)| flow(&[format!("{name} {value}")], width))
+            .collect(),
+    };
+    let height = lines.len();
     // Curves are shown where they have room below the figures.
     let room = usize::from(area.height).saturating_sub(1 + height);
     let [past_height, work_height] = [past_height(area.width), CURVE + 1];
@@ -83,15 +99,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chosen: &Subjec
     let [title, table, past_area, work_area, _] = Layout::vertical(parts).areas(area);
     let line = format!("{}  {}", chosen.pid(), chosen.command());
     frame.render_widget(Line::styled(line, BOLD), title);
-    let line = |row: usize| {
-        let cells = figures.iter().skip(row).step_by(height);
-        let cell = |(name, value): &(&str, String)| match width {
-            FIGURE.. => format!("{:<FIGURE$}", format!("{name:<15} {value:>20}")),
-            _ => format!("{name} {value}"),
-        };
-        Line::from(cells.map(cell).collect::<String>())
-    };
-    frame.render_widget(Paragraph::new((0..height).map(line).collect::<Vec<_>>()), table);
+    frame.render_widget(Paragraph::new(lines.join("\n")), table);
     if has_past {
         past(frame, past_area, app);
     }

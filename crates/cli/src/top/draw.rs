@@ -4,11 +4,12 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
+use ratatui::widgets::{Paragraph, Wrap};
 
 use super::app::{App, Mode};
 use super::detail;
 use super::figures::of_machine;
+use super::flow::flow;
 use super::keys::HELP;
 use crate::shared::table::short_size;
 use crate::watched::columns::{COLUMNS, Column, fitting};
@@ -46,21 +47,6 @@ pub(super) fn draw(frame: &mut Frame<'_>, app: &App) {
         _ => list(frame, middle, app),
     }
     frame.render_widget(foot(app, area.width.into()), bottom);
-}
-
-/// Returns the parts in lines of this width; one that is wider has a line of its own.
-fn flow(parts: &[String], width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for part in parts {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 3 + part.chars().count() <= width => {
-                line.push_str("   ");
-                line.push_str(part);
-            }
-            _ => lines.push(part.clone()),
-        }
-    }
-    lines
 }
 
 fn list(frame: &mut Frame<'_>, area: Rect, app: &App) {
@@ -120,7 +106,7 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     ] {
         lines.push(Line::styled(told, DIM));
     }
-    frame.render_widget(Paragraph::new(lines), area);
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }
 
 /// Returns the last line: what is typed, what happened, or the keys.
@@ -201,6 +187,7 @@ mod tests {
         assert!(lines.contains(&"    PID    RES COMMAND".chars().take(20).collect()), "{lines:#?}");
         assert!(lines.iter().any(|line| line.starts_with("   4711  60.0M prog")), "{lines:#?}");
         assert_eq!(lines[11], "? help   q quit");
+        assert_eq!(lines[2..4], ["pressure some 1.5%", "full 0.0%"]);
     }
 
     #[test]
@@ -239,6 +226,7 @@ mod tests {
         }
         let narrow = screen(&app, 20, 24);
         assert!(narrow.contains(&"resident 60.0M".to_owned()), "{narrow:#?}");
+        assert!(narrow.contains(&"us, 59.9 us".to_owned()), "no figure is cut: {narrow:#?}");
         app.key(KeyEvent::new(KeyCode::Char('l'), KeyModifiers::NONE));
         app.key(KeyEvent::new(KeyCode::Char('3'), KeyModifiers::NONE));
         let lines = screen(&app, 80, 24);

@@ -7,6 +7,7 @@ mod app;
 mod detail;
 mod draw;
 mod figures;
+mod flow;
 mod keys;
 mod plain;
 mod screen;

@@ -12,6 +12,8 @@ mod refused;
 mod report;
 mod runs;
 #[cfg(target_arch = "x86_64")]
+mod sandboxes;
+#[cfg(target_arch = "x86_64")]
 mod servers;
 mod signals;
 mod status;

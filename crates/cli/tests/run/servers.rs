@@ -12,42 +12,29 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::skip;
-use crate::runs::{Ended, has};
+use crate::runs::{Ended, Granted, can_manage, has};
 
 /// Keys of the server, of 2 KiB each: 130 MiB with what the server adds.
 const KEYS: u64 = 60_000;
 
-/// Who runs the server.
-#[derive(Clone, Copy, PartialEq)]
-enum User {
-    /// The one who runs the tests.
-    This,
-    /// Another without any rights; only root can choose that.
-    Plain,
+/// Who runs the server, with the runtime directory.
+struct Place<'a> {
+    /// None: the one who runs the tests.
+    user: Option<Granted>,
+    runtime: &'a Path,
 }
 
-impl User {
-    fn command(self) -> Command {
-        match self {
-            Self::This => Command::new(env!("CARGO_BIN_EXE_zfold")),
-            Self::Plain => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
-                command.arg(env!("CARGO_BIN_EXE_zfold"));
-                command
-            }
-        }
-    }
-
-    /// Returns a command in this runtime directory.
-    fn zfold(self, runtime: &Path, arguments: &[&str]) -> Command {
-        let mut command = self.command();
-        command.args(arguments).env("XDG_RUNTIME_DIR", runtime);
+impl Place<'_> {
+    fn zfold(&self, arguments: &[&str]) -> Command {
+        let zfold = env!("CARGO_BIN_EXE_zfold");
+        let mut command =
+            self.user.as_ref().map_or_else(|| Command::new(zfold), |user| user.command(zfold));
+        command.args(arguments).env("XDG_RUNTIME_DIR", self.runtime);
         command
     }
 
-    fn json(self, runtime: &Path, arguments: &[&str]) -> Value {
-        let output = self.zfold(runtime, arguments).output().expect("it starts");
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.zfold(arguments).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         serde_json::from_slice(&output.stdout).expect("JSON")
@@ -101,23 +88,17 @@ fn within_five_seconds(mut what: impl FnMut() -> bool) -> bool {
 }
 
 /// Checks that the resident memory of a server follows its limit while clients use it.
-fn follows_its_limit(test: &str, user: User) {
+fn follows_its_limit(test: &str, user: Option<Granted>) {
     if !has("redis-server") {
         return skip(test, "no redis-server");
     }
     let folder = tempdir().expect("a folder");
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
-    let runtime = folder.path();
-    let works = user.zfold(runtime, &["run", "--limit", "64MiB", "--", "true"]).output();
-    match works {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => return skip(test, String::from_utf8_lossy(&output.stderr).trim()),
-        Err(_) => return skip(test, "no setpriv"),
-    }
+    let place = Place { user, runtime: folder.path() };
     let socket = folder.path().join("redis");
     let line = ["run", "--limit", "96MiB", "--", "redis-server", "--port", "0", "--save", ""];
-    let mut server = user.zfold(runtime, &line);
+    let mut server = place.zfold(&line);
     server.arg("--unixsocket").arg(&socket).current_dir(folder.path());
     server.args(["--unixsocketperm", "777"]).stdout(Stdio::null());
     let server = Ended(server.spawn().expect("it starts"));
@@ -147,22 +128,30 @@ fn follows_its_limit(test: &str, user: User) {
         }
         let end = End(&ends);
         let resident = || {
-            let state = user.json(runtime, &["ctl", "--json", "--pid", &pid, "stat"]);
+            let state = place.json(&["ctl", "--json", "--pid", &pid, "stat"]);
             state["resident_bytes"].as_u64().expect("bytes")
         };
         let set = |limit: &str| {
             let word = format!("limit={limit}");
-            user.json(runtime, &["ctl", "--json", "--pid", &pid, "set", &word])
+            place.json(&["ctl", "--json", "--pid", &pid, "set", &word])
         };
         assert_eq!(set("48MiB")["limit_bytes"], 48 << 20);
         assert!(within_five_seconds(|| resident() <= 48 << 20), "{} resident", resident());
+        // Whoever looks sees the same.
+        let listed = place.json(&["ps", "--json"]);
+        assert_eq!(
+            (&listed["runs"][0]["pid"], &listed["runs"][0]["limit_bytes"]),
+            (&pid.parse::<u64>().expect("a number").into(), &(48 << 20).into())
+        );
+        let top = place.json(&["top", "--once", "--json"]);
+        assert!(top["runs"][0]["faults_per_second"].as_f64() > Some(0.0), "{top}");
         let before = served.load(Ordering::Relaxed);
         set("96MiB");
         assert!(within_five_seconds(|| resident() > 60 << 20), "{} resident", resident());
         assert!(served.load(Ordering::Relaxed) > before, "clients were served meanwhile");
         drop(end);
     });
-    let state = user.json(runtime, &["ctl", "--json", "--pid", &pid, "stat"]);
+    let state = place.json(&["ctl", "--json", "--pid", &pid, "stat"]);
     assert!(state["loads_total"].as_u64() > Some(0), "{state}");
 }
 
@@ -177,7 +166,10 @@ impl Drop for End<'_> {
 
 #[test]
 fn redis_follows_its_limit_while_clients_use_it() {
-    follows_its_limit("redis_follows_its_limit_while_clients_use_it", User::This);
+    let test = "redis_follows_its_limit_while_clients_use_it";
+    if can_manage(test) {
+        follows_its_limit(test, None);
+    }
 }
 
 #[test]
@@ -186,5 +178,7 @@ fn redis_of_a_plain_user_follows_its_limit() {
     if !rustix::process::geteuid().is_root() {
         return skip(test, "this user is a plain one: the other test is the same");
     }
-    follows_its_limit(test, User::Plain);
+    if let Some(user) = Granted::new(test) {
+        follows_its_limit(test, Some(user));
+    }
 }

@@ -10,9 +10,8 @@
 //! remark says so and why. There is no turn for warming up but the build that is measured first.
 
 mod bench;
-mod project;
+pub(crate) mod project;
 mod side;
-mod tree;
 
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};

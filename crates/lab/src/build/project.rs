@@ -19,7 +19,7 @@ const FUNCTIONS: u64 = 20;
 
 /// A project that is built again and again at one place, from the same files each time.
 #[derive(Debug)]
-pub(super) struct Project {
+pub(crate) struct Project {
     source: Source,
     folder: PathBuf,
 }
@@ -37,7 +37,7 @@ pub(super) type Objects = BTreeMap<PathBuf, u64>;
 
 impl Project {
     /// Returns a project of `files` C files, to be built in `folder`, which need not exist.
-    pub(super) fn generated(files: usize, seed: u64, folder: PathBuf) -> Self {
+    pub(crate) fn generated(files: usize, seed: u64, folder: PathBuf) -> Self {
         Self { source: Source::Generated { files, seed }, folder }
     }
 
@@ -51,7 +51,7 @@ impl Project {
     /// # Errors
     /// [`Fault::Missing`] if a given folder cannot be copied, [`Fault::Failed`] if the files cannot
     /// be written.
-    pub(super) fn unpack(&self) -> Result<(), Fault> {
+    pub(crate) fn unpack(&self) -> Result<(), Fault> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)?;
         }

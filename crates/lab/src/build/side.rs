@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::process::Command;
+use std::time::Duration;
 
 use super::bench::{Bench, NAME, Reference};
 use super::project::Objects;
-use super::tree::{self, Ended};
 use crate::experiment::Error;
 use crate::experiment::harness::Cost;
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::cgroup::Cgroup;
+use crate::experiment::system::child::last_line;
 use crate::experiment::system::swap::Swap;
+use crate::experiment::system::tree::{self, Ended};
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
 use crate::latency::Latency;
 
@@ -98,12 +100,15 @@ pub(super) fn share(bytes: u64, percent: u32) -> u64 {
 pub(super) fn reference(bench: &Bench<'_>) -> Result<Reference, Fault> {
     bench.project.unpack()?;
     let mut command = bench.build(|make| Command::new(make));
-    let ended = tree::run(&mut command, tree::anonymous_bytes).map_err(|error| match error {
-        Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Fault::Missing("make is not installed".to_owned())
-        }
-        error => error.into(),
-    })?;
+    let ended =
+        tree::run(&mut command, Duration::MAX, tree::anonymous_bytes).map_err(
+            |error| match error {
+                Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    Fault::Missing("make is not installed".to_owned())
+                }
+                error => error.into(),
+            },
+        )?;
     if !ended.status.success() {
         let reason = last_line(&ended.complaint);
         return Err(Fault::Missing(format!("the project cannot be built: {reason}")));
@@ -131,8 +136,8 @@ pub(super) fn run(
     let swap_bytes = 2 * reference.peak_bytes + (64 << 20);
     let built = match variant.side {
         Side::Unlimited => {
-            let ended =
-                succeeded(tree::run(&mut bench.build(|make| Command::new(make)), |_| None)?)?;
+            let mut command = bench.build(|make| Command::new(make));
+            let ended = succeeded(tree::run(&mut command, Duration::MAX, |_| None)?)?;
             Built {
                 cost: ended.cost,
                 pool_bytes: None,
@@ -156,7 +161,7 @@ fn swapped(bench: &Bench<'_>, swap: &Swap, limit_bytes: u64) -> Result<Built, Fa
     let cgroup = Cgroup::limited(limit_bytes)?;
     let gauge = swap.gauge();
     let mut command = bench.build(|make| cgroup.command(make));
-    let ended = succeeded(tree::run(&mut command, |_| gauge.bytes())?)?;
+    let ended = succeeded(tree::run(&mut command, Duration::MAX, |_| gauge.bytes())?)?;
     Ok(Built { cost: ended.cost, pool_bytes: Some(ended.peak), resident_bytes: None, faults: None })
 }
 
@@ -167,7 +172,8 @@ fn under_zfold(bench: &Bench<'_>, allocator: &str, limit_bytes: u64) -> Result<B
     };
     let report = &report_path(bench.scratch.path());
     let run = ZfoldRun { zfold, limit_bytes, allocator, codec: "lz4", report };
-    let ended = tree::run(&mut bench.build(|make| run.command(make)), |_| None)?;
+    let mut command = bench.build(|make| run.command(make));
+    let ended = tree::run(&mut command, Duration::MAX, |_| None)?;
     match ended.status.code() {
         Some(0) => {}
         Some(ZfoldRun::NOT_RUN) => return Err(Fault::Missing(last_line(&ended.complaint))),
@@ -193,11 +199,6 @@ fn succeeded(ended: Ended) -> Result<Ended, Fault> {
     }
     let reason = last_line(&ended.complaint);
     Err(Fault::Missing(format!("the build fails, which without this limit it does not: {reason}")))
-}
-
-fn last_line(text: &str) -> String {
-    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    line.unwrap_or("it does not say why").to_owned()
 }
 
 /// Returns whether two builds made the same.

@@ -51,7 +51,7 @@ impl Cgroup {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         let script =
-            format!("echo $$ >{} && exec \"$@\"", quoted(&self.folder.join("cgroup.procs")));
+            format!("echo $$ >{} && exec \"$@\"", quoted(self.folder.join("cgroup.procs")));
         command.args(["-c", &script, "sh"]).arg(program);
         command
     }

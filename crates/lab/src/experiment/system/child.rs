@@ -58,7 +58,7 @@ impl Child {
 
     /// Returns the last line that the server complained with.
     fn complaint(&self) -> String {
-        last_line(&std::fs::read(&self.log).unwrap_or_default())
+        last_line(&String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()))
     }
 
     /// Asks the server to end, and ends it if it does not. Does nothing if it has ended.
@@ -98,7 +98,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String, Fault> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let complaint = last_line(&[output.stdout, output.stderr].concat());
+    let complaint = last_line(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
     Err(Fault::Missing(format!("{name} failed: {complaint}")))
 }
 
@@ -128,8 +128,8 @@ fn not_started(name: &str, error: &std::io::Error) -> Fault {
     })
 }
 
-fn last_line(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
+/// Returns the last line of what a program complained with that says something.
+pub(crate) fn last_line(text: &str) -> String {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
     line.unwrap_or("it does not say why").to_owned()
 }

@@ -5,10 +5,10 @@
 //! hand when the process dies of whatever cause: there is one way to clean up, which every run of
 //! an experiment takes. The shell is in a process group of its own, which Ctrl-C does not reach.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Reads one command a line, each of which goes before the earlier ones.
@@ -61,9 +61,9 @@ impl Drop for Cleanup {
 }
 
 /// Returns `path` as one word of a shell.
-pub(crate) fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(text: impl AsRef<OsStr>) -> String {
     let mut word = String::from("'");
-    for part in path.to_string_lossy().split_inclusive('\'') {
+    for part in text.as_ref().to_string_lossy().split_inclusive('\'') {
         match part.strip_suffix('\'') {
             Some(part) => write!(word, "{part}'\\''").expect("a String takes all"),
             None => word.push_str(part),
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_fails_at_first_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
-        let path = quoted(&folder.path().join("tries"));
+        let path = quoted(folder.path().join("tries"));
         let mut cleanup = Cleanup::new().unwrap();
         let third = format!("echo >>{path}; [ $(wc -l <{path}) -ge 3 ]");
         cleanup.promise(&patiently(&third)).unwrap();

@@ -8,5 +8,6 @@ pub(crate) mod child;
 pub(crate) mod cleanup;
 pub(crate) mod scratch;
 pub(crate) mod swap;
+pub(crate) mod tree;
 pub(crate) mod zfold_run;
 pub(crate) mod zram;

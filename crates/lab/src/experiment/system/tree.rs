@@ -1,8 +1,9 @@
 //! A program with its descendants: what they cost, and how much anonymous memory they have.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::experiment::Error;
 use crate::experiment::harness::{Cost, Stopwatch};
@@ -13,28 +14,32 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A run that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
     /// Of the program and all descendants that were waited for.
-    pub(super) cost: Cost,
+    pub(crate) cost: Cost,
+    /// What it printed.
+    pub(crate) printed: String,
     /// What it wrote to its error output.
-    pub(super) complaint: String,
+    pub(crate) complaint: String,
     /// The largest value of what was looked at.
-    pub(super) peak: u64,
+    pub(crate) peak: u64,
 }
 
-/// Runs `command` to its end, and looks at something of its process meanwhile.
+/// Runs `command` to its end, and looks at something of its process meanwhile. What takes longer
+/// than `patience` is killed, which its status tells.
 ///
 /// # Errors
 /// The program cannot be started, or the system does not tell what it cost.
-pub(super) fn run(
+pub(crate) fn run(
     command: &mut Command,
+    patience: Duration,
     mut look: impl FnMut(u32) -> Option<u64>,
 ) -> Result<Ended, Error> {
-    // A file, since a pipe that nobody reads would stop it.
-    let mut log = tempfile::tempfile()?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone()?);
-    let stopwatch = Stopwatch::of_children()?;
+    // Files, since a pipe that nobody reads would stop it.
+    let (printed, complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
+    command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(complaint.try_clone()?);
+    let (stopwatch, began) = (Stopwatch::of_children()?, Instant::now());
     let mut child = Running(command.spawn()?);
     let mut peak = 0;
     let status = loop {
@@ -42,16 +47,21 @@ pub(super) fn run(
             break status;
         }
         peak = peak.max(look(child.0.id()).unwrap_or(0));
+        if began.elapsed() > patience {
+            child.0.kill()?;
+        }
         std::thread::sleep(LOOK);
     };
     let cost = stopwatch.stop()?;
-    let mut complaint = String::new();
-    io::Seek::rewind(&mut log)?;
-    // Compilers may complain in any encoding.
+    Ok(Ended { status, cost, printed: text(printed)?, complaint: text(complaint)?, peak })
+}
+
+/// Returns what is in a file: programs may write in any encoding.
+fn text(mut file: File) -> io::Result<String> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut log, &mut bytes)?;
-    complaint.push_str(&String::from_utf8_lossy(&bytes));
-    Ok(Ended { status, cost, complaint, peak })
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A program that is ended when this is dropped.
@@ -66,27 +76,36 @@ impl Drop for Running {
 
 /// Returns the bytes of anonymous memory that a process and its descendants have in RAM; pages
 /// that are shared after a fork count for each.
-pub(super) fn anonymous_bytes(root: u32) -> Option<u64> {
+pub(crate) fn anonymous_bytes(root: u32) -> Option<u64> {
     Some(proc::tree(root).into_iter().filter_map(proc::anonymous_bytes).sum())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
     fn a_run_has_a_cost_a_peak_and_a_complaint() {
         let mut command = Command::new("sh");
-        command
-            .args(["-c", "n=0; while [ $n -lt 30000 ]; do n=$((n+1)); done; echo no >&2; exit 3"]);
+        let work = "n=0; while [ $n -lt 30000 ]; do n=$((n+1)); done; echo $n; echo no >&2; exit 3";
+        command.args(["-c", work]);
         let mut looks = 0;
-        let ended = run(&mut command, |_| {
+        let ended = run(&mut command, Duration::MAX, |_| {
             looks += 1;
             Some(looks)
         })
         .unwrap();
         assert_eq!((ended.status.code(), &*ended.complaint), (Some(3), "no\n"));
+        assert_eq!(ended.printed, "30000\n");
         assert!(ended.peak == looks && looks > 0);
         assert!(ended.cost.real > 0.0, "{:?}", ended.cost);
+    }
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let mut command = Command::new("sleep");
+        let ended = run(command.arg("600"), Duration::from_millis(50), |_| None).unwrap();
+        assert_eq!(ended.status.signal(), Some(9));
     }
 }

@@ -1,0 +1,37 @@
+//! Text in lines of a width: between parts where that is possible, and never inside a word.
+
+/// Returns the parts in lines of this width. A part that is wider is broken between its words, and
+/// a word that is wider has a line of its own.
+pub(super) fn flow(parts: &[String], width: usize) -> Vec<String> {
+    let columns = |text: &str| text.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        let words = if columns(part) <= width { vec![&**part] } else { part.split(' ').collect() };
+        for (place, word) in words.into_iter().enumerate() {
+            let gap = if place == 0 { "   " } else { " " };
+            let room = |line: &String| columns(line) + columns(gap) + columns(word) <= width;
+            match lines.last_mut().filter(|line| room(line)) {
+                Some(line) => line.extend([gap, word]),
+                None => lines.push(word.to_owned()),
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_stay_whole_where_they_fit_and_words_always() {
+        let parts =
+            ["memory 8.00G", "pressure some 1.5% full 0.0%", "zram none"].map(str::to_owned);
+        assert_eq!(flow(&parts, 80).len(), 1);
+        assert_eq!(flow(&parts, 30), parts);
+        let narrow = ["memory 8.00G", "pressure some 1.5%", "full 0.0%", "zram none"];
+        assert_eq!(flow(&parts, 18), narrow);
+        assert_eq!(flow(&parts[..1], 3), ["memory", "8.00G"]);
+        assert!(flow(&[], 10).is_empty());
+    }
+}

@@ -175,18 +175,21 @@ impl Far {
         }
     }
 
-    /// Deletes everything, as far as the engine does so within one deadline.
+    /// Deletes everything, and lets the engine go, as far as it does so within one deadline.
     pub(crate) fn remove_all(&self) {
         let until = self.until();
         self.log().discard_all();
         loop {
             let numbers = self.log().take_dead(DELETE_MAX);
-            if numbers.is_empty()
-                || self.attempts(until, |until| self.link.delete(&numbers, until)).is_err()
-            {
+            if numbers.is_empty() {
+                break;
+            }
+            if self.attempts(until, |until| self.link.delete(&numbers, until)).is_err() {
                 return;
             }
         }
+        // Nothing is there any more; what the engine keeps for itself ends with its lease.
+        let _ = self.link.close(until);
     }
 }
 

@@ -9,6 +9,7 @@
 //! - N4: every call returns by its deadline, give or take the time that one look takes.
 
 use std::fmt;
+use std::io;
 use std::time::Instant;
 
 /// Keeps objects by number.
@@ -63,6 +64,16 @@ pub trait Engine: Send + Sync + fmt::Debug {
     fn away(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// Says that the owner of these objects needs none of them any more, nor the engine: what the
+    /// engine keeps there for itself is removed. By default it keeps nothing.
+    ///
+    /// # Errors
+    /// See [`EngineError`]; some may be left.
+    fn close(&self, deadline: Instant) -> Result<(), EngineError> {
+        let _ = deadline;
+        Ok(())
+    }
 }
 
 /// What an engine knows of the copies that it was to keep.
@@ -88,6 +99,18 @@ pub enum EngineError {
     /// The engine answered that it will not: it is full, forbids it, or has fewer copies than asked
     /// for. What it says.
     Refused(String),
+}
+
+impl EngineError {
+    /// Returns the kind that such an error has in the system's words.
+    pub(crate) fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Missing => io::ErrorKind::NotFound,
+            Self::Late => io::ErrorKind::TimedOut,
+            Self::Unreachable(_) => io::ErrorKind::HostUnreachable,
+            Self::Refused(_) => io::ErrorKind::PermissionDenied,
+        }
+    }
 }
 
 impl fmt::Display for EngineError {

@@ -6,9 +6,12 @@
 //! authenticated; everything that comes back is checked. [`FarStats`] says what is held and was
 //! done. The design, with its invariants and costs, is in `docs/far.md` of the repository.
 //!
+//! Beside pages, an [`Object`] is one stream of bytes, such as a snapshot: sent in parts, complete
+//! or not there, and resumed after an interruption.
+//!
 //! # Features
-//! `redis`, on by default, is for servers of Redis and what speaks like it. `testing` has what
-//! tests of engines and of backings need.
+//! `redis`, on by default, is for servers of Redis and what speaks like it; `s3` for S3 and what
+//! speaks like it. `testing` has what tests of engines and of backings need.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +24,8 @@ mod far;
 mod link;
 mod log;
 mod map;
+mod object;
+mod objects;
 mod options;
 mod pace;
 pub mod place;
@@ -36,6 +41,8 @@ mod twin;
 pub use backing::FarBacking;
 pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
+pub use object::{Object, ObjectWrite, Written};
+pub use objects::object;
 pub use options::FarOptions;
 pub use stats::FarStats;
 

@@ -133,6 +133,11 @@ impl Link {
         self.count(self.engine.renew(until).map_err(Failure::from))
     }
 
+    /// Tells the engine that the owner needs nothing any more.
+    pub(crate) fn close(&self, until: Instant) -> Result<(), Failure> {
+        self.count(self.engine.close(until).map_err(Failure::from))
+    }
+
     /// Counts a failure (G2).
     fn count(&self, result: Result<(), Failure>) -> Result<(), Failure> {
         if let Err(failure) = &result {
@@ -165,10 +170,7 @@ impl Link {
     /// Returns a failure as an error of a backing.
     pub(crate) fn error(&self, failure: &Failure) -> io::Error {
         let kind = match failure {
-            Failure::Engine(EngineError::Missing) => io::ErrorKind::NotFound,
-            Failure::Engine(EngineError::Late) => io::ErrorKind::TimedOut,
-            Failure::Engine(EngineError::Unreachable(_)) => io::ErrorKind::HostUnreachable,
-            Failure::Engine(EngineError::Refused(_)) => io::ErrorKind::PermissionDenied,
+            Failure::Engine(error) => error.kind(),
             Failure::Forged => io::ErrorKind::InvalidData,
         };
         io::Error::new(kind, self.says(failure))

@@ -1,12 +1,19 @@
-//! Where pages go, as the user names it: `redis://` or `rediss://`, read into a plan.
+//! Where pages go, as the user names it: `redis://`, `rediss://` or `s3://`, read into a plan.
 //!
 //! - U1: a password is in no text that this module or an engine makes: not in `Debug`, not in
 //!   `Display`, not in an error.
+
+mod error;
+mod s3;
 
 use std::fmt;
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
+
+pub use error::PlaceError;
+pub(crate) use error::place_error;
+pub use s3::S3Place;
 
 /// The port of Redis.
 const REDIS_PORT: u16 = 6379;
@@ -127,6 +134,8 @@ pub struct RedisPlace {
 pub enum Place {
     /// `redis://` and `rediss://`.
     Redis(RedisPlace),
+    /// `s3://`.
+    S3(S3Place),
 }
 
 /// Where a text came from: passwords on a command line are seen by everybody on the machine.
@@ -137,24 +146,6 @@ pub enum Source {
     /// A file that only its owner should be able to read.
     File,
 }
-
-/// Why a place cannot be used: one line that names the remedy, without secrets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceError(pub(crate) String);
-
-impl fmt::Display for PlaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for PlaceError {}
-
-/// Makes an error of what is put after `place_error!`, as `format!` does.
-macro_rules! place_error {
-    ($($text:tt)*) => { PlaceError(format!($($text)*)) };
-}
-pub(crate) use place_error;
 
 impl Place {
     /// Returns whether `text` names a place on other machines and no file: whether it begins with
@@ -167,7 +158,8 @@ impl Place {
     }
 
     /// Reads a place. `variable` returns the value of a variable of the environment:
-    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` stand in for what the text does not say.
+    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` stand in for what the text does not say; those
+    /// of AWS say where S3 is and who asks.
     ///
     /// # Errors
     /// The text names no place, or has a password where everybody sees it.
@@ -179,10 +171,21 @@ impl Place {
         let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
         match scheme {
             "redis" | "rediss" => redis(scheme, rest, source, variable).map(Self::Redis),
-            _ => {
-                Err(place_error!("zfold knows no {scheme}://: give redis://HOST or rediss://HOST"))
-            }
+            "s3" => S3Place::parse(rest, variable).map(Self::S3),
+            _ => Err(place_error!(
+                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST or s3://BUCKET/PATH"
+            )),
         }
+    }
+
+    /// Returns why a place cannot be used whose feature is missing.
+    #[cfg(not(all(feature = "redis", feature = "s3")))]
+    pub(crate) fn not_built(&self) -> PlaceError {
+        let feature = match self {
+            Self::Redis(_) => "redis",
+            Self::S3(_) => "s3",
+        };
+        place_error!("{self}: this zfold was built without it; build with the feature {feature}")
     }
 }
 
@@ -195,6 +198,7 @@ impl fmt::Display for Place {
                 write!(f, "redis{s}://{}/", servers.join(","))?;
                 if place.copies > 1 { write!(f, "?copies={}", place.copies) } else { Ok(()) }
             }
+            Self::S3(place) => place.fmt(f),
         }
     }
 }

@@ -97,11 +97,11 @@ pub(crate) enum CtlCommand {
         #[arg(value_name = "NAME=VALUE", add = complete::recompress())]
         words: Vec<String>,
     },
-    /// Write a snapshot of the contents to a file.
+    /// Write a snapshot of the contents to a file, or to an object of S3.
     Save {
-        /// The file.
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
+        /// The file, or s3://BUCKET/KEY; the server's environment says where S3 is.
+        #[arg(value_name = "PLACE", value_hint = ValueHint::FilePath)]
+        place: PathBuf,
     },
     /// Train a dictionary on the contents and write it to a file, for --dictionary.
     Train {

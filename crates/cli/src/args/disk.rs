@@ -155,8 +155,8 @@ settings! {
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
 
-        /// File or block device to which pages can be written back, or redis://HOST,.. for other
-        /// machines. What it holds is lost with the process.
+        /// File or block device to which pages can be written back, or redis://HOST,.. or
+        /// s3://BUCKET/PATH for other machines. What it holds is lost with the process.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
@@ -200,12 +200,13 @@ settings! {
         #[arg(long, help_heading = COLD)]
         shrinker: bool,
 
-        /// Start with the contents of a snapshot. It may be missing if --save names the same file.
-        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = CONTENTS)]
+        /// Start with the contents of a snapshot, a file or s3://BUCKET/KEY. It may be missing if
+        /// --save names the same.
+        #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = CONTENTS)]
         load: Option<PathBuf>,
 
-        /// Write a snapshot of the contents at the end.
-        #[arg(long, value_name = "FILE", value_hint = FilePath, help_heading = CONTENTS)]
+        /// Write a snapshot of the contents at the end, to a file or s3://BUCKET/KEY.
+        #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = CONTENTS)]
         save: Option<PathBuf>,
 
         /// Serve the device as the file FILE, by FUSE.

@@ -70,8 +70,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
-    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. for
-    /// other machines. Its contents are of no use after the run.
+    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. or
+    /// s3://BUCKET/PATH for other machines. Its contents are of no use after the run.
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
     pub(crate) backing: Option<PathBuf>,

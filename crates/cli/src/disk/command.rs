@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use zfold_store::Selection;
 
+use super::snapshot::SnapshotPlace;
 use crate::settings::{Setting, bytes, pages};
 use crate::shared::duration::Interval;
 use crate::shared::size::parse_size;
@@ -37,7 +38,7 @@ pub(crate) enum ControlCommand {
     /// Compress pages again.
     Recompress(RecompressCommand),
     /// Write a snapshot.
-    Save(PathBuf),
+    Save(SnapshotPlace),
     /// Train a dictionary on the contents and write it to a file.
     Train {
         /// The file.
@@ -96,8 +97,10 @@ impl ControlCommand {
             ("idle", _) => Err("idle needs 'all' or an age, such as 10min".to_owned()),
             ("writeback", words) => writeback(words),
             ("recompress", words) => recompress(words),
-            ("save", [path]) => Ok(Self::Save(path.into())),
-            ("save", _) => Err("save needs the name of a file".to_owned()),
+            ("save", [place]) => SnapshotPlace::parse("save", place.as_ref())
+                .map(Self::Save)
+                .map_err(|failure| failure.line().to_owned()),
+            ("save", _) => Err("save needs the name of a file, or s3://BUCKET/KEY".to_owned()),
             ("train", words) => train(words),
             ("grow", [size]) => Ok(Self::Grow(parse_size(size)?)),
             ("grow", _) => Err("grow needs a size, such as 8GiB".to_owned()),

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::args::{CtlArgs, CtlCommand};
 use crate::control::client::Client;
 use crate::disk::command::ControlCommand;
+use crate::disk::snapshot::SnapshotPlace;
 use crate::shared::exit::{self, Failure};
 
 /// Carries out the command, and writes what it found to stdout.
@@ -44,7 +45,13 @@ fn words(command: &CtlCommand) -> Result<(&'static str, Vec<String>), Failure> {
         CtlCommand::Idle { age } => ("idle", vec![age.clone()]),
         CtlCommand::Writeback { words } => ("writeback", words.clone()),
         CtlCommand::Recompress { words } => ("recompress", words.clone()),
-        CtlCommand::Save { file } => ("save", vec![absolute(file)?]),
+        CtlCommand::Save { place } => {
+            let place = match SnapshotPlace::parse("save", place)? {
+                SnapshotPlace::File(path) => absolute(&path)?,
+                SnapshotPlace::Object(place) => place.to_string(),
+            };
+            ("save", vec![place])
+        }
         CtlCommand::Train { file, max } => {
             ("train", std::iter::once(absolute(file)?).chain(max.clone()).collect())
         }

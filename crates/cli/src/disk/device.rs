@@ -10,11 +10,12 @@ use zfold_far::FarBacking;
 use zfold_pool::PoolOptions;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
-use zfold_store::snapshot::{self, SnapshotError};
+use zfold_store::snapshot::SnapshotError;
 use zfold_store::{CodecChoice, Dictionary, Store, StoreOptions};
 
-use super::label::{Label, snapshot_size};
+use super::label::Label;
 use super::plan::{DevicePlan, Made};
+use super::snapshot::SnapshotPlace;
 use crate::settings::{Knobs, Setting};
 use crate::shared::backing;
 use crate::shared::exit::{Failure, remark};
@@ -71,10 +72,11 @@ impl Device {
             )));
         }
         load(made, *size, &store)?;
-        if let Some(path) = made.save.as_deref() {
-            snapshot::replaceable(path).map_err(|error| {
-                let path = path.display();
-                failure(&format_args!("cannot save to {path}: {error}; give --save a file name"))
+        if let Some(place) = &made.save {
+            place.try_save().map_err(|error| {
+                failure(&format_args!(
+                    "cannot save to {place}: {error}; give --save a file name or s3://BUCKET/KEY"
+                ))
             })?;
         }
         let (size, sector, read_only) = (*size, made.sector, made.read_only);
@@ -184,25 +186,25 @@ impl Device {
     /// # Errors
     /// Why it could not be written; a file of before stays as it was.
     pub(crate) fn save(&self) -> Result<(), String> {
-        self.made.save.as_deref().map_or(Ok(()), |path| self.save_to(path).map(drop))
+        self.made.save.as_ref().map_or(Ok(()), |place| self.save_to(place).map(drop))
     }
 
-    /// Writes a snapshot to `path`; returns what it holds.
+    /// Writes a snapshot to `place`; returns what it holds.
     ///
     /// # Errors
     /// As [`save`](Self::save).
-    pub(crate) fn save_to(&self, path: &Path) -> Result<Value, String> {
+    pub(crate) fn save_to(&self, place: &SnapshotPlace) -> Result<Value, String> {
         let label = serde_json::to_vec(&Label { size: self.disk.size() }).expect("JSON");
-        let saved = self.store().save_to(&label, path);
-        let report = saved.map_err(|error| {
-            let (name, path) = (&self.made.name, path.display());
-            let remedy = match error {
-                SnapshotError::Lost { .. } => "",
-                _ => "; name another file (zfold ctl save FILE)",
+        place.save(self.store(), &label).map_err(|error| {
+            let remedy = match (&error, place) {
+                (SnapshotError::Lost { .. }, _) => "",
+                (_, SnapshotPlace::File(_)) => "; name another file (zfold ctl save FILE)",
+                (_, SnapshotPlace::Object(_)) => {
+                    "; what was sent is kept for the next attempt (zfold ctl save)"
+                }
             };
-            format!("cannot save {name} to {path}: {error}{remedy}")
-        })?;
-        Ok(json!({ "pages": report.pages, "bytes": report.bytes }))
+            format!("cannot save {} to {place}: {error}{remedy}", self.made.name)
+        })
     }
 }
 
@@ -255,35 +257,31 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
 
 /// Fills the store from the snapshot that the plan names.
 fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
-    let (name, Some(path)) = (&made.name, made.load.as_deref()) else { return Ok(()) };
-    if made.load == made.save && !path.exists() {
-        remark(&format!("{name} starts empty: {} does not exist yet", path.display()));
+    let (name, Some(place)) = (&made.name, &made.load) else { return Ok(()) };
+    let failure = |error: &dyn std::fmt::Display| place.not_loaded(name, error);
+    if made.load == made.save && !place.exists().map_err(|error| failure(&error))? {
+        remark(&format!("{name} starts empty: {place} does not exist yet"));
         return Ok(());
     }
-    if let Some(was) = snapshot_size(path).filter(|was| *was > size) {
+    let was = place.device_size().map_err(|error| failure(&error))?;
+    if let Some(was) = was.filter(|was| *was > size) {
         return Err(Failure::new(format!(
-            "{name}: {} holds a device of {}: give --size at least that",
-            path.display(),
+            "{name}: {place} holds a device of {}: give --size at least that",
             format_size(was)
         )));
     }
-    match store.restore_from(path) {
+    match place.restore(store) {
         Ok(report) => {
             if report.lost_pages > 0 {
                 remark(&format!(
-                    "{name}: {} of the {} pages in {} could not be read when it was saved: reading \
-                     them fails until they are written again",
-                    report.lost_pages,
-                    report.pages,
-                    path.display()
+                    "{name}: {} of the {} pages in {place} could not be read when it was saved: \
+                     reading them fails until they are written again",
+                    report.lost_pages, report.pages,
                 ));
             }
             Ok(())
         }
-        Err(error) => Err(Failure::new(format!(
-            "{name}: cannot load {}: {error}; give another snapshot, or no --load to begin empty",
-            path.display()
-        ))),
+        Err(error) => Err(failure(&error)),
     }
 }
 

@@ -25,6 +25,7 @@ mod reload;
 pub(crate) mod report;
 mod runner;
 mod server;
+mod snapshot;
 pub(crate) mod stat;
 
 use std::io;

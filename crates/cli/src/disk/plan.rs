@@ -1,6 +1,7 @@
 //! What is to be served: settings checked against each other, and every default filled in.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use zfold_disk::SectorSize;
 use zfold_disk::nbd::Address;
@@ -8,7 +9,7 @@ use zfold_pool::Allocator;
 use zfold_store::{CodecKind, CodecSpec};
 
 use super::config;
-use super::label::snapshot_size;
+use super::snapshot::SnapshotPlace;
 use crate::args::{DeviceSettings, DiskArgs, ServerSettings};
 use crate::settings::{self, CONNECTIONS, Knobs, STORE_LIMIT_MIN};
 use crate::shared::backing::{BackingPlan, Target};
@@ -81,8 +82,8 @@ made! {
     allocator: Allocator,
     dedup: bool,
     backing: Option<BackingPlan>,
-    load: Option<PathBuf>,
-    save: Option<PathBuf>,
+    load: Option<SnapshotPlace>,
+    save: Option<SnapshotPlace>,
     fuse: Option<PathBuf>,
     vhost_user: Option<PathBuf>,
     ublk: bool,
@@ -169,18 +170,24 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
     if settings.ublk && !cfg!(feature = "ublk") {
         return usage("this zfold was built without ublk: build it with --features ublk");
     }
-    if let Some(path) = &settings.load
-        && settings.load != settings.save
-        && !path.exists()
+    let snapshot = |flag, path: &Option<PathBuf>| {
+        path.as_deref().map(|path| SnapshotPlace::parse(flag, path)).transpose()
+    };
+    let (load, save) = (snapshot("--load", &settings.load)?, snapshot("--save", &settings.save)?);
+    if let Some(place) = load.as_ref().filter(|place| place.is_no_file())
+        && load != save
     {
-        let path = path.display();
-        return Err(Failure::new(format!(
-            "{name}: cannot load {path}: there is no such file; give another, or no --load to \
-             begin empty"
-        )));
+        return Err(place.not_loaded(&name, &"there is no such file"));
     }
-    let of_snapshot = || settings.load.as_deref().and_then(snapshot_size);
-    let Some(size) = settings.size.map(|size| size.0).or_else(of_snapshot) else {
+    let of_snapshot = match &load {
+        Some(place) if settings.size.is_none() => match place.device_size() {
+            Ok(size) => size,
+            Err(error) if load == save && error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(place.not_loaded(&name, &error)),
+        },
+        _ => None,
+    };
+    let Some(size) = settings.size.map(|size| size.0).or(of_snapshot) else {
         return usage(format!("{name} has no size: give one, such as --size 1GiB"));
     };
     let sector = match settings.sector.unwrap_or(4096) {
@@ -218,8 +225,8 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         allocator: settings.allocator.unwrap_or_default(),
         dedup: settings.dedup,
         backing,
-        load: settings.load,
-        save: settings.save,
+        load,
+        save,
         fuse: settings.fuse,
         vhost_user: settings.vhost_user,
         ublk: settings.ublk,
@@ -306,8 +313,8 @@ fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
                 let name = &one.name;
                 return usage(format!("two disks are named '{name}': give them different names"));
             }
-            let theirs: Vec<&Path> = other.files().collect();
-            if let Some(file) = one.files().find(|file| theirs.contains(file)) {
+            let theirs = other.files();
+            if let Some(file) = one.files().into_iter().find(|file| theirs.contains(file)) {
                 let (file, one, other) = (file.display(), &one.name, &other.name);
                 return usage(format!(
                     "'{one}' and '{other}' both name {file}: give each a file of its own"
@@ -319,11 +326,12 @@ fn check_distinct(plans: &[DevicePlan]) -> Result<(), Failure> {
 }
 
 impl Made {
-    /// The files that belong to this device alone.
-    fn files(&self) -> impl Iterator<Item = &Path> {
+    /// The files, and objects on other machines, that belong to this device alone.
+    fn files(&self) -> Vec<PathBuf> {
         let backing = self.backing.as_ref().and_then(|backing| backing.target.path());
-        let files = [self.save.as_ref(), self.fuse.as_ref(), self.vhost_user.as_ref(), backing];
-        files.into_iter().flatten().map(PathBuf::as_path)
+        let files = [self.fuse.as_ref(), self.vhost_user.as_ref(), backing];
+        let saved = self.save.as_ref().map(SnapshotPlace::name);
+        files.into_iter().flatten().cloned().chain(saved).collect()
     }
 
     /// Returns whether idle pages can be written back or compressed again.
@@ -349,6 +357,7 @@ fn usage<T>(line: impl Into<String>) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
     use std::time::Duration;
 
     #[test]

@@ -13,6 +13,7 @@ use super::command::{ControlCommand, RecompressCommand, With};
 use super::device::Device;
 use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
+use super::snapshot::SnapshotPlace;
 
 /// What the main thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,12 @@ impl Server {
                 let how = recompress(device, how)?;
                 store.recompress(&how).map(processed).map_err(|error| error.to_string())
             }
-            ControlCommand::Save(path) => device.save_to(absolute(&path)?),
+            ControlCommand::Save(place) => {
+                if let SnapshotPlace::File(path) = &place {
+                    absolute(path)?;
+                }
+                device.save_to(&place)
+            }
             ControlCommand::Train { path, max_len } => train(device, absolute(&path)?, max_len),
             ControlCommand::Grow(size) => {
                 device.grow(size)?;

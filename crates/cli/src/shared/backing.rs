@@ -82,7 +82,7 @@ impl Target {
     /// It is no place that zfold knows; status 2.
     pub(crate) fn parse(path: &Path) -> Result<Self, Failure> {
         match path.to_str().filter(|text| Place::is_meant(text)) {
-            Some(text) => Ok(Self::Far(far::parse(text)?)),
+            Some(text) => Ok(Self::Far(far::parse("--backing", text)?)),
             None => Ok(Self::File(path.to_owned())),
         }
     }

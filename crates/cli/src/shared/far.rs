@@ -17,15 +17,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// find that a master is gone, unless it is told otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Reads a place that stands on the command line or in the configuration file.
+/// Reads a place that stands behind `flag` on the command line or in the configuration file.
 ///
 /// # Errors
 /// It is none, or has a password where everybody sees it; status 2.
-pub(crate) fn parse(text: &str) -> Result<Place, Failure> {
+pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     let typed = std::env::args_os().any(|argument| argument.to_string_lossy().contains(text));
     let source = if typed { Source::Arguments } else { Source::File };
     let place = Place::parse(text, source, |name| std::env::var(name).ok());
-    place.map_err(|error| Failure::usage(format!("--backing: {error}")))
+    place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
 /// Connects to `place`, which is to hold at most `len` bytes of pages, and to be sent at most so

@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(feature = "s3")]
+#[path = "../../../far/tests/s3/server.rs"]
+mod s3_server;
 
 mod denied;
 mod ends;
@@ -11,6 +14,8 @@ mod paused;
 mod refused;
 mod report;
 mod runs;
+#[cfg(feature = "s3")]
+mod s3;
 #[cfg(target_arch = "x86_64")]
 mod sandboxes;
 #[cfg(target_arch = "x86_64")]

@@ -31,7 +31,7 @@ fn soon() -> Instant {
 }
 
 fn bytes(number: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|at| ((at + 1) * (2 * number + 1) % 251) as u8).collect()
+    (0..len as u64).map(|at| ((at + 1).wrapping_mul(2 * number + 1) % 251) as u8).collect()
 }
 
 fn get(engine: &dyn Engine, number: u64, at: usize, len: usize) -> Result<Vec<u8>, EngineError> {

@@ -84,7 +84,8 @@ impl fmt::Display for SnapshotError {
             Self::Load(error) => error.fmt(f),
             Self::Lost { pages, saved } => write!(
                 f,
-                "{pages} pages cannot be read; the file is unchanged, all other pages are in {}",
+                "{pages} pages cannot be read; what was saved before is unchanged, all other pages \
+                 are in {}",
                 saved.display()
             ),
             Self::Store(error) => error.fmt(f),

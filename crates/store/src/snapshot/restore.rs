@@ -58,12 +58,12 @@ impl Store {
     }
 }
 
-/// Returns what a snapshot says about itself.
+/// Reads the beginning of a snapshot; returns what it says about itself.
 ///
 /// # Errors
 /// [`SnapshotError`] if it is none.
-pub fn header(path: &Path) -> Result<Header, SnapshotError> {
-    Ok(Reader::begin(&mut BufReader::new(File::open(path)?))?.1)
+pub fn header(input: &mut dyn Read) -> Result<Header, SnapshotError> {
+    Ok(Reader::begin(input)?.1)
 }
 
 /// Reads a whole snapshot and checks every sum; returns how much it holds.

@@ -29,17 +29,14 @@ mod connections;
 mod homes;
 mod routes;
 mod server;
-mod tls;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 use self::book::{Book, Entry};
 use self::connection::{Access, Connection, left};
@@ -48,7 +45,8 @@ use self::homes::Homes;
 use self::routes::{Key, Routes};
 use self::trouble::Trouble;
 use crate::engine::{Copies, Engine, EngineError};
-use crate::place::{Address, PlaceError, RedisPlace, place_error};
+use crate::engines::{random, tls};
+use crate::place::{Address, PlaceError, RedisPlace};
 
 /// Length of an object. The server's allocator rounds up to four sizes in each doubling; the
 /// value's header takes the rest.
@@ -102,20 +100,12 @@ impl RedisEngine {
     /// A server cannot be reached by the deadline, refuses, or is not fit; one line that names the
     /// remedy.
     pub(crate) fn connect(place: &RedisPlace, deadline: Instant) -> Result<Self, PlaceError> {
-        let tls = if place.tls { Some(tls::client()?) } else { None };
+        let tls = if place.tls { Some(tls::client("rediss://", true)?) } else { None };
         let links = Connections::new(Access { login: place.login.clone(), tls });
         let routes = server::survey(&links, place, deadline)?;
-        let mut random = [0; 16];
-        SystemRandom::new()
-            .fill(&mut random)
-            .map_err(|_| place_error!("the system has no random numbers to name objects with"))?;
-        let prefix = random.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
         Ok(Self {
             name: server::name(place),
-            prefix,
+            prefix: random::name()?,
             copies: place.copies,
             links,
             homes: Homes::new(routes.homes()),

@@ -1,0 +1,26 @@
+//! Names that nobody else has.
+
+use std::fmt::Write as _;
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::place::{PlaceError, place_error};
+
+/// Letters of a name.
+#[cfg(feature = "s3")]
+pub(super) const NAME_LEN: usize = 32;
+
+/// Returns a name of 128 random bits, in hex.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(super) fn name() -> Result<String, PlaceError> {
+    let mut random = [0; 16];
+    SystemRandom::new()
+        .fill(&mut random)
+        .map_err(|_| place_error!("the system has no random numbers to name objects with"))?;
+    Ok(random.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}

@@ -1,0 +1,185 @@
+//! Requests to one bucket: each by a deadline, each failure in the words of an engine.
+//!
+//! - T1: `call` returns by its deadline, whatever the server does: the request is dropped then.
+//! - T2: no text that leaves here has a value of the environment other than the endpoint (U1).
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::client::{HttpClient, HttpConnector};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use rustls::ClientConfig;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::engine::EngineError;
+use crate::engines::tls;
+use crate::place::{PlaceError, S3Place, place_error};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// How often a request is made again within its deadline, as S3 expects of everybody. So few times
+/// that a server that refuses connections is told as that and not as one that is late.
+const RETRIES: usize = 3;
+
+/// The wait before a request is made again, at first and at most.
+const BACKOFF: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// Threads that talk to a bucket.
+const THREADS: usize = 2;
+
+/// A bucket, and the threads that talk to it.
+pub(crate) struct Bucket {
+    name: String,
+    store: Arc<AmazonS3>,
+    /// None once it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl Bucket {
+    /// Returns the bucket of `place`. Asks nobody.
+    ///
+    /// # Errors
+    /// What the environment says makes no sense, or the system has no threads.
+    pub(crate) fn open(place: &S3Place) -> Result<Self, PlaceError> {
+        let plain = place.endpoint().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        let retry = RetryConfig {
+            backoff: BackoffConfig { init_backoff: BACKOFF, max_backoff: BACKOFF_MAX, base: 2.0 },
+            max_retries: RETRIES,
+            ..RetryConfig::default()
+        };
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(&place.bucket)
+            .with_retry(retry)
+            .with_allow_http(plain)
+            // Over TLS what arrives is what was sent: a hash of it all would only cost time.
+            .with_unsigned_payload(!plain)
+            .with_http_connector(Connector { tls: tls::client("s3://", !plain)? });
+        for (name, value) in place.variables() {
+            let key = name.to_ascii_lowercase().parse();
+            let key =
+                key.map_err(|_| place_error!("{place}: {name} is not understood: unset it"))?;
+            builder = builder.with_config(key, value);
+        }
+        let store = builder.build().map_err(|error| place_error!("{place}: {}", said(&error).1))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("zfold-s3")
+            .enable_all()
+            .build()
+            .map_err(|error| place_error!("{place}: no threads: {error}; raise ulimit -u"))?;
+        let at = place.endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+        Ok(Self { name: format!("{place}{at}"), store: Arc::new(store), runtime: Some(runtime) })
+    }
+
+    /// Returns what messages call the place.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what makes requests.
+    pub(crate) fn store(&self) -> &Arc<AmazonS3> {
+        &self.store
+    }
+
+    /// Returns the threads that make them.
+    pub(crate) fn threads(&self) -> &Handle {
+        self.runtime.as_ref().expect("there until it is dropped").handle()
+    }
+
+    /// Makes a request and waits for its answer (T1).
+    pub(crate) fn call<T>(
+        &self,
+        deadline: Instant,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, EngineError> {
+        if deadline <= Instant::now() {
+            return Err(EngineError::Late);
+        }
+        let answer = self
+            .threads()
+            .block_on(async { tokio::time::timeout_at(deadline.into(), request).await });
+        answer.map_err(|_| EngineError::Late)?.map_err(|error| failed(&error))
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Nobody waits for a look-up of a name that knows no deadline.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Makes connections that trust what those of other engines do.
+#[derive(Debug)]
+struct Connector {
+    tls: Arc<ClientConfig>,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT)
+            .tls_backend_preconfigured((*self.tls).clone())
+            .build();
+        let client = client.map_err(|error| object_store::Error::Generic {
+            store: "S3",
+            source: Box::new(error),
+        })?;
+        Ok(HttpClient::new(client))
+    }
+}
+
+/// Returns a failure in the words of an engine, with the remedy if there is one.
+pub(crate) fn failed(error: &object_store::Error) -> EngineError {
+    use object_store::Error as Failed;
+    let (code, said) = said(error);
+    let remedy = match (error, code.as_deref()) {
+        (_, Some("InvalidRange")) => return EngineError::Missing,
+        (_, Some("NoSuchBucket")) => "create the bucket, or name another",
+        (_, Some("AuthorizationHeaderMalformed" | "PermanentRedirect")) => {
+            "set AWS_REGION to that of the bucket"
+        }
+        (Failed::NotFound { .. }, _) => return EngineError::Missing,
+        (Failed::PermissionDenied { .. } | Failed::Unauthenticated { .. }, _) => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of a user who may list, get, put and \
+             delete there"
+        }
+        (_, None) => return EngineError::Unreachable(said),
+        (_, Some(_)) => return EngineError::Refused(said),
+    };
+    EngineError::Refused(format!("{said}; {remedy}"))
+}
+
+/// Returns the code that the server answered, and in words what it says, or else the innermost
+/// reason.
+fn said(error: &object_store::Error) -> (Option<String>, String) {
+    let mut inner: &dyn Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    let text = inner.to_string();
+    let field = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        rest.split_once('<').map(|(value, _)| value.trim())
+    };
+    match field("Code") {
+        Some(code) => {
+            let message = field("Message").unwrap_or("it gives no reason");
+            (Some(code.to_owned()), format!("{code}: {message}"))
+        }
+        None => (None, text.split_whitespace().collect::<Vec<_>>().join(" ")),
+    }
+}

@@ -1,0 +1,53 @@
+//! The engine and the objects of S3 against a real server: the contract, servers that stop, end and
+//! forget, and writes that are interrupted.
+
+mod objects;
+mod pages;
+mod refused;
+mod server;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zfold_far::place::{Place, PlaceError, Source};
+use zfold_far::{Engine, Object};
+
+use self::server::{BUCKET, S3};
+
+/// Long enough for anything that comes at all.
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// Reads a place as a program does that has these variables.
+fn place(text: &str, variables: &[(&str, String)]) -> Result<Place, PlaceError> {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.clone())
+    };
+    Place::parse(text, Source::Arguments, variable)
+}
+
+/// Returns the engine of a path in the server's bucket.
+fn engine(server: &S3, path: &str) -> Arc<dyn Engine> {
+    let place = place(&format!("s3://{BUCKET}/{path}"), &server.variables()).expect("a place");
+    zfold_far::connect(&place, soon()).expect("an engine")
+}
+
+/// Returns an object in the server's bucket.
+fn object(server: &S3, key: &str) -> Box<dyn Object> {
+    let place = place(&format!("s3://{BUCKET}/{key}"), &server.variables()).expect("a place");
+    zfold_far::object(&place).expect("an object")
+}
+
+/// Returns bytes that differ by seed and do not repeat.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = || {
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        word.to_le_bytes()
+    };
+    std::iter::repeat_with(next).flatten().take(len).collect()
+}

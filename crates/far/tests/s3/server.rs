@@ -1,0 +1,163 @@
+//! A real server of S3 on loopback: that of moto, which keeps everything in memory.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the server may take to be ready on a busy machine.
+const READY: Duration = Duration::from_secs(120);
+
+/// The bucket that every server has.
+pub(crate) const BUCKET: &str = "pages";
+
+/// Moto looks at no signature; whoever has none sees nothing.
+const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/\
+                      aws4_request, SignedHeaders=host, Signature=0";
+
+/// Returns the server's program: that in the path, or the one that `.ci/tools` installs.
+fn program() -> Option<PathBuf> {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/moto/bin/moto_server");
+    let runs = |program: &PathBuf| {
+        let mut command = Command::new(program);
+        command.arg("--help").stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|end| end.success())
+    };
+    [PathBuf::from("moto_server"), installed].into_iter().find(runs)
+}
+
+/// Returns whether there is a server, and says so if not.
+pub(crate) fn ready(test: &str) -> bool {
+    let ready = program().is_some();
+    if !ready {
+        // Not by a macro, whose output the test harness would keep to itself.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no moto_server");
+    }
+    ready
+}
+
+/// A server with an empty bucket, which ends with this.
+pub(crate) struct S3 {
+    child: Child,
+    port: u16,
+}
+
+impl S3 {
+    /// Starts a server and waits until it answers.
+    pub(crate) fn start() -> Self {
+        let program = program().expect("looked for before");
+        let begun = Instant::now();
+        loop {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+            let port = listener.local_addr().expect("an address").port();
+            drop(listener);
+            let child = Command::new(&program)
+                .args(["-H", "127.0.0.1", "-p", &port.to_string()])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("moto_server starts");
+            let mut server = Self { child, port };
+            // It ends if somebody else has taken the port meanwhile.
+            while server.child.try_wait().expect("a status").is_none() {
+                if server.ask("PUT", &format!("/{BUCKET}")).is_ok_and(|(status, _)| status == 200) {
+                    return server;
+                }
+                assert!(begun.elapsed() < READY, "moto_server does not answer");
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Returns the variables by which programs find the server.
+    pub(crate) fn variables(&self) -> [(&'static str, String); 4] {
+        [
+            ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port)),
+            ("AWS_REGION", "us-east-1".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "test".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2".to_owned()),
+        ]
+    }
+
+    /// Returns the process that serves.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Returns the names of objects that begin with `prefix`.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        // As many as one answer has, which is more than tests make.
+        let text = self.get(&format!("?list-type=2&prefix={prefix}"));
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.contains("<IsTruncated>false<"), "{text}");
+        let keys = text.split("<Key>").skip(1);
+        keys.map(|rest| rest.split('<').next().expect("a part").to_owned()).collect()
+    }
+
+    /// Returns the uploads that are neither completed nor aborted.
+    pub(crate) fn uploads(&self) -> usize {
+        let text = String::from_utf8(self.get("?uploads")).expect("text");
+        text.matches("<Upload>").count()
+    }
+
+    /// Returns an object.
+    pub(crate) fn get(&self, key: &str) -> Vec<u8> {
+        let (status, body) = self.ask("GET", &format!("/{BUCKET}/{key}")).expect("an answer");
+        assert_eq!(status, 200, "{key}");
+        body
+    }
+
+    /// Removes an object.
+    pub(crate) fn delete(&self, key: &str) {
+        let (status, _) = self.ask("DELETE", &format!("/{BUCKET}/{key}")).expect("an answer");
+        assert_eq!(status, 204, "{key}");
+    }
+
+    /// Stores an object.
+    pub(crate) fn put(&self, key: &str, body: &[u8]) {
+        let path = format!("/{BUCKET}/{key}");
+        let (status, _) = self.send("PUT", &path, body).expect("an answer");
+        assert_eq!(status, 200, "{key}");
+    }
+
+    fn ask(&self, method: &str, path: &str) -> std::io::Result<(u16, Vec<u8>)> {
+        self.send(method, path, &[])
+    }
+
+    /// Sends a request and returns the status and the body of the answer.
+    fn send(&self, method: &str, path: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(READY))?;
+        let len = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{SIGNED}\r\nContent-Length: {len}\
+             \r\nConnection: close\r\n\r\n",
+            self.port
+        );
+        stream.write_all(&[head.as_bytes(), body].concat())?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer)?;
+        let end = answer.windows(4).position(|at| at == b"\r\n\r\n");
+        let status = str::from_utf8(answer.get(9..12).unwrap_or_default()).unwrap_or_default();
+        match (end, status.parse()) {
+            (Some(end), Ok(status)) => Ok((status, answer.split_off(end + 4))),
+            _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

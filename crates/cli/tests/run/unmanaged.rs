@@ -67,7 +67,8 @@ fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
 }
 
 fn run(options: &[&str], program: &PathBuf) -> Output {
-    let line = [&["run", "--limit", "16MiB"], options, &["--"]].concat();
+    // With less it would get its helper before it can be in the way.
+    let line = [&["run", "--limit", "20MiB"], options, &["--"]].concat();
     command(&line).arg(program).output().expect("it starts")
 }
 

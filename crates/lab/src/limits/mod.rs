@@ -138,8 +138,12 @@ fn once(
         (Some(_), None) => return Err(Fault::Missing("the zfold program is not known".to_owned())),
         (Some(percent), Some(zfold)) => {
             let limit_bytes = peak_bytes * u64::from(*percent) / 100;
+            if limit_bytes < ZfoldRun::LIMIT_MIN {
+                let reason = "that is less than zfold run takes, 4 MiB (raise --scale)";
+                return Err(Fault::Missing(reason.to_owned()));
+            }
             let report = &report_path(scratch.path());
-            let (allocator, codec) = ("zsmalloc", "lz4");
+            let (allocator, codec) = ("fit", "page");
             let run = ZfoldRun { zfold, limit_bytes, allocator, codec, report };
             program.command(|shell| run.command(shell))
         }

@@ -134,7 +134,7 @@ settings! {
         #[serde(deserialize_with = "texts")]
         recompress: Vec<CodecSpec>,
 
-        /// How compressed pages are packed: fit, zsmalloc, z3fold or zbud [default: fit].
+        /// How compressed pages are packed: zsmalloc, fit, z3fold or zbud [default: zsmalloc].
         #[arg(long, value_parser = allocators(), help_heading = MEMORY)]
         #[serde(deserialize_with = "text")]
         allocator: Option<Allocator>,

@@ -222,7 +222,7 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         codec: settings.codec.unwrap_or(default_codec.into()),
         dictionary: settings.dictionary,
         recompress: settings.recompress,
-        allocator: settings.allocator.unwrap_or_default(),
+        allocator: settings.allocator.unwrap_or(Allocator::Zsmalloc),
         dedup: settings.dedup,
         backing,
         load,

@@ -13,7 +13,7 @@ use crate::units::PageSize;
 /// Most shards of a per-CPU design.
 pub(crate) const CPUS_MAX: usize = 256;
 
-/// The allocators. The default is that of stores, caches, disks, regions and runs.
+/// The allocators. The default is that of stores, caches, regions and runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Allocator {

@@ -21,6 +21,8 @@ mod cleaner;
 mod engine;
 mod engines;
 mod far;
+#[cfg(any(feature = "redis", feature = "s3"))]
+mod hex;
 mod link;
 mod log;
 mod map;

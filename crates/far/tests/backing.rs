@@ -1,6 +1,8 @@
 //! A far backing over an engine in memory: what comes back, what fails and how, what is removed.
 
 mod common;
+#[path = "common/noise.rs"]
+mod noise;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing;
 
 use common::wait_until;
+use noise::bytes;
 
 const LEN: u64 = 8 << 20;
 
@@ -30,17 +33,6 @@ fn open(engine: &Arc<SimEngine>, options: FarOptions) -> FarBacking {
     let far = FarBacking::open(Arc::clone(engine) as _, options).unwrap();
     wait_until("the engine is told of its owner", || engine.calls_total() > 0);
     far
-}
-
-fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 fn read(far: &FarBacking, offset: u64, len: usize) -> io::Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,13 @@ fn sort(place: &str) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts")
+}
+
+/// Returns a run of [`READER`], with so much room at `place`.
+fn reader(place: &str, backing_size: &str) -> Command {
+    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing", place];
+    let program = ["--backing-size", backing_size, "--", "python3", "-c", READER];
+    command(&[&memory[..], &program[..]].concat())
 }
 
 /// Numbers in no order, and in order.
@@ -88,12 +95,9 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
         return skip(test, "no python3");
     }
     let mut redis = Server::start(&[]);
-    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
-    let place = redis.place();
-    let program = ["--backing-size", "256MiB", "--", "python3", "-c", READER];
-    let line = [&memory[..], &[&place], &program[..]].concat();
-    let mut child =
-        command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = reader(&redis.place(), "256MiB");
+    child.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("it starts");
     let mut ready = String::new();
     let stdout = child.stdout.take().expect("a pipe");
     BufReader::new(stdout).read_line(&mut ready).expect("a line");
@@ -123,11 +127,7 @@ fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
         return skip(test, "no python3");
     }
     let redis = Server::start(&[]);
-    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
-    let program = ["--backing-size", "16MiB", "--", "python3", "-c", READER];
-    let place = redis.place();
-    let line = [&memory[..], &[&place], &program[..]].concat();
-    let output = command(&line).output().expect("it starts");
+    let output = reader(&redis.place(), "16MiB").output().expect("it starts");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("raise --backing-size or --store-limit"), "{said}");

@@ -1,9 +1,8 @@
 //! Names that nobody else has.
 
-use std::fmt::Write as _;
-
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::hex::hex;
 use crate::place::{PlaceError, place_error};
 
 /// Letters of a name.
@@ -19,8 +18,5 @@ pub(super) fn name() -> Result<String, PlaceError> {
     SystemRandom::new()
         .fill(&mut random)
         .map_err(|_| place_error!("the system has no random numbers to name objects with"))?;
-    Ok(random.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    }))
+    Ok(hex(&random))
 }

@@ -1,6 +1,8 @@
 //! The engine and the objects of S3 against a real server: the contract, servers that stop, end and
 //! forget, and writes that are interrupted.
 
+#[path = "../common/noise.rs"]
+mod noise;
 mod objects;
 mod pages;
 mod refused;
@@ -38,16 +40,4 @@ fn engine(server: &S3, path: &str) -> Arc<dyn Engine> {
 fn object(server: &S3, key: &str) -> Box<dyn Object> {
     let place = place(&format!("s3://{BUCKET}/{key}"), &server.variables()).expect("a place");
     zfold_far::object(&place).expect("an object")
-}
-
-/// Returns bytes that differ by seed and do not repeat.
-fn bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word.to_le_bytes()
-    };
-    std::iter::repeat_with(next).flatten().take(len).collect()
 }

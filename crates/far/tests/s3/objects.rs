@@ -7,8 +7,9 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use zfold_far::{Object, Written};
 
+use crate::noise::bytes;
+use crate::object;
 use crate::server::{S3, ready};
-use crate::{bytes, object};
 
 /// Length of a part.
 const PART: usize = 8 << 20;

@@ -9,8 +9,9 @@ use zfold_far::testing::conformance;
 use zfold_far::{FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
 
+use crate::engine;
+use crate::noise::bytes;
 use crate::server::{S3, ready};
-use crate::{bytes, engine};
 
 /// Length of one write, and so of one object.
 const LEN: usize = 64 << 10;

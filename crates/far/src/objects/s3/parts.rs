@@ -11,7 +11,7 @@
 //!   there is never anything else without another tag, so completing with the tags of a list that
 //!   is out of date is refused by the server and never makes a wrong object.
 
-use std::fmt::Write as _;
+use crate::hex::hex;
 
 /// What the list begins with.
 const MAGIC: &str = "zfold parts 1";
@@ -58,7 +58,7 @@ impl Parts {
             match part {
                 None => text.push('-'),
                 Some(Part { sum, tag }) => {
-                    sum.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+                    text.push_str(&hex(sum));
                     text.push(' ');
                     text.push_str(tag);
                 }

@@ -52,9 +52,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
             break;
         }
         for part in closable(shared, managed, &run) {
-            if !managed.lock().closed().without(&part).is_empty() {
-                close_slices(shared, managed, &part, answers);
-            }
+            close_slices(shared, managed, &part, answers);
         }
     }
     let next = Instant::now() + began.elapsed() * SURVEY_REST;
@@ -119,7 +117,8 @@ pub(super) fn close_slices(
     while from < pages.end {
         let slice = from..pages.end.min(from + SLICE);
         from = slice.end;
-        if close(shared, managed, &slice, 0, answers) {
+        let is_closed = managed.lock().closed().without(&slice).is_empty();
+        if is_closed || close(shared, managed, &slice, 0, answers) {
             continue;
         }
         // One of its mappings has changed: that does not keep the others open.

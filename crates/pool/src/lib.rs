@@ -26,6 +26,7 @@
 //! - `fit`: objects of any length in the holes that fit them best
 //! - `cell`: what stands behind a handle in zsmalloc and fit, and who may touch an object
 //! - [`Pool`], its errors and counters: what every pool does
+//! - `owned`: objects that are found by where they are; the rules for who owns them
 //! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists
 //!   and tables
 //! - `sync`: locks, their order and statistics, threads of a pool's own
@@ -39,6 +40,7 @@ mod fit;
 mod handle;
 mod memory;
 mod options;
+mod owned;
 mod pool;
 mod reclaim;
 mod sync;
@@ -54,7 +56,10 @@ pub use handle::Handle;
 pub use options::error::ConfigError;
 pub use options::zsmalloc::{Chooser, Commit, Compaction, Grouping};
 pub use options::{Allocator, Contexts, Locking, PoolOptions, Release, Upkeep};
-pub use pool::{AllocError, HandleError, Pool, PoolStats, ReadGuard, ReclaimError, Refused};
+pub use owned::{Address, KEYS_MAX, Owners};
+pub use pool::{
+    AllocError, HandleError, OwnedPool, Pool, PoolStats, ReadGuard, ReclaimError, Refused,
+};
 pub use sync::stat::LockStat;
 pub use units::{PageCount, PageSize};
 pub use zsmalloc::geometry::{ClassSpec, Geometry};

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use crate::handle::Handle;
 use crate::memory::arena::Arena;
 use crate::memory::source::SourceError;
+use crate::owned::{Address, Owners};
 use crate::sync::spin::Dead;
 use crate::sync::stat::LockStat;
 use crate::units::{PageCount, PageSize};
@@ -126,6 +127,11 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
         Err(ReclaimError::Disabled)
     }
 
+    /// Returns the pool as one of objects that have an owner instead of a handle, if it is: fit is.
+    fn owned(&self) -> Option<&dyn OwnedPool> {
+        None
+    }
+
     /// Returns the bytes that the pool holds: pages, idle pages and metadata. Cheap enough to
     /// call for every object.
     fn held_bytes(&self) -> u64;
@@ -141,6 +147,48 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     /// # Cost
     /// In proportion to all objects and pages, with the pool locked: for tests.
     fn check(&self);
+}
+
+/// A pool whose objects can have an owner instead of a handle, which costs less: O1 to O5 at the
+/// head of the module `owned` are the contract. Handles are as good as before beside them.
+pub trait OwnedPool: Pool {
+    /// Puts `bytes` into an object of the owner `key`, less than [`KEYS_MAX`](crate::KEYS_MAX);
+    /// returns where it is. The owner does not name it yet (O1), so it stays there.
+    ///
+    /// # Errors
+    /// [`AllocError`]; nothing changes.
+    fn insert_owned(&self, key: u32, bytes: &[u8]) -> Result<Address, AllocError>;
+
+    /// Returns the `len` bytes of the object of `key` at an address.
+    ///
+    /// # Errors
+    /// [`HandleError::Stale`] if the key before it is another, so that something is damaged.
+    ///
+    /// # Safety
+    /// The address is that of a live object of this pool of so many bytes, and as long as they are
+    /// used the caller has the lock of the owner that names it, or no owner names it and nobody
+    /// frees it (O2).
+    unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError>;
+
+    /// Frees the object of `len` bytes at an address.
+    ///
+    /// # Errors
+    /// [`HandleError::Dead`]; the object stays.
+    ///
+    /// # Safety
+    /// The address is that of a live object of this pool of so many bytes, and no owner names it
+    /// (O5).
+    unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError>;
+
+    /// Compacts as [`Pool::compact_until`] does, and moves objects of `owners`, too; without these
+    /// they stay, and their pages with them.
+    fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64;
+
+    /// Returns whether an object begins at an address, of so many bytes, with `key` before it.
+    ///
+    /// # Cost
+    /// A lock: for tests.
+    fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool;
 }
 
 /// How a read guard gives its pin back. Its module is private, which seals [`Pool`].

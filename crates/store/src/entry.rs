@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   state:  | stamp 32 | len 20 | priority 2 | flags 7 | kind 2 | locked 1 |
-//!   value:  handle                          a page in memory
+//!   value:  | 0 | handle 63 |              a page in memory: its object, by its handle
+//!           | 1 | address 63 |             or by where it is, if it is the slot's own
 //!           repeated word                   a same-filled page
 //!           | first unit 32 | checksum 32 | a page on the backing file
 //! ```
@@ -13,7 +14,7 @@
 
 use std::num::NonZeroU64;
 
-use zfold_pool::Handle;
+use zfold_pool::{Address, Handle};
 
 /// What a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +168,9 @@ impl State {
     }
 }
 
+/// The bit of a value that tells an address from a handle.
+const OWNED: u64 = 1 << 63;
+
 /// What a slot holds, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -182,16 +186,35 @@ impl Entry {
         Self { state: State::new(Kind::Same, 0, 0), value: word }
     }
 
+    /// Returns the entry of a page whose object has a handle.
+    #[inline]
+    pub(crate) fn of_handle(state: State, handle: Handle) -> Self {
+        Self { state, value: handle.to_bits().get() }
+    }
+
+    /// Returns the entry of a page whose object its slot owns.
+    #[inline]
+    pub(crate) fn of_address(state: State, at: Address) -> Self {
+        Self { state, value: OWNED | at.to_bits() }
+    }
+
     /// Returns whether two entries name the same bytes, whatever their flags.
     pub(crate) fn is_form_of(self, before: Self) -> bool {
         let form = |entry: Self| (entry.state.kind(), entry.state.has(Flag::Backed), entry.value);
         form(self) == form(before)
     }
 
-    /// Returns the handle of a page in the pool.
+    /// Returns where the object of a page is, if its slot owns it.
+    #[inline]
+    pub(crate) fn address(self) -> Option<Address> {
+        let owned = self.state.in_pool() && self.value & OWNED != 0;
+        owned.then(|| Address::from_bits(self.value & !OWNED))
+    }
+
+    /// Returns the handle of a page in the pool whose object has one.
     #[inline]
     pub(crate) fn handle(self) -> Handle {
-        debug_assert!(self.state.in_pool());
+        debug_assert!(self.state.in_pool() && self.value & OWNED == 0);
         Handle::from_bits(NonZeroU64::new(self.value).expect("an object has a handle"))
     }
 
@@ -253,6 +276,21 @@ mod tests {
         let state = State::new(Kind::Raw, 4096, 0).without(Flag::Referenced);
         let used = state.with(Flag::Idle).with(Flag::Marked).used(5);
         assert_eq!(used, state.with(Flag::Referenced).stamped(5));
+    }
+
+    #[test]
+    fn an_address_is_told_from_a_handle_and_from_what_is_no_object() {
+        let at = Address::from_bits((1 << 54) - 3);
+        for kind in [Kind::Compressed, Kind::Raw] {
+            let entry = Entry::of_address(State::new(kind, 77, 0), at);
+            assert_eq!(entry.address(), Some(at));
+            let backed = Entry { state: entry.state.with(Flag::Backed), ..entry };
+            assert_eq!(backed.address(), None);
+        }
+        assert_eq!(Entry::same(u64::MAX).address(), None);
+        let handle = Handle::from_bits(NonZeroU64::new((1 << 63) - 1).expect("not zero"));
+        let entry = Entry::of_handle(State::new(Kind::Raw, 4096, 0), handle);
+        assert_eq!((entry.address(), entry.handle()), (None, handle));
     }
 
     #[test]

@@ -9,12 +9,15 @@
 //!   copy      no lock   copy, write headers, publish the cells at their new places
 //! ```
 //!
-//! An object that is pinned, or on its way in or out, stays, and its segment with it.
+//! An object that is pinned, or on its way in or out, or that no owner names, stays, and its
+//! segment with it. What is said of a cell here holds for the owner of an object that has one.
 //!
-//! - C1: an object moves only while its cell is held (H1, H2), so no read, write or free of it is
-//!   under way, and it has one place at any time: the old one until `publish`, then the new one.
-//! - C2: a header says which cell to try; what it says is believed only if that cell says that its
-//!   object is live at this very place (G1).
+//! - C1: an object moves only while its cell is held (H1, H2) or its owner is (O3), so no read,
+//!   write or free of it is under way, and it has one place at any time: the old one until
+//!   `publish`, then the new one.
+//! - C2: a header says which cell or owner to try; what it says is believed only if that says that
+//!   its object is live at this very place (G1). Trying waits for nobody, though the lock is held,
+//!   and nothing is waited for while any is held (O4).
 //! - C3: a compaction is over when a round over all segments freed nothing, or after
 //!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile.
 
@@ -23,8 +26,9 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::heap::evacuation::{Evacuation, Move, Reserved};
-use super::place::Place;
+use super::place::{OWNED, Place};
 use super::shard::{Shard, State};
+use crate::owned::Owners;
 use crate::sync::spin::Dead;
 use crate::units::PageCount;
 
@@ -37,11 +41,12 @@ const STEP_SEGMENTS: u32 = 4096;
 /// Rounds of one compaction at most. Two or three are usual, the last of which finds nothing.
 const ROUNDS_MAX: usize = 8;
 
-/// What bounds a compaction.
+/// What bounds a compaction, and who owns what it may move besides objects with handles.
 #[derive(Clone, Copy, Debug)]
 struct Bounds<'a> {
     budget: i64,
     stop: &'a AtomicBool,
+    owners: &'a dyn Owners,
 }
 
 impl Bounds<'_> {
@@ -55,18 +60,19 @@ impl Bounds<'_> {
     }
 }
 
-/// An object on the move: the index of its cell, which is held, and its two places.
+/// An object on the move: its header, which names its cell or owner, held, and its two places.
 #[derive(Clone, Copy, Debug)]
 struct Claimed {
-    cell: u32,
+    header: u32,
     from: Place,
+    granules: u16,
     to: Place,
 }
 
 impl Shard {
     /// Compacts until `pages` pages are freed, `stop` is set or nothing is left to do.
-    pub(super) fn compact_within(&self, pages: u64, stop: &AtomicBool) -> u64 {
-        let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop };
+    pub(super) fn compact_within(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
+        let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop, owners };
         // A dead pool compacts nothing any more; what was freed before that counts.
         if let Ok(mut state) = self.lock() {
             state.heap.arena.begin_burst();
@@ -147,12 +153,12 @@ impl Shard {
         let reserved = self.reserve(bounds, &mut evacuation)?;
         let mut claimed = Vec::with_capacity(STEP_OBJECTS);
         for moves in evacuation.moves.chunks(STEP_OBJECTS) {
-            let moves_on = reserved && !bounds.is_stopped();
+            let owners = (reserved && !bounds.is_stopped()).then_some(bounds.owners);
             let mut state = self.lock()?;
             state.give_old(&mut claimed);
-            self.claim(&mut state, moves, moves_on, &mut claimed);
+            self.claim(&mut state, moves, owners, &mut claimed);
             self.unlock(state);
-            self.copy(&claimed);
+            self.copy(bounds.owners, &claimed);
         }
         let mut state = self.lock()?;
         state.give_old(&mut claimed);
@@ -175,31 +181,48 @@ impl Shard {
         Ok(false)
     }
 
-    /// Holds the cells of the objects to be moved, if they can be; gives back what was reserved
-    /// for the others, or for all if nothing `moves_on`.
-    fn claim(&self, state: &mut State, moves: &[Move], moves_on: bool, claimed: &mut Vec<Claimed>) {
-        for &Move { from, to, .. } in moves {
+    /// Holds the cells or owners of the objects to be moved, if they can be; gives back what was
+    /// reserved for the others, or for all if there are no `owners` and nothing moves on.
+    fn claim(
+        &self,
+        state: &mut State,
+        moves: &[Move],
+        owners: Option<&dyn Owners>,
+        claimed: &mut Vec<Claimed>,
+    ) {
+        for &Move { from, granules, to } in moves {
             let Some(to) = to else { continue };
-            let cell = self.frames.load_u32(self.scale.header(from));
-            let held = moves_on && self.cells.get(cell).is_some_and(|cell| cell.try_hold_at(from));
-            if held {
-                claimed.push(Claimed { cell, from, to });
+            let header = self.frames.load_u32(self.scale.header(from));
+            if owners.is_some_and(|owners| self.try_hold(owners, header, from)) {
+                claimed.push(Claimed { header, from, granules, to });
             } else {
                 state.heap.give_either(to);
             }
         }
     }
 
-    /// Copies objects and publishes their cells. Needs no lock.
-    fn copy(&self, claimed: &[Claimed]) {
-        for &Claimed { cell: index, from, to } in claimed {
-            let cell = self.cells.at(index);
+    /// Holds the cell or owner that a header names, if its object is at this place (C2).
+    fn try_hold(&self, owners: &dyn Owners, header: u32, place: Place) -> bool {
+        if header & OWNED != 0 {
+            return owners.try_hold(header & !OWNED, self.address(place));
+        }
+        self.cells.get(header).is_some_and(|cell| cell.try_hold_at(place))
+    }
+
+    /// Copies objects and publishes where they are now. Needs no lock.
+    fn copy(&self, owners: &dyn Owners, claimed: &[Claimed]) {
+        for &Claimed { header, from, granules, to } in claimed {
             let (source, target) = (self.scale.payload(from), self.scale.payload(to));
-            // SAFETY: C1: this thread holds the cell (H1), so nobody else touches the object, and
-            // its new place was taken for it and is known to nobody yet.
-            unsafe { self.frames.copy(source, target, cell.len()) };
-            self.frames.store_u32(self.scale.header(to), index);
-            cell.publish(to);
+            // SAFETY: C1: this thread holds the cell (H1) or the owner (O3), so nobody else touches
+            // the object, and its new place, which has as many granules at least, was taken for it
+            // and is known to nobody yet.
+            unsafe { self.frames.copy(source, target, self.scale.room(granules)) };
+            self.frames.store_u32(self.scale.header(to), header);
+            if header & OWNED != 0 {
+                owners.publish(header & !OWNED, self.address(to));
+            } else {
+                self.cells.at(header).publish(to);
+            }
         }
     }
 }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// Most shards of a pool: a bit each in a word.
 pub(crate) const SHARDS_MAX: usize = u64::BITS as usize;
 
+const _: () = assert!(SHARDS_MAX <= super::place::SHARDS_MAX, "an address names the shard");
+
 /// Allocations that find a lock taken before there is another shard in use.
 const WAITS: u32 = 64;
 

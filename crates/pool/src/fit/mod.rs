@@ -15,17 +15,19 @@
 //! - `directory`: how a segment is cut into extents
 //! - `holes`: which segment has a hole of which length
 //! - `heap`: the single-threaded core: taking, giving, evacuating
-//! - `shard`: the lock and the cells around it; `compact`: evacuation under these
+//! - `shard`: the lock and the cells around it; `owned`: objects without a cell; `compact`:
+//!   evacuation under these
 //! - `pool`: which shard a call goes to; `crowd`: the hints that this follows
 //!
-//! Metadata: a cell of 16 bytes and a header of 4 an object, about 2.5 bytes an extent, 80 bytes a
-//! segment.
+//! Metadata: a header of 4 bytes an object, a cell of 16 unless it has an owner, about 2.5 bytes an
+//! extent, 80 bytes a segment.
 
 pub(crate) mod compact;
 pub(crate) mod crowd;
 pub(crate) mod directory;
 pub(crate) mod heap;
 pub(crate) mod holes;
+pub(crate) mod owned;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod shard;

@@ -3,12 +3,17 @@
 //! ```text
 //!   spot:  47 .............. 12   11 ............ 0
 //!          | segment           | first granule   |
+//!   address: the same, and above it the shard, 6 bits
 //! ```
+//!
+//! In front of each object is a header of four bytes: the index of its cell, or with the highest
+//! bit set the key of its owner.
 //!
 //! A page has 512 granules whatever its size, so that all else in the heap is the same for every
 //! page size: with pages of 4 KiB, a granule has 8 bytes and a segment 32 KiB.
 
 use crate::cell::{Bits, Spot};
+use crate::owned::{Address, KEYS_MAX};
 use crate::units::PageSize;
 
 /// See [`crate::cell`].
@@ -23,20 +28,45 @@ pub(crate) const SEGMENT_PAGES: u16 = 8;
 /// Granules of a segment.
 pub(crate) const SEGMENT: u16 = PAGE * SEGMENT_PAGES;
 
-/// Bytes before an object's payload: the index of its cell.
+/// Bytes before an object's payload: its header.
 pub(crate) const HEADER_BYTES: usize = size_of::<u32>();
 
 /// Granules of the longest object: a page of payload, and its header.
 pub(crate) const OBJECT_MAX: u16 = PAGE + 1;
 
+/// The bit of a header that tells an owner's key from a cell's index.
+pub(crate) const OWNED: u32 = 1 << 31;
+
+const _: () = assert!(KEYS_MAX == OWNED as u64);
+
+/// Most shards of a pool that an address can tell apart.
+pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
+
+const SHARD_BITS: u32 = 6;
 const AT: Bits = Bits::lowest(SEGMENT.ilog2());
 const IN_SEGMENT: Bits = AT.above(48 - AT.end());
+const SHARD: Bits = IN_SEGMENT.above(SHARD_BITS);
 
 /// The place of an object: its segment and its first granule there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) segment: u32,
     pub(crate) at: u16,
+}
+
+impl Place {
+    /// Returns the address of the object at this place of a shard.
+    #[inline]
+    pub(crate) fn address(self, shard: usize) -> Address {
+        Address::from_bits(SHARD.pack(shard as u64) | self.pack())
+    }
+
+    /// Returns the shard and the place there of an address.
+    #[inline]
+    pub(crate) fn of(address: Address) -> (usize, Self) {
+        let bits = address.to_bits();
+        (SHARD.get(bits) as usize, Self::unpack(bits))
+    }
 }
 
 impl Spot for Place {
@@ -70,6 +100,12 @@ impl Scale {
         (len + HEADER_BYTES).div_ceil(1 << self.shift) as u16
     }
 
+    /// Returns how many bytes of payload as many granules have room for.
+    #[inline]
+    pub(crate) fn room(self, granules: u16) -> usize {
+        (usize::from(granules) << self.shift) - HEADER_BYTES
+    }
+
     /// Returns the byte of the arena at which the object at `place` has its header.
     #[inline]
     pub(crate) fn header(self, place: Place) -> usize {
@@ -94,6 +130,9 @@ mod tests {
             let place = Place { segment, at };
             prop_assert!(place.pack() < 1 << 48);
             prop_assert_eq!(Place::unpack(place.pack() | u64::from(above) << 48), place);
+            let shard = usize::from(above) % SHARDS_MAX;
+            prop_assert_eq!(Place::of(place.address(shard)), (shard, place));
+            prop_assert!(place.address(shard).to_bits() < 1 << 63);
         }
     }
 
@@ -105,6 +144,7 @@ mod tests {
             for len in 1..=page_size.bytes() {
                 let bytes = usize::from(scale.granules(len)) * granule;
                 assert!((len + HEADER_BYTES..len + HEADER_BYTES + granule).contains(&bytes));
+                assert_eq!(scale.room(scale.granules(len)) + HEADER_BYTES, bytes);
             }
             assert_eq!(scale.granules(page_size.bytes()), OBJECT_MAX);
             let place = Place { segment: 3, at: 5 };

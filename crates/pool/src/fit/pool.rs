@@ -25,13 +25,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::crowd::Crowd;
-use super::place::HEADER_BYTES;
-use super::shard::{Shard, Taken};
+use super::owned::TakenOwned;
+use super::place::{HEADER_BYTES, Place};
+use super::shard::{Shard, Take, Taken};
 use crate::handle::{Handle, Split};
 use crate::memory::arena::{Arena, UsedPages};
 use crate::memory::source::Reservation;
 use crate::options::{Contexts, Locking};
-use crate::pool::{AllocError, HandleError, PinOwner, Pool, PoolStats, ReadGuard, check_len};
+use crate::owned::{Address, KEYS_MAX, Nobody, Owners};
+use crate::pool::{
+    AllocError, HandleError, OwnedPool, PinOwner, Pool, PoolStats, ReadGuard, check_len,
+};
 use crate::sync::gate::Gate;
 use crate::sync::stat::LockStat;
 use crate::units::PageSize;
@@ -99,7 +103,7 @@ impl Fit {
 
     /// Takes an object; returns its shard, too.
     #[inline]
-    fn take(&self, len: usize) -> Result<(usize, Taken), AllocError> {
+    fn take<T: Take>(&self, len: usize) -> Result<(usize, T), AllocError> {
         check_len(len, self.len_max())?;
         let home = self.crowd.home();
         let shard = &self.shards[home];
@@ -116,7 +120,7 @@ impl Fit {
     /// Takes an object in a hole of a loose shard, or else in the first shard from `home` on that
     /// has memory (W3). What a dead shard has is passed over.
     #[cold]
-    fn take_elsewhere(&self, home: usize, len: usize) -> Result<(usize, Taken), AllocError> {
+    fn take_elsewhere<T: Take>(&self, home: usize, len: usize) -> Result<(usize, T), AllocError> {
         let loose = self.crowd.loose_beside(home);
         for (n, shard) in self.shards.iter().enumerate().filter(|(n, _)| loose >> n & 1 == 1) {
             if let Ok(Some(taken)) = shard.take(len, || false) {
@@ -165,12 +169,12 @@ impl Pool for Fit {
     }
 
     fn alloc(&self, len: usize) -> Result<Handle, AllocError> {
-        let (shard, taken) = self.take(len)?;
+        let (shard, taken) = self.take::<Taken>(len)?;
         Ok(self.split.outer(shard, self.shards[shard].publish(taken)))
     }
 
     fn insert(&self, bytes: &[u8]) -> Result<Handle, AllocError> {
-        let (shard, taken) = self.take(bytes.len())?;
+        let (shard, taken) = self.take::<Taken>(bytes.len())?;
         Ok(self.split.outer(shard, self.shards[shard].fill(taken, bytes)))
     }
 
@@ -190,12 +194,11 @@ impl Pool for Fit {
     }
 
     fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
-        let Some(_inside) = self.gate.enter() else { return 0 };
-        let freed = self.shards.iter().fold(0, |freed, shard| {
-            freed + shard.compact_within(pages.saturating_sub(freed), stop)
-        });
-        self.crowd.set_in_use(self.crowd.in_use().min(self.shards_worth()));
-        freed
+        self.compact_owned(&Nobody, pages, stop)
+    }
+
+    fn owned(&self) -> Option<&dyn OwnedPool> {
+        Some(self)
     }
 
     fn watch_locks(&self, on: bool) {
@@ -229,6 +232,39 @@ impl Pool for Fit {
         let used: u64 = held.iter().map(|state| state.stats().pages.0).sum();
         assert_eq!(used, self.used.now().0, "W1: the pages of all shards");
         assert!((1..=self.shards.len()).contains(&self.crowd.in_use()), "W4: shards in use");
+    }
+}
+
+impl OwnedPool for Fit {
+    fn insert_owned(&self, key: u32, bytes: &[u8]) -> Result<Address, AllocError> {
+        assert!(u64::from(key) < KEYS_MAX, "key {key}");
+        let (shard, taken) = self.take::<TakenOwned>(bytes.len())?;
+        Ok(self.shards[shard].fill_owned(taken, key, bytes))
+    }
+
+    unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError> {
+        let (shard, place) = Place::of(at);
+        // SAFETY: the caller's.
+        unsafe { self.shards[shard].read_owned(key, place, len) }
+    }
+
+    unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError> {
+        let (shard, place) = Place::of(at);
+        self.shards[shard].free_owned(place, len)
+    }
+
+    fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
+        let Some(_inside) = self.gate.enter() else { return 0 };
+        let freed = self.shards.iter().fold(0, |freed, shard| {
+            freed + shard.compact_within(owners, pages.saturating_sub(freed), stop)
+        });
+        self.crowd.set_in_use(self.crowd.in_use().min(self.shards_worth()));
+        freed
+    }
+
+    fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool {
+        let (shard, place) = Place::of(at);
+        self.shards.get(shard).is_some_and(|shard| shard.is_owned_at(key, place, len))
     }
 }
 
@@ -277,7 +313,7 @@ mod tests {
         for n in 0..30_u8 {
             let (shard, taken) = {
                 let shard = usize::from(n % 3);
-                (shard, pool.shards[shard].take(100, || true).unwrap().unwrap())
+                (shard, pool.shards[shard].take::<Taken>(100, || true).unwrap().unwrap())
             };
             let handle = pool.split.outer(shard, pool.shards[shard].fill(taken, &[n; 100]));
             handles.push((n, handle));
@@ -301,7 +337,7 @@ mod tests {
     fn holes_of_a_loose_shard_are_filled_before_fresh_pages_are_taken() {
         let pool = pool(2, 1024, &HeapPages);
         let in_second = |_| {
-            let taken = pool.shards[1].take(1004, || true).unwrap().unwrap();
+            let taken = pool.shards[1].take::<Taken>(1004, || true).unwrap().unwrap();
             pool.split.outer(1, pool.shards[1].publish(taken))
         };
         let handles: Vec<_> = (0..400).map(in_second).collect();

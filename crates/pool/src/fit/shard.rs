@@ -1,5 +1,6 @@
 //! A shard: one lock around a heap, and a cell behind each handle. It is a pool by itself, but for
-//! the choice between shards, which is the [`pool`](super::pool)'s.
+//! the choice between shards, which is the [`pool`](super::pool)'s. Objects that have an owner
+//! ([`crate::owned`]) have no cell: what is said of holding a cell is then said of their owner.
 //!
 //! | call | takes |
 //! |:--|:--|
@@ -11,8 +12,10 @@
 //! A hold is a look-up in tables, and touches no object.
 //!
 //! - G1: a cell that is not free names a taken place, and no other cell does. The header of a live
-//!   object's place is the cell's index; that of any other place may be anything.
-//! - G2: a place that is taken has a cell, or is one of the two of a move (F8).
+//!   object's place is the cell's index, or its owner's key; that of any other place may be
+//!   anything.
+//! - G2: a place that is taken has a cell, or is an owned object's, of which `owned` is the count,
+//!   or one of the two of a move (F8).
 //! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
 //! - G4: the lock is never held across the release of memory to the system, a copy of an object, or
 //!   a reader's use of its bytes. Two system calls can happen under it: opening 16 MiB more of the
@@ -32,11 +35,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::crowd::Crowd;
 use super::heap::Heap;
-use super::place::{Cell, Place, Scale};
+use super::place::{Cell, OWNED, Place, Scale};
 use crate::handle::{Handle, Serials};
 use crate::memory::arena::Arena;
 use crate::memory::frames::Frames;
-use crate::memory::list::NIL;
 use crate::memory::slab::{Records, Slab};
 use crate::memory::source::Reservation;
 use crate::pool::{AllocError, HandleError, PoolStats};
@@ -49,14 +51,14 @@ const OBJECT_BYTES_MIN: usize = 8;
 
 /// Bytes of address space for the cells of an arena of `arena_bytes`, at most `cells` of them.
 pub(crate) fn cells_range_bytes(arena_bytes: usize, cells: usize) -> usize {
-    Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(cells).min(NIL as usize))
+    Slab::<Cell>::range_bytes((arena_bytes / OBJECT_BYTES_MIN).min(cells).min(OWNED as usize))
 }
 
 /// See the module documentation. On cache lines of its own: pairs of lines are fetched together.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Shard {
-    number: usize,
+    pub(super) number: usize,
     pub(super) scale: Scale,
     pub(super) frames: Frames,
     pub(super) cells: Arc<Records<Cell>>,
@@ -73,6 +75,8 @@ pub(super) struct State {
     cells: Slab<Cell>,
     serials: Serials,
     objects: u64,
+    /// Objects that have an owner.
+    pub(super) owned: u64,
     payload_bytes: u64,
     pub(super) moved_total: u64,
     pub(super) pages_compacted_total: u64,
@@ -80,11 +84,44 @@ pub(super) struct State {
     loose: bool,
 }
 
-/// An object that was taken and that nobody knows yet: its cell is coming.
+/// An object that was taken and that nobody knows yet.
+pub(super) trait Take: Sized {
+    /// Takes an object of `len` bytes; `None` if no hole fits and `grow` says no.
+    fn take(
+        state: &mut State,
+        scale: Scale,
+        len: usize,
+        grow: impl FnOnce() -> bool,
+    ) -> Result<Option<Self>, AllocError>;
+}
+
+/// An object that will have a handle: its cell is coming.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     handle: Handle,
     place: Place,
+}
+
+impl Take for Taken {
+    #[inline]
+    fn take(
+        state: &mut State,
+        scale: Scale,
+        len: usize,
+        grow: impl FnOnce() -> bool,
+    ) -> Result<Option<Self>, AllocError> {
+        let index = state.cells.take()?;
+        let place = match state.take_place(scale, len, grow) {
+            Ok(Some(place)) => place,
+            other => {
+                state.cells.put(index);
+                return other.map(|_| None);
+            }
+        };
+        let handle = Handle::new(index, state.serials.draw());
+        state.cells.records().at(index).begin(handle.serial(), len, place);
+        Ok(Some(Self { handle, place }))
+    }
 }
 
 impl State {
@@ -115,28 +152,20 @@ impl State {
         self.cells.trim();
     }
 
-    /// Takes a place and a cell for an object of `len` bytes; `None` if no hole fits and `grow`
-    /// says no.
+    /// Takes a place for an object of `len` bytes; `None` if no hole fits and `grow` says no.
     #[inline]
-    fn take(
+    pub(super) fn take_place(
         &mut self,
         scale: Scale,
         len: usize,
         grow: impl FnOnce() -> bool,
-    ) -> Result<Option<Taken>, AllocError> {
-        let index = self.cells.take()?;
-        let place = match self.heap.take(scale.granules(len), grow) {
-            Ok(Some(place)) => place,
-            other => {
-                self.cells.put(index);
-                return other.map(|_| None).map_err(AllocError::from);
-            }
-        };
-        let handle = Handle::new(index, self.serials.draw());
-        self.cells.records().at(index).begin(handle.serial(), len, place);
-        self.objects += 1;
-        self.payload_bytes += len as u64;
-        Ok(Some(Taken { handle, place }))
+    ) -> Result<Option<Place>, AllocError> {
+        let place = self.heap.take(scale.granules(len), grow)?;
+        if place.is_some() {
+            self.objects += 1;
+            self.payload_bytes += len as u64;
+        }
+        Ok(place)
     }
 
     /// Returns the counters.
@@ -152,11 +181,10 @@ impl State {
         }
     }
 
-    /// Gives back the object and the cell `index`, which the caller holds.
+    /// Gives back the place of an object, which the caller holds.
     #[inline]
-    fn give(&mut self, index: u32, len: usize, place: Place) {
+    pub(super) fn give_place(&mut self, len: usize, place: Place) {
         self.heap.give(place);
-        self.cells.put(index);
         self.objects -= 1;
         self.payload_bytes -= len as u64;
     }
@@ -176,6 +204,7 @@ impl Shard {
             cells: Slab::new(cells),
             serials: Serials::new(),
             objects: 0,
+            owned: 0,
             payload_bytes: 0,
             moved_total: 0,
             pages_compacted_total: 0,
@@ -207,7 +236,7 @@ impl Shard {
     /// Unlocks after places and cells were taken or given back (G5). These change pages and tables
     /// only now and then.
     #[inline]
-    fn unlock_soon(&self, state: SpinGuard<'_, State>) {
+    pub(super) fn unlock_soon(&self, state: SpinGuard<'_, State>) {
         let resized = state.heap.is_resized() || state.cells.is_resized();
         if resized || state.heap.is_loose() != state.loose {
             return self.unlock(state);
@@ -237,7 +266,7 @@ impl Shard {
 
     /// Returns idle memory to the system if that is due.
     #[inline]
-    fn release_due(&self) {
+    pub(super) fn release_due(&self) {
         // Relaxed: a hint.
         if self.due.load(Ordering::Relaxed) {
             self.release(Arena::warm_keep);
@@ -270,13 +299,13 @@ impl Shard {
     /// Takes an object of `len` bytes, at least one and at most a page; `None` if no hole fits and
     /// `grow`, called under the lock, says no.
     #[inline]
-    pub(super) fn take(
+    pub(super) fn take<T: Take>(
         &self,
         len: usize,
         grow: impl FnOnce() -> bool,
-    ) -> Result<Option<Taken>, AllocError> {
+    ) -> Result<Option<T>, AllocError> {
         let mut state = self.lock()?;
-        let taken = state.take(self.scale, len, grow);
+        let taken = T::take(&mut state, self.scale, len, grow);
         self.unlock_soon(state);
         taken
     }
@@ -284,11 +313,20 @@ impl Shard {
     /// Writes the payload of a taken object, which has as many bytes, and makes it known.
     #[inline]
     pub(super) fn fill(&self, taken: Taken, bytes: &[u8]) -> Handle {
-        let target = self.payload(taken.place, bytes.len()).cast::<u8>();
-        // SAFETY: the place has room for that many bytes; its cell is coming, so this thread alone
-        // touches them (H1, G1), and `bytes`, a live borrow, cannot overlap them.
-        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        // SAFETY: the place has room for that many bytes; its cell is coming (H1, G1).
+        unsafe { self.copy_in(taken.place, bytes) };
         self.publish(taken)
+    }
+
+    /// Writes the first bytes of the payload at a place.
+    ///
+    /// # Safety
+    /// It has room for as many, and this thread alone touches them.
+    #[inline]
+    pub(super) unsafe fn copy_in(&self, place: Place, bytes: &[u8]) {
+        let target = self.payload(place, bytes.len()).cast::<u8>();
+        // SAFETY: as the caller says; `bytes`, a live borrow, cannot overlap them.
+        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
     /// Makes a taken object, whose payload is written, known to its handle.
@@ -301,7 +339,7 @@ impl Shard {
 
     /// Returns the payload at a place, which the caller has pinned or held or just taken.
     #[inline]
-    fn payload(&self, place: Place, len: usize) -> NonNull<[u8]> {
+    pub(super) fn payload(&self, place: Place, len: usize) -> NonNull<[u8]> {
         self.frames.payload(self.scale.payload(place), len)
     }
 
@@ -314,10 +352,8 @@ impl Shard {
             cell.publish(place);
             return Err(HandleError::TooLong { len: bytes.len(), max });
         }
-        let target = self.payload(place, max).cast::<u8>();
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1), and
-        // `bytes`, a live borrow, cannot overlap them.
-        unsafe { target.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1).
+        unsafe { self.copy_in(place, bytes) };
         cell.publish(place);
         Ok(())
     }
@@ -347,7 +383,8 @@ impl Shard {
         let place = cell.hold(handle.serial())?;
         let len = cell.len();
         let mut state = self.lock().inspect_err(|_| cell.publish(place))?;
-        state.give(handle.index(), len, place);
+        state.give_place(len, place);
+        state.cells.put(handle.index());
         self.unlock_soon(state);
         self.release_due();
         Ok(())
@@ -397,8 +434,8 @@ impl Shard {
                 assert_eq!(header, index, "G1: header at {place:?}");
             }
         }
-        assert_eq!(cells, state.objects, "G2: cells");
-        assert_eq!(places, cells + state.heap.reserved(), "G2: places");
+        assert_eq!(cells + state.owned, state.objects, "G2: cells and owned objects");
+        assert_eq!(places, state.objects + state.heap.reserved(), "G2: places");
         assert_eq!(state.loose, self.crowd.is_loose(self.number), "G5: loose");
     }
 }

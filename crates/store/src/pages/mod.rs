@@ -12,7 +12,8 @@
 //! entry refers to while it is read, by the lock of the slot that has it (K2 of the store).
 
 pub(crate) mod contexts;
-pub(crate) mod duplicates;
+mod duplicates;
+pub(crate) mod objects;
 mod place;
 mod read;
 mod release;
@@ -26,11 +27,12 @@ use crate::options::{Incompressible, StoreOptions};
 use crate::stats::Counts;
 use contexts::{Contexts, KEY_BYTES};
 use duplicates::Duplicates;
+use objects::Objects;
 
 /// The pool, the backing file, and how pages get there.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    pub(crate) pool: Box<dyn Pool>,
+    pub(crate) objects: Objects,
     /// Bytes of a page.
     pub(crate) len: usize,
     pub(crate) contexts: Contexts,
@@ -39,7 +41,6 @@ pub(crate) struct Pages {
     pub(crate) incompressible: Incompressible,
     /// Bytes of the key in front of each object.
     header: usize,
-    duplicates: Option<Duplicates>,
 }
 
 impl Pages {
@@ -51,19 +52,18 @@ impl Pages {
         let len = pool.stats().page_size.bytes();
         Ok(Self {
             contexts: Contexts::new(len, options.codecs())?,
-            pool,
+            objects: Objects::new(pool, options.slots, options.deduplicate),
             len,
             backed: options.backing.as_ref().map(Backed::new),
             counts: Counts::default(),
             incompressible: options.incompressible,
             header: if options.key_header { KEY_BYTES } else { 0 },
-            duplicates: options.deduplicate.then(Duplicates::new),
         })
     }
 
     /// Returns how many pages share another one's object.
     pub(crate) fn duplicate_pages(&self) -> u64 {
-        let Some(duplicates) = &self.duplicates else { return 0 };
+        let Some(duplicates) = self.objects.duplicates() else { return 0 };
         let (objects, references) = duplicates.count();
         references.saturating_sub(objects)
     }
@@ -72,7 +72,7 @@ impl Pages {
     /// map and the buffers of the backing file.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         self.contexts.bytes()
-            + self.duplicates.as_ref().map_or(0, Duplicates::bytes)
+            + self.objects.duplicates().map_or(0, Duplicates::bytes)
             + self.backed.as_ref().map_or(0, Backed::metadata_bytes)
     }
 }

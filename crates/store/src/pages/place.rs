@@ -3,9 +3,8 @@
 use zfold_pool::AllocError;
 
 use super::Pages;
-use super::duplicates::Inserted;
 use crate::content::Stored;
-use crate::entry::{Entry, Flag, Kind, State};
+use crate::entry::{Entry, Kind, State};
 use crate::error::StoreError;
 use crate::options::Incompressible;
 
@@ -31,7 +30,7 @@ impl Pages {
         let (len_max, raw) = match self.incompressible {
             Incompressible::Reject => (self.len, None),
             Incompressible::Keep => {
-                let huge = self.pool.huge_len().min(self.len);
+                let huge = self.objects.pool().huge_len().min(self.len);
                 (huge.saturating_sub(header + 1), Some(Stored::Raw))
             }
         };
@@ -46,9 +45,9 @@ impl Pages {
             }
         };
         context.object[..header].copy_from_slice(&key.to_le_bytes()[..header]);
-        let inserted = self.insert(&context.object[..header + len])?;
         let priority = if kind == Kind::Compressed { priority } else { 0 };
-        Ok((entry(State::new(kind, len, priority), inserted), stored))
+        let state = State::new(kind, len, priority);
+        Ok((self.insert(key, state, &context.object[..header + len])?, stored))
     }
 
     /// Brings a restored page into the pool, of which `kept` is what was kept; returns its entry.
@@ -65,7 +64,7 @@ impl Pages {
         let object = &mut context.object[..self.header + kept.len()];
         object[..self.header].copy_from_slice(&key.to_le_bytes()[..self.header]);
         object[self.header..].copy_from_slice(kept);
-        Ok(entry(state, self.insert(object)?))
+        self.insert(key, state, object)
     }
 
     /// Compresses a page, of which `kept` is what is kept, with the codec of `priority`, into an
@@ -82,7 +81,7 @@ impl Pages {
     ) -> Result<Option<Entry>, AllocError> {
         let header = self.header;
         let len_max = old.len().saturating_sub(GAIN_MIN);
-        let len_max = len_max.min(self.pool.huge_len().saturating_sub(header + 1));
+        let len_max = len_max.min(self.objects.pool().huge_len().saturating_sub(header + 1));
         let mut page = self.contexts.take_page();
         let decoded = self.decode(key, old, kept, &mut page);
         let context = &mut *self.contexts.mine();
@@ -93,25 +92,14 @@ impl Pages {
         context.page = page;
         let Some(len) = compressed.filter(|&len| len > 0) else { return Ok(None) };
         context.object[..header].copy_from_slice(&key.to_le_bytes()[..header]);
-        let handle = self.pool.insert(&context.object[..header + len])?;
         let state = State::new(Kind::Compressed, len, priority);
-        Ok(Some(Entry { state, value: handle.to_bits().get() }))
+        self.objects.insert_own(key, state, &context.object[..header + len]).map(Some)
     }
 
-    fn insert(&self, object: &[u8]) -> Result<Inserted, StoreError> {
-        let inserted = match &self.duplicates {
-            Some(duplicates) => duplicates.insert(&*self.pool, object),
-            None => self.pool.insert(object).map(|handle| Inserted { handle, shared: false }),
-        };
-        inserted.map_err(|error| match error {
+    fn insert(&self, key: u64, state: State, object: &[u8]) -> Result<Entry, StoreError> {
+        self.objects.insert(key, state, object).map_err(|error| match error {
             AllocError::TooLong { .. } => StoreError::Incompressible,
             error => StoreError::Pool(error),
         })
     }
-}
-
-/// Returns the entry of an object.
-fn entry(state: State, inserted: Inserted) -> Entry {
-    let state = state.set(Flag::Shared, inserted.shared);
-    Entry { state, value: inserted.handle.to_bits().get() }
 }

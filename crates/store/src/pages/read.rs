@@ -1,7 +1,8 @@
 //! Reading pages back, from the pool or the backing file.
 
-use zfold_pool::{HandleError, ReadGuard};
+use zfold_pool::HandleError;
 
+use super::objects::Object;
 use super::{Pages, same};
 use crate::backing::backed::{Backed, ReadError};
 use crate::entry::{Entry, Flag, Kind, State};
@@ -94,13 +95,29 @@ impl Pages {
         if decoded { Ok(()) } else { Err(self.damaged(key)) }
     }
 
-    /// Pins the object of an entry, whose slot the caller has locked.
+    /// Returns the object of an entry, whose slot the caller has locked or which no slot has; it
+    /// may be looked at until that changes (J1).
     #[inline]
-    pub(crate) fn object(&self, key: u64, entry: Entry) -> Result<ReadGuard<'_>, LoadError> {
-        self.pool.read(entry.handle()).map_err(|error| match error {
+    pub(crate) fn object(&self, key: u64, entry: Entry) -> Result<Object<'_>, LoadError> {
+        let len = self.object_len(entry.state);
+        self.objects.read(key, entry, len).map_err(|error| match error {
             HandleError::Dead => LoadError::Dead,
             _ => self.damaged(key),
         })
+    }
+
+    /// Returns the bytes of the object of a page with this state.
+    #[inline]
+    pub(super) fn object_len(&self, state: State) -> usize {
+        self.header + state.len()
+    }
+
+    /// Asserts that the object of an entry in its slot is there.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn check(&self, key: u64, entry: Entry) {
+        self.objects.check(key, entry, self.object_len(entry.state));
     }
 
     /// Returns what follows the key header, which must name `key`.

@@ -13,12 +13,7 @@ impl Pages {
         if entry.state.in_pool() {
             // K2: no reader is left, because the entry was taken under the slot's lock. A dead
             // pool frees nothing; its objects go with it.
-            let freed = match &self.duplicates {
-                Some(duplicates) if entry.state.has(Flag::Shared) => {
-                    duplicates.remove(&*self.pool, entry.handle()).map(|_| ())
-                }
-                _ => self.pool.free(entry.handle()),
-            };
+            let freed = self.objects.free(entry, self.object_len(entry.state));
             debug_assert!(matches!(freed, Ok(()) | Err(HandleError::Dead)), "{freed:?}");
         } else if let (true, Some(backed)) = (entry.state.has(Flag::Backed), &self.backed) {
             backed.free(entry.place().unit, backed.units(entry.state.len()));
@@ -28,6 +23,6 @@ impl Pages {
     /// Returns whether a page with these kept bytes shares its object with another one.
     pub(crate) fn is_shared(&self, state: State, kept: &[u8]) -> bool {
         let shared = |duplicates: &Duplicates| duplicates.references(kept) > 1;
-        state.has(Flag::Shared) && self.duplicates.as_ref().is_some_and(shared)
+        state.has(Flag::Shared) && self.objects.duplicates().is_some_and(shared)
     }
 }

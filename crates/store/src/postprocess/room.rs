@@ -63,7 +63,7 @@ impl Store {
     fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
         let below = || self.held_bytes() < limit;
-        let freeable = || self.pages.pool.stats().freeable_pages;
+        let freeable = || self.pages.objects.pool().stats().freeable_pages;
         if !below() && freeable() > PageCount::ZERO {
             self.compact();
         }
@@ -106,7 +106,7 @@ impl Store {
                 Ok(written) if written.pages > 0 => pages += written.pages,
                 _ => break,
             }
-            if self.pages.pool.stats().freeable_pages >= COMPACT_MIN {
+            if self.pages.objects.pool().stats().freeable_pages >= COMPACT_MIN {
                 self.compact();
             }
         }

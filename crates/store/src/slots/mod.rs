@@ -21,6 +21,11 @@
 //!   gone, zero; both are right.
 //! - T4: one emptied group is left alone until another one is emptied, so that a slot that
 //!   comes and goes does not call the system every time.
+//! - T5: the pool's mover locks a slot by trying, under the pool's lock, and only if its entry
+//!   names the very object that is to move; it changes the entry's address, nothing else, and
+//!   unlocks. It has up to eight slots locked, while it copies, and waits for nothing meanwhile. A
+//!   marked slot is left alone: its page is about to leave, and who has marked it must find it as
+//!   it was.
 //!
 //! A lock is held for a few microseconds at most (a decompression), by threads that do not
 //! block; waiters spin briefly and then yield.
@@ -30,6 +35,7 @@ mod memory;
 #[cfg(loom)]
 #[path = "memory_loom.rs"]
 mod memory;
+mod owners;
 mod slot;
 mod table;
 
@@ -37,5 +43,7 @@ pub(crate) use table::{SlotGuard, SlotTable};
 
 #[cfg(all(test, loom))]
 mod models;
+#[cfg(all(test, loom))]
+mod move_models;
 #[cfg(all(test, not(loom)))]
 mod tests;

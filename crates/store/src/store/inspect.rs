@@ -20,7 +20,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         let held_max = self.limit.look(self.held_bytes());
         let mut stats = self.pages.counts.sum();
-        stats.pool = self.pages.pool.stats();
+        stats.pool = self.pages.objects.pool().stats();
         stats.metadata_bytes = self.metadata_bytes();
         stats.held_max_bytes = held_max;
         stats.duplicate_pages = self.pages.duplicate_pages();
@@ -39,7 +39,7 @@ impl Store {
     /// Returns all bytes of memory that the store holds: pages, idle pages and metadata.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        self.pages.pool.held_bytes() + self.metadata_bytes()
+        self.pages.objects.pool().held_bytes() + self.metadata_bytes()
     }
 
     /// Asserts the pool's invariants, and that its objects are those of the slots.
@@ -47,19 +47,26 @@ impl Store {
     /// # Panics
     /// If one is broken. Call it while no other call is in progress.
     pub fn check(&self) {
-        self.pages.pool.check();
+        self.pages.objects.pool().check();
         let stats = self.stats();
         let elsewhere = stats.same_filled_pages + stats.backed_pages + stats.duplicate_pages;
         let objects = stats.stored_pages - elsewhere;
         assert_eq!(stats.pool.objects, objects, "objects and slots differ");
-        let keys = self.present(0..self.slots());
-        let backed = keys.map(|key| self.slots.lock(key).entry().state);
-        let backed = backed.filter(|state| state.has(Flag::Backed));
+        let states: Vec<_> =
+            self.present(0..self.slots()).map(|key| self.check_slot(key)).collect();
+        let backed = states.into_iter().filter(|state: &State| state.has(Flag::Backed));
         let bytes_of = |state: State| {
             self.pages.backed.as_ref().map_or(0, |backed| backed.bytes_of(state.len()))
         };
         let units = backed.map(bytes_of);
         assert_eq!(units.sum::<u64>(), stats.backing_used_bytes, "units and slots differ");
+    }
+
+    /// Asserts that the object of a slot is where it says; returns the slot's state.
+    fn check_slot(&self, key: u64) -> State {
+        let slot = self.slots.lock(key);
+        self.pages.check(key, slot.entry());
+        slot.entry().state
     }
 
     fn metadata_bytes(&self) -> u64 {

@@ -9,9 +9,9 @@
 //! - K1: a page is compressed and its object written before its slot is locked; the lock covers
 //!   the exchange of the slot's entry only. The object that was replaced is freed afterwards.
 //!   Only [`Store::update`], which must, compresses under the slot's lock.
-//! - K2: a load holds its slot's lock until the page is complete, so that nobody frees the object
-//!   under it. Different keys have different locks. No lock is held while the backing file is
-//!   read; a page that comes from there is right by its checksum.
+//! - K2: a load holds its slot's lock until the page is complete, so that nobody frees or moves
+//!   the object under it. Different keys have different locks. No lock is held while the backing
+//!   file is read; a page that comes from there is right by its checksum.
 //! - K3: after a [`Store::store`] that failed, its key holds nothing: never the page before. After
 //!   a [`Store::overwrite`] or [`Store::update`] that failed, it holds what it held.
 //! - K4: what a slot's entry says decides how its bytes are read, not an option that may have
@@ -157,7 +157,7 @@ impl Store {
             if held && error == StoreError::Full {
                 // What the page took must not stay as idle memory above the limit.
                 self.slots.trim();
-                self.pages.pool.compact(0);
+                self.compact_pool(0, &AtomicBool::new(false));
             }
         }
         self.count_store(placed, share)
@@ -330,7 +330,7 @@ impl Store {
     /// Compacts the pool and returns idle memory to the system; returns the pages freed.
     pub fn compact(&self) -> u64 {
         self.slots.trim();
-        self.pages.pool.compact(u64::MAX)
+        self.compact_pool(u64::MAX, &AtomicBool::new(false))
     }
 
     /// Compacts if that frees more than a thirty-second of the pool's pages, as a
@@ -347,12 +347,16 @@ impl Store {
         if !self.has_holes() {
             return 0;
         }
-        self.pages.pool.compact_until(u64::MAX, stop)
+        self.compact_pool(u64::MAX, stop)
+    }
+
+    fn compact_pool(&self, pages: u64, stop: &AtomicBool) -> u64 {
+        self.pages.objects.compact(&self.slots, pages, stop)
     }
 
     /// Returns whether so many pages could be freed that a compaction is worth it.
     pub(crate) fn has_holes(&self) -> bool {
-        let stats = self.pages.pool.stats();
+        let stats = self.pages.objects.pool().stats();
         stats.freeable_pages.0 * HOLES > stats.pages.0
     }
 

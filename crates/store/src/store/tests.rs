@@ -3,10 +3,11 @@
 use super::*;
 use crate::codec::CodecKind;
 use crate::options::Incompressible;
-use zfold_pool::{Handle, PoolOptions};
+use zfold_pool::{Allocator, Handle, PoolOptions};
 
+/// A store whose objects have handles, by which tests damage them.
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
-    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
+    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Zsmalloc)).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
     change(&mut options);
     Store::new(pool, &options).unwrap()
@@ -24,7 +25,7 @@ fn object_handle(store: &Store, key: u64) -> Handle {
 fn bytes_that_do_not_decode_are_an_error_and_counted() {
     let store = store(|_| {});
     store.store(1, &text_page()).unwrap();
-    store.pages.pool.write(object_handle(&store, 1), &[0xFF; 16]).unwrap();
+    store.pages.objects.pool().write(object_handle(&store, 1), &[0xFF; 16]).unwrap();
     let error = store.load(1, &mut vec![0; 4096]).unwrap_err();
     assert_eq!(error, LoadError::Damaged { key: 1 });
     assert_eq!(store.stats().decompress_fail_total, 1);
@@ -37,9 +38,10 @@ fn the_key_header_is_in_front_of_each_object_and_is_checked() {
     let key = 0x123;
     let Stored::Compressed { len } = store.store(key, &text_page()).unwrap() else { panic!() };
     let handle = object_handle(&store, key);
-    assert_eq!(store.pages.pool.read(handle).unwrap().len(), len + 8);
-    assert_eq!(store.pages.pool.read(handle).unwrap()[..8], key.to_le_bytes());
-    store.pages.pool.write(handle, &[9]).unwrap();
+    let pool = store.pages.objects.pool();
+    assert_eq!(pool.read(handle).unwrap().len(), len + 8);
+    assert_eq!(pool.read(handle).unwrap()[..8], key.to_le_bytes());
+    pool.write(handle, &[9]).unwrap();
     assert_eq!(store.load(key, &mut vec![0; 4096]), Err(LoadError::Damaged { key }));
 }
 
@@ -74,4 +76,64 @@ fn a_page_is_read_as_it_was_stored_whatever_the_options_say_now() {
     let mut page = vec![0; 4096];
     assert!(store.load(1, &mut page).unwrap() && page == noise);
     assert!(store.load(2, &mut page).unwrap() && page == [5; 4096]);
+}
+
+/// Which slot owns an object, by name or not, follows from the pool and the number of keys.
+#[test]
+fn objects_belong_to_slots_where_the_pool_can_and_keys_fit() {
+    let owns = |allocator, slots, deduplicate| {
+        let pool = zfold_pool::create("test", &PoolOptions::new(allocator)).unwrap();
+        let mut options = StoreOptions::new(slots, CodecKind::Lz4.into());
+        options.deduplicate = deduplicate;
+        let store = Store::new(pool, &options).unwrap();
+        store.store(slots - 1, &text_page()).unwrap();
+        let mut page = vec![0; 4096];
+        assert!(store.load(slots - 1, &mut page).unwrap() && page == text_page());
+        store.check();
+        store.slots.lock(slots - 1).entry().address().is_some()
+    };
+    assert!(owns(Allocator::Fit, 1000, false));
+    assert!(owns(Allocator::Fit, 1 << 31, false));
+    assert!(!owns(Allocator::Fit, (1 << 31) + 1, false), "no header has room for the key");
+    assert!(!owns(Allocator::Fit, 1000, true), "several slots may share it");
+    assert!(!owns(Allocator::Zsmalloc, 1000, false));
+}
+
+#[test]
+fn an_object_of_another_slot_is_no_page() {
+    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Fit)).unwrap();
+    let store = Store::new(pool, &StoreOptions::new(10, CodecKind::Lz4.into())).unwrap();
+    store.store(1, &text_page()).unwrap();
+    store.store(2, &text_page()).unwrap();
+    let [one, two] = [1, 2].map(|key| store.slots.lock(key).entry());
+    store.slots.lock(1).replace(two);
+    assert_eq!(store.load(1, &mut vec![0; 4096]), Err(LoadError::Damaged { key: 1 }));
+    store.slots.lock(1).replace(one);
+    assert!(store.load(1, &mut vec![0; 4096]).unwrap());
+    store.check();
+}
+
+/// A mark says that somebody will come back and expects the page as it was.
+#[test]
+fn a_marked_page_is_not_moved() {
+    let pool = zfold_pool::create("test", &PoolOptions::new(Allocator::Fit)).unwrap();
+    let store = Store::new(pool, &StoreOptions::new(1000, CodecKind::Lz4.into())).unwrap();
+    (0..1000).for_each(|key| {
+        store.store(key, &crate::conformance::page(2, 4096)).unwrap();
+    });
+    (0..1000).filter(|key| key % 4 != 0).for_each(|key| assert!(store.invalidate(key)));
+    let address = |key| store.slots.lock(key).entry().address();
+    let mark = |key, on| {
+        let mut slot = store.slots.lock(key);
+        let state = slot.entry().state;
+        slot.set_state(state.set(Flag::Marked, on));
+    };
+    let before: Vec<_> = (0..1000).step_by(4).map(address).collect();
+    (0..1000).step_by(4).for_each(|key| mark(key, true));
+    assert_eq!(store.compact(), 0);
+    assert_eq!((0..1000).step_by(4).map(address).collect::<Vec<_>>(), before);
+    (0..1000).step_by(4).for_each(|key| mark(key, false));
+    assert!(store.compact() > 0);
+    assert_ne!((0..1000).step_by(4).map(address).collect::<Vec<_>>(), before);
+    store.check();
 }

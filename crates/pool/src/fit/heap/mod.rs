@@ -399,6 +399,13 @@ impl Heap {
         })
     }
 
+    /// Returns the granules of the place taken there, if one is.
+    pub(crate) fn granules_at(&self, place: Place) -> Option<u16> {
+        let record = self.segments.get(place.segment as usize).filter(|_| self.is_taken(place))?;
+        let mut extents = self.directories.extents(&record.directory);
+        extents.find(|extent| extent.at == place.at).map(|extent| extent.len)
+    }
+
     /// Asserts F1 to F4 and F9; returns how many places are taken.
     ///
     /// # Panics

@@ -1,0 +1,42 @@
+//! Slots as the owners of objects in a pool, for its compaction: T5.
+//!
+//! What it does to a slot is what a store does: it takes the lock, looks at the entry, and puts
+//! another value in. The models are in `move_models`.
+
+use zfold_pool::{Address, Owners};
+
+use super::table::SlotTable;
+use crate::entry::{Entry, Flag, State};
+use crate::sync::atomic::Ordering;
+
+// SAFETY: a slot is held by its lock, under which alone its entry is read and changed (T1), and the
+// object of an entry read and the entry taken out to free it (J1, J2 of the pages' objects).
+// `try_lock` is Acquire and `unlock` Release.
+unsafe impl Owners for SlotTable {
+    fn try_hold(&self, key: u32, at: Address) -> bool {
+        let index = u64::from(key);
+        if index >= self.len() {
+            return false;
+        }
+        let slot = self.memory.slot(index);
+        // Relaxed: a hint. Whoever is asked in error may be empty: it costs no write then.
+        if slot.state.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let Some(state) = slot.try_lock() else { return false };
+        let entry = Entry { state, value: slot.value.load(Ordering::Relaxed) };
+        let held = entry.address() == Some(at) && !state.has(Flag::Marked);
+        if !held {
+            slot.unlock(state);
+        }
+        held
+    }
+
+    fn publish(&self, key: u32, at: Address) {
+        let slot = self.memory.slot(key.into());
+        // Relaxed: this thread has the lock (T1).
+        let state = State::from_word(slot.state.load(Ordering::Relaxed));
+        slot.value.store(Entry::of_address(state, at).value, Ordering::Relaxed);
+        slot.unlock(state);
+    }
+}

@@ -15,15 +15,18 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod backing;
 mod bell;
 mod cleaner;
 mod engine;
 mod engines;
 mod far;
+mod here;
 mod link;
 mod log;
 mod map;
+mod near;
 mod object;
 mod objects;
 mod options;
@@ -35,6 +38,7 @@ mod simulation;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod tiers;
 #[cfg(test)]
 mod twin;
 
@@ -43,7 +47,7 @@ pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
 pub use object::{Object, ObjectWrite, Written};
 pub use objects::object;
-pub use options::FarOptions;
+pub use options::{FarOptions, NearOptions};
 pub use stats::FarStats;
 
 /// The example of the README.

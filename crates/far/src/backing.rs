@@ -10,6 +10,7 @@ use zfold_store::backing::{Backing, MIN_ALIGN};
 use crate::cleaner::Round;
 use crate::engine::Engine;
 use crate::far::Far;
+use crate::here::Here;
 use crate::link::lock;
 use crate::log::Span;
 use crate::map::UNIT;
@@ -110,7 +111,7 @@ impl Backing for FarBacking {
     }
 
     fn align(&self) -> usize {
-        MIN_ALIGN
+        self.far.here.as_ref().map_or(MIN_ALIGN, Here::align)
     }
 
     /// Gets the bytes from the engine, in one call for each object that has some of them.
@@ -123,7 +124,8 @@ impl Backing for FarBacking {
         self.far.read(span.unit, out)
     }
 
-    /// Puts the bytes into the engine, in as many objects as its length of objects says.
+    /// Puts the bytes into the engine, in as many objects as its length of objects says; or into
+    /// the near backing, if there is one that takes them.
     ///
     /// # Errors
     /// `InvalidInput`; `NotConnected`, at once, while the engine is absent; `TimedOut` and others
@@ -145,7 +147,7 @@ impl Backing for FarBacking {
         true
     }
 
-    /// Returns the bytes that the map and the list of objects take.
+    /// Returns the bytes that the maps, the list of objects and what was read ahead take.
     fn memory_bytes(&self) -> u64 {
         self.far.memory_bytes()
     }

@@ -1,8 +1,8 @@
 //! What is done beside reads and writes, by one thread: what died is deleted, what is half dead
-//! written anew, the owner's life told, an absent engine tried again.
+//! written anew, what is old sent, the owner's life told, an absent engine tried again.
 //!
-//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, a deadline for each call, and nothing
-//!   begun after it is time to renew.
+//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, as many moved, a deadline for each
+//!   call, and nothing begun after it is time to renew.
 //! - C2: a copy counts after it is acknowledged, and the copied object can die only then (H1, L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
@@ -37,6 +37,7 @@ pub(crate) struct Round {
 impl Far {
     /// Does a round at `now`; returns when the next should be, at the latest.
     pub(crate) fn tend(&self, now: Instant, round: &mut Round) -> Duration {
+        let mut more = false;
         if self.link.absent() {
             self.probe(now, round);
         }
@@ -44,8 +45,12 @@ impl Far {
             round.probe = None;
             self.renew(now, round);
             self.age(now, round);
+            more = self.move_old(now);
             self.clean();
             self.delete_dead();
+        }
+        if more {
+            return Duration::ZERO;
         }
         let next = round.probe.map_or(self.options.tend, |(at, _)| at - now);
         next.min(self.options.tend)

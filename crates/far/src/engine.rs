@@ -22,6 +22,13 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Returns how long an object should be, in bytes: what the engine moves well.
     fn object_bytes(&self) -> usize;
 
+    /// Returns how many bytes a get brings in about the time of a few. A reader asks for so many,
+    /// and keeps those that it does not need yet. The default, 0, is for an engine where each byte
+    /// takes its time.
+    fn read_bytes(&self) -> usize {
+        0
+    }
+
     /// Stores `bytes` under `number`, which was never used before (N1, N2).
     ///
     /// # Errors

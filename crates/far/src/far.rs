@@ -16,13 +16,16 @@
 //! Each H2 start anew needs a change by somebody else, and none begins after the deadline.
 
 use std::io;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::ahead::Ahead;
 use crate::bell::Bell;
 use crate::engine::{Engine, EngineError};
+use crate::here::Here;
 use crate::link::{Failure, Link, lock};
 use crate::log::{Log, Span, Spot};
 use crate::map::UNIT;
@@ -40,6 +43,9 @@ pub(crate) struct Far {
     /// Bytes of the log, as of its last change.
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
+    ahead: Ahead,
+    /// Where all goes first, if not to the engine.
+    pub(crate) here: Option<Here>,
     pace: Pace,
     pub(crate) bell: Bell,
     #[cfg(test)]
@@ -53,6 +59,8 @@ impl Far {
         let log = Log::new(units, engine.object_bytes());
         let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
         Ok(Self {
+            ahead: Ahead::new(engine.read_bytes(), options.read_ahead),
+            here: options.near.as_ref().map(|near| Here::new(near, units)),
             pace: Pace::new(options.bytes_per_second),
             options,
             link: Link::new(engine),
@@ -78,17 +86,35 @@ impl Far {
         changed
     }
 
-    /// Returns the bytes of memory that the log takes, without its lock.
+    /// Returns the bytes of memory that the log, what was read ahead and the map of what lies here
+    /// take, without the log's lock.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed)
+        let here = self.here.as_ref().map_or(0, Here::memory_bytes);
+        self.memory_bytes.load(Ordering::Relaxed) + self.ahead.bytes() + here
     }
 
     pub(crate) fn until(&self) -> Instant {
         Instant::now() + self.options.deadline
     }
 
-    /// Writes whole units, in objects as long as the engine likes them (H1).
+    /// Writes whole units.
     pub(crate) fn write(&self, unit: u32, data: &[u8]) -> io::Result<()> {
+        match &self.here {
+            Some(here) => self.write_here(here, unit, data),
+            None => self.send(unit, data),
+        }
+    }
+
+    /// Reads whole units.
+    pub(crate) fn read(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
+        match &self.here {
+            Some(here) => self.read_here(here, unit, out),
+            None => self.fetch_all(unit, out),
+        }
+    }
+
+    /// Writes whole units to the engine, in objects as long as it likes them (H1).
+    pub(crate) fn send(&self, unit: u32, data: &[u8]) -> io::Result<()> {
         if self.link.absent() {
             let why = self.link.last_failure().unwrap_or_default();
             let what = format!("nothing is written while the engine is absent ({why})");
@@ -141,8 +167,8 @@ impl Far {
         })
     }
 
-    /// Reads whole units.
-    pub(crate) fn read(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
+    /// Reads whole units from the engine.
+    pub(crate) fn fetch_all(&self, unit: u32, out: &mut [u8]) -> io::Result<()> {
         let until = self.until();
         let mut done = 0;
         while done < out.len() {
@@ -163,8 +189,8 @@ impl Far {
         Ok(())
     }
 
-    /// Fetches and opens the units of an object from a spot on. Returns false if that failed and
-    /// `unit`, the first of them, does not lie there any more (H2).
+    /// Fetches and opens the units of an object from a spot on, unless they are here (Q1). Returns
+    /// false if that failed and `unit`, the first of them, does not lie there any more (H2).
     fn fetch(
         &self,
         unit: u32,
@@ -172,20 +198,38 @@ impl Far {
         plain: &mut [u8],
         until: Instant,
     ) -> Result<bool, Failure> {
-        let Spot { number, index } = spot;
-        let mut sealed = vec![0; plain.len() / UNIT * SEALED];
+        let Spot { number, index, .. } = spot;
+        let len = plain.len() / UNIT;
+        let mut sealed = vec![0; len * SEALED];
+        if self.ahead.copy(spot, &mut sealed) {
+            if self.sealer.open(number, index, &mut sealed, plain).is_ok() {
+                self.link.count_ahead();
+                return Ok(true);
+            }
+            #[cfg(test)]
+            if self.is(crate::twin::Twin::BelievesPieces) {
+                return Err(Failure::Forged);
+            }
+            self.ahead.forget(spot);
+        }
+        let units = self.ahead.range(spot, len as u32);
+        let (start, at) = (units.start as usize, (index - units.start) as usize);
+        let mut fetched = vec![0; units.len() * SEALED];
         self.attempts(until, |until| {
-            let got =
-                self.link.get(number, index as usize * SEALED, &mut sealed, until, |sealed| {
-                    self.sealer.open(number, index, sealed, plain)
-                });
+            let got = self.link.get(number, start * SEALED, &mut fetched, until, |fetched| {
+                sealed.copy_from_slice(&fetched[at * SEALED..][..len * SEALED]);
+                self.sealer.open(number, index, &mut sealed, plain)
+            });
             #[cfg(test)]
             if self.is(crate::twin::Twin::NeverLooksAgain) {
                 return got.map(|()| true);
             }
             let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
             match got {
-                Ok(()) => Ok(true),
+                Ok(()) => {
+                    self.ahead.keep(number, units.clone(), mem::take(&mut fetched));
+                    Ok(true)
+                }
                 Err(failure) if lies() => Err(failure),
                 Err(_) => Ok(false),
             }
@@ -194,6 +238,9 @@ impl Far {
 
     /// Says that nobody needs these units.
     pub(crate) fn discard(&self, span: Span) {
+        if let Some(here) = self.here.as_ref().filter(|_| span.len > 0) {
+            here.near().remove(span);
+        }
         let calls = self.change(|log| {
             log.discard(span);
             log.calls()
@@ -233,6 +280,7 @@ impl Far {
 
     /// Returns what is held and was done.
     pub(crate) fn stats(&self) -> FarStats {
+        let near_bytes = self.here.as_ref().map_or(0, |here| here.near().used_bytes());
         let log = self.log();
         let (object_bytes, live_bytes) = log.sealed_bytes();
         FarStats {
@@ -240,7 +288,9 @@ impl Far {
             object_bytes,
             live_bytes,
             dead_objects: log.dead() as u64,
-            metadata_bytes: log.bytes(),
+            metadata_bytes: self.memory_bytes(),
+            near_bytes,
+            moved_bytes_total: self.here.as_ref().map_or(0, Here::moved_bytes),
             ..self.link.stats()
         }
     }

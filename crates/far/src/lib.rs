@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod backing;
 mod bell;
 mod cleaner;
@@ -23,9 +24,11 @@ mod engines;
 mod far;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod hex;
+mod here;
 mod link;
 mod log;
 mod map;
+mod near;
 mod object;
 mod objects;
 mod options;
@@ -37,6 +40,7 @@ mod simulation;
 mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod tiers;
 #[cfg(test)]
 mod twin;
 
@@ -45,7 +49,7 @@ pub use engine::{Copies, Engine, EngineError};
 pub use engines::connect;
 pub use object::{Object, ObjectWrite, Written};
 pub use objects::object;
-pub use options::FarOptions;
+pub use options::{FarOptions, NearOptions};
 pub use stats::FarStats;
 
 /// The example of the README.

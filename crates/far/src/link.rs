@@ -49,6 +49,7 @@ pub(crate) struct Link {
     gets: AtomicU64,
     got_bytes: AtomicU64,
     deletes: AtomicU64,
+    aheads: AtomicU64,
     retries: AtomicU64,
     failures: AtomicU64,
     forged: AtomicU64,
@@ -74,6 +75,7 @@ impl Link {
             gets: AtomicU64::new(0),
             got_bytes: AtomicU64::new(0),
             deletes: AtomicU64::new(0),
+            aheads: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             forged: AtomicU64::new(0),
@@ -151,6 +153,11 @@ impl Link {
         self.cleaned.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts a read that needed no get.
+    pub(crate) fn count_ahead(&self) {
+        self.aheads.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
@@ -204,6 +211,7 @@ impl Link {
             got_bytes_total: of(&self.got_bytes),
             puts_total: of(&self.puts),
             gets_total: of(&self.gets),
+            read_ahead_total: of(&self.aheads),
             deletes_total: of(&self.deletes),
             retries_total: of(&self.retries),
             failures_total: of(&self.failures),

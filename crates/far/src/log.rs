@@ -50,6 +50,8 @@ pub(crate) struct Span {
 pub(crate) struct Spot {
     pub(crate) number: u64,
     pub(crate) index: u32,
+    /// How many units the object has.
+    pub(crate) units: u32,
 }
 
 /// A span that lies, in order, in an object from an index on.
@@ -139,9 +141,24 @@ impl Log {
     /// # Errors
     /// [`Full`]; the object is then dead.
     pub(crate) fn publish(&mut self, number: u64, span: Span) -> Result<(), Full> {
-        let slot = self.add(number, Box::new([span]))?;
-        for index in 0..span.len {
-            self.place(span.unit + index, slot, index);
+        self.publish_some(number, Box::new([span]), |_| true)
+    }
+
+    /// Says that an object with the units of `spans`, in order, is acknowledged; those for which
+    /// `counts` is false are dead.
+    ///
+    /// # Errors
+    /// [`Full`]; the object is then dead.
+    pub(crate) fn publish_some(
+        &mut self,
+        number: u64,
+        spans: Box<[Span]>,
+        counts: impl Fn(u32) -> bool,
+    ) -> Result<(), Full> {
+        let slot = self.add(number, spans.clone())?;
+        let units = spans.iter().flat_map(|span| span.unit..span.unit + span.len);
+        for (unit, index) in units.zip(0..).filter(|(unit, _)| counts(*unit)) {
+            self.place(unit, slot, index);
         }
         self.settle(slot);
         Ok(())
@@ -185,7 +202,8 @@ impl Log {
             place == Some((slot, index + at))
         };
         let together = 1 + (1..len).take_while(beside).count() as u32;
-        Some((Spot { number: self.object(slot).number, index }, together))
+        let &Object { number, units, .. } = self.object(slot);
+        Some((Spot { number, index, units }, together))
     }
 
     /// Says that nobody needs the units of `span`.
@@ -284,7 +302,7 @@ impl Log {
             for unit in span.unit..span.unit + span.len {
                 let here = self.map.at(unit).map(|place| place.split(self.index_bits));
                 if here == Some((slot, index)) {
-                    let spot = Spot { number: object.number, index };
+                    let spot = Spot { number: object.number, index, units: object.units };
                     let start = Piece { span: Span { unit, len: 0 }, spot, slot };
                     open.get_or_insert(start).span.len += 1;
                 } else {

@@ -1,9 +1,10 @@
 //! How a far backing behaves: public fields with defaults.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use zfold_store::backing::MAX_ALIGN;
+use zfold_store::backing::{Backing, MAX_ALIGN};
 
 use crate::map::UNIT;
 
@@ -32,6 +33,11 @@ pub struct FarOptions {
     /// counts once, whatever the number of its copies and attempts; what is fetched does not count.
     /// A write waits for its turn before its time begins. `None`: no limit.
     pub bytes_per_second: Option<u64>,
+    /// Most bytes of memory for what gets bring beyond what was asked for, of an engine that brings
+    /// many bytes in the time of a few. They count as the backing's memory. 0: nothing is kept.
+    pub read_ahead: u64,
+    /// A backing on this machine to which all goes first. `None`: all goes to the engine.
+    pub near: Option<NearOptions>,
     /// How often the engine is told that the owner of its objects still lives.
     pub renew: Duration,
     /// How often the cleaner looks for work, if nobody wakes it.
@@ -54,7 +60,7 @@ macro_rules! builders {
 impl FarOptions {
     /// Returns the defaults for `len` bytes: 5 s for a read or a write, three attempts 20 ms apart,
     /// an absent engine tried after 200 ms and up to 10 s, renewed every 20 s, cleaned each second,
-    /// as fast as can be.
+    /// as fast as can be, up to 512 KiB read ahead.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self {
@@ -65,6 +71,8 @@ impl FarOptions {
             probe: Duration::from_millis(200),
             probe_max: Duration::from_secs(10),
             bytes_per_second: None,
+            read_ahead: 512 << 10,
+            near: None,
             renew: Duration::from_secs(20),
             tend: Duration::from_secs(1),
         }
@@ -77,6 +85,8 @@ impl FarOptions {
         with_probe => probe: Duration,
         with_probe_max => probe_max: Duration,
         with_bytes_per_second => bytes_per_second: Option<u64>,
+        with_read_ahead => read_ahead: u64,
+        with_near => near: Option<NearOptions>,
         with_renew => renew: Duration,
         with_tend => tend: Duration,
     }
@@ -95,5 +105,33 @@ impl FarOptions {
             return wrong("a far backing asks at least once, and waits for an answer");
         }
         Ok(self)
+    }
+}
+
+/// A backing on this machine, from which a [`FarBacking`](crate::FarBacking) sends what is old to
+/// its engine. Start from [`NearOptions::new`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NearOptions {
+    /// The backing. As much as it is long lies there at most; what does not fit goes to the engine.
+    pub backing: Arc<dyn Backing>,
+    /// How long after it was written a page goes to the engine, in whole seconds. When less than an
+    /// eighth of the backing is free, what was written first goes before that.
+    pub after: Duration,
+    /// Most bytes that are written there in a day, counted from the start; what exceeds them goes
+    /// to the engine. `None`: no limit.
+    pub bytes_per_day: Option<u64>,
+}
+
+impl NearOptions {
+    /// Returns the defaults for `backing`: ten minutes, and no limit a day.
+    #[must_use]
+    pub fn new(backing: Arc<dyn Backing>) -> Self {
+        Self { backing, after: Duration::from_secs(600), bytes_per_day: None }
+    }
+
+    builders! {
+        with_after => after: Duration,
+        with_bytes_per_day => bytes_per_day: Option<u64>,
     }
 }

@@ -13,16 +13,22 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use zfold_store::backing::{AlignedBuffer, MemoryBacking};
+
 use crate::cleaner::Round;
 use crate::far::Far;
 use crate::link::lock;
 use crate::log::Span;
 use crate::map::UNIT;
-use crate::options::FarOptions;
+use crate::near::CHUNK;
+use crate::options::{FarOptions, NearOptions};
 use crate::testing::{SimEngine, SimFaults};
 use crate::twin::Twin;
 
 const UNITS: u32 = 1536;
+
+/// Bytes that are read ahead, of eight pieces.
+const READ_AHEAD: usize = 128 << 10;
 
 /// Steps of a run.
 const STEPS: u32 = 250;
@@ -70,12 +76,25 @@ fn content(unit: u32, version: u32) -> [u8; UNIT] {
     bytes
 }
 
+/// Returns a near backing with room for almost half, which some runs may not write to all the time.
+fn near(seed: u64) -> NearOptions {
+    let backing = Arc::new(MemoryBacking::new(10 * CHUNK as usize * UNIT));
+    NearOptions::new(backing)
+        .with_after(Duration::from_secs(2))
+        .with_bytes_per_day((seed / 4 % 2 == 1).then_some(u64::from(UNITS) * UNIT as u64))
+}
+
 impl Run {
     fn new(seed: u64, faults: SimFaults, twin: Option<Twin>) -> Arc<Self> {
-        let engine = Arc::new(SimEngine::new(seed, faults));
+        // Half of the runs read ahead, a quarter of an object at a time.
+        let engine = SimEngine::new(seed, faults);
+        let engine = engine.with_read_bytes(if seed % 2 == 1 { READ_AHEAD / 8 } else { 0 });
+        let engine = Arc::new(engine);
         let options = FarOptions::new(u64::from(UNITS) * UNIT as u64)
             .with_deadline(Duration::from_secs(3600))
+            .with_read_ahead(READ_AHEAD as u64)
             .with_backoff(Duration::ZERO);
+        let options = options.with_near((seed / 2 % 2 == 1).then(|| near(seed)));
         let mut far = Far::new(Arc::clone(&engine) as _, options).unwrap();
         if let Some(twin) = twin {
             far.break_step(twin);
@@ -155,10 +174,14 @@ impl Run {
             version
         };
         let units = span.unit..span.unit + span.len;
-        let data: Vec<u8> = units.clone().flat_map(|unit| content(unit, version)).collect();
+        let mut data = AlignedBuffer::new(span.len as usize * UNIT);
+        for (bytes, unit) in data.chunks_exact_mut(UNIT).zip(units.clone()) {
+            bytes.copy_from_slice(&content(unit, version));
+        }
         let absent = self.far.link.absent();
         let written = self.far.write(span.unit, &data);
-        if absent && self.model().depth == 0 && written.is_ok() {
+        let sent = absent && self.far.here.is_none();
+        if sent && self.model().depth == 0 && written.is_ok() {
             self.wrong("a write went to an absent engine".into());
         }
         let mut model = self.model();
@@ -167,7 +190,11 @@ impl Run {
             let unit = &mut model.units[unit as usize];
             match &written {
                 Ok(()) => *unit = Unit { versions: vec![version], empty: false },
-                Err(_) => unit.versions.push(version),
+                Err(_) => {
+                    unit.versions.push(version);
+                    // What lay here goes before the engine is asked (Y3).
+                    unit.empty |= self.far.here.is_some();
+                }
             }
         }
         drop(model);
@@ -201,7 +228,8 @@ impl Run {
         let under_way = self.model().busy.clone();
         let version = self.model().version;
         let faults = self.engine.faults_total();
-        let mut out = vec![0xdd; span.len as usize * UNIT];
+        let mut out = AlignedBuffer::new(span.len as usize * UNIT);
+        out.fill(0xdd);
         let read = self.far.read(span.unit, &mut out);
         let failed = self.engine.faults_total() > faults;
         let model = self.model();
@@ -272,6 +300,9 @@ impl Run {
     }
 
     fn tidy(&self) -> Result<(), String> {
+        if let Some(here) = &self.far.here {
+            here.near().check();
+        }
         let stats = self.far.stats();
         let small = 64 << 10;
         if stats.dead_objects > 0 {
@@ -316,17 +347,24 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn a_thousand_seeds_bring_no_wrong_byte() {
-    let (mut reads, mut cleaned, mut absences, mut forged) = (0, 0, 0, 0);
+    let (mut reads, mut ahead, mut moved) = (0, 0, 0);
+    let (mut cleaned, mut absences, mut forged) = (0, 0, 0);
     for seed in seeds() {
         let run = simulate(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         let stats = run.far.stats();
         reads += stats.gets_total;
+        ahead += stats.read_ahead_total;
+        moved += stats.moved_bytes_total;
         cleaned += stats.cleaned_bytes_total;
         absences += stats.absences_total;
         forged += stats.forged_total;
     }
-    println!("{reads} gets, {cleaned} bytes cleaned, {absences} absences, {forged} forged");
-    assert!(seeds().count() == 1 || [reads, cleaned, absences, forged].iter().all(|&sum| sum > 0));
+    println!(
+        "{reads} gets, {ahead} reads ahead, {moved} bytes moved, {cleaned} cleaned, \
+         {absences} absences, {forged} forged"
+    );
+    let all = [reads, ahead, moved, cleaned, absences, forged];
+    assert!(seeds().count() == 1 || all.iter().all(|&sum| sum > 0));
 }
 
 /// Returns the first seed that finds a twin.
@@ -368,4 +406,19 @@ fn not_looking_at_tags_is_found() {
 #[test]
 fn not_looking_again_is_found() {
     assert!(found(Twin::NeverLooksAgain).is_some());
+}
+
+#[test]
+fn believing_what_was_read_ahead_is_found() {
+    assert!(found(Twin::BelievesPieces).is_some());
+}
+
+#[test]
+fn moving_what_was_written_meanwhile_is_found() {
+    assert!(found(Twin::MovesChanged).is_some());
+}
+
+#[test]
+fn forgetting_before_the_engine_has_it_is_found() {
+    assert!(found(Twin::LeavesEarly).is_some());
 }

@@ -12,9 +12,13 @@ pub struct FarStats {
     pub live_bytes: u64,
     /// Objects that are no longer needed and not yet deleted.
     pub dead_objects: u64,
-    /// Bytes of memory that the map and the list of objects take. They are part of the store's
-    /// `metadata_bytes`, so they count against its limit.
+    /// Bytes of memory that the maps, the list of objects and what was read ahead take. They are
+    /// part of the store's `metadata_bytes`, so they count against its limit.
     pub metadata_bytes: u64,
+    /// Bytes that lie on this machine first.
+    pub near_bytes: u64,
+    /// Bytes that went from there to the engine because they were old.
+    pub moved_bytes_total: u64,
     /// Bytes that the engine has acknowledged.
     pub put_bytes_total: u64,
     /// Bytes that came from the engine and were what was sent.
@@ -23,6 +27,8 @@ pub struct FarStats {
     pub puts_total: u64,
     /// Ranges that came from the engine and were what was sent.
     pub gets_total: u64,
+    /// Reads that needed no get, because an earlier one had brought what they wanted.
+    pub read_ahead_total: u64,
     /// Objects whose removal the engine has acknowledged.
     pub deletes_total: u64,
     /// Calls of the engine that were made again after one that failed.

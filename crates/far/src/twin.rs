@@ -21,6 +21,12 @@ pub(crate) enum Twin {
     OpensAnything,
     /// A reader whose object is gone does not look where the unit lies now (H2).
     NeverLooksAgain,
+    /// What was read ahead and does not open is not asked for again (Q3).
+    BelievesPieces,
+    /// What is sent because it is old counts also if it has changed meanwhile (W4).
+    MovesChanged,
+    /// It is forgotten here before the engine has acknowledged it (Y2).
+    LeavesEarly,
 }
 
 /// What a twin does, if it is one.
@@ -36,6 +42,9 @@ impl Far {
         self.twins.broken = Some(twin);
         self.sealer.blind = twin == Twin::OpensAnything;
         self.log().blind = twin == Twin::MovesBlindly;
+        if let Some(here) = &self.here {
+            here.near().blind = twin == Twin::MovesChanged;
+        }
     }
 
     pub(crate) fn is(&self, twin: Twin) -> bool {

@@ -86,6 +86,7 @@ type OnCall = Arc<dyn Fn() + Send + Sync>;
 /// An engine in memory, with faults. See the module's source for what it keeps true.
 pub struct SimEngine {
     object_bytes: usize,
+    read_bytes: usize,
     absent: AtomicBool,
     state: Mutex<State>,
     on_call: Mutex<Option<OnCall>>,
@@ -164,6 +165,7 @@ impl SimEngine {
         let state = State { faults, random: seed, ..State::default() };
         Self {
             object_bytes: 64 << 10,
+            read_bytes: 0,
             absent: AtomicBool::new(false),
             state: Mutex::new(state),
             on_call: Mutex::new(None),
@@ -174,6 +176,13 @@ impl SimEngine {
     #[must_use]
     pub fn with_object_bytes(mut self, object_bytes: usize) -> Self {
         self.object_bytes = object_bytes;
+        self
+    }
+
+    /// Returns the same with another number of bytes that a get likes to bring.
+    #[must_use]
+    pub fn with_read_bytes(mut self, read_bytes: usize) -> Self {
+        self.read_bytes = read_bytes;
         self
     }
 
@@ -280,6 +289,10 @@ impl Engine for SimEngine {
 
     fn object_bytes(&self) -> usize {
         self.object_bytes
+    }
+
+    fn read_bytes(&self) -> usize {
+        self.read_bytes
     }
 
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {

@@ -18,8 +18,9 @@ const LEN: usize = 64 << 10;
 
 const DEADLINE: Duration = Duration::from_secs(6);
 
+/// Returns a backing of which each read asks the server.
 fn far(server: &S3) -> FarBacking {
-    let options = FarOptions::new(64 << 20).with_deadline(DEADLINE);
+    let options = FarOptions::new(64 << 20).with_deadline(DEADLINE).with_read_ahead(0);
     FarBacking::open(engine(server, "cold"), options).expect("a backing")
 }
 
@@ -73,6 +74,25 @@ fn what_lies_there_cannot_be_read_and_goes_with_its_owner() {
     }
     far.close();
     assert!(server.keys("").is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn pages_of_an_object_come_with_one_request() {
+    if !ready("pages_of_an_object_come_with_one_request") {
+        return;
+    }
+    let server = S3::start();
+    let options = FarOptions::new(64 << 20).with_deadline(DEADLINE);
+    let far = FarBacking::open(engine(&server, "cold"), options).expect("a backing");
+    let object = bytes(7, LEN / 2);
+    far.write_at(0, &object).expect("written");
+    for (at, page) in object.chunks_exact(4096).enumerate() {
+        let mut read = vec![0; 4096];
+        far.read_at(at as u64 * 4096, &mut read).expect("read");
+        assert!(read == page, "page {at}");
+    }
+    let stats = far.stats();
+    assert_eq!((stats.gets_total, stats.read_ahead_total), (1, 7));
 }
 
 #[test]

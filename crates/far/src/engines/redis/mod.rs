@@ -27,26 +27,27 @@ mod book;
 mod connection;
 mod connections;
 mod homes;
+mod leases;
+mod requests;
 mod routes;
 mod server;
 mod trouble;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::Value;
 
 use self::book::{Book, Entry};
-use self::connection::{Access, Connection, left};
+use self::connection::{Access, left};
 use self::connections::Connections;
 use self::homes::Homes;
-use self::routes::{Key, Routes};
+use self::routes::Routes;
 use self::trouble::Trouble;
 use crate::engine::{Copies, Engine, EngineError};
 use crate::engines::{random, tls};
-use crate::place::{Address, PlaceError, RedisPlace};
+use crate::place::{PlaceError, RedisPlace};
 
 /// Length of an object. The server's allocator rounds up to four sizes in each doubling; the
 /// value's header takes the rest.
@@ -55,21 +56,12 @@ const OBJECT_BYTES: usize = (256 << 10) - 64;
 /// How long values live without a renewal.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// How old a lease is when it is renewed.
-const RENEW_AFTER: Duration = Duration::from_secs(LEASE.as_secs() / 4);
-
 /// How long one attempt may take at first, and at most: twice as long after each that was late.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PATIENCE_MAX: Duration = Duration::from_secs(16);
 
 /// How long to wait before another round.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The most redirections of one attempt.
-const REDIRECTIONS: usize = 3;
-
-/// The most commands that are sent before a reply is awaited.
-const BATCH: usize = 256;
 
 /// Objects in Redis.
 #[derive(Debug)]
@@ -83,13 +75,6 @@ pub(crate) struct RedisEngine {
     book: Book,
     /// Copies that were made again.
     copies_made: AtomicU64,
-}
-
-/// A request that was sent to a server.
-struct Sent<'a> {
-    key: Key,
-    command: &'a dyn Fn(&str) -> Cmd,
-    reply: Result<(Address, Connection), Trouble>,
 }
 
 impl RedisEngine {
@@ -115,108 +100,6 @@ impl RedisEngine {
         })
     }
 
-    /// Sends a request for an object's copy at `home` without waiting for the reply.
-    fn send<'a>(
-        &self,
-        home: usize,
-        number: u64,
-        command: &'a dyn Fn(&str) -> Cmd,
-        until: Instant,
-    ) -> Sent<'a> {
-        let key = self.routes.key(&self.prefix, number, home);
-        let reply = self.routes.address(&key).and_then(|address| {
-            let packed = command(&key.text).get_packed_command();
-            let link = self.links.send(&address, &packed, until)?;
-            Ok((address, link))
-        });
-        Sent { key, command, reply }
-    }
-
-    /// Waits for the reply to a request, and goes where the cluster sends it.
-    fn receive(&self, sent: Sent<'_>, until: Instant) -> Result<Value, Trouble> {
-        let (address, link) = sent.reply?;
-        let mut reply = self.links.receive(&address, link, until);
-        for _ in 0..REDIRECTIONS {
-            let (target, asking) = match &reply {
-                Err(Trouble::Moved(target)) => (target, false),
-                Err(Trouble::Ask(target)) => (target, true),
-                _ => break,
-            };
-            let Some(target) = target.clone() else { break };
-            if !asking {
-                self.routes.refresh(&self.links, until);
-            }
-            reply = self.ask_there(&target, &(sent.command)(&sent.key.text), asking, until);
-        }
-        reply
-    }
-
-    /// Asks the server to which a cluster sent the request.
-    fn ask_there(
-        &self,
-        target: &Address,
-        command: &Cmd,
-        asking: bool,
-        until: Instant,
-    ) -> Result<Value, Trouble> {
-        let mut packed = Vec::new();
-        if asking {
-            redis::cmd("ASKING").write_packed_command(&mut packed);
-        }
-        command.write_packed_command(&mut packed);
-        let mut link = self.links.send(target, &packed, until)?;
-        if asking {
-            link.receive(until)?;
-        }
-        self.links.receive(target, link, until)
-    }
-
-    /// Asks for an object's copy at `home` and remembers whether that home is well.
-    fn ask(
-        &self,
-        home: usize,
-        number: u64,
-        command: &dyn Fn(&str) -> Cmd,
-        until: Instant,
-    ) -> Result<Value, Trouble> {
-        let reply = self.receive(self.send(home, number, command, until), until);
-        self.learn(home, reply.as_ref().err());
-        reply
-    }
-
-    /// Remembers whether a home answered (R8).
-    fn learn(&self, home: usize, trouble: Option<&Trouble>) {
-        if self.homes.learn(home, trouble, Instant::now()) {
-            self.book.doubt(home);
-        }
-    }
-
-    /// Stores an object on up to `want` of `homes` at the same time. Returns those that have it.
-    fn put_on(
-        &self,
-        homes: &[usize],
-        number: u64,
-        bytes: &[u8],
-        until: Instant,
-        last: &mut Option<Trouble>,
-    ) -> Vec<usize> {
-        let command = |key: &str| set(key, bytes);
-        let sent: Vec<_> =
-            homes.iter().map(|home| self.send(*home, number, &command, until)).collect();
-        let mut have = Vec::new();
-        for (home, sent) in homes.iter().zip(sent) {
-            let reply = self.receive(sent, until);
-            self.learn(*home, reply.as_ref().err());
-            match reply {
-                Ok(_) => have.push(*home),
-                // What a server refuses says more than that another is late.
-                Err(trouble) if !matches!(last, Some(Trouble::Refused(_))) => *last = Some(trouble),
-                Err(_) => {}
-            }
-        }
-        have
-    }
-
     /// Waits before another round, and finds out where the masters are by then. Returns how long
     /// an attempt may take in it, or what went wrong if the deadline has passed.
     fn next_round(
@@ -236,112 +119,6 @@ impl RedisEngine {
             return Err(over(last));
         }
         Ok(if was_late { PATIENCE_MAX.min(2 * patience) } else { patience })
-    }
-
-    /// Returns the copies of objects, by number and home: those that the book names, or one on each
-    /// home. Those on homes that do not answer now are left out, unless there are no others.
-    fn copies_of(&self, numbers: &[u64]) -> Vec<(u64, usize)> {
-        let homes = |number| match self.book.find(number) {
-            Some(entry) => entry.homes(),
-            None => (0..self.routes.homes()).collect(),
-        };
-        let copies = |number| homes(number).into_iter().map(move |home| (number, home));
-        let copies = numbers.iter().copied().flat_map(copies);
-        let (here, away): (Vec<_>, Vec<_>) = copies.partition(|(_, home)| self.homes.admits(*home));
-        if here.is_empty() { away } else { here }
-    }
-
-    /// Sends one command for each object and home, a batch at a time to each server, and tells
-    /// `each` the replies. Returns the last trouble.
-    fn broadcast(
-        &self,
-        wanted: &[(u64, usize)],
-        command: &dyn Fn(&str) -> Cmd,
-        deadline: Instant,
-        each: &mut dyn FnMut(u64, usize, &Value),
-    ) -> Result<(), Trouble> {
-        let mut last = Ok(());
-        let mut by_server: HashMap<Address, Vec<(u64, usize, Key)>> = HashMap::new();
-        for (number, home) in wanted {
-            let key = self.routes.key(&self.prefix, *number, *home);
-            match self.routes.address(&key) {
-                Ok(address) => by_server.entry(address).or_default().push((*number, *home, key)),
-                Err(trouble) => last = Err(trouble),
-            }
-        }
-        for (address, requests) in &by_server {
-            for batch in requests.chunks(BATCH) {
-                let until = deadline.min(Instant::now() + 2 * PATIENCE);
-                let done = self.batch(address, batch, command, until, each);
-                self.learn(batch[0].1, done.as_ref().err());
-                if let Err(trouble) = done {
-                    last = Err(trouble);
-                    break;
-                }
-            }
-        }
-        last
-    }
-
-    /// Sends one batch to one server. What the cluster sends elsewhere follows one by one.
-    fn batch(
-        &self,
-        address: &Address,
-        batch: &[(u64, usize, Key)],
-        command: &dyn Fn(&str) -> Cmd,
-        until: Instant,
-        each: &mut dyn FnMut(u64, usize, &Value),
-    ) -> Result<(), Trouble> {
-        let mut packed = Vec::new();
-        for (_, _, key) in batch {
-            command(&key.text).write_packed_command(&mut packed);
-        }
-        let mut link = self.links.send(address, &packed, until)?;
-        let mut last = Ok(());
-        let mut elsewhere = Vec::new();
-        for (number, home, _) in batch {
-            match link.receive(until) {
-                Ok(reply) => each(*number, *home, &reply),
-                Err(Trouble::Moved(_) | Trouble::Ask(_)) => elsewhere.push((*number, *home)),
-                Err(trouble) if trouble.spares_link() => last = Err(trouble),
-                Err(trouble) => {
-                    self.links.forget(address);
-                    return Err(trouble);
-                }
-            }
-        }
-        self.links.give(address, link);
-        for (number, home) in elsewhere {
-            match self.ask(home, number, command, until) {
-                Ok(reply) => each(number, home, &reply),
-                Err(trouble) => last = Err(trouble),
-            }
-        }
-        last
-    }
-
-    /// Makes a copy again that is gone, from another one. Returns false if there is none.
-    ///
-    /// # Errors
-    /// A home that may have one does not answer, or the copy cannot be put.
-    fn repair(&self, number: u64, home: usize, deadline: Instant) -> Result<bool, Trouble> {
-        let Some(entry) = self.book.find(number) else { return Ok(true) };
-        let mut found = Ok(false);
-        for other in entry.homes().into_iter().filter(|other| *other != home) {
-            let until = deadline.min(Instant::now() + 2 * PATIENCE);
-            let get = |key: &str| redis::cmd("GET").arg(key).take();
-            match self.ask(other, number, &get, until) {
-                Ok(Value::BulkString(bytes)) => {
-                    self.ask(home, number, &|key| set(key, &bytes), until)?;
-                    // Relaxed: a counter.
-                    self.copies_made.fetch_add(1, Ordering::Relaxed);
-                    return Ok(true);
-                }
-                Ok(_) => {}
-                Err(trouble) => found = Err(trouble),
-            }
-        }
-        found
     }
 }
 
@@ -436,39 +213,7 @@ impl Engine for RedisEngine {
     }
 
     fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
-        let expire = |key: &str| redis::cmd("EXPIRE").arg(key).arg(LEASE.as_secs()).take();
-        let mut result = Ok(());
-        for due in self.book.due(RENEW_AFTER).chunks(BATCH) {
-            if left(deadline).is_none() {
-                return Err(EngineError::Late);
-            }
-            let wanted = self.copies_of(due);
-            let (mut seen, mut lost) = (BTreeSet::new(), Vec::new());
-            let mut renewed =
-                self.broadcast(&wanted, &expire, deadline, &mut |number, home, reply| {
-                    seen.insert(number);
-                    if *reply == Value::Int(0) {
-                        lost.push((number, home));
-                    }
-                });
-            let mut gone = BTreeMap::new();
-            for (number, home) in lost {
-                match self.repair(number, home, deadline) {
-                    Ok(true) => {}
-                    Ok(false) => *gone.entry(number).or_insert(0) += 1,
-                    Err(trouble) => {
-                        seen.remove(&number);
-                        renewed = Err(trouble);
-                    }
-                }
-            }
-            self.book.renewed(&seen, &gone);
-            if let Err(trouble) = renewed {
-                self.routes.refresh(&self.links, deadline);
-                result = Err(trouble.into());
-            }
-        }
-        result
+        self.renew_leases(deadline)
     }
 
     fn copies(&self) -> Copies {
@@ -480,8 +225,4 @@ impl Engine for RedisEngine {
         let places = self.homes.away().into_iter().filter_map(|home| self.routes.place(home));
         places.map(|server| format!("redis at {server}")).collect()
     }
-}
-
-fn set(key: &str, bytes: &[u8]) -> Cmd {
-    redis::cmd("SET").arg(key).arg(bytes).arg("EX").arg(LEASE.as_secs()).take()
 }

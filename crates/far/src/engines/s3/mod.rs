@@ -35,6 +35,9 @@ use crate::place::{PlaceError, S3Place, place_error};
 /// long as this.
 const OBJECT_BYTES: usize = 8 << 20;
 
+/// What a get brings in hardly more time than a page: a request takes tens of milliseconds.
+const READ_BYTES: usize = 256 << 10;
+
 /// How long a run's objects stay when its lease is not renewed.
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -166,6 +169,10 @@ impl Engine for S3Engine {
 
     fn object_bytes(&self) -> usize {
         OBJECT_BYTES
+    }
+
+    fn read_bytes(&self) -> usize {
+        READ_BYTES
     }
 
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {

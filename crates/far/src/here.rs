@@ -1,0 +1,105 @@
+//! A near backing, and what lies there: the lock of the near state, a clock by which it grows old.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+use zfold_store::backing::Backing;
+
+use crate::link::lock;
+use crate::log::Span;
+use crate::map::UNIT;
+use crate::near::{Near, Part};
+use crate::options::NearOptions;
+
+/// A near backing, and what lies there.
+#[derive(Debug)]
+pub(crate) struct Here {
+    backing: Arc<dyn Backing>,
+    near: Mutex<Near>,
+    memory_bytes: u64,
+    /// Seconds after which units go.
+    after: u32,
+    /// The first round, and the seconds from there to the last one: the time by which ages count.
+    began: OnceLock<Instant>,
+    second: AtomicU32,
+    moved_bytes: AtomicU64,
+}
+
+impl Here {
+    /// Returns a near backing for an address space of so many units, in which nothing lies.
+    pub(crate) fn new(options: &NearOptions, units: u32) -> Self {
+        let room = options.backing.len() / UNIT as u64;
+        let near = Near::new(units, room, options.bytes_per_day);
+        Self {
+            backing: Arc::clone(&options.backing),
+            memory_bytes: near.bytes(),
+            near: Mutex::new(near),
+            after: u32::try_from(options.after.as_secs()).unwrap_or(u32::MAX),
+            began: OnceLock::new(),
+            second: AtomicU32::new(0),
+            moved_bytes: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn near(&self) -> MutexGuard<'_, Near> {
+        lock(&self.near)
+    }
+
+    /// Returns how the near backing aligns.
+    pub(crate) fn align(&self) -> usize {
+        self.backing.align()
+    }
+
+    /// Returns the bytes of memory that the map takes, which are always the same.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Returns the bytes that went from here to the engine.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.moved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Lets it be `now`.
+    pub(crate) fn tick(&self, now: Instant) {
+        let began = self.began.get_or_init(|| now);
+        let second = u32::try_from((now - *began).as_secs()).unwrap_or(u32::MAX);
+        // Relaxed, as when it is read: a time that is late by a moment only makes pages younger.
+        self.second.store(second, Ordering::Relaxed);
+    }
+
+    /// Returns the second that it is.
+    pub(crate) fn second(&self) -> u32 {
+        self.second.load(Ordering::Relaxed)
+    }
+
+    /// Returns the seconds after which units go.
+    pub(crate) fn after(&self) -> u32 {
+        self.after
+    }
+
+    /// Counts bytes that went from here to the engine.
+    pub(crate) fn count_moved(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reads the units from `at` of the near backing on.
+    pub(crate) fn read(&self, at: u32, out: &mut [u8]) -> io::Result<()> {
+        self.backing.read_at(offset(at), out)
+    }
+
+    /// Writes the parts of a span.
+    pub(crate) fn write(&self, span: Span, parts: &[Part], data: &[u8]) -> io::Result<()> {
+        parts.iter().try_for_each(|part| {
+            let start = (part.span.unit - span.unit) as usize * UNIT;
+            let bytes = &data[start..][..part.span.len as usize * UNIT];
+            self.backing.write_at(offset(part.at), bytes)
+        })
+    }
+}
+
+fn offset(unit: u32) -> u64 {
+    u64::from(unit) * UNIT as u64
+}

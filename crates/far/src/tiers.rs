@@ -1,0 +1,130 @@
+//! A near backing before the engine: what is written goes there, and to the engine when it is old.
+//!
+//! The near state has a lock of its own, above the log's, which is held neither while the near
+//! backing or the engine works. So three things happen between:
+//!
+//! - Y1: a reader looks up a slot, lets the lock go, and reads. If by then the units do not lie in
+//!   that slot any more, it looks again: what it read may be somebody else's.
+//! - Y2: a move reads units and puts them. When the put is acknowledged, under both locks, those
+//!   that have not changed since the move began lie there, and the others' copies are dead from the
+//!   start (W4). Until then all of them lie here.
+//! - Y3: a write that goes to the engine at once, because there is no room here or enough was
+//!   written today, takes its units from here before it begins, so that no move places older ones.
+
+use std::io;
+use std::time::Instant;
+
+use zfold_store::backing::AlignedBuffer;
+
+use crate::far::Far;
+use crate::here::Here;
+use crate::link::Failure;
+use crate::log::Span;
+use crate::map::UNIT;
+use crate::near::Part;
+
+/// Most units that a round moves: 32 MiB.
+const ROUND_UNITS: u64 = (32 << 20) / UNIT as u64;
+
+impl Far {
+    /// Writes whole units here if they can lie here, and to the engine otherwise.
+    pub(crate) fn write_here(&self, here: &Here, unit: u32, data: &[u8]) -> io::Result<()> {
+        let span = Span { unit, len: (data.len() / UNIT) as u32 };
+        let parts = here.near().begin_write(span, here.second());
+        let Some(parts) = parts else {
+            // Y3.
+            here.near().remove(span);
+            return self.send(unit, data);
+        };
+        // What the engine has of these units is of no use any more.
+        self.change(|log| log.discard(span));
+        let written = here.write(span, &parts, data);
+        here.near().end_write(span, written.is_ok());
+        // A disk that is full, or ends, is one more reason to go elsewhere.
+        written.or_else(|error| self.send(unit, data).map_err(|_| error))
+    }
+
+    /// Reads whole units from where they lie (Y1).
+    pub(crate) fn read_here(&self, here: &Here, unit: u32, out: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            let at = unit + (done / UNIT) as u32;
+            let (run, place) = here.near().run(at, ((out.len() - done) / UNIT) as u32);
+            let part = &mut out[done..done + run as usize * UNIT];
+            let Some(place) = place else {
+                self.fetch_all(at, part)?;
+                done += part.len();
+                continue;
+            };
+            here.read(place, part)?;
+            if here.near().run(at, run) == (run, Some(place)) {
+                done += part.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what is old at `now` to the engine, a bounded part of it; returns whether there may be
+    /// more that can go at once.
+    pub(crate) fn move_old(&self, now: Instant) -> bool {
+        let Some(here) = &self.here else { return false };
+        here.tick(now);
+        let (begun, mut moved) = (Instant::now(), 0);
+        while !self.link.absent() && moved < ROUND_UNITS && begun.elapsed() < self.options.renew {
+            let most = self.log().object_units();
+            let parts = here.near().begin_move(here.second(), here.after(), most);
+            if parts.is_empty() {
+                return false;
+            }
+            let units = self.move_parts(here, &parts);
+            // Nothing went: either all has changed, or it cannot be done now.
+            here.near().end_move(false);
+            match units {
+                Ok(units) => moved += units.max(1),
+                Err(_) => return false,
+            }
+        }
+        !self.link.absent()
+    }
+
+    /// Moves parts (Y2); returns how many units went.
+    fn move_parts(&self, here: &Here, parts: &[Part]) -> Result<u64, MoveError> {
+        let units: u32 = parts.iter().map(|part| part.span.len).sum();
+        let mut plain = AlignedBuffer::new(units as usize * UNIT);
+        let mut start = 0;
+        for part in parts {
+            let end = start + part.span.len as usize * UNIT;
+            here.read(part.at, &mut plain[start..end])?;
+            start = end;
+        }
+        #[cfg(test)]
+        if self.is(crate::twin::Twin::LeavesEarly) {
+            here.near().end_move(true);
+        }
+        self.wait_for_turn(plain.len());
+        let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
+        let spans: Box<[Span]> = parts.iter().map(|part| part.span).collect();
+        let mut near = here.near();
+        let placed = self.change(|log| log.publish_some(number, spans, |unit| near.counts(unit)));
+        // A log without room keeps all of it here.
+        let moved = near.end_move(placed.is_ok());
+        here.count_moved(moved * UNIT as u64);
+        Ok(moved)
+    }
+}
+
+/// Why nothing was moved: the near backing or the engine, whose failure the link has counted.
+#[derive(Debug)]
+struct MoveError;
+
+impl From<io::Error> for MoveError {
+    fn from(_: io::Error) -> Self {
+        Self
+    }
+}
+
+impl From<Failure> for MoveError {
+    fn from(_: Failure) -> Self {
+        Self
+    }
+}

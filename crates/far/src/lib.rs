@@ -22,9 +22,9 @@ mod cleaner;
 mod engine;
 mod engines;
 mod far;
+mod here;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod hex;
-mod here;
 mod link;
 mod log;
 mod map;

@@ -175,6 +175,27 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
+        /// Other machines, redis://HOST,.. or s3://BUCKET/PATH, to which pages go from the backing
+        /// file when they are old.
+        #[arg(long, value_name = "PLACE", help_heading = COLD)]
+        far: Option<PathBuf>,
+
+        /// Age at which they go there, such as 1h [default: 10min].
+        #[arg(long, value_name = "DURATION", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        far_after: Option<Interval>,
+
+        /// Room there, beside that of the backing file [default: the size of the device].
+        #[arg(long, value_name = "SIZE", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        far_size: Option<Size>,
+
+        /// Most that is written to the backing file in a day; what exceeds it goes to --far at once
+        /// [default: no limit].
+        #[arg(long, value_name = "SIZE", help_heading = COLD)]
+        #[serde(deserialize_with = "text")]
+        backing_per_day: Option<Size>,
+
         /// Write whole pages to the backing file instead of compressed ones.
         #[arg(long, help_heading = COLD)]
         backing_raw: bool,

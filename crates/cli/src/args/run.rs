@@ -10,6 +10,7 @@ use zfold_store::CodecSpec;
 
 use super::complete;
 use super::values::allocators;
+use crate::shared::duration::Interval;
 use crate::shared::size::Size;
 
 pub(super) const EXAMPLES: &str = "\
@@ -85,6 +86,24 @@ pub(crate) struct RunArgs {
     /// limited [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far_bandwidth: Option<Size>,
+
+    /// Other machines, redis://HOST,.. or s3://BUCKET/PATH, to which pages go from the backing file
+    /// when they are old.
+    #[arg(long, value_name = "PLACE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) far: Option<PathBuf>,
+
+    /// Age at which they go there, such as 1h [default: 10min].
+    #[arg(long, value_name = "DURATION", help_heading = MEMORY, requires = "far")]
+    pub(crate) far_after: Option<Interval>,
+
+    /// Room there, beside that of the backing file [default: four times --limit].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "far")]
+    pub(crate) far_size: Option<Size>,
+
+    /// Most that is written to the backing file in a day; what exceeds it goes to --far at once
+    /// [default: no limit].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "far")]
+    pub(crate) backing_per_day: Option<Size>,
 
     /// Overwrite the file of --backing even if zfold did not make it.
     #[arg(long, help_heading = MEMORY, requires = "backing")]
@@ -195,6 +214,8 @@ mod tests {
         assert!(run(&["--backing", "f", "ls"]).is_err());
         assert!(run(&["--store-limit", "1GiB", "--backing-size", "1GiB", "ls"]).is_err());
         assert!(run(&["--store-limit", "1GiB", "--backing", "f", "ls"]).is_ok());
+        let far_alone = ["--store-limit", "1GiB", "--backing", "f", "--far-after", "1h", "ls"];
+        assert!(run(&far_alone).is_err());
         assert!(run(&["--report", "json", "--", "ls"]).is_ok(), "a program of that name");
     }
 }

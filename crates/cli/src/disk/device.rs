@@ -227,7 +227,8 @@ fn store_options(
 ) -> Result<(StoreOptions, Option<Arc<FarBacking>>), Failure> {
     let dictionary = made.dictionary.as_deref().map(dictionary).transpose()?;
     let choice = |spec: &_| CodecChoice::from(*spec).with_dictionary(dictionary.clone());
-    let opened = made.backing.as_ref().map(|plan| backing::open(plan, size)).transpose()?;
+    let open = |plan| backing::open(plan, size, knobs.limit_bytes);
+    let opened = made.backing.as_ref().map(open).transpose()?;
     let (backing, far) = opened.map(|opened| (opened.options, opened.far)).unzip();
     let mut options = StoreOptions::new(made.max_size.div_ceil(PAGE_LEN), made.codec);
     options.recompression = made.recompress.iter().map(choice).collect();
@@ -263,26 +264,22 @@ fn load(made: &Made, size: u64, store: &Store) -> Result<(), Failure> {
         remark(&format!("{name} starts empty: {place} does not exist yet"));
         return Ok(());
     }
-    let was = place.device_size().map_err(|error| failure(&error))?;
-    if let Some(was) = was.filter(|was| *was > size) {
-        return Err(Failure::new(format!(
+    let fits = |was: Option<u64>| match was {
+        Some(was) if was > size => Err(Failure::new(format!(
             "{name}: {place} holds a device of {}: give --size at least that",
             format_size(was)
-        )));
+        ))),
+        _ => Ok(()),
+    };
+    let report = place.restore(store, fits, failure)?;
+    if report.lost_pages > 0 {
+        remark(&format!(
+            "{name}: {} of the {} pages in {place} could not be read when it was saved: reading \
+             them fails until they are written again",
+            report.lost_pages, report.pages,
+        ));
     }
-    match place.restore(store) {
-        Ok(report) => {
-            if report.lost_pages > 0 {
-                remark(&format!(
-                    "{name}: {} of the {} pages in {place} could not be read when it was saved: \
-                     reading them fails until they are written again",
-                    report.lost_pages, report.pages,
-                ));
-            }
-            Ok(())
-        }
-        Err(error) => Err(failure(&error)),
-    }
+    Ok(())
 }
 
 fn list(codecs: &[zfold_store::CodecSpec]) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -68,12 +68,10 @@ impl SnapshotPlace {
     /// # Errors
     /// It is not there, or cannot be reached.
     pub(crate) fn device_size(&self) -> io::Result<Option<u64>> {
-        let header = match self {
-            Self::File(path) => snapshot::header(&mut BufReader::new(File::open(path)?)),
-            Self::Object(place) => snapshot::header(&mut opened(place)?.read()?),
-        };
-        let label = header.ok().and_then(|header| serde_json::from_slice(&header.label).ok());
-        Ok(label.map(|label: Label| label.size))
+        match self {
+            Self::File(path) => Ok(size_told(&mut BufReader::new(File::open(path)?))),
+            Self::Object(place) => Ok(size_told(&mut opened(place)?.read()?)),
+        }
     }
 
     /// Returns the failure of a device `name` that should begin with this snapshot.
@@ -94,20 +92,33 @@ impl SnapshotPlace {
         }
     }
 
-    /// Fills the empty store from the snapshot.
+    /// Fills the empty store from the snapshot, unless `fits` refuses the size of the device of
+    /// which it is, if it says.
     ///
     /// # Errors
-    /// [`SnapshotError`]; the store is empty then.
-    pub(crate) fn restore(&self, store: &Store) -> Result<SnapshotReport, SnapshotError> {
-        match self {
-            Self::File(path) => store.restore_from(path),
+    /// What `fits` says, or why the snapshot cannot be loaded, as `cannot` tells that; the store is
+    /// empty then.
+    pub(crate) fn restore<E>(
+        &self,
+        store: &Store,
+        fits: impl FnOnce(Option<u64>) -> Result<(), E>,
+        cannot: impl Fn(&dyn fmt::Display) -> E,
+    ) -> Result<SnapshotReport, E> {
+        let restored = match self {
+            Self::File(path) => {
+                fits(self.device_size().map_err(|error| cannot(&error))?)?;
+                store.restore_from(path)
+            }
             // Read once, not checked before as a file is: on an error nobody is served.
             Self::Object(place) => {
-                let object = opened(place)?;
-                let mut input: Box<dyn Read + '_> = object.read()?;
-                store.restore(&mut *input)
+                let object = opened(place).map_err(|error| cannot(&error))?;
+                let input = object.read().map_err(|error| cannot(&error))?;
+                let mut looked = Looked { input, bytes: Vec::new() };
+                fits(size_told(&mut looked))?;
+                store.restore(&mut looked.rewound())
             }
-        }
+        };
+        restored.map_err(|error| cannot(&error))
     }
 
     /// Saves what the store holds, with a label; returns what that took.
@@ -145,6 +156,34 @@ fn save_object(place: &Place, store: &Store, label: &[u8]) -> Result<Value, Snap
     Err(SnapshotError::Lost { pages, saved: name.into() })
 }
 
+/// Returns the size of the device of which a snapshot is, if its beginning says.
+fn size_told(input: &mut dyn Read) -> Option<u64> {
+    let header = snapshot::header(input).ok()?;
+    let label: Label = serde_json::from_slice(&header.label).ok()?;
+    Some(label.size)
+}
+
+/// A stream at whose beginning somebody looks, which is then read from there.
+struct Looked<R> {
+    input: R,
+    /// What was looked at.
+    bytes: Vec<u8>,
+}
+
+impl<R: Read> Looked<R> {
+    fn rewound(self) -> impl Read {
+        Cursor::new(self.bytes).chain(self.input)
+    }
+}
+
+impl<R: Read> Read for Looked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.input.read(out)?;
+        self.bytes.extend_from_slice(&out[..len]);
+        Ok(len)
+    }
+}
+
 fn opened(place: &Place) -> io::Result<Box<dyn Object>> {
     object(place).map_err(|error| other(&error.to_string()))
 }
@@ -159,5 +198,25 @@ impl fmt::Display for SnapshotPlace {
             Self::File(path) => path.display().fmt(f),
             Self::Object(place) => place.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zfold_store::{CodecKind, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_stream_that_was_looked_at_is_read_from_its_start() {
+        let store = || Store::open(&StoreOptions::new(64, CodecKind::Lz4.into())).expect("a store");
+        let (from, to) = (store(), store());
+        from.store(7, &[[1, 2, 3, 4]; 1024].concat()).expect("stored");
+        let (label, mut saved) = (br#"{"size":262144}"#, Vec::new());
+        from.save(label, &mut saved).expect("saved");
+        let mut looked = Looked { input: &saved[..], bytes: Vec::new() };
+        assert_eq!(size_told(&mut looked), Some(262_144));
+        assert!(!looked.bytes.is_empty() && looked.bytes.len() < saved.len());
+        assert_eq!(to.restore(&mut looked.rewound()).expect("restored").pages, 1);
     }
 }

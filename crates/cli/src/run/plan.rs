@@ -13,7 +13,7 @@ use super::auto;
 use crate::args::{Limit, ReportFormat, RunArgs};
 use crate::control::state::LIMIT_MIN;
 use crate::settings::STORE_LIMIT_MIN;
-use crate::shared::backing::{self, BackingPlan, Target};
+use crate::shared::backing::{self, BackingPlan, FarPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{Size, at_least};
 
@@ -71,8 +71,14 @@ impl RunPlan {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
         let backing = args.backing.as_deref().map(Target::parse).transpose()?;
+        let far = |place: &PathBuf| {
+            let (after, per_day) = (args.far_after, args.backing_per_day);
+            FarPlan::new(place, after, size(args.far_size), size(per_day))
+        };
+        let far = args.far.as_ref().map(far).transpose()?;
         let plan = |target| BackingPlan {
             target,
+            far,
             size: size(args.backing_size),
             raw: false,
             force: args.force,
@@ -115,7 +121,7 @@ impl RunPlan {
         let mut far = None;
         if let Some(plan) = &self.backing {
             let size = self.limit_bytes.saturating_mul(BACKING_LIMITS);
-            let opened = backing::open(plan, size)?;
+            let opened = backing::open(plan, size, self.store_limit_bytes)?;
             options.backing = Some(opened.options);
             far = opened.far;
         }

@@ -9,12 +9,14 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use zfold_far::FarBacking;
 use zfold_far::place::Place;
+use zfold_far::{FarBacking, NearOptions};
 use zfold_store::BackingOptions;
 use zfold_store::backing::{AlignedBuffer, Backing, FileBacking, MAX_ALIGN};
 
+use crate::shared::duration::Interval;
 use crate::shared::exit::Failure;
 use crate::shared::far;
 use crate::shared::size::at_least;
@@ -28,10 +30,20 @@ const MARK_LEN: u64 = MAX_ALIGN as u64;
 /// Least bandwidth: a batch of pages goes out within a second.
 const BANDWIDTH_MIN: u64 = 1 << 20;
 
+/// Age at which pages go to other machines from a file, unless somebody says otherwise, and the
+/// least that can be said.
+const FAR_AFTER: Duration = Duration::from_secs(600);
+const FAR_AFTER_MIN: Duration = Duration::from_secs(1);
+
+/// Least room there, and least that is written to a file in a day.
+const FAR_BYTES_MIN: u64 = 1 << 20;
+
 /// Where cold pages go.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackingPlan {
     pub(crate) target: Target,
+    /// Where they go from there.
+    pub(crate) far: Option<FarPlan>,
     pub(crate) size: Option<u64>,
     pub(crate) raw: bool,
     /// Whether a file that is not zfold's may be overwritten.
@@ -46,16 +58,54 @@ impl BackingPlan {
     /// # Errors
     /// A bandwidth for what is on this machine, or too little; status 2.
     pub(crate) fn checked(self) -> Result<Self, Failure> {
-        match (&self.target, self.bandwidth) {
-            (Target::File(_), Some(_)) => Err(Failure::usage(
+        match (&self.target, &self.far, self.bandwidth) {
+            (Target::Far(_), Some(_), _) => Err(Failure::usage(
+                "--far is for pages that lie in a file first: give --backing FILE, or leave --far \
+                 out",
+            )),
+            (Target::File(_), None, Some(_)) => Err(Failure::usage(
                 "--far-bandwidth is for pages on other machines: give --backing redis://HOST, or \
                  leave it out",
             )),
-            (Target::Far(_), Some(bytes)) => {
-                at_least("--far-bandwidth", bytes, BANDWIDTH_MIN).map(|()| self)
-            }
-            (_, None) => Ok(self),
+            (_, _, Some(bytes)) => at_least("--far-bandwidth", bytes, BANDWIDTH_MIN).map(|()| self),
+            (_, _, None) => Ok(self),
         }
+    }
+}
+
+/// Where pages go from a file or a device when they are old.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FarPlan {
+    place: Place,
+    after: Duration,
+    /// Room there.
+    size: Option<u64>,
+    /// Most that is written to the file in a day.
+    per_day: Option<u64>,
+}
+
+impl FarPlan {
+    /// Returns the plan, if all of it makes sense.
+    ///
+    /// # Errors
+    /// The place is on this machine, or the age or a size too little; status 2.
+    pub(crate) fn new(
+        place: &Path,
+        after: Option<Interval>,
+        size: Option<u64>,
+        per_day: Option<u64>,
+    ) -> Result<Self, Failure> {
+        let text = place.to_str().filter(|text| Place::is_meant(text)).ok_or_else(|| {
+            Failure::usage("--far is for other machines: give redis://HOST or s3://BUCKET/PATH")
+        })?;
+        let after = after.map_or(FAR_AFTER, |after| after.0);
+        if after < FAR_AFTER_MIN {
+            return Err(Failure::usage("--far-after is too little: give 1s or more"));
+        }
+        for (flag, bytes) in [("--far-size", size), ("--backing-per-day", per_day)] {
+            bytes.map_or(Ok(()), |bytes| at_least(flag, bytes, FAR_BYTES_MIN))?;
+        }
+        Ok(Self { place: far::parse("--far", text)?, after, size, per_day })
     }
 }
 
@@ -96,20 +146,44 @@ impl Target {
     }
 }
 
-/// Opens what `plan` names. What is not a file has `size` bytes for pages unless the plan says how
-/// many.
+/// Opens what `plan` names, for a store with that limit. What is not a file has `size` bytes for
+/// pages unless the plan says how many.
 ///
 /// # Errors
 /// It cannot be used, or it is somebody else's file and not to be overwritten.
-pub(crate) fn open(plan: &BackingPlan, size: u64) -> Result<Opened, Failure> {
+pub(crate) fn open(plan: &BackingPlan, size: u64, limit: Option<u64>) -> Result<Opened, Failure> {
     match &plan.target {
-        Target::File(path) => Ok(Opened { options: open_file(plan, path, size)?, far: None }),
+        Target::File(path) => {
+            let options = open_file(plan, path, size)?;
+            match &plan.far {
+                None => Ok(Opened { options, far: None }),
+                Some(far) => {
+                    let near = NearOptions::new(options.backing).with_after(far.after);
+                    let near = near.with_bytes_per_day(far.per_day);
+                    let len = near.backing.len().saturating_add(far.size.unwrap_or(size));
+                    connect(plan, "--far", &far.place, len, limit, Some(near))
+                }
+            }
+        }
         Target::Far(place) => {
-            let backing = far::connect(place, plan.size.unwrap_or(size), plan.bandwidth)?;
-            let options = BackingOptions::new(Arc::clone(&backing) as _);
-            Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
+            connect(plan, "--backing", place, plan.size.unwrap_or(size), limit, None)
         }
     }
+}
+
+/// Connects to other machines, for `len` bytes of pages that lie in `near` first, if there is one.
+fn connect(
+    plan: &BackingPlan,
+    flag: &str,
+    place: &Place,
+    len: u64,
+    limit: Option<u64>,
+    near: Option<NearOptions>,
+) -> Result<Opened, Failure> {
+    let options = far::options(len, limit, plan.bandwidth).with_near(near);
+    let backing = far::connect(flag, place, options)?;
+    let options = BackingOptions::new(Arc::clone(&backing) as _);
+    Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
 }
 
 /// Opens the file or device of `plan`. A file that is not there yet, or is empty, gets `size` bytes
@@ -221,6 +295,7 @@ mod tests {
     fn plan(path: &Path, force: bool) -> BackingPlan {
         BackingPlan {
             target: Target::File(path.to_owned()),
+            far: None,
             size: None,
             raw: false,
             force,
@@ -245,16 +320,38 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_from_a_file_to_other_machines_makes_sense() {
+        let far = |place: &str, after: u64, size| {
+            let after = Interval(Duration::from_secs(after));
+            FarPlan::new(Path::new(place), Some(after), Some(size), None)
+        };
+        let redis = far("redis://a", 1, 1 << 20).expect("valid");
+        for (place, after, size, told) in [
+            ("/tmp/f", 9, 1 << 30, "redis://HOST"),
+            ("redis://a", 0, 1 << 30, "1s"),
+            ("redis://a", 9, 7, "--far-size"),
+        ] {
+            let refused = far(place, after, size).expect_err("refused");
+            assert!(refused.line().contains(told) && refused.status() == 2, "{refused:?}");
+        }
+        let file = BackingPlan { far: Some(redis), ..plan(Path::new("/tmp/f"), false) };
+        assert!(BackingPlan { bandwidth: Some(1 << 20), ..file.clone() }.checked().is_ok());
+        let target = Target::parse(Path::new("redis://b")).expect("a place");
+        let refused = BackingPlan { target, ..file }.checked().expect_err("refused");
+        assert!(refused.line().contains("--backing FILE"), "{refused:?}");
+    }
+
+    #[test]
     fn a_file_of_somebody_else_is_refused_and_left_alone() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("thesis");
         let text = "years of work\n".repeat(2000);
         fs::write(&path, &text).expect("written");
-        let told = open(&plan(&path, false), 1 << 20).expect_err("refused");
+        let told = open(&plan(&path, false), 1 << 20, None).expect_err("refused");
         assert!(told.line().contains("--force"), "{told:?}");
         assert_eq!(fs::read_to_string(&path).expect("text"), text);
-        open(&plan(&path, true), 1 << 20).expect("it was asked for");
-        open(&plan(&path, false), 1 << 20).expect("now it is a backing file");
+        open(&plan(&path, true), 1 << 20, None).expect("it was asked for");
+        open(&plan(&path, false), 1 << 20, None).expect("now it is a backing file");
     }
 
     #[test]
@@ -263,8 +360,8 @@ mod tests {
         for (name, len) in [("empty", 0), ("sparse", 1 << 20)] {
             let path = folder.path().join(name);
             File::create(&path).and_then(|file| file.set_len(len)).expect("made");
-            open(&plan(&path, false), 1 << 20).expect(name);
-            open(&plan(&path, false), 1 << 20).expect("again");
+            open(&plan(&path, false), 1 << 20, None).expect(name);
+            open(&plan(&path, false), 1 << 20, None).expect("again");
             let whole = if len == 0 { (1 << 20) + MARK_LEN } else { len };
             assert_eq!(fs::metadata(&path).expect("it is there").len(), whole, "{name}");
         }

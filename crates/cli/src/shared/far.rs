@@ -17,6 +17,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// find that a master is gone, unless it is told otherwise.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Most memory for what is read ahead, and the share of a limit that it takes at most.
+const READ_AHEAD_MAX: u64 = 8 << 20;
+const READ_AHEAD_SHARE: u64 = 8;
+
 /// Reads a place that stands behind `flag` on the command line or in the configuration file.
 ///
 /// # Errors
@@ -28,21 +32,28 @@ pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
-/// Connects to `place`, which is to hold at most `len` bytes of pages, and to be sent at most so
-/// many a second.
+/// Returns how a backing on other machines behaves that has at most `len` bytes of pages, of a
+/// store with that limit, and is sent at most so many a second.
+pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64>) -> FarOptions {
+    let share = limit.map_or(u64::MAX, |limit| limit / READ_AHEAD_SHARE);
+    FarOptions::new(len)
+        .with_deadline(DEADLINE)
+        .with_read_ahead(share.min(READ_AHEAD_MAX))
+        .with_bytes_per_second(bytes_per_second)
+}
+
+/// Connects to `place`, which stands behind `flag`.
 ///
 /// # Errors
 /// It cannot be reached, or is not fit.
 pub(crate) fn connect(
+    flag: &str,
     place: &Place,
-    len: u64,
-    bytes_per_second: Option<u64>,
+    options: FarOptions,
 ) -> Result<Arc<FarBacking>, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(format!("--backing: {error}"));
+    let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{flag}: {error}"));
     let engine =
         zfold_far::connect(place, Instant::now() + CONNECT).map_err(|error| failure(&error))?;
-    let options = FarOptions::new(len).with_deadline(DEADLINE);
-    let options = options.with_bytes_per_second(bytes_per_second);
     let backing = FarBacking::open(engine, options).map_err(|error| failure(&error))?;
     Ok(Arc::new(backing))
 }
@@ -95,11 +106,14 @@ figures! {
     dead_objects: count, "not needed, and not yet removed";
     copies_missing: count, "that are gone and not made again";
     copies_made_total: count, "that were gone";
-    metadata_bytes: size, "of memory here, for the map";
+    metadata_bytes: size, "of memory here, for the map and what is read ahead";
+    near_bytes: size, "that lie in the backing file first";
+    moved_bytes_total: size, "sent from there because they were old";
     puts_total: count, "objects sent";
     put_bytes_total: size, "";
     gets_total: count, "ranges fetched";
     got_bytes_total: size, "";
+    read_ahead_total: count, "reads that needed none";
     deletes_total: count, "objects removed";
     cleaned_bytes_total: size, "sent again to make room";
     retries_total: count, "calls made again";

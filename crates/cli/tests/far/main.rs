@@ -26,5 +26,6 @@ mod cluster;
 mod lost;
 mod paced;
 mod run;
+mod tiered;
 mod tls;
 mod told;

@@ -1,19 +1,20 @@
 //! Runs whose pages go to other machines.
 
-use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::common::{command, skip};
-use crate::runs::{can_manage, has, text};
+use crate::runs::{Sort, can_manage, has, text};
 use crate::servers::{self, Server};
 
 /// How long a page is waited for, and then as long again on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(2 * 30);
+
+/// A run most of whose pages are elsewhere.
+const SORT_LIMITS: [&str; 5] = ["run", "--limit", "16MiB", "--store-limit", "8MiB"];
 
 /// Reads 48 MiB that hardly compress again and again.
 const READER: &str = r#"
@@ -28,34 +29,11 @@ fn ready(test: &str) -> bool {
     servers::ready(test) && can_manage(test)
 }
 
-/// Starts a program that keeps all of its input in memory until the input ends.
-fn sort(place: &str) -> Child {
-    let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing", place];
-    let sort = ["--report=json", "--", "sort", "--numeric-sort", "--parallel=1", "-S", "400M"];
-    command(&[&memory[..], &sort[..]].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts")
-}
-
 /// Returns a run of [`READER`], with so much room at `place`.
 fn reader(place: &str, backing_size: &str) -> Command {
     let memory = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing", place];
     let program = ["--backing-size", backing_size, "--", "python3", "-c", READER];
     command(&[&memory[..], &program[..]].concat())
-}
-
-/// Numbers in no order, and in order.
-fn lines() -> (String, String) {
-    const COUNT: u64 = 1_000_003;
-    let (mut mixed, mut sorted) = (String::new(), String::new());
-    for number in 0..COUNT {
-        writeln!(mixed, "{}", number * 7919 % COUNT).expect("a string");
-        writeln!(sorted, "{number}").expect("a string");
-    }
-    (mixed, sorted)
 }
 
 fn end(child: Child) -> Output {
@@ -68,15 +46,11 @@ fn a_program_whose_pages_go_to_redis_says_what_it_says_alone() {
         return;
     }
     let redis = Server::start(&[]);
-    let mut child = sort(&redis.place());
-    let (mixed, sorted) = lines();
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let feeder = thread::spawn(move || stdin.write_all(mixed.as_bytes()).expect("it reads"));
-    let output = end(child);
-    feeder.join().expect("no panic");
+    let sort = Sort::new(1_000_003);
+    let output = sort.output(command(&SORT_LIMITS).args(["--backing", &redis.place()]));
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(text(&output.stdout) == sorted, "it is not sorted");
+    assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
     let report: Value = serde_json::from_str(&said).expect(&said);
     let far = &report["far"];
     assert!(far["puts_total"].as_u64() > Some(0), "{far}");
@@ -132,6 +106,26 @@ fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("raise --backing-size or --store-limit"), "{said}");
     assert_eq!(redis.values(), 0, "nothing is left behind");
+}
+
+/// Under the least limit there is hardly room for more than tables and buffers.
+#[test]
+fn a_run_under_the_least_store_limit_goes_on_or_says_what_takes_it() {
+    let test = "a_run_under_the_least_store_limit_goes_on_or_says_what_takes_it";
+    if !ready(test) {
+        return;
+    }
+    let redis = Server::start(&[]);
+    let sort = Sort::new(1_000_003);
+    let limits = ["run", "--limit", "16MiB", "--store-limit", "1MiB", "--backing"];
+    let output = sort.output(command(&limits).arg(redis.place()));
+    let said = text(&output.stderr);
+    if output.status.success() {
+        assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
+    } else {
+        assert_eq!(output.status.code(), Some(125), "{said}");
+        assert!(said.contains("buffers, take most of it: raise --store-limit"), "{said}");
+    }
 }
 
 #[test]

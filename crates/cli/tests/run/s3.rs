@@ -2,9 +2,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::common::{command, skip};
-use crate::runs::{can_manage, has, text};
+use crate::runs::{Sort, can_manage, has, text};
 use crate::s3_server::{S3, ready};
 
 // Little memory: the server takes many milliseconds for each page.
@@ -55,4 +58,33 @@ fn a_run_whose_s3_is_gone_ends_with_the_reason() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("s3://pages/runs at http://127.0.0.1"), "{said}");
+}
+
+/// Within which a run with some thousand pages there ends, on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_program_whose_pages_go_to_s3_says_what_it_says_alone() {
+    let test = "a_program_whose_pages_go_to_s3_says_what_it_says_alone";
+    if !ready(test) || !can_manage(test) {
+        return;
+    }
+    let s3 = S3::start();
+    let limits =
+        ["run", "--limit", "16MiB", "--store-limit", "6MiB", "--backing", "s3://pages/runs"];
+    let sort = Sort::new(1_000_003);
+    let begun = Instant::now();
+    let output = sort.output(command(&limits).envs(s3.variables()));
+    let took = begun.elapsed();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
+    let report: Value = serde_json::from_str(&said).expect(&said);
+    let far = &report["far"];
+    let figure = |name: &str| far[name].as_u64().expect(name);
+    assert!(figure("puts_total") > 0 && figure("failures_total") == 0, "{far}");
+    // A request brings more than the page that is waited for.
+    assert!(figure("gets_total") > 0 && figure("read_ahead_total") > figure("gets_total"), "{far}");
+    assert!(took < SOON, "it took {took:?}: {far}");
+    assert_eq!(s3.keys("runs/"), [""; 0], "nothing is left behind");
 }

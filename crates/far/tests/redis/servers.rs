@@ -23,7 +23,16 @@ pub(crate) fn ready(test: &str) -> bool {
         // Not by a macro, whose output the test harness would keep to itself.
         let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no redis-server, or no redis-cli");
     }
-    ready
+    ready && has_loopback(test)
+}
+
+/// Returns whether there is loopback, which a new network namespace lacks, and says so if not.
+pub(crate) fn has_loopback(test: &str) -> bool {
+    let there = TcpListener::bind("127.0.0.1:0").is_ok();
+    if !there {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
+    }
+    there
 }
 
 /// A server, which ends with this.

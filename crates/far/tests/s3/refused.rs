@@ -28,7 +28,7 @@ fn a_server_that_is_not_there_is_refused() {
         ("AWS_ACCESS_KEY_ID", "test".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "hunter2".to_owned()),
     ];
-    let parts = ["s3://pages/cold at http://127.0.0.1:1", "refused", "AWS_ENDPOINT_URL"];
+    let parts = ["s3://pages/cold at http://127.0.0.1:1", "AWS_ENDPOINT_URL"];
     refused("s3://pages/cold", &variables, &parts);
 }
 

@@ -242,7 +242,13 @@ impl Shared {
     /// Returns what can be done about a store that takes no more.
     fn remedy(&self) -> &'static str {
         let stats = self.store.stats();
+        let limit = self.store.tunables().limit_bytes.unwrap_or(u64::MAX);
         match (stats.backing_bytes, stats.backing_used_bytes) {
+            // Each page that is elsewhere takes some bytes here.
+            (1.., _) if stats.metadata_bytes > limit / 2 => {
+                "tables of the pages that are elsewhere, and buffers, take most of it: raise \
+                 --store-limit"
+            }
             (0, _) => {
                 "raise --limit or --store-limit, or give --backing a place for what does not fit"
             }

@@ -29,9 +29,11 @@ pub(crate) struct Ticket {
 pub(crate) enum Request {
     /// madvise(PAGEOUT): the pages should leave now.
     PageOut { range: Range<usize> },
-    /// What left the range comes back, and the kernel alone has it from now on; for good if it
-    /// `stays` so.
-    Open { range: Range<usize>, stays: bool },
+    /// What left the range comes back, and the kernel alone has it until the thread's call has
+    /// returned ([`Request::Opened`]), and after it as long as its mappings say so.
+    Open { range: Range<usize> },
+    /// It has.
+    Opened,
     /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as
     /// a whole or not at all.
     Level { range: Range<usize> },

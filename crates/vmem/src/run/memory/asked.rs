@@ -38,7 +38,7 @@ pub(crate) enum Work {
     /// A space was attached: what is too much is closed before its thread goes on.
     Attached(Arc<Managed>, Ticket),
     /// See [`crate::run::link::Request`].
-    Open { managed: Arc<Managed>, pages: Pages, stays: bool, ticket: Ticket },
+    Open(Arc<Managed>, Pages, Ticket),
     /// As above.
     Level(Arc<Managed>, Pages, Ticket),
     /// As above.

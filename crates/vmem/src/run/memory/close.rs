@@ -13,6 +13,9 @@
 //!   registered for it, and unregistered if the kernel says no. Else what is mapped anew in place
 //!   of the first part would be registered and not closed, and a mapping of which only a part is
 //!   registered does not move as one.
+//! - C5: what a thread asks for as the program's own stays open from before its call until that has
+//!   returned, however long it takes; then its mappings say whether it is. So who asks is read
+//!   before the mappings are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,8 +38,8 @@ pub(crate) const CLOSE_MIN: usize = 16;
 const SURVEY_REST: u32 = 10;
 /// The same of a look at what is the program's own, which costs more.
 const OWN_REST: u32 = 50;
-/// How long what a program asked for stays its own, whatever its mappings say.
-const ASKED_FOR: Duration = Duration::from_millis(200);
+/// The least that passes between two of these.
+const OWN_REST_MIN: Duration = Duration::from_millis(200);
 
 /// Closes the mappings of an attached space that are worth it.
 pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
@@ -83,8 +86,9 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let began = Instant::now();
     let mut space = managed.lock();
     drain(shared, managed, &mut space, &mut answers.told);
+    let mut own = Ranges::default();
+    lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
     if let Ok(mappings) = marked(managed.pid()) {
-        let mut own = Ranges::default();
         let ours = space.closed().clone();
         let helpers = space.helpers().all.clone();
         for mapping in mappings {
@@ -94,16 +98,11 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
                 own.insert(mapping.pages);
             }
         }
-        // A thread that has asked for it may not have made its call yet.
-        let mut asked = lock(&managed.asked_for);
-        asked.retain(|(since, _)| since.elapsed() < ASKED_FOR);
-        asked.iter().for_each(|(_, pages)| own.insert(pages.clone()));
-        drop(asked);
         space.set_own(own);
     }
     drop(space);
     answer_told(shared, managed, answers);
-    *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(ASKED_FOR));
+    *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(OWN_REST_MIN));
 }
 
 /// Closes what is open of a range, some at a time: its mappings together where that can be.

@@ -319,6 +319,7 @@ impl Memory for Engine {
     fn left(&self, space: SpaceId, thread: i32, tid_at: Option<usize>) {
         let Some(managed) = self.shared.find(space) else { return };
         lock(&managed.tasks).remove(&thread);
+        lock(&managed.asked_for).remove(&thread);
         if let Some(at) = tid_at {
             lock(&managed.kept).remove(page_of(at));
         }
@@ -394,8 +395,10 @@ impl Memory for Engine {
                 self.shared.evictor.call();
                 return false;
             }
-            Request::Open { range, stays } => {
-                Work::Open { managed, pages: pages_of(&range), stays, ticket }
+            Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
+            Request::Opened => {
+                lock(&managed.asked_for).remove(&ticket.thread);
+                return true;
             }
             Request::Level { range } => {
                 let pages = pages_of(&range);

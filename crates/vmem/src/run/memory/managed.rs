@@ -1,6 +1,6 @@
 //! One address space with its lock, its access and what is charged for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -51,8 +51,8 @@ pub(crate) struct Managed {
     pub next_survey: Mutex<Option<(Instant, usize)>>,
     /// The same of their marks.
     pub next_look_at_own: Mutex<Option<Instant>>,
-    /// What the program has asked for as its own lately.
-    pub asked_for: Mutex<Vec<(Instant, Pages)>>,
+    /// What a thread, which is in a call, has asked for as the program's own (C5).
+    pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
 
 /// What is known of what forks share, which the program's writes make its own.

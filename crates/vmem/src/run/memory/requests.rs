@@ -1,7 +1,7 @@
 //! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::access::Access;
 use super::asked::Work;
@@ -28,8 +28,10 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             }
             ticket
         }
-        Work::Open { managed, pages, stays, ticket } => {
-            give_back(shared, &managed, &pages, stays, answers);
+        Work::Open(managed, pages, ticket) => {
+            // First: who looks at what is the program's own in between finds it (C5).
+            lock(&managed.asked_for).insert(ticket.thread, pages.clone());
+            give_back(shared, &managed, &pages, true, answers);
             ticket
         }
         Work::Level(managed, pages, ticket) => {
@@ -100,7 +102,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     shared.tracing.go_on(ticket);
 }
 
-/// Brings back all that left a range and leaves it open.
+/// Brings back all that left a range and leaves it open; as the program's own if it `stays` so.
 fn give_back(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
@@ -109,8 +111,10 @@ fn give_back(
     answers: &mut Answers,
 ) {
     // Nothing of it leaves from now on.
-    managed.lock().leave_open(pages);
-    lock(&managed.asked_for).push((Instant::now(), pages.clone()));
+    let mut space = managed.lock();
+    let own = space.own().within(pages);
+    space.leave_open(pages);
+    drop(space);
     let Some(access) = managed.access() else { return };
     while !managed.is_dead() {
         let mut space = managed.lock();
@@ -123,6 +127,7 @@ fn give_back(
             answers.told.released.extend(space.forget(pages));
             if !stays {
                 space.take_back(pages);
+                own.iter().for_each(|part| space.leave_open(part));
             }
             drop(space);
             return answer_told(shared, managed, answers);

@@ -22,7 +22,7 @@ use crate::page::PAGE;
 use crate::run::link::Request;
 use crate::run::sys::process;
 use crate::run::sys::ptrace::Syscall;
-use crate::run::sys::seccomp::{GUARD_INSTALL, WATCH, WIPE_ON_FORK};
+use crate::run::sys::seccomp::{GUARD_INSTALL, WATCH};
 
 /// Beyond any address of a program, also with five levels of page tables.
 const END: usize = (1 << 56) - PAGE;
@@ -76,16 +76,16 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
         }
         libc::SYS_madvise => covered(arg(0), arg(1)).map(|range| match args[2] as i32 {
             libc::MADV_PAGEOUT => Request::PageOut { range },
-            advice => Request::Open { range, stays: advice == WIPE_ON_FORK },
+            // The filter stops no other advice than this, WIPEONFORK and GUARD_INSTALL.
+            _ => Request::Open { range },
         }),
         libc::SYS_process_madvise if args[3] as i32 == GUARD_INSTALL => {
-            around(arg(1), arg(2), read).map(|range| Request::Open { range, stays: false })
+            around(arg(1), arg(2), read).map(|range| Request::Open { range })
         }
-        libc::SYS_ioctl => {
-            watch(args[1] as u32, arg(2), read).map(|range| Request::Open { range, stays: true })
+        libc::SYS_ioctl => watch(args[1] as u32, arg(2), read).map(|range| Request::Open { range }),
+        libc::SYS_shmat => {
+            segment(args[0] as i32, arg(1), args[2] as i32).map(|range| Request::Open { range })
         }
-        libc::SYS_shmat => segment(args[0] as i32, arg(1), args[2] as i32)
-            .map(|range| Request::Open { range, stays: false }),
         _ => None,
     };
     before.map_or(Meaning::Nothing, Meaning::Before)
@@ -142,6 +142,7 @@ fn segment(id: i32, at: usize, flags: i32) -> Option<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::sys::seccomp::WIPE_ON_FORK;
 
     fn meaning(number: libc::c_long, args: [u64; 6]) -> Meaning {
         let call = Syscall { arch: 0, number: number as u64, args };
@@ -182,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wiped_stays_open_and_a_guard_does_not() {
+    fn what_is_wiped_and_what_gets_a_guard_is_opened() {
         let advised = |advice: i32| meaning(libc::SYS_madvise, [0x1000, 1, advice as u64, 0, 0, 0]);
-        let open = |stays| Meaning::Before(Request::Open { range: 0x1000..0x2000, stays });
-        assert_eq!((advised(WIPE_ON_FORK), advised(GUARD_INSTALL)), (open(true), open(false)));
+        let open = Meaning::Before(Request::Open { range: 0x1000..0x2000 });
+        assert_eq!([advised(WIPE_ON_FORK), advised(GUARD_INSTALL)], [open.clone(), open]);
     }
 
     #[test]
@@ -205,6 +206,6 @@ mod tests {
             Ok(())
         };
         let range = 0x1000..0x9000;
-        assert_eq!(decode(&call, &read), Meaning::Before(Request::Open { range, stays: false }));
+        assert_eq!(decode(&call, &read), Meaning::Before(Request::Open { range }));
     }
 }

@@ -47,6 +47,10 @@ impl Tracer<'_> {
         follow_children(tid, call, &read);
         match meaning {
             Meaning::Nothing => let_go(ptrace::cont(tid, 0)),
+            Meaning::Before(request @ Request::Open { .. }) => {
+                self.set_waits(tid, Waits::Opened);
+                self.ask(tid, space, request, Park::IntoCall);
+            }
             Meaning::Before(request) => self.ask(tid, space, request, Park::Run),
             Meaning::Map { len, .. } if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
             Meaning::Map { len, filled } => {
@@ -230,6 +234,7 @@ impl Tracer<'_> {
             (Waits::Grown, Some(end)) => {
                 return self.ask(tid, space, Request::Grown { end }, Park::Run);
             }
+            (Waits::Opened, _) => return self.ask(tid, space, Request::Opened, Park::Run),
             // It has failed: else its child was seen before.
             (Waits::Fork { .. }, _) => {
                 self.memory.unborn(space);

@@ -18,6 +18,8 @@ pub(crate) enum Waits {
     Mapped { len: usize, flags: Option<u64> },
     /// To look at what the heap has grown by.
     Grown,
+    /// To say that what was opened for it is needed no more.
+    Opened,
     /// To look at what was moved or resized, from this many bytes at that address to so many.
     Moved { from: usize, old: usize, len: usize },
     /// To see the child of a fork. `held`: the kernel does not tell of it, and the memory side

@@ -22,6 +22,7 @@
 //! Cost: 4 bytes a unit in use, in chunks; about 50 bytes an object and 8 a span.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use crate::map::{Map, Place, UNIT};
 use crate::seal::SEALED;
@@ -43,6 +44,13 @@ const OBJECT_BYTES: std::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
 pub(crate) struct Span {
     pub(crate) unit: u32,
     pub(crate) len: u32,
+}
+
+impl Span {
+    /// Returns its units.
+    pub(crate) fn units(self) -> Range<u32> {
+        self.unit..self.unit + self.len
+    }
 }
 
 /// What a reader asks the engine for. Numbers are not reused, so equal spots have equal bytes.
@@ -156,7 +164,7 @@ impl Log {
         counts: impl Fn(u32) -> bool,
     ) -> Result<(), Full> {
         let slot = self.add(number, spans.clone())?;
-        let units = spans.iter().flat_map(|span| span.unit..span.unit + span.len);
+        let units = spans.iter().flat_map(|span| span.units());
         for (unit, index) in units.zip(0..).filter(|(unit, _)| counts(*unit)) {
             self.place(unit, slot, index);
         }
@@ -299,7 +307,7 @@ impl Log {
         let mut index = 0;
         for span in &object.spans {
             let mut open: Option<Piece> = None;
-            for unit in span.unit..span.unit + span.len {
+            for unit in span.units() {
                 let here = self.map.at(unit).map(|place| place.split(self.index_bits));
                 if here == Some((slot, index)) {
                     let spot = Spot { number: object.number, index, units: object.units };

@@ -150,7 +150,7 @@ impl Near {
     /// Notes that units are not what they were when the move began (W4).
     fn change(&mut self, span: Span) {
         if !self.moving.is_empty() {
-            for unit in span.unit..span.unit + span.len {
+            for unit in span.units() {
                 self.moving.remove(&unit);
             }
         }
@@ -211,7 +211,7 @@ impl Near {
             self.living(number, &mut parts);
         }
         self.hand = hand;
-        let units = parts.iter().flat_map(|Part { span, .. }| span.unit..span.unit + span.len);
+        let units = parts.iter().flat_map(|part| part.span.units());
         self.moving = units.collect();
         parts
     }
@@ -319,7 +319,7 @@ mod tests {
     /// Moves what is old; returns which units went.
     fn moved(near: &mut Near, second: u32, age: u32) -> Vec<u32> {
         let parts = near.begin_move(second, age, u32::MAX);
-        let units = parts.iter().flat_map(|Part { span, .. }| span.unit..span.unit + span.len);
+        let units = parts.iter().flat_map(|part| part.span.units());
         let units: Vec<u32> = units.collect();
         assert_eq!(near.end_move(true), units.len() as u64);
         near.check();

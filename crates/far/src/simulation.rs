@@ -173,7 +173,7 @@ impl Run {
             model.changes.extend((0..span.len).map(|at| (span.unit + at, Some(version))));
             version
         };
-        let units = span.unit..span.unit + span.len;
+        let units = span.units();
         let mut data = AlignedBuffer::new(span.len as usize * UNIT);
         for (bytes, unit) in data.chunks_exact_mut(UNIT).zip(units.clone()) {
             bytes.copy_from_slice(&content(unit, version));
@@ -210,7 +210,7 @@ impl Run {
         if model.busy.iter().any(meets) {
             return;
         }
-        for unit in span.unit..span.unit + span.len {
+        for unit in span.units() {
             model.units[unit as usize] = Unit { versions: Vec::new(), empty: true };
             model.changes.push((unit, None));
         }
@@ -237,8 +237,7 @@ impl Run {
         let mut may_fail = failed;
         for (at, bytes) in (0..span.len).zip(out.chunks_exact(UNIT)) {
             let (unit, known) = (span.unit + at, &before[at as usize]);
-            let writes =
-                under_way.iter().any(|busy| (busy.unit..busy.unit + busy.len).contains(&unit));
+            let writes = under_way.iter().any(|busy| busy.units().contains(&unit));
             let changed = met.iter().any(|&(changed, _)| changed == unit);
             may_fail |= known.empty || changed || writes;
             let ever = |version: u32| bytes == content(unit, version);

@@ -18,7 +18,6 @@ use zfold_store::backing::AlignedBuffer;
 
 use crate::far::Far;
 use crate::here::Here;
-use crate::link::Failure;
 use crate::log::Span;
 use crate::map::UNIT;
 use crate::near::Part;
@@ -79,22 +78,21 @@ impl Far {
             let units = self.move_parts(here, &parts);
             // Nothing went: either all has changed, or it cannot be done now.
             here.near().end_move(false);
-            match units {
-                Ok(units) => moved += units.max(1),
-                Err(_) => return false,
-            }
+            let Some(units) = units else { return false };
+            moved += units.max(1);
         }
         !self.link.absent()
     }
 
-    /// Moves parts (Y2); returns how many units went.
-    fn move_parts(&self, here: &Here, parts: &[Part]) -> Result<u64, MoveError> {
+    /// Moves parts (Y2); returns how many units went. `None` if the near backing or the engine has
+    /// failed: the link counts the latter's failures.
+    fn move_parts(&self, here: &Here, parts: &[Part]) -> Option<u64> {
         let units: u32 = parts.iter().map(|part| part.span.len).sum();
         let mut plain = AlignedBuffer::new(units as usize * UNIT);
         let mut start = 0;
         for part in parts {
             let end = start + part.span.len as usize * UNIT;
-            here.read(part.at, &mut plain[start..end])?;
+            here.read(part.at, &mut plain[start..end]).ok()?;
             start = end;
         }
         #[cfg(test)]
@@ -102,29 +100,14 @@ impl Far {
             here.near().end_move(true);
         }
         self.wait_for_turn(plain.len());
-        let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
+        let number =
+            self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true)).ok()?;
         let spans: Box<[Span]> = parts.iter().map(|part| part.span).collect();
         let mut near = here.near();
         let placed = self.change(|log| log.publish_some(number, spans, |unit| near.counts(unit)));
         // A log without room keeps all of it here.
         let moved = near.end_move(placed.is_ok());
         here.count_moved(moved * UNIT as u64);
-        Ok(moved)
-    }
-}
-
-/// Why nothing was moved: the near backing or the engine, whose failure the link has counted.
-#[derive(Debug)]
-struct MoveError;
-
-impl From<io::Error> for MoveError {
-    fn from(_: io::Error) -> Self {
-        Self
-    }
-}
-
-impl From<Failure> for MoveError {
-    fn from(_: Failure) -> Self {
-        Self
+        Some(moved)
     }
 }

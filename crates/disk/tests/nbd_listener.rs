@@ -1,9 +1,11 @@
 //! Listeners: addresses, socket files, and a server over both kinds of sockets.
 
 mod client;
+#[path = "../../far/tests/common/loopback.rs"]
+mod loopback;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,12 +15,9 @@ use std::time::{Duration, Instant};
 use client::*;
 use zfold_disk::nbd::{Address, ListenError, Listener, NbdOptions, NbdServer};
 
-/// Listens on loopback; says so where there is none. In a new network namespace it is down, which
-/// only a connection finds out.
+/// Listens on loopback; says so where there is none.
 fn on_loopback(test: &str) -> Option<Listener> {
-    let there =
-        TcpListener::bind("127.0.0.1:0").and_then(|at| TcpStream::connect(at.local_addr()?));
-    if there.is_err() {
+    if !loopback::is_there() {
         skip(test, "no loopback network");
         return None;
     }

@@ -1,13 +1,16 @@
 //! Real servers of Redis on loopback, alone and as a cluster. Tests of the program use them, too.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+#[path = "../common/loopback.rs"]
+mod loopback;
 
 /// How long a server, or a cluster, may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(60);
@@ -26,12 +29,9 @@ pub(crate) fn ready(test: &str) -> bool {
     ready && has_loopback(test)
 }
 
-/// Returns whether there is loopback, and says so if not. In a new network namespace it is down,
-/// which only a connection finds out.
+/// Returns whether there is loopback, and says so if not.
 pub(crate) fn has_loopback(test: &str) -> bool {
-    let there =
-        TcpListener::bind("127.0.0.1:0").and_then(|at| TcpStream::connect(at.local_addr()?));
-    let there = there.is_ok();
+    let there = loopback::is_there();
     if !there {
         let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
     }

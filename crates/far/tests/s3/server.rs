@@ -8,6 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "../common/loopback.rs"]
+mod loopback;
+
 /// How long the server may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(120);
 
@@ -31,12 +34,9 @@ fn program() -> Option<PathBuf> {
 
 /// Returns whether there is a server, and says so if not.
 pub(crate) fn ready(test: &str) -> bool {
-    // In a new network namespace loopback is down, and only a connection finds out.
-    let loopback =
-        || TcpListener::bind("127.0.0.1:0").and_then(|at| TcpStream::connect(at.local_addr()?));
     let missing = match program() {
         None => "no moto_server",
-        Some(_) if loopback().is_err() => "no loopback network",
+        Some(_) if !loopback::is_there() => "no loopback network",
         Some(_) => return true,
     };
     // Not by a macro, whose output the test harness would keep to itself.

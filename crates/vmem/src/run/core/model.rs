@@ -58,6 +58,8 @@ enum Op {
     Discard(PageNo, usize),
     Move(PageNo, usize, PageNo),
     Close(PageNo, usize),
+    /// An attempt to close fails; meanwhile a thread begins to discard all of it.
+    Refused(PageNo, usize),
     Write(PageNo),
     Look(PageNo),
     Evict(usize),
@@ -75,6 +77,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Discard(at, len)),
         2 => (page.clone(), len.clone(), page.clone()).prop_map(|(a, len, b)| Op::Move(a, len, b)),
         3 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Close(at, len)),
+        1 => (page.clone(), len.clone()).prop_map(|(at, len)| Op::Refused(at, len)),
         6 => page.clone().prop_map(Op::Write),
         4 => page.prop_map(Op::Look),
         4 => (1..6_usize).prop_map(Op::Evict),
@@ -229,6 +232,22 @@ impl World {
         self.space.close(pages, &present, 0);
     }
 
+    /// A thread begins to give pages up, and tells of those that are registered; of all if they
+    /// are `watched` for a moment.
+    fn discard(&mut self, pages: Pages, watched: bool) {
+        let mut told = Ranges::default();
+        for page in pages {
+            let Some(mapped) = self.kernel.get_mut(&page) else { continue };
+            if mapped.registered || watched {
+                mapped.given_up = true;
+                told.insert(page..page + 1);
+            } else {
+                *mapped = Mapped::default();
+            }
+        }
+        self.queue.extend(told.iter().map(Message::Discarded));
+    }
+
     /// One mapping, closed as a whole or not at all, goes elsewhere.
     fn relocate(&mut self, from: &Pages, to: PageNo) {
         let target = to..to + from.len();
@@ -261,21 +280,7 @@ impl World {
                 self.kernel.extend(pages.map(|page| (page, Mapped::default())));
             }
             Op::Unmap(at, len) => self.unmap(&range(at, len)),
-            Op::Discard(at, len) => {
-                let pages = range(at, len);
-                let mut told = Ranges::default();
-                for page in pages {
-                    if let Some(mapped) = self.kernel.get_mut(&page) {
-                        if mapped.registered {
-                            mapped.given_up = true;
-                            told.insert(page..page + 1);
-                        } else {
-                            *mapped = Mapped::default();
-                        }
-                    }
-                }
-                self.queue.extend(told.iter().map(Message::Discarded));
-            }
+            Op::Discard(at, len) => self.discard(range(at, len), false),
             Op::Move(at, len, to) => {
                 // Nothing is being given up there: that would be the program's own race.
                 let pages = range(at, len);
@@ -286,6 +291,7 @@ impl World {
                 self.relocate(&pages, to);
             }
             Op::Close(at, len) => self.close(&range(at, len)),
+            Op::Refused(at, len) => self.discard(range(at, len), true),
             Op::Write(page) => {
                 if self.kernel.get(&page).is_some_and(|mapped| !mapped.given_up)
                     && self.touch(page).is_some()
@@ -358,6 +364,24 @@ fn a_page_that_is_given_up_must_not_leave() {
         Op::Close(0, 4),
         Op::Discard(0, 4),
         Op::Read,
+        Op::Evict(4),
+        Op::Zap,
+        Op::Look(1),
+    ];
+    assert_eq!(play(&mut World::default(), &ops), Ok(()));
+    let mut twin = World { breaks_doom: true, ..World::default() };
+    assert!(play(&mut twin, &ops).is_err(), "old content came back");
+}
+
+/// What was announced while an attempt to close failed is not forgotten when the next succeeds.
+#[test]
+fn a_page_that_is_given_up_while_it_is_open_must_not_leave() {
+    let ops = [
+        Op::Map(0, 4),
+        Op::Write(1),
+        Op::Refused(0, 4),
+        Op::Read,
+        Op::Close(0, 4),
         Op::Evict(4),
         Op::Zap,
         Op::Look(1),

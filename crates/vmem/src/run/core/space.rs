@@ -14,6 +14,8 @@
 //!   here.
 //! - S2: a page whose content the program has announced to give up is *doomed* until it is missing
 //!   or the announced call is known to have ended. It never leaves: old content cannot come back.
+//!   Nor does a page of a range that was open when the announcement was read (it was registered
+//!   for a moment, by an attempt to close it that failed) and is closed before the call has ended.
 //! - S3: every key and slot is named by one state. Who takes a state out releases what it names.
 //! - S4: only pages of closed ranges have a state other than absent.
 //! - S5: messages of one call come in the order of what it did; those of two calls may come in the
@@ -79,6 +81,8 @@ pub(crate) struct Space {
     helpers: Helpers,
     /// Increases with each wait for announced calls to end (S2).
     epoch: u32,
+    /// What the program has announced to give up of open ranges, and in which epoch last (S2).
+    doomed_open: (Ranges, u32),
     /// A thread moves or resizes a mapping: nothing is closed, so that it is one for the kernel.
     moving: bool,
     /// A fork is made without a message: nothing leaves until the child is known.
@@ -143,7 +147,9 @@ impl Space {
         let mut found = 0;
         for part in self.closed.without(range) {
             for page in present.within(&part).into_iter().flatten() {
-                self.table.set(page, Page::Resident { age });
+                let is_doomed = self.doomed_open.0.around(page).is_some();
+                let doomed = Page::Doomed { epoch: self.epoch };
+                self.table.set(page, if is_doomed { doomed } else { Page::Resident { age } });
                 found += 1;
             }
         }
@@ -254,7 +260,16 @@ impl Space {
                 released.push((page, state));
             }
         }
+        for part in self.closed.without(range) {
+            self.announce(part);
+        }
         released
+    }
+
+    /// What is there of an open range may go until a wait that begins from now on is over.
+    fn announce(&mut self, part: Pages) {
+        self.doomed_open.0.insert(part);
+        self.doomed_open.1 = self.epoch;
     }
 
     /// Nothing that the kernel has told is still to come (S1).
@@ -302,6 +317,9 @@ impl Space {
             .collect();
         for (page, _) in stays {
             self.table.set(page, Page::Resident { age: 0 });
+        }
+        if self.doomed_open.1 <= wait {
+            self.doomed_open.0 = Ranges::default();
         }
     }
 
@@ -390,6 +408,13 @@ impl Space {
     pub(crate) fn forget(&mut self, range: &Pages) -> Released {
         self.closed.remove(range);
         self.table.take(range)
+    }
+
+    /// As [`forget`](Self::forget), of a range that stays mapped: what is doomed of it stays so.
+    pub(crate) fn open(&mut self, range: &Pages) -> Released {
+        let doomed: Vec<_> = self.doomed_in(range).collect();
+        doomed.into_iter().for_each(|page| self.announce(page..page + 1));
+        self.forget(range)
     }
 
     /// Leaves a range to the program.

@@ -1,30 +1,38 @@
 //! Which threads of a space may be giving up contents just now.
 
 use std::collections::BTreeSet;
+use std::io;
 
 use super::managed::{Managed, lock};
 use crate::run::sys::proc;
 
 /// Threads that may have announced that they give up contents: all that share the space.
-pub(super) fn threads_of(managed: &Managed) -> BTreeSet<i32> {
+///
+/// # Errors
+/// They cannot be listed: any thread may be such a one.
+pub(super) fn threads_of(managed: &Managed) -> io::Result<BTreeSet<i32>> {
     let tasks = lock(&managed.tasks).clone();
     let mut threads = BTreeSet::new();
     for &task in &tasks {
-        if threads.contains(&task) {
-            continue;
+        if !threads.contains(&task) {
+            threads.extend(proc::threads(task)?);
         }
-        threads.extend(proc::threads(task));
     }
-    threads
+    threads.extend(tasks);
+    Ok(threads)
 }
 
-/// Returns whether a thread may still be in a call that gives up contents. One that runs is asked
-/// to be stopped for a moment, by `visit`: it is in none then.
+/// Returns whether a thread may still be in a call that gives up contents: it may if what it does
+/// cannot be read. One that runs is asked to be stopped for a moment, by `visit`: it is in none
+/// then.
 pub(super) fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}"));
-    // One that is gone is in no call.
-    let Ok(stat) = read("stat") else { return false };
-    let Some((name, rest)) = stat.rsplit_once(") ") else { return false };
+    let stat = match read("stat") {
+        Ok(stat) => stat,
+        // One that is gone is in no call.
+        Err(error) => return !proc::is_gone(&error),
+    };
+    let Some((name, rest)) = stat.rsplit_once(") ") else { return true };
     let state = rest.chars().next();
     if name.contains("(iou-wrk-") {
         // Between two requests it sleeps so that a signal would wake it.
@@ -33,12 +41,15 @@ pub(super) fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     if matches!(state, Some('Z' | 'X')) {
         return false;
     }
-    let Ok(call) = read("syscall") else { return false };
-    let number = call.split(' ').next().unwrap_or("");
+    let call = match read("syscall") {
+        Ok(call) => call,
+        Err(error) => return !proc::is_gone(&error),
+    };
+    let number = call.trim_end().split(' ').next().unwrap_or("");
     if number == "running" {
         visit(thread);
         return true;
     }
-    let number = number.trim_end().parse::<i64>().unwrap_or(-1);
-    number == libc::SYS_madvise || number == libc::SYS_process_madvise
+    let calls = [libc::SYS_madvise, libc::SYS_process_madvise];
+    number.parse().map_or(true, |number| calls.contains(&number))
 }

@@ -342,10 +342,10 @@ impl Evictor {
                 continue;
             }
             for range in space.doomed_ranges().iter() {
+                // What cannot be looked at may be there.
+                let Ok(found) = access.present(managed.pid(), &range) else { continue };
                 let mut present = Ranges::default();
-                for part in access.present(managed.pid(), &range).unwrap_or_default() {
-                    present.insert(part);
-                }
+                found.into_iter().for_each(|part| present.insert(part));
                 space.looked(&range, &present);
             }
             let left = space.counts().doomed;
@@ -354,7 +354,7 @@ impl Evictor {
             if left > 0 && !waits {
                 let number = space.begin_wait();
                 drop(space);
-                let threads = threads_of(managed);
+                let Ok(threads) = threads_of(managed) else { continue };
                 lock(&managed.visited).clear();
                 self.waits.push(Wait {
                     managed: Arc::clone(managed),

@@ -124,7 +124,7 @@ fn give_back(
         drop(known);
         if away.is_none() {
             unregister(managed, access, pages);
-            answers.told.released.extend(space.forget(pages));
+            answers.told.released.extend(space.open(pages));
             if !stays {
                 space.take_back(pages);
                 own.iter().for_each(|part| space.leave_open(part));

@@ -45,7 +45,7 @@ pub(crate) fn look(shared: &Arc<Shared>) {
 /// Returns the children of all threads, and of this process for orphans, that nobody traces.
 fn strangers(shared: &Shared) -> HashSet<i32> {
     let tasks = shared.all().into_iter().flat_map(|managed| lock(&managed.tasks).clone());
-    let own = proc::threads(std::process::id() as i32);
+    let own = proc::threads(std::process::id() as i32).unwrap_or_default();
     tasks.chain(own).flat_map(proc::children).filter(|&pid| is_untraced(pid)).collect()
 }
 

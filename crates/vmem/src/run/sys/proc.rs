@@ -1,5 +1,6 @@
 //! What `/proc` says of a thread.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::str::FromStr;
@@ -44,10 +45,41 @@ pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
 }
 
 /// Returns the threads of the process of a thread, also those that the kernel made for it, such as
-/// those of io_uring; none if it is gone.
-pub(crate) fn threads(tid: i32) -> impl Iterator<Item = i32> {
-    let listed = fs::read_dir(format!("/proc/{tid}/task")).into_iter().flatten().flatten();
-    listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+/// those of io_uring; none if it is gone. One that begins or ends meanwhile may be among them.
+///
+/// # Errors
+/// They cannot be listed, as for want of file descriptors.
+pub(crate) fn threads(tid: i32) -> io::Result<BTreeSet<i32>> {
+    /// One that ends while they are listed can hide its neighbour.
+    const LISTS_MAX: usize = 8;
+    let mut all = BTreeSet::new();
+    let mut last = None;
+    for _ in 0..LISTS_MAX {
+        let list = match list_threads(tid) {
+            Ok(list) => list,
+            Err(error) if is_gone(&error) => break,
+            Err(error) => return Err(error),
+        };
+        all.extend(&list);
+        if last.as_ref() == Some(&list) {
+            break;
+        }
+        last = Some(list);
+    }
+    Ok(all)
+}
+
+fn list_threads(tid: i32) -> io::Result<BTreeSet<i32>> {
+    let mut list = BTreeSet::new();
+    for entry in fs::read_dir(format!("/proc/{tid}/task"))? {
+        list.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    Ok(list)
+}
+
+/// Returns whether a file of `/proc` could not be read because the thread is gone.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 /// Returns the children of a thread; none where the kernel does not list them.
@@ -75,6 +107,31 @@ pub(crate) fn lives(tid: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_listed_while_others_end() {
+        let pid = std::process::id().cast_signed();
+        assert_eq!(threads(i32::MAX).unwrap(), BTreeSet::new(), "there is none");
+        let (stay, stop) = (std::sync::Barrier::new(9), std::sync::Barrier::new(9));
+        let own = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    own.lock().unwrap().push(rustix::thread::gettid().as_raw_nonzero().get());
+                    stay.wait();
+                    stop.wait();
+                });
+            }
+            stay.wait();
+            for _ in 0..300 {
+                let short: Vec<_> = (0..4).map(|_| scope.spawn(std::thread::yield_now)).collect();
+                let listed = threads(pid).unwrap();
+                short.into_iter().for_each(|thread| thread.join().unwrap());
+                assert!(own.lock().unwrap().iter().all(|thread| listed.contains(thread)));
+            }
+            stop.wait();
+        });
+    }
 
     #[test]
     fn fields_are_found_by_their_whole_name() {

@@ -176,13 +176,23 @@ impl World {
 
     /// Maps memory, with a gap behind it so that neighbours stay apart.
     fn map(&self, len: usize) -> Range<usize> {
-        let at = {
-            let mut next = lock(&self.next);
-            let at = *next;
-            *next += len + PAGE;
-            at
-        };
-        self.map_at(at, len)
+        self.map_at(self.place(len), len)
+    }
+
+    /// Maps memory that stays open until somebody closes it.
+    fn unwatched(&self, len: usize) -> Range<usize> {
+        let at = self.place(len);
+        assert_eq!(sys::map(at, len, true), at as i64);
+        at..at + len
+    }
+
+    /// Returns where there was nothing yet, nor right before or behind it.
+    fn place(&self, len: usize) -> usize {
+        let mut next = lock(&self.next);
+        let at = *next;
+        *next += len + PAGE;
+        assert!(*next <= self.window.end, "the window is used up");
+        at
     }
 
     /// What is mapped is closed, as large mappings are when there is no room.

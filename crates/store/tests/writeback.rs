@@ -100,6 +100,33 @@ fn a_limit_with_a_backing_file_is_kept_and_nothing_is_refused() {
     store.check();
 }
 
+/// Each thread that waits for room makes it, and what that takes counts, too.
+#[test]
+fn many_threads_find_room_under_a_small_limit() {
+    const THREADS: u64 = 8;
+    const PAGES: u64 = 400;
+    let backing = faulty(64 << 20);
+    let store = store_with(&backing, |options| {
+        options.slots = THREADS * PAGES;
+        options.limit_bytes = Some(1 << 20);
+    });
+    let store = &store;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for round in 0..3 {
+                    for key in thread * PAGES..(thread + 1) * PAGES {
+                        let _ = store.store(key, &good(key + round)).unwrap();
+                        assert_eq!(load(store, key).unwrap(), good(key + round));
+                    }
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert!(stats.held_bytes() <= 1 << 20, "{stats:?}");
+}
+
 #[test]
 fn what_was_used_lately_stays_in_memory() {
     let backing = faulty(32 << 20);

@@ -54,6 +54,14 @@ impl Drop for Backed {
     }
 }
 
+/// Returns a buffer of at least `len` bytes in place of a shorter one.
+fn at_least(buffer: &mut Option<AlignedBuffer>, len: usize) -> &mut AlignedBuffer {
+    if buffer.as_ref().is_none_or(|buffer| buffer.len() < len) {
+        *buffer = Some(AlignedBuffer::new(len));
+    }
+    buffer.as_mut().expect("made just now")
+}
+
 /// Returns what a page's kept bytes hash to.
 pub(crate) fn checksum(key: u64, bytes: &[u8]) -> u32 {
     xxh3_64_with_seed(bytes, key) as u32
@@ -154,7 +162,7 @@ impl Backed {
         self.options.backing.len()
     }
 
-    /// Returns the bytes of memory that the allocation map, the buffers of all threads and the
+    /// Returns the bytes of memory that the allocation map, the read buffers of all threads and the
     /// backing's own map take.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         // Relaxed: a gauge.
@@ -162,31 +170,31 @@ impl Backed {
         self.map_bytes + buffers + self.options.backing.memory_bytes()
     }
 
-    /// Returns the calling thread's buffer of at least `len` bytes.
+    /// Returns the calling thread's buffer for reads, of at least `len` bytes.
     fn buffer(&self, len: usize) -> RefMut<'_, AlignedBuffer> {
-        let mut buffer = self.buffers.get_or_default().borrow_mut();
-        let has = buffer.as_ref().map_or(0, |buffer| buffer.len());
-        if has < len {
-            *buffer = Some(AlignedBuffer::new(len));
-            self.buffer_bytes.fetch_add((len - has) as u64, Ordering::Relaxed);
-        }
-        RefMut::map(buffer, |buffer| buffer.as_mut().expect("made just now"))
+        let buffer = self.buffers.get_or_default().borrow_mut();
+        RefMut::map(buffer, |buffer| {
+            let had = buffer.as_ref().map_or(0, |buffer| buffer.len());
+            let buffer = at_least(buffer, len);
+            self.buffer_bytes.fetch_add((buffer.len() - had) as u64, Ordering::Relaxed);
+            buffer
+        })
     }
 
-    /// Writes whole units from `unit` on, which the caller has allocated. `fill` puts `len` bytes
-    /// in place; the rest of the last unit is what was there before, and never read.
+    /// Writes `bytes` to whole units from `unit` on, which the caller has allocated, by way of
+    /// `buffer`. The rest of the last unit is what was there before, and never read.
     pub(crate) fn write(
         &self,
         unit: u32,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]),
+        bytes: &[u8],
+        buffer: &mut Option<AlignedBuffer>,
     ) -> io::Result<()> {
-        let mut buffer = self.buffer(len.next_multiple_of(self.unit));
-        let bytes = &mut buffer[..len.next_multiple_of(self.unit)];
-        fill(&mut bytes[..len]);
+        let whole = bytes.len().next_multiple_of(self.unit);
+        let out = &mut at_least(buffer, whole)[..whole];
+        out[..bytes.len()].copy_from_slice(bytes);
         // Relaxed: read by who owns all of this.
         self.written.store(true, Ordering::Relaxed);
-        self.options.backing.write_at(u64::from(unit) * self.unit as u64, bytes)
+        self.options.backing.write_at(u64::from(unit) * self.unit as u64, out)
     }
 
     /// Reads the `len` bytes at `place`, checks them, and hands them to `take`.

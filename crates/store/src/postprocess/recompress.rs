@@ -1,5 +1,7 @@
 //! Recompression: pages that lie still get a stronger codec.
 
+use std::sync::atomic::Ordering;
+
 use zfold_pool::builders;
 
 use super::choose::{Candidate, Scan};
@@ -88,6 +90,8 @@ impl Store {
                 done.bytes_after += len as u64;
             }
         }
+        // Relaxed: a gauge.
+        self.processing_bytes.store(work.bytes(), Ordering::Relaxed);
         Ok(done)
     }
 

@@ -46,7 +46,9 @@ impl Store {
             }
             let chosen = self.choose_batch(backed, &mut scan, budget as usize, work);
             let before = done.pages;
-            let written = self.write_batch(backed, &chosen, &work.buffer, &mut done);
+            let written = self.write_batch(backed, &chosen, work, &mut done);
+            // Relaxed: a gauge.
+            self.processing_bytes.store(work.bytes(), Ordering::Relaxed);
             self.tuning.return_budget(budget - (done.pages - before));
             if *selection == Selection::Lru
                 && let Some(last) = chosen.last()
@@ -70,7 +72,6 @@ impl Store {
         work: &mut Processing,
     ) -> Vec<Chosen> {
         let mut chosen = Vec::with_capacity(pages);
-        let capacity = work.buffer.capacity();
         work.buffer.clear();
         while chosen.len() < pages
             && let Some(key) = scan.next(self)
@@ -89,9 +90,6 @@ impl Store {
             let whole = work.buffer.len().next_multiple_of(backed.unit_bytes());
             work.buffer.resize(whole, 0);
         }
-        let grown = work.buffer.capacity().wrapping_sub(capacity) as u64;
-        // Relaxed: a gauge.
-        self.processing_bytes.fetch_add(grown, Ordering::Relaxed);
         chosen
     }
 
@@ -123,9 +121,10 @@ impl Store {
         &self,
         backed: &Backed,
         chosen: &[Chosen],
-        buffer: &[u8],
+        work: &mut Processing,
         done: &mut Processed,
     ) -> Result<(), ProcessError> {
+        let Processing { buffer, write, .. } = work;
         let mut rest = chosen;
         while let Some(first) = rest.first() {
             let end = |page: &Chosen| page.offset - first.offset + page.len;
@@ -145,7 +144,7 @@ impl Store {
                 return Err(ProcessError::BackingFull);
             }
             let bytes = &buffer[first.offset..first.offset + end(now.last().expect("not empty"))];
-            if let Err(error) = backed.write(unit, bytes.len(), |out| out.copy_from_slice(bytes)) {
+            if let Err(error) = backed.write(unit, bytes, write) {
                 backed.free(unit, used);
                 self.give_up(rest);
                 self.share().backing_failed_writes_total.add(now.len() as u64);

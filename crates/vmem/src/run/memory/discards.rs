@@ -43,7 +43,11 @@ pub(super) fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     }
     let call = match read("syscall") {
         Ok(call) => call,
-        Err(error) => return !proc::is_gone(&error),
+        Err(error) => {
+            // It may not be read of a program that has made itself unreadable.
+            visit(thread);
+            return !proc::is_gone(&error);
+        }
     };
     let number = call.trim_end().split(' ').next().unwrap_or("");
     if number == "running" {

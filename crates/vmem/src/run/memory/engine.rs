@@ -247,14 +247,16 @@ impl Engine {
         }
     }
 
-    /// What a program wants wiped at a fork stays open, so that the kernel wipes it.
-    fn leave_wiped_open(managed: &Managed) {
+    /// What a program wants wiped at a fork stays open, so that the kernel wipes it. `thread` is
+    /// one that is stopped, since the main thread may have ended.
+    fn leave_wiped_open(managed: &Managed, thread: i32) -> io::Result<()> {
         let mut space = managed.lock();
-        for mapping in marked(managed.pid()).unwrap_or_default() {
+        for mapping in marked(managed.pid()).or_else(|_| marked(thread))? {
             if mapping.wiped {
                 space.leave_open(&mapping.pages);
             }
         }
+        Ok(())
     }
 }
 
@@ -352,8 +354,9 @@ impl Memory for Engine {
             return self.shared.tracing.go_on(ticket);
         };
         let is_new = managed.access().is_none();
-        if is_new {
-            Self::leave_wiped_open(&managed);
+        if is_new && let Err(error) = Self::leave_wiped_open(&managed, ticket.thread) {
+            self.cannot_attach(space, format!("its mappings cannot be read: {error}"));
+            return self.shared.tracing.go_on(ticket);
         }
         match set_attached(&managed, attached) {
             Ok(()) => {

@@ -261,7 +261,11 @@ pub(crate) fn bring_in(
     page: PageNo,
     answers: &mut Answers,
 ) {
+    let mut tried = false;
     while !managed.is_dead() {
+        if std::mem::replace(&mut tried, true) {
+            forget_if_astray(shared, managed, page, &mut answers.told);
+        }
         let away = {
             let space = managed.lock();
             matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
@@ -274,5 +278,20 @@ pub(crate) fn bring_in(
             thread::sleep(std::time::Duration::from_micros(50));
         }
         answer_told(shared, managed, answers);
+    }
+}
+
+/// Forgets a page whose mapping is not registered, and so cannot be filled in: in a child of fork,
+/// what its parent does not pass on, or had unmapped just before and told of after that.
+fn forget_if_astray(shared: &Shared, managed: &Arc<Managed>, page: PageNo, told: &mut Told) {
+    let Some(access) = managed.access() else { return };
+    let one = page..page + 1;
+    let mut space = managed.lock();
+    messages::drain(shared, managed, &mut space, told);
+    // The kernel looks for untold changes first, then for the mapping. So when it says so a second
+    // time, nothing was untold that it had found the first time.
+    let is_astray = || access.doubt(&one) == Some(Refused::Elsewhere);
+    if is_astray() && is_astray() {
+        told.released.extend(space.forget(&one));
     }
 }

@@ -189,7 +189,7 @@ impl Managed {
         let mut charged = lock(&self.charged);
         self.budget.change(charged.present, counts.present);
         charged.present = counts.present;
-        charged.fixed = counts.fixed + counts.doomed;
+        charged.fixed = counts.fixed;
     }
 
     /// Returns how many pages are there that cannot leave: those that are open for good, and those

@@ -69,7 +69,7 @@ pub(crate) struct Marked {
 /// Returns the mappings of a process with their marks, in order.
 ///
 /// # Errors
-/// As of [`mappings`].
+/// As of [`mappings`]; also if there are none, as of a main thread that has ended.
 ///
 /// # Cost
 /// As of [`shared_pages`].
@@ -87,7 +87,7 @@ pub(crate) fn marked(pid: i32) -> io::Result<Vec<Marked>> {
             found.push(Marked { pages, registered: false, wiped: false });
         }
     }
-    Ok(found)
+    if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
 }
 
 /// Returns how many pages of its own a process has, shared ones included.

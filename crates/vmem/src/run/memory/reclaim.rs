@@ -18,7 +18,7 @@ use super::managed::{Managed, Sharing, lock};
 use super::maps::{mappings_in, marked, shared_pages};
 use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
-use super::retire::{self, retire, wait_for_others};
+use super::retire::{self, MOMENT, retire, wait_for_others};
 use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::Page;
@@ -36,6 +36,8 @@ const IDLE: Duration = Duration::from_millis(500);
 /// took: what is no longer shared is not told.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
+/// How long faults wait for announced calls to end when nothing else can leave.
+const CALL_MAX: Duration = Duration::from_millis(20);
 /// With so many doomed pages in a space, it is worth looking at them.
 const DOOMED_MIN: usize = 64;
 
@@ -52,12 +54,14 @@ pub(crate) struct Evictor {
     waits: Vec<Wait>,
 }
 
-/// A wait for the calls to end that threads of a space may be in.
+/// A wait for the calls to end that threads of a space may be in. It does not keep the space: whose
+/// descriptor is open when it has gone makes unmapping wait for somebody who reads.
 struct Wait {
-    managed: Arc<Managed>,
+    space: SpaceId,
     number: u32,
     /// Threads that were not seen outside of such a call.
     threads: BTreeSet<i32>,
+    since: Instant,
     next: Instant,
 }
 
@@ -83,6 +87,7 @@ impl Evictor {
             }
             let exhausted = self.reclaim();
             self.clean();
+            self.look_at_waits();
             let busy = self.measure_sharing() | !self.waits.is_empty();
             self.shared.check_lost();
             if exhausted {
@@ -185,6 +190,7 @@ impl Evictor {
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
+            || self.wait_for_calls()
     }
 
     /// Returns whether the swap cache has room, of which it may have `ahead` pages more
@@ -244,6 +250,9 @@ impl Evictor {
         let mut space = managed.lock();
         drain(&shared, managed, &mut space, &mut self.answers.told);
         self.victims.clear();
+        if space.is_unsure() {
+            return (0, None);
+        }
         let next = {
             let kept = lock(&managed.kept);
             pick(&mut space, &|page| kept.has(page), &mut self.victims)
@@ -256,7 +265,10 @@ impl Evictor {
                 mover.make_own(&self.victims)?;
                 let mut space = managed.lock();
                 drain(&shared, managed, &mut space, &mut self.answers.told);
-                self.victims.retain(|&page| matches!(space.page(page), Page::Resident { .. }));
+                // A fork may have begun meanwhile, or a thread whose number lies in such a page.
+                let kept = lock(&managed.kept);
+                self.victims.retain(|&page| space.may_leave(page) && !kept.has(page));
+                drop(kept);
                 Ok(out + self.take(managed, &mut mover, &mut space, true)?)
             });
         }
@@ -318,7 +330,7 @@ impl Evictor {
             // told after them: there is none if this is not refused.
             let spare = space.helpers().spare;
             let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
-            if told && !registered.is_empty() {
+            if told {
                 let gone = space.retain(&registered);
                 self.answers.told.released.extend(gone);
             }
@@ -350,35 +362,49 @@ impl Evictor {
             }
             let left = space.counts().doomed;
             freed |= left < before;
-            let waits = self.waits.iter().any(|wait| wait.managed.id == managed.id);
+            let waits = self.waits.iter().any(|wait| wait.space == managed.id);
             if left > 0 && !waits {
                 let number = space.begin_wait();
                 drop(space);
                 let Ok(threads) = threads_of(managed) else { continue };
                 lock(&managed.visited).clear();
-                self.waits.push(Wait {
-                    managed: Arc::clone(managed),
-                    number,
-                    threads,
-                    next: Instant::now(),
-                });
+                let (space, now) = (managed.id, Instant::now());
+                self.waits.push(Wait { space, number, threads, since: now, next: now });
             }
         }
-        let tracing = Arc::clone(&self.shared.tracing);
+        freed | self.look_at_waits()
+    }
+
+    /// Looks which announced calls have ended; returns whether all of a space have.
+    fn look_at_waits(&mut self) -> bool {
+        let shared = &self.shared;
+        let mut over = false;
         self.waits.retain_mut(|wait| {
+            let Some(managed) = shared.find(wait.space) else { return false };
             if wait.next <= Instant::now() {
                 wait.next = Instant::now() + Duration::from_millis(2);
-                let visited = std::mem::take(&mut *lock(&wait.managed.visited));
+                let visited = std::mem::take(&mut *lock(&managed.visited));
                 wait.threads.retain(|thread| !visited.contains(thread));
-                wait.threads.retain(|&thread| may_discard(thread, |thread| tracing.visit(thread)));
+                let visit = |thread| shared.tracing.visit(thread);
+                wait.threads.retain(|&thread| may_discard(thread, visit));
             }
             if wait.threads.is_empty() {
-                wait.managed.lock().outlived(wait.number);
-                freed = true;
+                managed.lock().outlived(wait.number);
+                over = true;
             }
-            !wait.threads.is_empty() && !wait.managed.is_dead()
+            !wait.threads.is_empty() && !managed.is_dead()
         });
-        freed
+        over
+    }
+
+    /// Waits a moment for announced calls to end; returns false if there are none, or if they take
+    /// long.
+    fn wait_for_calls(&self) -> bool {
+        let waits = self.waits.iter().any(|wait| wait.since.elapsed() < CALL_MAX);
+        if waits {
+            std::thread::sleep(MOMENT);
+        }
+        waits
     }
 
     /// Measures, where it is due and matters, what forks share; returns whether any is to come.

@@ -17,6 +17,7 @@ use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, pages_of};
 use crate::run::core::space::Helpers;
 use crate::run::link::Attached;
+use crate::run::sys::proc::is_gone;
 use crate::run::sys::procmap::within;
 
 /// Does it, and lets the thread go on.
@@ -30,7 +31,9 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         }
         Work::Open(managed, pages, ticket) => {
             // First: who looks at what is the program's own in between finds it (C5).
-            lock(&managed.asked_for).insert(ticket.thread, pages.clone());
+            if lock(&managed.tasks).contains(&ticket.thread) {
+                lock(&managed.asked_for).insert(ticket.thread, pages.clone());
+            }
             give_back(shared, &managed, &pages, true, answers);
             ticket
         }
@@ -65,6 +68,8 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Mapped(managed, pages, ticket) => {
+            // What was there before and stayed open is gone.
+            managed.lock().take_back(&pages);
             close(shared, &managed, &pages, 1, answers);
             ticket
         }
@@ -193,8 +198,12 @@ fn born(
     answers: &mut Answers,
 ) {
     let mut mapped = Ranges::default();
-    for mapping in mappings(child.pid()).unwrap_or_default() {
-        mapped.insert(mapping.pages);
+    match mappings(child.pid()) {
+        Ok(mappings) => mappings.into_iter().for_each(|mapping| mapped.insert(mapping.pages)),
+        Err(error) if !is_gone(&error) => {
+            shared.tracing.end(format!("the mappings of a child of fork cannot be read: {error}"));
+        }
+        Err(_) => {}
     }
     let mut space = parent.lock();
     drain(shared, parent, &mut space, &mut answers.told);
@@ -209,7 +218,10 @@ fn born(
     copy.set_helpers(child.lock().helpers().clone());
     let closed = copy.closed().clone();
     for part in closed.iter() {
-        if access.register(&part).is_err() {
+        if let Err(error) = access.register(&part) {
+            if !is_gone(&error) {
+                shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+            }
             answers.told.released.extend(copy.forget(&part));
         }
     }

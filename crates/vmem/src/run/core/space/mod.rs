@@ -136,9 +136,16 @@ impl Space {
         self.moving = moving;
     }
 
-    /// Returns whether a range may be closed: it is not the helper's, and nothing is being moved.
+    /// Returns whether a range may be closed: nothing of it is the helper's or what the program
+    /// wants for itself, and nothing is being moved.
     pub(crate) fn may_close(&self, range: &Pages) -> bool {
-        !self.moving && common(range, &self.helpers.all).is_empty()
+        !self.moving && common(range, &self.helpers.all).is_empty() && !self.own.touches(range)
+    }
+
+    /// Returns whether a page that was picked may still leave.
+    pub(crate) fn may_leave(&self, page: PageNo) -> bool {
+        let is_there = matches!(self.table.get(page), Page::Resident { .. });
+        is_there && !self.held && self.own.around(page).is_none()
     }
 
     /// Closes what is open of a range; `present` of the range is there, and `age` says how soon

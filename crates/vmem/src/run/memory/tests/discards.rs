@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::close::close;
 use super::super::faults::Answers;
@@ -12,7 +12,7 @@ use super::*;
 #[test]
 fn what_is_given_up_while_it_is_being_closed_stays_away() {
     const ROUNDS: usize = 200;
-    let Some(world) = World::new("what_is_given_up_while_it_is_being_closed", 64 * MIB) else {
+    let Some(world) = World::alone("what_is_given_up_while_it_is_being_closed", 64 * MIB) else {
         return;
     };
     let (world, now, done) = (&world, &Mutex::new(0..0), &AtomicBool::new(false));
@@ -57,7 +57,9 @@ fn what_is_given_up_while_it_is_being_closed_stays_away() {
                 let memory = world.unwatched(2 * PAGE);
                 pages(&memory).for_each(|page| fill(page, 1));
                 *lock(now) = memory.clone();
+                let since = Instant::now();
                 while watched.load(Ordering::Acquire) != memory.start {
+                    assert!(since.elapsed() < Duration::from_secs(30), "it is not closed");
                     thread::yield_now();
                 }
                 world.discard(&memory, libc::MADV_DONTNEED);

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::engine::{Engine, EngineOptions};
 use super::managed::lock;
@@ -85,6 +85,17 @@ impl Tracing for Asked {
 /// Forks of this process are other tests' business.
 const FEATURES: Features = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
 
+/// Held by all tests; alone by one whose threads never rest: they look as if they were in a call,
+/// and other worlds, which have all threads of this process, would wait for them.
+static RESTING: RwLock<()> = RwLock::new(());
+
+/// How a test holds it.
+#[expect(dead_code, reason = "they are held")]
+enum Resting {
+    Together(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
 /// A memory side and a window that it manages.
 struct World {
     engine: Engine,
@@ -96,6 +107,7 @@ struct World {
     turns: Mutex<u64>,
     staging: Range<usize>,
     map: Pagemap,
+    _resting: Resting,
 }
 
 /// Returns a descriptor for all faults, if this is permitted.
@@ -113,13 +125,24 @@ fn uffd(test: &str) -> Option<Uffd> {
 impl World {
     /// Returns an attached world, unless the system does not permit it.
     fn new(test: &str, limit: usize) -> Option<Self> {
+        let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
+        Self::attached(test, limit, Resting::Together(resting))
+    }
+
+    /// The same for a test whose threads never rest.
+    fn alone(test: &str, limit: usize) -> Option<Self> {
+        let resting = RESTING.write().unwrap_or_else(PoisonError::into_inner);
+        Self::attached(test, limit, Resting::Alone(resting))
+    }
+
+    fn attached(test: &str, limit: usize, resting: Resting) -> Option<Self> {
         let uffd = uffd(test)?;
-        let world = Self::unattached(limit);
+        let world = Self::unattached(limit, resting);
         world.attach(uffd);
         Some(world)
     }
 
-    fn unattached(limit: usize) -> Self {
+    fn unattached(limit: usize, resting: Resting) -> Self {
         let window = sys::window(1 << 32);
         // The staging lies outside: it is not the program's.
         let staging = sys::window(1 << 32);
@@ -134,7 +157,8 @@ impl World {
         let next = Mutex::new(window.start);
         let turns = Mutex::new(0);
         let fails = Arc::default();
-        Self { engine, asked, fails, window, next, space, turns, staging, map }
+
+        Self { engine, asked, fails, window, next, space, turns, staging, map, _resting: resting }
     }
 
     fn attach(&self, uffd: Uffd) {
@@ -161,7 +185,7 @@ impl World {
         let ticket = {
             let mut turns = lock(&self.turns);
             *turns += 1;
-            Ticket { thread: 1, turn: *turns }
+            Ticket { thread: std::process::id() as i32, turn: *turns }
         };
         if ask(ticket) {
             return;

@@ -40,7 +40,7 @@ impl Tracer<'_> {
 
     /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
     /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
-    fn ask_for(&mut self, space: SpaceId) {
+    pub(super) fn ask_for(&mut self, space: SpaceId) {
         const LOOKED_AT: usize = 16;
         if !self.spaces.attachable(space) {
             return;

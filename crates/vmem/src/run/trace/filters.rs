@@ -6,7 +6,7 @@ use crate::run::sys::proc::Status;
 use crate::run::sys::ptrace;
 
 /// The field that counts the filters of a thread.
-const FILTERS: &str = "Seccomp_filters";
+pub(super) const FILTERS: &str = "Seccomp_filters";
 
 /// Has the filters of a program that has its own not be asked while calls are made in it, and never
 /// in its helper; returns whether there was any.

@@ -167,7 +167,8 @@ fn map(injection: &mut Injection<'_>) -> io::Result<()> {
     checked("its address space has no room for staging", result).map(drop)
 }
 
-fn is_ours(pid: i32) -> bool {
+/// Returns whether an address space has a helper's page.
+pub(super) fn is_ours(pid: i32) -> bool {
     let mut found = [0; LOOP.len()];
     matches!(process::read_memory(pid, AT, &mut found), Ok(n) if n == found.len()) && found == LOOP
 }

@@ -24,9 +24,13 @@
 //!   it stops for nothing else, it is held until the pause ends.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
 //!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
+//! - T8: every process that has an attached space runs under the filter, which is put on all
+//!   threads of one process at once: a space that another one has, too, waits until that has left
+//!   it. A child of vfork or fork that was made just before is known by its filters.
 
 mod areas;
 mod asked;
+mod attach;
 mod calls;
 mod channel;
 mod filters;
@@ -217,7 +221,7 @@ impl Tracer<'_> {
                 injection.finish()
             });
         self.buried.remove(&helper.pid);
-        if reaped.is_ok() && self.wanted(space) {
+        if reaped.is_ok() && self.wanted(tid, space) {
             return self.attach(tid, space, At::Stop);
         }
         self.resume_after(tid, reaped);
@@ -335,8 +339,10 @@ impl Tracer<'_> {
             .collect();
         for tid in orphans {
             self.unclaimed.remove(&tid);
-            if self.lost_forks > 0 {
-                self.lost_forks -= 1;
+            let is_lost = self.lost_forks > 0;
+            self.lost_forks -= usize::from(is_lost);
+            // A child of vfork has its parent's helper.
+            if is_lost || helper::is_ours(tid) {
                 process::kill(tid);
                 // Its end is told, and is nobody's.
                 continue;
@@ -363,7 +369,13 @@ impl Tracer<'_> {
         }
         self.end_change(tid, id);
         self.memory.left(id, tid, task.tid_at);
-        let space = self.spaces.leave(id)?;
+        let Some(space) = self.spaces.leave(id) else {
+            // It may have been the process that others had to wait for (T8).
+            if self.spaces.get_mut(id).is_some_and(|space| space.shared.is_some()) {
+                self.ask_for(id);
+            }
+            return None;
+        };
         self.memory.gone(id);
         space.helper.inspect(|&helper| self.end_helper(helper))
     }
@@ -387,7 +399,7 @@ impl Tracer<'_> {
         self.refuse_foreign(tid, space);
         match helper {
             Some(helper) if helper.parent == tid => self.reap(tid, space, helper),
-            _ if self.wanted(space) => self.attach(tid, space, At::Behind),
+            _ if self.wanted(tid, space) => self.attach(tid, space, At::Behind),
             _ => let_go(ptrace::cont(tid, 0)),
         }
     }

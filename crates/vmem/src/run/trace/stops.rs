@@ -1,19 +1,17 @@
-//! What the tracer does with a stopped thread: asks the memory side, attaches, lets it go.
+//! What the tracer does with a stopped thread: asks the memory side, lets it go.
 
 use std::io;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Meaning};
-use super::filters::suspend_filters;
-use super::helper::{self, Descriptor};
-use super::inject::{At, Injection};
+use super::filters::FILTERS;
+use super::inject::At;
 use super::task::{Park, Task, Waits};
 use super::{Tracer, let_go, waits};
-use crate::run::link::{Attached, Request, SpaceId, Ticket};
+use crate::run::link::{Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
-use crate::run::sys::proc;
+use crate::run::sys::proc::{self, Status};
 use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
-use crate::run::sys::urgency::make_urgent;
 use crate::run::sys::{process, seccomp};
 
 impl Tracer<'_> {
@@ -33,7 +31,7 @@ impl Tracer<'_> {
     }
 
     fn before_change(&mut self, tid: i32, space: SpaceId, call: &Syscall) {
-        if self.wanted(space) {
+        if self.wanted(tid, space) {
             return self.attach(tid, space, At::Seccomp);
         }
         if !self.memory.is_attached(space) {
@@ -243,7 +241,7 @@ impl Tracer<'_> {
             (Waits::Nothing, _) => self.end_change(tid, space),
             (Waits::Mapped { .. } | Waits::Grown, None) => {}
         }
-        if self.wanted(space) {
+        if self.wanted(tid, space) {
             return self.attach(tid, space, At::Behind);
         }
         let_go(ptrace::cont(tid, 0));
@@ -277,6 +275,9 @@ impl Tracer<'_> {
         let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
         let areas = areas.unwrap_or_default();
         let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
+        // A thread gets the filter with all others of its process.
+        let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
+        let filtered = filtered && (is_thread || is_filtered(tid, child));
         let held = waits == Waits::Fork { held: true };
         if dead {
             if held {
@@ -292,7 +293,12 @@ impl Tracer<'_> {
             self.spaces.join(parent_space);
             parent_space
         } else {
-            let space = self.memory.forked(parent_space, child);
+            // One that was copied before its parent was filtered has nothing that left.
+            let space = if filtered || !self.memory.is_attached(parent_space) {
+                self.memory.forked(parent_space, child)
+            } else {
+                self.memory.exec(child)
+            };
             self.spaces.add(space);
             space
         };
@@ -329,6 +335,10 @@ impl Tracer<'_> {
     /// Parent and child of a held fork are both stopped.
     fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
         let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
+        if self.spaces.get_mut(parent_space).is_none() {
+            // Nobody knows any more what its memory should hold.
+            return process::kill(child);
+        }
         let (made, stop) = self.make_helper(child, space, At::Stop);
         let park = stop.map_or(Park::Run, Park::at);
         let ticket = self.ticket(parent);
@@ -370,7 +380,7 @@ impl Tracer<'_> {
             self.memory.visited(space, tid);
         }
         if let Some(space) = space
-            && self.wanted(space)
+            && self.wanted(tid, space)
         {
             return self.attach(tid, space, At::Stop);
         }
@@ -386,81 +396,13 @@ impl Tracer<'_> {
             let_go(waits::soften(tid, signal, &mut task.softened));
         }
     }
+}
 
-    pub(super) fn wanted(&self, space: SpaceId) -> bool {
-        self.spaces.attachable(space) && self.memory.wants(space)
-    }
-
-    /// Attaches a space by one of its threads, which goes on when the memory side says so.
-    pub(super) fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
-        let (made, stop) = self.make_helper(tid, space, at);
-        let ticket = self.ticket(tid);
-        match made {
-            Ok(attached) => {
-                // An error says that the thread has ended, or is about to.
-                if let Ok(event) = stop {
-                    self.hold(tid, ticket, Some(Park::at(event)));
-                } else if !self.is_queued(tid) {
-                    let_go(ptrace::cont(tid, 0));
-                }
-                return self.memory.attach(space, attached, ticket);
-            }
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => self.refuse(space, error.to_string()),
-        }
-        match stop {
-            // Nothing was done to the thread; its call is still to be told.
-            Err(_) if at == At::Seccomp && !self.is_queued(tid) => self.before(tid),
-            stop => self.resume_after(tid, stop),
-        }
-    }
-
-    /// Makes a helper for a space in one of its threads. Also returns how the thread is stopped
-    /// now; an error if it is as before.
-    fn make_helper(
-        &mut self,
-        tid: i32,
-        space: SpaceId,
-        at: At,
-    ) -> (io::Result<Attached>, io::Result<Event>) {
-        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
-        let unfiltered = match suspend_filters(tid, filtered) {
-            Ok(unfiltered) => unfiltered,
-            Err(error) => return (Err(error), Err(gone())),
-        };
-        if at == At::Stop {
-            self.soften(tid, 0);
-        }
-        let descriptor = match self.memory.descriptor(space) {
-            Ok(descriptor) => descriptor,
-            Err(error) => return (Err(error), Err(gone())),
-        };
-        let descriptor = descriptor.map_or(Descriptor::Open(&self.access), Descriptor::Given);
-        let mut injection = match Injection::begin(tid, at, None, &mut self.queue) {
-            Ok(injection) => injection,
-            Err(error) => return (Err(error), Err(gone())),
-        };
-        let growth = (!filtered).then(|| self.memory.growth());
-        let made = helper::attach(&mut injection, descriptor, growth);
-        let stop = injection.finish();
-        if unfiltered {
-            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
-        }
-        let made = made.map(|(helper, attached)| {
-            // Faults wait while the evictor waits for it.
-            make_urgent(helper.pid);
-            self.helpers.insert(helper.pid, space);
-            if let Some(space) = self.spaces.get_mut(space) {
-                space.helper = Some(helper);
-            }
-            for task in self.tasks.values_mut().filter(|task| task.space == Some(space)) {
-                task.filtered = true;
-            }
-            attached
-        });
-        (made, stop)
-    }
+/// Whether a child of a filtered thread is filtered: it is not if it was copied just before its
+/// parent was.
+fn is_filtered(parent: i32, child: i32) -> bool {
+    let filters = |tid| Status::of(tid).ok()?.number::<usize>(FILTERS);
+    filters(parent).zip(filters(child)).is_none_or(|(parent, child)| child >= parent)
 }
 
 /// Whether a child shares the memory of its parent.

@@ -1,6 +1,7 @@
 //! What the tracer knows of threads and address spaces.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use super::helper::Helper;
 use super::waits::Softened;
@@ -81,6 +82,8 @@ pub(crate) struct Space {
     pub changing: Option<i32>,
     /// As above; each is stopped before its call.
     pub waiting: VecDeque<i32>,
+    /// Since when it cannot be attached because another process has it, too.
+    pub shared: Option<Instant>,
 }
 
 /// The address spaces of the tree.

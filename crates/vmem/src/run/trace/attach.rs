@@ -1,0 +1,116 @@
+//! When a space is attached, and by which of its threads.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::filters::suspend_filters;
+use super::helper::{self, Descriptor};
+use super::inject::{At, Injection};
+use super::task::Park;
+use super::{Tracer, let_go};
+use crate::run::link::{Attached, SpaceId};
+use crate::run::sys::proc;
+use crate::run::sys::ptrace::{self, Event};
+use crate::run::sys::urgency::make_urgent;
+
+/// How long a space may be shared with a process that is not filtered before it is given up.
+const SHARED_MAX: Duration = Duration::from_secs(10);
+
+impl Tracer<'_> {
+    /// Returns whether a space is to be attached by this thread of it, which is stopped.
+    pub(super) fn wanted(&mut self, tid: i32, space: SpaceId) -> bool {
+        if !self.spaces.attachable(space) || !self.memory.wants(space) {
+            return false;
+        }
+        let is_shared = self.is_shared(tid, space);
+        let Some(known) = self.spaces.get_mut(space) else { return false };
+        if !is_shared {
+            known.shared = None;
+            return true;
+        }
+        if known.shared.get_or_insert_with(Instant::now).elapsed() > SHARED_MAX {
+            self.refuse(space, "it shares its memory with another process".into());
+        }
+        false
+    }
+
+    /// Returns whether a process that is not filtered has the space, too (T8): mostly a child of
+    /// vfork, which leaves it soon.
+    fn is_shared(&self, tid: i32, space: SpaceId) -> bool {
+        let Ok(own) = proc::threads(tid) else { return true };
+        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
+        let others = here.filter(|(other, task)| !task.filtered && !own.contains(other));
+        others.map(|(&other, _)| other).any(proc::lives)
+    }
+
+    /// Attaches a space by one of its threads, which goes on when the memory side says so.
+    pub(super) fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
+        let (made, stop) = self.make_helper(tid, space, at);
+        let ticket = self.ticket(tid);
+        match made {
+            Ok(attached) => {
+                // An error says that the thread has ended, or is about to.
+                if let Ok(event) = stop {
+                    self.hold(tid, ticket, Some(Park::at(event)));
+                } else if !self.is_queued(tid) {
+                    let_go(ptrace::cont(tid, 0));
+                }
+                return self.memory.attach(space, attached, ticket);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => self.refuse(space, error.to_string()),
+        }
+        match stop {
+            // Nothing was done to the thread; its call is still to be told.
+            Err(_) if at == At::Seccomp && !self.is_queued(tid) => self.before(tid),
+            stop => self.resume_after(tid, stop),
+        }
+    }
+
+    /// Makes a helper for a space in one of its threads. Also returns how the thread is stopped
+    /// now; an error if it is as before.
+    pub(super) fn make_helper(
+        &mut self,
+        tid: i32,
+        space: SpaceId,
+        at: At,
+    ) -> (io::Result<Attached>, io::Result<Event>) {
+        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
+        let unfiltered = match suspend_filters(tid, filtered) {
+            Ok(unfiltered) => unfiltered,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        if at == At::Stop {
+            self.soften(tid, 0);
+        }
+        let descriptor = match self.memory.descriptor(space) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        let descriptor = descriptor.map_or(Descriptor::Open(&self.access), Descriptor::Given);
+        let mut injection = match Injection::begin(tid, at, None, &mut self.queue) {
+            Ok(injection) => injection,
+            Err(error) => return (Err(error), Err(gone())),
+        };
+        let growth = (!filtered).then(|| self.memory.growth());
+        let made = helper::attach(&mut injection, descriptor, growth);
+        let stop = injection.finish();
+        if unfiltered {
+            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
+        }
+        let made = made.map(|(helper, attached)| {
+            // Faults wait while the evictor waits for it.
+            make_urgent(helper.pid);
+            self.helpers.insert(helper.pid, space);
+            if let Some(space) = self.spaces.get_mut(space) {
+                space.helper = Some(helper);
+            }
+            for task in self.tasks.values_mut().filter(|task| task.space == Some(space)) {
+                task.filtered = true;
+            }
+            attached
+        });
+        (made, stop)
+    }
+}

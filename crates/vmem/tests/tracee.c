@@ -534,6 +534,22 @@ static int pages(const char *gate) {
     return 0;
 }
 
+// Is attached while a child of vfork has its memory; waits until it is filtered itself.
+static int filtered_after_vfork(void) {
+    int status;
+    pid_t child = vfork();
+    if (child == 0) {
+        usleep(500 * 1000);
+        _exit(3);
+    }
+    waitpid(child, &status, 0);
+    for (int i = 0; i < 5000 && prctl(PR_GET_SECCOMP) == 0; i++) {
+        usleep(1000);
+    }
+    say("seccomp", prctl(PR_GET_SECCOMP));
+    return 0;
+}
+
 static int repeat(long times) {
     struct timespec start, end;
     clock_gettime(CLOCK_MONOTONIC, &start);
@@ -556,6 +572,7 @@ int main(int argc, char **argv) {
         {"leader-exits", leader_exits}, {"jobs", jobs}, {"handlers", handlers},
         {"waits", waits}, {"exec-waits", exec_waits}, {"waits-all", waits_all}, {"descriptors", descriptors},
         {"storm", storm}, {"own-filter", own_filter},
+        {"filtered-after-vfork", filtered_after_vfork},
     };
     for (unsigned i = 0; i < sizeof programs / sizeof *programs; i++) {
         if (!strcmp(what, programs[i].name)) {

@@ -278,3 +278,16 @@ fn a_blocked_call_ends_as_if_nothing_had_been() {
         assert_eq!(attempt, Some(expected), "{how}");
     }
 }
+
+/// The child is asked first, since it is not the one that waits (T8).
+#[test]
+fn a_space_is_attached_when_a_child_of_vfork_has_left_it() {
+    const TEST: &str = "a_space_is_attached_when_a_child_of_vfork_has_left_it";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let (arguments, file) = redirected(path, &["filtered-after-vfork"]);
+    let program = Program::new("sh", arguments);
+    let ready = |pid| is_there(pid, "vfork", &[libc::SYS_vfork]);
+    assert_eq!(attached_when(&program, access, ready, |_, _| {}), Some(Exit::Code(0)));
+    assert_eq!(fs::read_to_string(file).expect("its output"), "seccomp: 2 \n");
+}

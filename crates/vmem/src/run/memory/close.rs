@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use super::access::{Access, Refused};
 use super::faults::{Answers, answer_told};
 use super::managed::{Held, Managed, lock};
-use super::maps::{Mapping, mappings, mappings_in, marked};
+use super::maps::{Mapping, mappings, mappings_in, marked_of};
 use super::messages::drain;
 use super::shared::Shared;
 use crate::run::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
@@ -88,7 +88,7 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     drain(shared, managed, &mut space, &mut answers.told);
     let mut own = Ranges::default();
     lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
-    if let Ok(mappings) = marked(managed.pid()) {
+    if let Ok(mappings) = marked_of(managed) {
         let ours = space.closed().clone();
         let helpers = space.helpers().all.clone();
         for mapping in mappings {

@@ -28,6 +28,12 @@ impl Answers {
     pub(crate) fn new() -> Self {
         Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE] }
     }
+
+    /// Returns whether all faults that were read are answered, or left to somebody: who reads
+    /// messages of a space has to see to that before it reads those of another, or rests.
+    pub(crate) fn are_given(&self) -> bool {
+        self.told.faults.is_empty()
+    }
 }
 
 /// What became of a fault.
@@ -271,7 +277,7 @@ pub(crate) fn bring_in(
             matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
         };
         if !away {
-            return;
+            return answer_told(shared, managed, answers);
         }
         let fault = Fault { page, thread: 0, since: std::time::Instant::now() };
         if serve(shared, managed, &fault, true, answers) == Outcome::Again {

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 
+use super::managed::{Managed, lock};
 use crate::page::PAGE;
 use crate::run::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::run::sys::proc::{self, Status};
@@ -88,6 +89,17 @@ pub(crate) fn marked(pid: i32) -> io::Result<Vec<Marked>> {
         }
     }
     if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
+}
+
+/// The same of a space, some of whose threads may have ended.
+///
+/// # Errors
+/// As of [`marked`].
+pub(crate) fn marked_of(managed: &Managed) -> io::Result<Vec<Marked>> {
+    marked(managed.pid()).or_else(|error| {
+        let tasks = lock(&managed.tasks).clone();
+        tasks.into_iter().find_map(|task| marked(task).ok()).ok_or(error)
+    })
 }
 
 /// Returns how many pages of its own a process has, shared ones included.

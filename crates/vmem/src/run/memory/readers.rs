@@ -51,6 +51,7 @@ fn read(shared: &Arc<Shared>, at: usize) {
         for event in &events {
             if let Some(managed) = shared.find(SpaceId(event.data.u64())) {
                 answer(shared, &managed, &mut answers);
+                debug_assert!(answers.are_given());
             }
         }
         shared.call_evictor_if_high();

@@ -4,7 +4,6 @@
 //! old, and compresses the oldest batches of the swap cache. What is closed and what is
 //! attached is the watcher's business. If nothing can leave, faults go on above the limit.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +11,13 @@ use std::time::{Duration, Instant};
 use super::access::Refused;
 use super::asked::{PageOut, Pending};
 use super::close::{closable, close_slices};
-use super::discards::{may_discard, threads_of};
+use super::discards::Waits;
 use super::faults::{Answers, Outcome, answer_told, serve};
 use super::managed::{Managed, Sharing, lock};
-use super::maps::{mappings_in, marked, shared_pages};
+use super::maps::{mappings_in, marked_of, shared_pages};
 use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
-use super::retire::{self, MOMENT, retire, wait_for_others};
+use super::retire::{self, retire, wait_for_others};
 use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::Page;
@@ -36,8 +35,6 @@ const IDLE: Duration = Duration::from_millis(500);
 /// took: what is no longer shared is not told.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
-/// How long faults wait for announced calls to end when nothing else can leave.
-const CALL_MAX: Duration = Duration::from_millis(20);
 /// With so many doomed pages in a space, it is worth looking at them.
 const DOOMED_MIN: usize = 64;
 
@@ -50,19 +47,7 @@ pub(crate) struct Evictor {
     victims: Vec<PageNo>,
     /// Pages that the buffer may have beyond its measure while others help to compress.
     ahead: usize,
-    /// Waits for announced calls to end, one for each space.
-    waits: Vec<Wait>,
-}
-
-/// A wait for the calls to end that threads of a space may be in. It does not keep the space: whose
-/// descriptor is open when it has gone makes unmapping wait for somebody who reads.
-struct Wait {
-    space: SpaceId,
-    number: u32,
-    /// Threads that were not seen outside of such a call.
-    threads: BTreeSet<i32>,
-    since: Instant,
-    next: Instant,
+    waits: Waits,
 }
 
 impl Evictor {
@@ -74,7 +59,7 @@ impl Evictor {
             hand: (SpaceId(0), 0),
             answers: Answers::new(),
             victims: Vec::new(),
-            waits: Vec::new(),
+            waits: Waits::default(),
         }
     }
 
@@ -87,9 +72,10 @@ impl Evictor {
             }
             let exhausted = self.reclaim();
             self.clean();
-            self.look_at_waits();
+            self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
             self.shared.check_lost();
+            debug_assert!(self.answers.are_given());
             if exhausted {
                 // Each fault calls now, and would find what was found just now.
                 std::thread::sleep(Duration::from_millis(1));
@@ -190,7 +176,7 @@ impl Evictor {
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
-            || self.wait_for_calls()
+            || self.waits.rest()
     }
 
     /// Returns whether the swap cache has room, of which it may have `ahead` pages more
@@ -248,11 +234,11 @@ impl Evictor {
         let shared = Arc::clone(&self.shared);
         let mut mover = lock(mover);
         let mut space = managed.lock();
-        drain(&shared, managed, &mut space, &mut self.answers.told);
-        self.victims.clear();
         if space.is_unsure() {
             return (0, None);
         }
+        drain(&shared, managed, &mut space, &mut self.answers.told);
+        self.victims.clear();
         let next = {
             let kept = lock(&managed.kept);
             pick(&mut space, &|page| kept.has(page), &mut self.victims)
@@ -319,7 +305,10 @@ impl Evictor {
         while managed.lock().is_unsure() && !managed.is_dead() {
             let mut space = managed.lock();
             drain(&self.shared, managed, &mut space, &mut self.answers.told);
-            let Ok(mappings) = marked(managed.pid()) else { return };
+            let Ok(mappings) = marked_of(managed) else {
+                drop(space);
+                return answer_told(&self.shared, managed, &mut self.answers);
+            };
             let mut registered = Ranges::default();
             for mapping in mappings {
                 if mapping.registered {
@@ -362,49 +351,13 @@ impl Evictor {
             }
             let left = space.counts().doomed;
             freed |= left < before;
-            let waits = self.waits.iter().any(|wait| wait.space == managed.id);
-            if left > 0 && !waits {
+            if left > 0 && !self.waits.has(managed.id) {
                 let number = space.begin_wait();
                 drop(space);
-                let Ok(threads) = threads_of(managed) else { continue };
-                lock(&managed.visited).clear();
-                let (space, now) = (managed.id, Instant::now());
-                self.waits.push(Wait { space, number, threads, since: now, next: now });
+                self.waits.begin(managed, number);
             }
         }
-        freed | self.look_at_waits()
-    }
-
-    /// Looks which announced calls have ended; returns whether all of a space have.
-    fn look_at_waits(&mut self) -> bool {
-        let shared = &self.shared;
-        let mut over = false;
-        self.waits.retain_mut(|wait| {
-            let Some(managed) = shared.find(wait.space) else { return false };
-            if wait.next <= Instant::now() {
-                wait.next = Instant::now() + Duration::from_millis(2);
-                let visited = std::mem::take(&mut *lock(&managed.visited));
-                wait.threads.retain(|thread| !visited.contains(thread));
-                let visit = |thread| shared.tracing.visit(thread);
-                wait.threads.retain(|&thread| may_discard(thread, visit));
-            }
-            if wait.threads.is_empty() {
-                managed.lock().outlived(wait.number);
-                over = true;
-            }
-            !wait.threads.is_empty() && !managed.is_dead()
-        });
-        over
-    }
-
-    /// Waits a moment for announced calls to end; returns false if there are none, or if they take
-    /// long.
-    fn wait_for_calls(&self) -> bool {
-        let waits = self.waits.iter().any(|wait| wait.since.elapsed() < CALL_MAX);
-        if waits {
-            std::thread::sleep(MOMENT);
-        }
-        waits
+        freed | self.waits.look(&self.shared)
     }
 
     /// Measures, where it is due and matters, what forks share; returns whether any is to come.

@@ -71,6 +71,7 @@ impl Watcher {
             if Instant::now() >= next_look {
                 next_look = Instant::now() + self.look();
             }
+            debug_assert!(self.answers.are_given());
         }
     }
 

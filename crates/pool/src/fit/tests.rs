@@ -143,6 +143,10 @@ impl Model {
 
     fn check(&self) {
         assert_eq!(self.heap.check(), self.taken.len() as u64 + self.heap.reserved());
+        for (&place, &granules) in &self.taken {
+            let extent = self.heap.granules_at(place).expect("taken");
+            assert!((granules..=granules + 1).contains(&extent), "E2: {extent} for {granules}");
+        }
     }
 
     fn live(&self) -> u64 {
@@ -347,6 +351,35 @@ fn an_evacuation_without_room_moves_nothing() {
     assert!(model.evacuate(segment, |_| {}, |_| true));
     assert_eq!(model.taken, before);
     model.check();
+}
+
+#[test]
+fn an_extent_that_moves_from_hole_to_hole_grows_no_longer() {
+    let mut model = Model::new(64);
+    // Full segments, each with a hole a granule longer than the one before.
+    for hole in OBJECT_MAX + 1..OBJECT_MAX + 4 {
+        let mut left = SEGMENT;
+        for granules in [300, hole - 300].into_iter().chain([OBJECT_MAX; 8]) {
+            assert!(left == 0 || model.take(granules.min(left)));
+            left -= granules.min(left);
+        }
+    }
+    assert!(model.take(OBJECT_MAX));
+    let mut at = model.taken.keys().next_back().copied().expect("taken");
+    assert_eq!(at, Place { segment: 3, at: 0 });
+    for segment in 0..3 {
+        [0, 300].into_iter().for_each(|at| model.give(Place { segment, at }));
+    }
+    for next in 0..3 {
+        assert!(model.evacuate(at.segment, |_| {}, |_| true));
+        at = Place { segment: next, at: 0 };
+        assert_eq!(model.heap.granules_at(at), Some(OBJECT_MAX));
+        model.check();
+        // It alone is left to be moved.
+        let others = model.taken.keys().filter(|of| of.segment == next && **of != at);
+        others.copied().collect::<Vec<_>>().into_iter().for_each(|other| model.give(other));
+    }
+    model.finish();
 }
 
 #[test]

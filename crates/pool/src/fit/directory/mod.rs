@@ -12,8 +12,10 @@
 //!
 //! - E1: a directory covers the granules from 0 to its end, each once; of two neighbours at least
 //!   one is used.
-//! - E2: no free extent is a single granule, as far as taking decides: an object that would leave
-//!   one takes it, too.
+//! - E2: an object that would leave a single granule of a hole takes it, too. An extent that moves
+//!   does not: however often it moves, it is at most one granule longer than its object. Only if
+//!   it is a single granule itself does it take another; so the last hole is never cut into two
+//!   single granules.
 //! - E3: every array of the table belongs to one directory or is on the free list of its capacity.
 //! - E4: entries of an array after the directory's last, of which there is at least one, are its
 //!   end, used.
@@ -83,6 +85,29 @@ pub(crate) struct Found {
     index: usize,
     /// Whether the segment has another one of the same bin.
     pub(crate) more: bool,
+}
+
+/// What takes a part of a hole, and the granules that it needs (E2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taker {
+    /// A new object.
+    Object(u16),
+    /// A used extent, which moves.
+    Extent(u16),
+}
+
+impl Taker {
+    #[inline]
+    pub(crate) fn granules(self) -> u16 {
+        let (Self::Object(granules) | Self::Extent(granules)) = self;
+        granules
+    }
+
+    /// Returns whether it takes a single granule that it would leave.
+    #[inline]
+    fn takes_last(self) -> bool {
+        matches!(self, Self::Object(_) | Self::Extent(1))
+    }
 }
 
 /// The table of all directories.
@@ -222,21 +247,22 @@ impl Directories {
         extent.free.then_some((Found { index, more: false }, extent.len))
     }
 
-    /// Takes `granules` from the beginning of a hole; returns where they are, how many were taken
-    /// (E2), and how many of the hole are left.
+    /// Takes a place from the beginning of a hole; returns where it is, how many granules were
+    /// taken (E2), and how many of the hole are left.
     #[inline]
     pub(crate) fn take(
         &mut self,
         directory: &mut Directory,
         found: Found,
-        granules: u16,
+        taker: Taker,
     ) -> (u16, u16, u16) {
+        let granules = taker.granules();
         let array = self.array(directory);
         let Extent { at, len, free } = extent_of(array, found.index);
         assert!(free && len >= granules, "E1: {granules} granules of {len} at {at}");
         array[found.index] = at;
         let left = len - granules;
-        if left <= 1 {
+        if left == 0 || left == 1 && taker.takes_last() {
             return (at, len, 0);
         }
         self.insert(directory, found.index + 1, (at + granules) | FREE);

@@ -29,11 +29,13 @@ impl Map {
 
 proptest! {
     #[test]
-    fn directories_match_a_map_of_granules(ops in vec((any::<bool>(), 1..60_u16), 1..400)) {
+    fn directories_match_a_map_of_granules(
+        ops in vec((any::<bool>(), any::<bool>(), 1..60_u16), 1..400),
+    ) {
         let mut table = Directories::new();
         let mut directory = table.open();
         let (mut map, mut live) = (Map(Vec::new()), Vec::new());
-        for (object, (gives, number)) in (1..).zip(ops) {
+        for (object, (gives, moves, number)) in (1..).zip(ops) {
             if gives && !live.is_empty() {
                 let (at, len) = live.swap_remove(usize::from(number) % live.len());
                 prop_assert_eq!(table.give(&mut directory, at).0, len);
@@ -42,8 +44,10 @@ proptest! {
                 .find(&directory, ANY)
                 .filter(|found| table.extent(&directory, found.index).len >= number)
             {
-                let (at, len, _) = table.take(&mut directory, found, number);
-                prop_assert!(len == number || len == number + 1);
+                let taker = if moves { Taker::Extent(number) } else { Taker::Object(number) };
+                let (at, len, _) = table.take(&mut directory, found, taker);
+                let max = if moves && number > 1 { number } else { number + 1 };
+                prop_assert!((number..=max).contains(&len));
                 map.fill(at, len, object);
                 live.push((at, len));
             } else if directory.end() < SEGMENT {
@@ -67,38 +71,40 @@ fn holes_are_found_by_length_the_last_one_first() {
     table.extend(&mut directory, 100);
     let ats = [10, 20, 10, 20, 40].map(|len| {
         let (found, _) = table.tail(&directory).unwrap();
-        table.take(&mut directory, found, len).0
+        table.take(&mut directory, found, Taker::Object(len)).0
     });
     assert!(table.tail(&directory).is_none());
     table.give(&mut directory, ats[0]);
     table.give(&mut directory, ats[2]);
     let found = table.find(&directory, TEN).unwrap();
     assert!(found.more);
-    assert_eq!(table.take(&mut directory, found, 9), (30, 10, 0), "none of a single granule");
+    assert_eq!(table.take(&mut directory, found, Taker::Object(9)), (30, 10, 0), "one more");
     let found = table.find(&directory, TEN).unwrap();
     assert!(!found.more);
-    assert_eq!(table.take(&mut directory, found, 8), (0, 8, 2));
+    assert_eq!(table.take(&mut directory, found, Taker::Object(8)), (0, 8, 2));
     assert!(table.find(&directory, TEN).is_none());
     assert_eq!(table.give(&mut directory, 0), (8, 10));
 }
 
 #[test]
 fn a_directory_of_single_granules_fills_the_largest_array() {
-    let mut table = Directories::new();
-    let mut directory = table.open();
-    table.extend(&mut directory, SEGMENT);
-    while let Some((found, _)) = table.tail(&directory) {
-        table.take(&mut directory, found, 1);
+    for taker in [Taker::Object(1), Taker::Extent(1)] {
+        let mut table = Directories::new();
+        let mut directory = table.open();
+        table.extend(&mut directory, SEGMENT);
+        while let Some((found, _)) = table.tail(&directory) {
+            table.take(&mut directory, found, taker);
+        }
+        assert_eq!(directory.len, SEGMENT - 1, "the last two granules are one extent");
+        for at in 0..SEGMENT - 1 {
+            table.give(&mut directory, at);
+        }
+        assert_eq!(table.extents(&directory).count(), 1);
+        let bytes = table.bytes();
+        table.close(directory);
+        table.trim(std::iter::empty(), 0);
+        assert!(table.bytes() == 0 && bytes > 16 << 10, "{} of {bytes}", table.bytes());
     }
-    assert_eq!(directory.len, SEGMENT - 1, "the last two granules are one extent");
-    for at in 0..SEGMENT - 1 {
-        table.give(&mut directory, at);
-    }
-    assert_eq!(table.extents(&directory).count(), 1);
-    let bytes = table.bytes();
-    table.close(directory);
-    table.trim(std::iter::empty(), 0);
-    assert!(table.bytes() == 0 && bytes > 16 << 10, "{} of {bytes}", table.bytes());
 }
 
 #[test]
@@ -110,7 +116,7 @@ fn a_trimmed_table_keeps_its_directories() {
             table.extend(&mut directory, 1000);
             for _ in 0..n {
                 let (found, _) = table.tail(&directory).unwrap();
-                table.take(&mut directory, found, 3);
+                table.take(&mut directory, found, Taker::Object(3));
             }
             directory
         })

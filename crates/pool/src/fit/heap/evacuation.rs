@@ -1,6 +1,6 @@
 //! Evacuation: the places of a segment, and others that are reserved for them (F3, F5, F6, F8).
 
-use super::super::directory::Extent;
+use super::super::directory::{Extent, Taker};
 use super::super::holes::bin_of;
 use super::super::place::{Place, SEGMENT, SEGMENT_PAGES};
 use super::{Heap, State};
@@ -83,7 +83,7 @@ impl Heap {
             if to.is_some() {
                 continue;
             }
-            let place = match self.take_hole(granules) {
+            let place = match self.take_hole(Taker::Extent(granules)) {
                 None if in_holes => {
                     evacuation.homeless += u32::from(granules);
                     let pays = evacuation.homeless <= FRESH_MAX.into();
@@ -99,7 +99,7 @@ impl Heap {
                         return Reserved::NoRoom;
                     }
                     evacuation.fresh_pages += self.arena.used().0 - before;
-                    Some(self.take_tail(granules))
+                    Some(self.take_tail(Taker::Extent(granules)))
                 }
                 found => found,
             };

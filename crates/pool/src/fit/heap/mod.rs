@@ -32,7 +32,7 @@
 
 pub(crate) mod evacuation;
 
-use super::directory::{Directories, Directory, Found};
+use super::directory::{Directories, Directory, Found, Taker};
 use super::holes::{Holes, bin_of, lens_of};
 use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::{Arena, Run};
@@ -138,8 +138,8 @@ impl Heap {
         &mut self.segments[segment as usize]
     }
 
-    /// Takes a place of `granules`, at most those of the longest object; `None` if no hole fits
-    /// and `grow` says no.
+    /// Takes a place for an object of `granules`, at most those of the longest; `None` if no hole
+    /// fits and `grow` says no.
     ///
     /// # Errors
     /// When no hole fits and the arena has no page.
@@ -149,22 +149,23 @@ impl Heap {
         granules: u16,
         grow: impl FnOnce() -> bool,
     ) -> Result<Option<Place>, SourceError> {
-        let place = self.take_hole(granules);
+        let object = Taker::Object(granules);
+        let place = self.take_hole(object);
         if place.is_some() || !grow() {
             return Ok(place);
         }
         self.extend(granules, Arena::take)?;
-        Ok(Some(self.take_tail(granules)))
+        Ok(Some(self.take_tail(object)))
     }
 
     /// Takes a place in a hole, if one fits.
     #[inline]
-    fn take_hole(&mut self, granules: u16) -> Option<Place> {
-        let (bin, segment, found) = self.find(granules)?;
+    fn take_hole(&mut self, taker: Taker) -> Option<Place> {
+        let (bin, segment, found) = self.find(taker.granules())?;
         if !found.more {
             self.holes.clear(bin, segment);
         }
-        Some(self.take_found(segment, found, granules))
+        Some(self.take_found(segment, found, taker))
     }
 
     /// Returns the first bin with a hole that fits, its lowest segment, and the hole there.
@@ -186,9 +187,9 @@ impl Heap {
     }
 
     #[inline]
-    fn take_found(&mut self, segment: u32, found: Found, granules: u16) -> Place {
+    fn take_found(&mut self, segment: u32, found: Found, taker: Taker) -> Place {
         let record = &mut self.segments[segment as usize];
-        let (at, taken, left) = self.directories.take(&mut record.directory, found, granules);
+        let (at, taken, left) = self.directories.take(&mut record.directory, found, taker);
         record.live += taken;
         self.live += u64::from(taken);
         if left > 0 {
@@ -198,10 +199,10 @@ impl Heap {
     }
 
     /// Takes a place at the end of the open segment, which [`Heap::extend`] has made room in.
-    fn take_tail(&mut self, granules: u16) -> Place {
+    fn take_tail(&mut self, taker: Taker) -> Place {
         let open = self.open.expect("extended");
         let (found, _) = self.directories.tail(&self.segment(open).directory).expect("extended");
-        self.take_found(open, found, granules)
+        self.take_found(open, found, taker)
     }
 
     /// Commits pages until the open segment has room for `granules` at its end, or opens another,

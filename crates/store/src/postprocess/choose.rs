@@ -108,10 +108,10 @@ impl Store {
     ) -> Option<Candidate> {
         let mut slot = self.slots.try_lock(key)?;
         let entry = slot.entry();
-        // The clock hand comes round again, and ranges of keys may overlap.
-        if !selection.takes(entry.state) || entry.state.has(Flag::Marked) {
+        if !selection.takes(entry.state) {
             return None;
         }
+        debug_assert!(!entry.state.has(Flag::Marked), "P1: chosen twice");
         let object = self.pages.object(key, entry).ok()?;
         buffer.extend_from_slice(self.pages.payload(&object, key).ok()?);
         drop(object);

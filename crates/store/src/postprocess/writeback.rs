@@ -71,11 +71,16 @@ impl Store {
         pages: usize,
         work: &mut Processing,
     ) -> Vec<Chosen> {
-        let mut chosen = Vec::with_capacity(pages);
+        let mut chosen: Vec<Chosen> = Vec::with_capacity(pages);
         work.buffer.clear();
         while chosen.len() < pages
             && let Some(key) = scan.next(self)
         {
+            // The clock hand comes round again, and ranges of keys may overlap; but a page is
+            // chosen once in a batch (P1).
+            if chosen.iter().any(|page| page.candidate.key == key) {
+                continue;
+            }
             let offset = work.buffer.len();
             let Some(candidate) = self.choose(key, scan.selection, &mut work.buffer) else {
                 continue;

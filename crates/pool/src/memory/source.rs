@@ -10,6 +10,8 @@
 //! - I2: after `commit(offset, len)` returned `Ok`, those bytes can be read and written until
 //!   they are released or the reservation is dropped.
 //! - I3: bytes that were never written since the reservation or since their release read as zero.
+//! - I4: whoever loads such a zero with Acquire sees all that was done before the release. (A page
+//!   of the system comes back by a fault, which its locks order after the release.)
 
 use std::alloc::Layout;
 use std::fmt;
@@ -65,7 +67,7 @@ pub trait PageSource: Send + Sync + fmt::Debug {
 /// A reserved range of memory; dropped, it gives everything back.
 ///
 /// # Safety
-/// An implementation keeps I1, I2 and I3 of the module documentation.
+/// An implementation keeps I1 to I4 of the module documentation.
 pub unsafe trait Reservation: Send + Sync + fmt::Debug {
     /// First byte of the range.
     fn base(&self) -> NonNull<u8>;
@@ -139,7 +141,7 @@ unsafe impl Sync for SystemRange {}
 
 // SAFETY: I1: base and len are never assigned again and mmap ranges are disjoint. I2: commit
 // opens every byte below the end it was asked for. I3: anonymous memory starts as zeros and
-// MADV_DONTNEED restores that.
+// MADV_DONTNEED restores that. I4: as said there, and `clear` for a part of a page.
 unsafe impl Reservation for SystemRange {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -241,7 +243,7 @@ unsafe impl Send for HeapRange {}
 unsafe impl Sync for HeapRange {}
 
 // SAFETY: I1: the fields are never assigned again and heap blocks are disjoint. I2: all of the
-// block is always usable. I3: alloc_zeroed, and release writes zeros.
+// block is always usable. I3: alloc_zeroed, and release writes zeros. I4: as `clear` does.
 unsafe impl Reservation for HeapRange {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -399,7 +401,7 @@ unsafe fn clear(start: NonNull<u8>, len: usize) {
         // SAFETY: inside the caller's range.
         let word = unsafe { start.add(offset) }.cast::<u64>();
         // SAFETY: aligned and committed; all concurrent accesses are atomic.
-        unsafe { AtomicU64::from_ptr(word.as_ptr()) }.store(0, Ordering::Relaxed);
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }.store(0, Ordering::Release); // I4
     }
 }
 

@@ -26,13 +26,17 @@ impl Memory {
         &self.groups[group as usize]
     }
 
-    /// As the system does it: the whole page becomes zeros, in no particular order; Release,
-    /// because taking a page away is a barrier for all processors that had it.
+    /// As the system does it: the whole page becomes zeros, in no particular order; Release, as
+    /// I4 of the source says.
     pub(super) unsafe fn release(&self, group: u64) {
+        self.clear(group, Ordering::Release);
+    }
+
+    pub(super) fn clear(&self, group: u64, order: Ordering) {
         let first = (group * GROUP_SLOTS) as usize;
         for slot in &self.slots[first..first + GROUP_SLOTS as usize] {
             slot.value.store(0, Ordering::Relaxed);
-            slot.state.store(0, Ordering::Release);
+            slot.state.store(0, order);
         }
     }
 }

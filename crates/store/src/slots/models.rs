@@ -3,7 +3,7 @@
 
 use super::slot::GROUP_BYTES;
 use super::table::{HELD, SlotTable};
-use crate::entry::Entry;
+use crate::entry::{Entry, State};
 use crate::sync::atomic::Ordering;
 use loom::sync::Arc;
 use loom::thread;
@@ -58,6 +58,43 @@ fn two_threads_on_one_slot_take_turns() {
         let last = table.lock(0).entry();
         let orders = [(Entry::EMPTY, entry(2), entry(1)), (entry(1), Entry::EMPTY, entry(2))];
         assert!(orders.contains(&(before, other_before, last)));
+    });
+}
+
+/// A slot filled and emptied, and its group given back as `give_back` says, while another thread
+/// fills the slot.
+fn found_beside(give_back: impl Fn(&SlotTable) + Send + Sync + 'static) {
+    model(move |table| {
+        let other = Arc::clone(&table);
+        let other = thread::spawn(move || other.lock(0).replace(entry(7)));
+        table.lock(0).replace(entry(1));
+        table.lock(0).replace(Entry::EMPTY);
+        give_back(&table);
+        let found = other.join().unwrap();
+        assert!([Entry::EMPTY, entry(1)].contains(&found), "half an entry: {found:?}");
+    });
+}
+
+#[test]
+fn a_slot_that_was_given_back_is_found_empty() {
+    found_beside(|table| table.give_back(0));
+}
+
+/// The twin: zeros that are not released.
+#[test]
+#[should_panic(expected = "half an entry")]
+fn a_twin_that_clears_a_page_without_release_is_caught() {
+    found_beside(|table| {
+        let slot = table.memory.slot(0);
+        match slot.try_lock() {
+            // Nobody uses the other slot.
+            Some(State::EMPTY) => {
+                table.group(0).store(0, Ordering::Relaxed);
+                table.memory.clear(0, Ordering::Relaxed);
+            }
+            Some(state) => slot.unlock(state),
+            None => {}
+        }
     });
 }
 

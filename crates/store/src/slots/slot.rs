@@ -18,17 +18,18 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Takes the lock if it is free; returns the state.
+    /// Takes the lock if it is free; returns the state. Fails only if another thread has it, or
+    /// had it a moment ago.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<State> {
         let word = self.state.load(Ordering::Relaxed);
         let locked = word | State::LOCKED;
         // Acquire pairs with the Release of `unlock`: the holder sees the value and the counts
-        // that the previous holder left.
+        // that the previous holder left. Strong, because who only tries takes a failure for use.
         let taken = word != locked
             && self
                 .state
-                .compare_exchange_weak(word, locked, Ordering::Acquire, Ordering::Relaxed)
+                .compare_exchange(word, locked, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok();
         taken.then(|| State::from_word(word))
     }

@@ -82,7 +82,7 @@ impl SlotTable {
         SlotGuard::new(self, slot, index, slot.lock())
     }
 
-    /// Locks a slot if nobody else has it locked; may fail for no reason.
+    /// Locks a slot if nobody else has it locked.
     #[inline]
     pub(crate) fn try_lock(&self, index: u64) -> Option<SlotGuard<'_>> {
         let slot = self.slot(index);

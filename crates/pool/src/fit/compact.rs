@@ -60,6 +60,15 @@ impl Bounds<'_> {
     }
 }
 
+/// What a compaction has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    /// Pages freed, less those that were committed for it.
+    freed: i64,
+    /// Whether an object stayed in this round because it, or its owner, could not be held.
+    refused: bool,
+}
+
 /// An object on the move: its header, which names its cell or owner, held, and its two places.
 #[derive(Clone, Copy, Debug)]
 struct Claimed {
@@ -78,8 +87,8 @@ impl Shard {
             state.heap.arena.begin_burst();
             self.unlock(state);
         }
-        let mut freed = 0;
-        let _ = self.rounds(bounds, &mut freed);
+        let mut done = Done::default();
+        let _ = self.rounds(bounds, &mut done);
         if let Ok(mut state) = self.lock() {
             state.heap.arena.end_burst();
             self.unlock(state);
@@ -89,30 +98,34 @@ impl Shard {
             state.trim(pages == 0);
             self.unlock(state);
         }
-        freed.try_into().unwrap_or(0)
+        done.freed.try_into().unwrap_or(0)
     }
 
-    fn rounds(&self, bounds: Bounds<'_>, freed: &mut i64) -> Result<(), Dead> {
+    fn rounds(&self, bounds: Bounds<'_>, done: &mut Done) -> Result<(), Dead> {
         for _ in 0..ROUNDS_MAX {
-            let before = *freed;
+            let before = done.freed;
+            done.refused = false;
             if bounds.goes_on(before) {
-                self.round(bounds, freed)?;
+                self.round(bounds, done)?;
             }
-            if !bounds.goes_on(*freed) {
+            if !bounds.goes_on(done.freed) {
                 return Ok(());
             }
-            if *freed <= before {
-                break;
+            if done.freed <= before {
+                // What was refused can go another time.
+                if !done.refused {
+                    self.lock()?.heap.settle();
+                }
+                return Ok(());
             }
         }
-        self.lock()?.heap.settle();
         Ok(())
     }
 
     /// Evacuates every segment that can be, the emptiest first.
-    fn round(&self, bounds: Bounds<'_>, freed: &mut i64) -> Result<(), Dead> {
+    fn round(&self, bounds: Bounds<'_>, done: &mut Done) -> Result<(), Dead> {
         let mut candidates = self.candidates(bounds)?;
-        while bounds.goes_on(*freed)
+        while bounds.goes_on(done.freed)
             && let Some(Reverse((live, segment))) = candidates.pop()
         {
             // Others may have been moved there since it was looked at.
@@ -121,7 +134,7 @@ impl Shard {
                 candidates.push(Reverse((now, segment)));
                 continue;
             }
-            *freed += self.evacuate(bounds, segment)?;
+            self.evacuate(bounds, segment, done)?;
             if self.lock()?.heap.arena.burst_due() {
                 self.release(|arena| arena.burst_keep());
             }
@@ -145,18 +158,17 @@ impl Shard {
         Ok(candidates)
     }
 
-    /// Empties a segment as far as its objects can be moved; returns the pages that this freed,
-    /// less those that it took.
-    fn evacuate(&self, bounds: Bounds<'_>, segment: u32) -> Result<i64, Dead> {
+    /// Empties a segment as far as its objects can be moved.
+    fn evacuate(&self, bounds: Bounds<'_>, segment: u32, done: &mut Done) -> Result<(), Dead> {
         let begun = self.lock()?.heap.begin_evacuation(segment);
-        let Some(mut evacuation) = begun else { return Ok(0) };
+        let Some(mut evacuation) = begun else { return Ok(()) };
         let reserved = self.reserve(bounds, &mut evacuation)?;
         let mut claimed = Vec::with_capacity(STEP_OBJECTS);
         for moves in evacuation.moves.chunks(STEP_OBJECTS) {
             let owners = (reserved && !bounds.is_stopped()).then_some(bounds.owners);
             let mut state = self.lock()?;
             state.give_old(&mut claimed);
-            self.claim(&mut state, moves, owners, &mut claimed);
+            done.refused |= self.claim(&mut state, moves, owners, &mut claimed);
             self.unlock(state);
             self.copy(bounds.owners, &claimed);
         }
@@ -165,7 +177,8 @@ impl Shard {
         let freed = state.heap.end_evacuation(&evacuation);
         state.pages_compacted_total += u64::try_from(freed).unwrap_or(0);
         self.unlock(state);
-        Ok(freed)
+        done.freed += freed;
+        Ok(())
     }
 
     /// Reserves a place for each object of a segment; returns whether there was room for all.
@@ -182,14 +195,16 @@ impl Shard {
     }
 
     /// Holds the cells or owners of the objects to be moved, if they can be; gives back what was
-    /// reserved for the others, or for all if there are no `owners` and nothing moves on.
+    /// reserved for the others, or for all if there are no `owners` and nothing moves on. Returns
+    /// whether one could not be.
     fn claim(
         &self,
         state: &mut State,
         moves: &[Move],
         owners: Option<&dyn Owners>,
         claimed: &mut Vec<Claimed>,
-    ) {
+    ) -> bool {
+        let mut refused = false;
         for &Move { from, granules, to } in moves {
             let Some(to) = to else { continue };
             let header = self.frames.load_u32(self.scale.header(from));
@@ -197,8 +212,10 @@ impl Shard {
                 claimed.push(Claimed { header, from, granules, to });
             } else {
                 state.heap.give_either(to);
+                refused |= owners.is_some();
             }
         }
+        refused
     }
 
     /// Holds the cell or owner that a header names, if its object is at this place (C2).

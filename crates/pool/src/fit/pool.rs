@@ -359,6 +359,22 @@ mod tests {
     }
 
     #[test]
+    fn what_compaction_could_not_move_is_still_freeable() {
+        let pool = pool(1, 1024, &HeapPages);
+        let handles: Vec<_> = (0..400).map(|_| pool.insert(&[1; 1004]).unwrap()).collect();
+        let (stay, go): (Vec<_>, Vec<_>) = (0..).zip(handles).partition(|(n, _)| n % 8 == 0);
+        go.into_iter().for_each(|(_, handle)| pool.free(handle).unwrap());
+        let freeable = pool.stats().freeable_pages;
+        let pinned: Vec<_> = stay.iter().map(|&(_, handle)| pool.read(handle).unwrap()).collect();
+        assert_eq!(pool.compact(u64::MAX), 0);
+        assert!(freeable.0 > 0 && pool.stats().freeable_pages == freeable);
+        drop(pinned);
+        assert!(pool.compact(u64::MAX) >= freeable.0);
+        assert_eq!(pool.stats().freeable_pages.0, 0);
+        pool.check();
+    }
+
+    #[test]
     fn a_shard_without_memory_sends_allocations_to_the_others() {
         let pool = pool(3, 16, &HeapPages);
         let handles: Vec<_> = std::iter::from_fn(|| pool.insert(&[7; 4004]).ok()).collect();

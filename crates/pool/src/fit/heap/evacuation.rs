@@ -112,7 +112,10 @@ impl Heap {
     /// Gives back one of the two places of a move: the old one, or the new one if nothing moved.
     pub(crate) fn give_either(&mut self, place: Place) {
         self.reserved -= 1;
+        // The other place stays, so a move leaves no more room than there was.
+        let given = self.given;
         self.give(place);
+        self.given = given;
     }
 
     /// Returns how many moves have two places.

@@ -95,7 +95,7 @@ pub(crate) struct Heap {
     live: u64,
     /// Moves that have two places.
     reserved: u64,
-    /// Granules that were given back since a compaction found nothing more to do.
+    /// Granules that were given back, but by moves, since a compaction found nothing more to do.
     given: u64,
     /// With fewer granules in use the heap is loose; it follows from the pages.
     live_min: u64,
@@ -342,7 +342,7 @@ impl Heap {
 
     /// Returns the pages that a compaction could free, by an estimate: those that the used extents
     /// would leave if they filled the others to [`FULL`], but no more than were given back since
-    /// the last compaction.
+    /// a compaction found nothing more to do.
     pub(crate) fn freeable_pages(&self) -> PageCount {
         let needed = (self.live * 100).div_ceil(u64::from(SEGMENT) * FULL);
         let spare = self.segments_used.saturating_sub(needed);

@@ -21,7 +21,7 @@
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 
 use crate::buddy::core::Core;
@@ -198,7 +198,9 @@ impl<C: Core> Pool for Sharded<C> {
 
     fn compact_until(&self, pages: u64, stop: &AtomicBool) -> u64 {
         let Some(_inside) = self.compacting.enter() else { return 0 };
-        self.shards.iter().fold(0, |freed, Shard(shard)| {
+        // Relaxed: a request that may be seen one step later.
+        let shards = self.shards.iter().take_while(|_| !stop.load(Ordering::Relaxed));
+        shards.fold(0, |freed, Shard(shard)| {
             freed + shard.compact_until(pages.saturating_sub(freed), stop)
         })
     }

@@ -51,6 +51,18 @@ fn objects(pool: &Sharded<Z3fold>) -> Vec<u64> {
 }
 
 #[test]
+fn a_compaction_that_is_stopped_leaves_the_shards_alone() {
+    let pool = sharded(2, 64, Upkeep::Inline);
+    let handles = [0, 1].map(|cpu| insert_on(&pool, cpu, &[1; 3000]));
+    handles.into_iter().for_each(|handle| pool.free(handle).unwrap());
+    assert_eq!(pool.stats().idle_pages, PageCount(2));
+    pool.compact_until(u64::MAX, &AtomicBool::new(true));
+    assert_eq!(pool.stats().idle_pages, PageCount(2));
+    pool.compact(u64::MAX);
+    assert_eq!(pool.stats().idle_pages, PageCount(0));
+}
+
+#[test]
 fn every_shard_conforms() {
     for upkeep in [Upkeep::Inline, Upkeep::Workers] {
         HOME.set(Some((0, 1)));

@@ -14,7 +14,8 @@ use crate::entry::{Flag, Kind, State};
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// One thread's share of the counters. A gauge's share may be negative (stored here,
-        /// freed there); the wrapping sum over all threads is right.
+        /// freed there); the wrapping sum over all threads is right. As the shares are read one
+        /// after the other, it may have what left and not yet what came, and be negative, too.
         #[derive(Debug, Default)]
         pub(crate) struct Share { $(pub(crate) $name: Counter,)* }
 
@@ -48,6 +49,7 @@ macro_rules! counters {
                 for share in &self.shares {
                     $(sum.$name = sum.$name.wrapping_add(share.$name.get());)*
                 }
+                $(sum.$name = sum.$name.cast_signed().max(0).cast_unsigned();)*
                 // Relaxed: a counter.
                 sum.loads_total += self.direct_loads_total.load(Ordering::Relaxed);
                 sum
@@ -181,5 +183,25 @@ impl Counter {
     #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// As if a page came and went, by two threads, while the shares were read: only its going was
+    /// seen.
+    #[test]
+    fn a_gauge_is_never_below_zero() {
+        let counts = Counts::default();
+        let state = State::new(Kind::Raw, 4096, 0).with(Flag::Backed);
+        counts.share().uncount(state);
+        assert_eq!(counts.sum(), StoreStats::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..2).for_each(|_| counts.share().count(state)));
+        });
+        let sum = counts.sum();
+        assert_eq!((sum.stored_pages, sum.backed_payload_bytes), (1, 4096));
     }
 }

@@ -28,8 +28,9 @@ impl Saving {
     /// Keeps an entry that leaves its slot, whose lock the caller holds, for the snapshot (S1).
     #[cold]
     pub(crate) fn preserve(&self, key: u64, entry: Entry) {
-        self.preserved.lock().unwrap_or_else(PoisonError::into_inner).push((key, entry));
-        // Relaxed: a gauge.
+        let mut preserved = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
+        preserved.push((key, entry));
+        // Relaxed: a gauge; under the lock, so that nobody uncounts the entry before.
         self.preserved_count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -56,5 +57,30 @@ impl Saving {
             *preserved = Vec::new();
         }
         next
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn the_list_is_never_shorter_than_nothing() {
+        let (saving, rounds) = (Saving::default(), 300_000);
+        thread::scope(|scope| {
+            scope.spawn(|| (0..rounds).for_each(|key| saving.preserve(key, Entry::same(key))));
+            let taker = scope.spawn(|| {
+                let mut taken = 0;
+                while taken < rounds {
+                    taken += u64::from(saving.next_preserved().is_some());
+                }
+            });
+            while !taker.is_finished() {
+                let count = saving.preserved_count.load(Ordering::Relaxed);
+                assert!(count <= rounds, "{count} entries");
+            }
+        });
+        assert_eq!(saving.bytes(), 0);
     }
 }

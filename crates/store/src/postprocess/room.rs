@@ -12,7 +12,7 @@ use crate::store::Store;
 /// `MAX_RECLAIM_RETRIES` is as many).
 const ROUNDS_MAX: usize = 16;
 
-/// Pages of idle zspages that are worth a compaction while a store waits.
+/// Pages that are worth a compaction while a store waits, if the pool says that it could free them.
 const COMPACT_MIN: PageCount = PageCount(16);
 
 /// An error that may say that the limit was hit.

@@ -160,6 +160,8 @@ impl<C: Core> PinOwner for Sharded<C> {
     }
 }
 
+/// Without reclaim: there is no age order of the whole pool; [`crate::create`] refuses to ask for
+/// one.
 impl<C: Core> Pool for Sharded<C> {
     fn name(&self) -> &str {
         &self.name
@@ -205,7 +207,6 @@ impl<C: Core> Pool for Sharded<C> {
         })
     }
 
-    /// There is no age order of the whole pool; [`crate::create`] refuses to ask for one.
     fn watch_locks(&self, on: bool) {
         self.shards.iter().for_each(|Shard(shard)| shard.watch_locks(on));
     }

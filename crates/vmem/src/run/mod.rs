@@ -31,6 +31,7 @@ use zfold_store::Store;
 
 use link::Tracing as _;
 use memory::engine::{self, Engine, EngineOptions};
+use sys::urgency::may_be_urgent;
 use trace::{Handle, News, Program};
 
 pub use control::{Control, State};
@@ -64,7 +65,11 @@ pub fn manage(
     let store =
         Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
     let handle = Arc::new(Handle::default());
-    let memory = EngineOptions { store: Some(Arc::new(store)), ..EngineOptions::new(limit_bytes) };
+    let memory = EngineOptions {
+        store: Some(Arc::new(store)),
+        urgent: may_be_urgent(),
+        ..EngineOptions::new(limit_bytes)
+    };
     let memory = Engine::start(memory, Arc::clone(&handle) as _).map_err(RunError::System)?;
     let memory = Arc::new(memory);
     steer(Control::new(Arc::clone(&memory)));

@@ -22,8 +22,9 @@ const BEYOND: usize = 64;
 /// Pages of a mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
-/// So many pages are touched in two to six milliseconds.
-const SMALL: usize = MIB * 16;
+/// So many pages are touched in two to six milliseconds, in which the watcher looks and the tracer
+/// stops a thread on a busy machine if they are preferred; and so many in which they do if not.
+const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
 
 /// A mapping of this share of the limit is looked at when it is made, but not one with fewer pages
 /// than the first number, and each with as many as the second.
@@ -36,6 +37,8 @@ const GROWTH: [usize; 2] = [16, MIB * 2];
 pub(crate) struct Budget {
     /// The limit, from which the other marks follow.
     limit: AtomicUsize,
+    /// What a program touches while it is being asked to stop.
+    small: usize,
     /// By how much all of these are higher at present, because what cannot leave leaves too little
     /// for the rest.
     raised: AtomicUsize,
@@ -49,10 +52,12 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Returns a budget of so many bytes, of which nothing is used.
-    pub(crate) fn new(limit_bytes: u64) -> Self {
+    /// Returns a budget of so many bytes, of which nothing is used; `urgent`: the scheduler prefers
+    /// those who look after it.
+    pub(crate) fn new(limit_bytes: u64, urgent: bool) -> Self {
         Self {
             limit: AtomicUsize::new(pages(limit_bytes)),
+            small: SMALL[usize::from(!urgent)],
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
             credit: AtomicUsize::new(0),
@@ -74,7 +79,7 @@ impl Budget {
 
     fn attach(&self) -> usize {
         let limit = self.limit();
-        limit.saturating_sub((limit * 2 / 5).clamp(SMALL, MIB * 96))
+        limit.saturating_sub((limit * 2 / 5).clamp(self.small, MIB * 96))
     }
 
     fn near(&self) -> usize {
@@ -150,7 +155,7 @@ impl Budget {
 
     /// Returns whether a program would pass the limit while it is being asked to stop.
     pub(crate) fn is_small(&self) -> bool {
-        self.limit() <= SMALL
+        self.limit() <= self.small
     }
 
     /// Returns which growth is looked at when it happens.
@@ -230,7 +235,7 @@ mod tests {
 
     #[test]
     fn room_ends_at_the_limit_and_opening_before_it() {
-        let budget = Budget::new(64 << 20);
+        let budget = Budget::new(64 << 20, true);
         let limit = 16384;
         assert_eq!((budget.limit(), budget.room()), (limit, limit));
         assert!(budget.fits(limit / 4 * 3) && !budget.fits(limit / 4 * 3 + 1));
@@ -250,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_marks_follow_the_limit() {
-        let budget = Budget::new(256 << 20);
+        let budget = Budget::new(256 << 20, true);
         budget.change(0, (128 << 20) / PAGE);
         assert!(!budget.is_high() && budget.room() > 0);
         budget.set_limit(64 << 20);
@@ -262,13 +267,16 @@ mod tests {
 
     #[test]
     fn small_limits_are_attached_at_once() {
-        let budget = Budget::new(16 << 20);
+        let budget = Budget::new(16 << 20, true);
         budget.change(0, 1);
         assert!(budget.is_growing() && !budget.is_near());
-        assert!(budget.is_small() && !Budget::new(17 << 20).is_small());
+        assert!(budget.is_small() && !Budget::new(17 << 20, true).is_small());
+        assert!(
+            Budget::new(64 << 20, false).is_small() && !Budget::new(65 << 20, false).is_small()
+        );
         assert_eq!(budget.growth(), Growth { mapping_bytes: 512 << 10, all: true });
-        assert_eq!(Budget::new(1 << 20).growth().mapping_bytes, 64 << 10);
+        assert_eq!(Budget::new(1 << 20, true).growth().mapping_bytes, 64 << 10);
         let large = Growth { mapping_bytes: 2 << 20, all: false };
-        assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes).growth()), [large; 2]);
+        assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes, true).growth()), [large; 2]);
     }
 }

@@ -45,12 +45,14 @@ pub(crate) struct EngineOptions {
     pub store: Option<Arc<Store>>,
     /// Memory that may be closed; all but in tests.
     pub window: Pages,
+    /// The scheduler prefers this process' threads.
+    pub urgent: bool,
 }
 
 impl EngineOptions {
     /// Returns the defaults for a limit.
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, store: None, window: 0..PageNo::MAX }
+        Self { limit_bytes, store: None, window: 0..PageNo::MAX, urgent: true }
     }
 }
 
@@ -72,7 +74,7 @@ impl Engine {
             Some(store) => store,
             None => Arc::new(default_store()?),
         };
-        let budget = Arc::new(Budget::new(options.limit_bytes));
+        let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
         let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
         let shared = Arc::new(Shared {
             budget,

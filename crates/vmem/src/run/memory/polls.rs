@@ -172,7 +172,7 @@ mod tests {
     fn changes_are_read_where_the_only_thread_is() {
         let polls = Polls::new().unwrap();
         let pid = std::process::id().cast_signed();
-        let managed = Managed::new(SpaceId(1), pid, &Arc::new(Budget::new(1 << 20)));
+        let managed = Managed::new(SpaceId(1), pid, &Arc::new(Budget::new(1 << 20, true)));
         lock(&managed.tasks).insert(rustix::thread::gettid().as_raw_nonzero().get());
         polls.add(&managed);
         let homes = || -> Vec<usize> {

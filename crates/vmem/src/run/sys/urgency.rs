@@ -26,10 +26,16 @@ pub(crate) fn be_urgent() {
     make_urgent(0);
 }
 
+/// Returns whether this process may lower niceness: without that, a thread that is called may wait
+/// for others' slices of time on a busy machine.
+pub(crate) fn may_be_urgent() -> bool {
+    std::thread::spawn(|| make_urgent(0)).join().unwrap_or(false)
+}
+
 /// Asks for it for a thread (0: the calling one), by niceness where that is permitted and by a
-/// short slice of time in any case (Linux 6.12; others ignore it). Nothing depends on it but how
-/// fast things are.
-pub(crate) fn make_urgent(tid: i32) {
+/// short slice of time in any case (Linux 6.12; others ignore it). Returns whether niceness was
+/// permitted. Nothing depends on it but how fast things are.
+pub(crate) fn make_urgent(tid: i32) -> bool {
     for nice in [NICE, 0] {
         let wanted = Attributes {
             size: size_of::<Attributes>() as u32,
@@ -41,7 +47,8 @@ pub(crate) fn make_urgent(tid: i32) {
         // SAFETY: the kernel reads a structure of integers, which lives across the call.
         let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const wanted, 0) };
         if done == 0 {
-            return;
+            return nice == NICE;
         }
     }
+    false
 }

@@ -15,7 +15,7 @@ use super::asked::{PageOut, Work};
 use super::budget::Budget;
 use super::keys::Keys;
 use super::managed::{Managed, Sharing, lock};
-use super::maps::marked;
+use super::maps::marked_of;
 use super::polls::Polls;
 use super::readers;
 use super::reclaim::Evictor;
@@ -249,15 +249,11 @@ impl Engine {
         }
     }
 
-    /// What a program wants wiped at a fork stays open, so that the kernel wipes it. `thread` is
-    /// one that is stopped, since the main thread may have ended.
-    fn leave_wiped_open(managed: &Managed, thread: i32) -> io::Result<()> {
+    /// What a program wants wiped at a fork stays open, so that the kernel wipes it.
+    fn leave_wiped_open(managed: &Managed) -> io::Result<()> {
         let mut space = managed.lock();
-        for mapping in marked(managed.pid()).or_else(|_| marked(thread))? {
-            if mapping.wiped {
-                space.leave_open(&mapping.pages);
-            }
-        }
+        let wiped = marked_of(managed)?.into_iter().filter(|mapping| mapping.wiped);
+        wiped.for_each(|mapping| space.leave_open(&mapping.pages));
         Ok(())
     }
 }
@@ -356,7 +352,7 @@ impl Memory for Engine {
             return self.shared.tracing.go_on(ticket);
         };
         let is_new = managed.access().is_none();
-        if is_new && let Err(error) = Self::leave_wiped_open(&managed, ticket.thread) {
+        if is_new && let Err(error) = Self::leave_wiped_open(&managed) {
             self.cannot_attach(space, format!("its mappings cannot be read: {error}"));
             return self.shared.tracing.go_on(ticket);
         }

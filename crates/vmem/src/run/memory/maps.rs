@@ -74,7 +74,7 @@ pub(crate) struct Marked {
 ///
 /// # Cost
 /// As of [`shared_pages`].
-pub(crate) fn marked(pid: i32) -> io::Result<Vec<Marked>> {
+fn marked(pid: i32) -> io::Result<Vec<Marked>> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let mut found: Vec<Marked> = Vec::new();
     for line in smaps.lines() {

@@ -5,13 +5,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::managed::{Managed, lock};
-use super::retire::MOMENT;
 use super::shared::Shared;
 use crate::run::link::SpaceId;
 use crate::run::sys::proc;
 
 /// How often a thread is looked at that was in a call.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(1);
 /// How long faults wait for announced calls to end when nothing else can leave.
 const CALL_MAX: Duration = Duration::from_millis(20);
 
@@ -72,7 +71,7 @@ impl Waits {
     pub(super) fn rest(&self) -> bool {
         let rests = self.0.iter().any(|wait| wait.since.elapsed() < CALL_MAX);
         if rests {
-            std::thread::sleep(MOMENT);
+            std::thread::sleep(LOOK);
         }
         rests
     }
@@ -127,5 +126,10 @@ fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
         return true;
     }
     let calls = [libc::SYS_madvise, libc::SYS_process_madvise];
-    number.parse().map_or(true, |number| calls.contains(&number))
+    let may = number.parse().map_or(true, |number| calls.contains(&number));
+    if may && matches!(state, Some('t' | 'T')) {
+        // It may be stopped behind the call, or before.
+        visit(thread);
+    }
+    may
 }

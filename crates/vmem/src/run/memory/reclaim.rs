@@ -176,7 +176,7 @@ impl Evictor {
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
-            || self.waits.rest()
+            || (self.shared.budget.is_high() && self.waits.rest())
     }
 
     /// Returns whether the swap cache has room, of which it may have `ahead` pages more

@@ -31,9 +31,11 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         }
         Work::Open(managed, pages, ticket) => {
             // First: who looks at what is the program's own in between finds it (C5).
-            if lock(&managed.tasks).contains(&ticket.thread) {
+            let tasks = lock(&managed.tasks);
+            if tasks.contains(&ticket.thread) {
                 lock(&managed.asked_for).insert(ticket.thread, pages.clone());
             }
+            drop(tasks);
             give_back(shared, &managed, &pages, true, answers);
             ticket
         }
@@ -212,6 +214,7 @@ fn born(
     drop(space);
     answers.told.released.extend(copy.retain(&mapped));
     if let Err(error) = set_attached(child, attached) {
+        answer_told(shared, parent, answers);
         return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
     }
     let access = child.access().expect("set just now");

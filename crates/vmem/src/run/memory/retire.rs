@@ -19,7 +19,7 @@ const HELPERS: usize = 3;
 /// They look whether there is anything to do when nobody calls.
 const IDLE: Duration = Duration::from_secs(3600);
 /// What a batch takes, about.
-pub(super) const MOMENT: Duration = Duration::from_micros(100);
+const MOMENT: Duration = Duration::from_micros(100);
 
 /// Starts the threads that help: one for each CPU but that of the evictor.
 ///

@@ -19,28 +19,39 @@ const SHARED_MAX: Duration = Duration::from_secs(10);
 impl Tracer<'_> {
     /// Returns whether a space is to be attached by this thread of it, which is stopped.
     pub(super) fn wanted(&mut self, tid: i32, space: SpaceId) -> bool {
-        if !self.spaces.attachable(space) || !self.memory.wants(space) {
-            return false;
-        }
-        let is_shared = self.is_shared(tid, space);
+        let wants = self.spaces.attachable(space) && self.memory.wants(space);
         let Some(known) = self.spaces.get_mut(space) else { return false };
-        if !is_shared {
-            known.shared = None;
-            return true;
+        let before = known.shared.take().filter(|_| wants);
+        // If it cannot be told who shares it, it is asked again.
+        if !wants || known.tasks == 1 {
+            return wants;
         }
-        if known.shared.get_or_insert_with(Instant::now).elapsed() > SHARED_MAX {
+        let sharer = self.sharer(tid, space, before.map(|(sharer, _)| sharer));
+        let Ok(Some(sharer)) = sharer else { return matches!(sharer, Ok(None)) };
+        // Whoever leaves it soon is followed by others in a program that starts many.
+        let since = before.filter(|(same, _)| *same == sharer).map_or_else(Instant::now, |b| b.1);
+        if let Some(known) = self.spaces.get_mut(space) {
+            known.shared = Some((sharer, since));
+        }
+        if since.elapsed() > SHARED_MAX {
             self.refuse(space, "it shares its memory with another process".into());
         }
         false
     }
 
-    /// Returns whether a process that is not filtered has the space, too (T8): mostly a child of
-    /// vfork, which leaves it soon.
-    fn is_shared(&self, tid: i32, space: SpaceId) -> bool {
-        let Ok(own) = proc::threads(tid) else { return true };
-        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space));
-        let others = here.filter(|(other, task)| !task.filtered && !own.contains(other));
-        others.map(|(&other, _)| other).any(proc::lives)
+    /// Returns a thread of a process that is not filtered and has the space, too (T8), the same as
+    /// `before` if that still has it: mostly a child of vfork, which leaves it soon.
+    ///
+    /// # Errors
+    /// The threads of the process of `tid` cannot be listed.
+    fn sharer(&self, tid: i32, space: SpaceId, before: Option<i32>) -> io::Result<Option<i32>> {
+        let own = proc::threads(tid)?;
+        let is_other = |&other: &i32| {
+            let task = self.tasks.get(&other);
+            let here = task.is_some_and(|task| task.space == Some(space) && !task.filtered);
+            here && !own.contains(&other) && proc::lives(other)
+        };
+        Ok(before.filter(is_other).or_else(|| self.tasks.keys().copied().find(is_other)))
     }
 
     /// Attaches a space by one of its threads, which goes on when the memory side says so.

@@ -275,9 +275,11 @@ impl Tracer<'_> {
         let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
         let areas = areas.unwrap_or_default();
         let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
-        // A thread gets the filter with all others of its process.
+        // A thread gets the filter with all others of its process; a fork that was stopped was made
+        // under it.
         let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
-        let filtered = filtered && (is_thread || is_filtered(tid, child));
+        let is_known = is_thread || waits != Waits::Nothing;
+        let filtered = filtered && (is_known || is_filtered(tid, child));
         let held = waits == Waits::Fork { held: true };
         if dead {
             if held {

@@ -82,8 +82,8 @@ pub(crate) struct Space {
     pub changing: Option<i32>,
     /// As above; each is stopped before its call.
     pub waiting: VecDeque<i32>,
-    /// Since when it cannot be attached because another process has it, too.
-    pub shared: Option<Instant>,
+    /// A thread of another process that has it, too, so that it cannot be attached, and since when.
+    pub shared: Option<(i32, Instant)>,
 }
 
 /// The address spaces of the tree.

@@ -372,8 +372,10 @@ impl Memory for Engine {
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {
-        if let Some(managed) = self.shared.find(space) {
-            managed.refused.store(true, Ordering::Relaxed);
+        let Some(managed) = self.shared.find(space) else { return };
+        managed.refused.store(true, Ordering::Relaxed);
+        // One that has ended meanwhile has nothing to be managed.
+        if lock(&managed.tasks).iter().any(|&task| proc::lives(task)) {
             let pid = managed.pid();
             let process = Unmanaged { pid, program: proc::name(pid), reason };
             lock(&self.shared.unmanaged).add(process);

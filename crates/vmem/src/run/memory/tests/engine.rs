@@ -365,6 +365,20 @@ fn what_is_gone_leaves_nothing() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_not_named_as_unmanaged() {
+    let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
+    let world = World::unattached(4 * MIB, Resting::Together(resting));
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let ended = world.engine.exec(ended.id().cast_signed());
+    world.engine.cannot_attach(ended, "its mappings cannot be read".to_owned());
+    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (0, 0));
+    world.engine.cannot_attach(world.space, "for a test".to_owned());
+    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (1, 1));
+    world.engine.gone(ended);
+}
+
+#[test]
 fn what_the_program_wants_for_itself_comes_back_and_stays() {
     let Some(world) = World::new("what_the_program_wants_for_itself", 4 * MIB) else { return };
     let memory = world.map(12 * MIB);

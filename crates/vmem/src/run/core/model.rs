@@ -173,14 +173,18 @@ impl World {
             let mapped = world.kernel.get_mut(&page).expect("asked for");
             assert!(mapped.content.is_none());
             mapped.content = Some(content);
-            let released = world.space.filled(&(page..page + 1), Space::NEW);
+            let released = world.space.filled(page, &(page..page + 1), Space::NEW);
             world.release(released);
         };
         match answer {
             Answer::Check | Answer::Zero(_) => fill(self, page, 0),
-            Answer::Stored(keys) => {
-                let content = self.store[&keys[0]];
-                fill(self, page, content);
+            Answer::Stored(first, keys) => {
+                let run = first..first + keys.len();
+                assert!(run.contains(&page) && run.len() <= 4, "{run:?} for {page}");
+                for (at, key) in run.zip(keys) {
+                    let content = self.store[&key];
+                    fill(self, at, content);
+                }
             }
             Answer::Cached(_) | Answer::NoRoom => unreachable!("there is room and no buffer"),
         }

@@ -32,6 +32,13 @@ pub(crate) fn common(a: &Pages, b: &Pages) -> Pages {
     start..a.end.min(b.end).max(start)
 }
 
+/// Returns `page` and its neighbours in `within` that belong to it, without a gap.
+pub(crate) fn run_around(page: PageNo, within: &Pages, belongs: impl Fn(PageNo) -> bool) -> Pages {
+    let below = (within.start..page).rev().find(|&at| !belongs(at));
+    let end = (page + 1..within.end).find(|&at| !belongs(at));
+    below.map_or(within.start, |at| at + 1)..end.unwrap_or(within.end)
+}
+
 /// A set of pages as ranges, neighbours joined: start to end.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ranges(BTreeMap<PageNo, PageNo>);

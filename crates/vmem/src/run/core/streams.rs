@@ -1,6 +1,7 @@
-//! Which faults follow each other, so that what comes next can be filled in with them.
+//! Which faults follow each other, so that what comes next can be filled in with them. Upwards is
+//! how programs build lists, downwards how many of them take these apart.
 
-use super::ranges::PageNo;
+use super::ranges::{PageNo, Pages};
 
 /// Sequences that are followed at a time.
 const STREAMS: usize = 4;
@@ -15,30 +16,48 @@ pub(crate) struct Streams {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// The page whose fault would continue it.
-    next: PageNo,
-    /// Pages that the last fault filled in.
+    /// The page whose fault would continue it upwards, and downwards. Of a sequence of one fault it
+    /// is not known yet; then one of them is no page.
+    next: [PageNo; 2],
+    /// Pages that a fault of it has filled in, at most.
     window: usize,
 }
 
+const UP: usize = 0;
+const DOWN: usize = 1;
+const NO_PAGE: PageNo = PageNo::MAX;
+
 impl Streams {
-    /// Returns how many pages to fill in for a fault, at most `max`: one, and twice as many as
-    /// the last time while faults follow each other.
-    pub(crate) fn window(&mut self, page: PageNo, max: usize) -> usize {
-        self.find(page).map_or(1, |at| self.streams[at].window * 2).clamp(1, max.max(1))
+    /// Returns which pages to fill in for a fault at `page`, at most `max`: this one, and twice as
+    /// many as the last time while faults follow each other.
+    pub(crate) fn window(&self, page: PageNo, max: usize) -> Pages {
+        let Some((at, way)) = self.find(page) else { return page..page + 1 };
+        let len = (self.streams[at].window * 2).clamp(1, max.max(1));
+        if way == UP { page..page + len } else { (page + 1).saturating_sub(len)..page + 1 }
     }
 
-    /// Notes that the fault at `page` filled in `filled` pages.
-    pub(crate) fn filled(&mut self, page: PageNo, filled: usize) {
-        let at = self.find(page).unwrap_or_else(|| {
-            self.turn = (self.turn + 1) % STREAMS;
-            self.turn
-        });
-        self.streams[at] = Stream { next: page + filled, window: filled };
+    /// Notes that the fault at `page` filled in `pages`.
+    pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages) {
+        let mut next = [pages.end, pages.start.checked_sub(1).unwrap_or(NO_PAGE)];
+        let (at, window) = match self.find(page) {
+            Some((at, way)) => {
+                next[1 - way] = NO_PAGE;
+                (at, self.streams[at].window)
+            }
+            None => {
+                self.turn = (self.turn + 1) % STREAMS;
+                (self.turn, 0)
+            }
+        };
+        self.streams[at] = Stream { next, window: window.max(pages.len()) };
     }
 
-    fn find(&self, page: PageNo) -> Option<usize> {
-        self.streams.iter().position(|stream| stream.window > 0 && stream.next == page)
+    /// Returns the sequence that a fault at `page` continues, and which way.
+    fn find(&self, page: PageNo) -> Option<(usize, usize)> {
+        let streams = self.streams.iter().enumerate().filter(|(_, stream)| stream.window > 0);
+        let mut ways =
+            streams.flat_map(|(at, stream)| [UP, DOWN].map(|way| (at, way, stream.next[way])));
+        ways.find(|(_, _, next)| *next == page).map(|(at, way, _)| (at, way))
     }
 }
 
@@ -53,12 +72,42 @@ mod tests {
         let mut windows = Vec::new();
         for _ in 0..6 {
             let window = streams.window(page, 16);
-            streams.filled(page, window);
-            windows.push(window);
-            page += window;
+            streams.filled(page, &window);
+            windows.push(window.len());
+            page = window.end;
         }
         assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
-        assert_eq!(streams.window(page + 1, 16), 1, "not the next page");
+        assert_eq!(streams.window(page + 1, 16).len(), 1, "not the next page");
+    }
+
+    #[test]
+    fn windows_double_downwards_too() {
+        let mut streams = Streams::default();
+        let (mut page, mut windows) = (1000, Vec::new());
+        for _ in 0..6 {
+            let window = streams.window(page, 16);
+            assert_eq!(window.end, page + 1);
+            streams.filled(page, &window);
+            windows.push(window.len());
+            page = window.start - 1;
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
+        assert_eq!(streams.window(1001, 16).len(), 1, "it goes the other way");
+        // The lowest pages.
+        streams.filled(1, &(1..2));
+        assert_eq!(streams.window(0, 16), 0..1);
+        streams.filled(0, &(0..1));
+        assert_eq!(streams.window(PageNo::MAX - 1, 16).len(), 1, "there is no page below");
+    }
+
+    #[test]
+    fn one_page_from_elsewhere_does_not_begin_anew() {
+        let mut streams = Streams::default();
+        streams.filled(10, &(10..11));
+        streams.filled(11, &(11..13));
+        streams.filled(13, &(13..17));
+        streams.filled(17, &(17..18));
+        assert_eq!(streams.window(18, 16), 18..26);
     }
 
     #[test]
@@ -68,9 +117,9 @@ mod tests {
         for round in 0..4 {
             for page in &mut pages {
                 let window = streams.window(*page, 64);
-                assert_eq!(window, 1 << round);
-                streams.filled(*page, window);
-                *page += window;
+                assert_eq!(window.len(), 1 << round);
+                streams.filled(*page, &window);
+                *page = window.end;
             }
         }
     }

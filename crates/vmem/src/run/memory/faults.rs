@@ -10,7 +10,7 @@ use super::messages::{self, Told};
 use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::{Key, Page};
-use crate::run::core::ranges::{PageNo, Pages};
+use crate::run::core::ranges::{PageNo, Pages, run_around};
 use crate::run::core::space::{Answer, LOADS_MAX, Released, Space};
 
 /// How often a fault is tried that has to wait for a change to be over, before the watcher does.
@@ -45,8 +45,8 @@ enum Served {
     NoRoom,
     /// A change is not over.
     Again,
-    /// It waits for these pages, which are pinned in the store.
-    Load(Vec<Key>),
+    /// It waits for these pages, from the first on, which are pinned in the store.
+    Load(PageNo, Vec<Key>),
 }
 
 /// Reads messages of a space, does what they mean, and answers the faults among them.
@@ -127,8 +127,8 @@ pub(crate) fn serve(
             Served::Done => Outcome::Done,
             Served::NoRoom => Outcome::NoRoom,
             Served::Again => Outcome::Again,
-            Served::Load(keys) => {
-                match load(shared, managed, access, fault.page, &keys, answers) {
+            Served::Load(first, keys) => {
+                match load(shared, managed, access, fault.page, first, &keys, answers) {
                     Some(outcome) => outcome,
                     // It is elsewhere by now.
                     None => continue,
@@ -158,13 +158,15 @@ fn serve_locked(
         Answer::NoRoom => Served::NoRoom,
         Answer::Check => {
             counters.spurious_faults.add(1);
-            fill(shared, access, space, &one, released, Space::NEW, |part| access.zero(part))
+            let one = Filling { page, pages: one, state: Space::NEW };
+            fill(shared, access, space, &one, released, |part| access.zero(part))
         }
         Answer::Zero(pages) => {
-            let served =
-                fill(shared, access, space, &pages, released, Space::NEW, |part| access.zero(part));
+            let len = pages.len();
+            let filling = Filling { page, pages, state: Space::NEW };
+            let served = fill(shared, access, space, &filling, released, |part| access.zero(part));
             counters.zero_faults.add(1);
-            counters.zero_pages.add(pages.len());
+            counters.zero_pages.add(len);
             served
         }
         Answer::Cached(slot) => {
@@ -173,56 +175,73 @@ fn serve_locked(
             let (batch, at) = found.expect("a batch stays while a state names it");
             counters.swap_cache_faults.add(1);
             let bytes = batch.page(at);
-            fill(shared, access, space, &one, released, Space::BACK, |part| {
-                access.copy(part.start, bytes)
-            })
+            let one = Filling { page, pages: one, state: Space::BACK };
+            fill(shared, access, space, &one, released, |part| access.copy(part.start, bytes))
         }
-        Answer::Stored(keys) => {
+        Answer::Stored(first, keys) => {
             let mut all = lock(&shared.keys);
             keys.iter().for_each(|&key| all.share(key));
-            Served::Load(keys)
+            Served::Load(first, keys)
         }
     }
 }
 
-/// Fills in pages of which a thread waits for the first.
+/// Pages to be filled in, for one of which a thread waits, and their state then.
+#[derive(Debug)]
+struct Filling {
+    page: PageNo,
+    pages: Pages,
+    state: Page,
+}
+
+/// Fills in pages.
 fn fill(
     shared: &Shared,
     access: &Access,
     space: &mut Held<'_>,
-    pages: &Pages,
+    filling: &Filling,
     released: &mut Released,
-    state: Page,
     mut op: impl FnMut(&Pages) -> (usize, Option<Refused>),
 ) -> Served {
-    let (mut done, mut refused) = op(pages);
-    if done == 0 && refused == Some(Refused::Elsewhere) && pages.len() > 1 {
-        // A closed range may be several mappings, and the kernel fills in one at a time.
-        (done, refused) = op(&(pages.start..pages.start + 1));
-    }
-    if done > 0 {
-        space.settled();
-        released.extend(space.filled(&(pages.start..pages.start + done), state));
-        return Served::Done;
-    }
+    let Filling { page, state, .. } = *filling;
+    let mut part = filling.pages.clone();
+    let refused = loop {
+        let (done, refused) = op(&part);
+        let reached = part.start + done;
+        if done > 0 {
+            space.settled();
+            released.extend(space.filled(page, &(part.start..reached), state));
+        }
+        if reached > page {
+            return Served::Done;
+        }
+        // A closed range may be several mappings, and the kernel fills in one at a time; and what
+        // it says of a page below is not said of this one.
+        let of_the_page = reached == page && refused != Some(Refused::Elsewhere);
+        if part.len() == 1 || of_the_page {
+            break refused;
+        }
+        part = page..page + 1;
+    };
     match refused {
         Some(Refused::Again) => return Served::Again,
-        Some(Refused::Exists) => released.extend(space.found(pages.start)),
+        Some(Refused::Exists) => released.extend(space.found(page)),
         Some(Refused::NoMemory) => {
             shared.tracing.end("the system has no memory for a page of the program".to_owned());
         }
         Some(Refused::Elsewhere | Refused::Gone) | None => {}
     }
-    access.wake(&(pages.start..pages.start + 1));
+    access.wake(&(page..page + 1));
     Served::Done
 }
 
-/// Loads pinned pages and fills them in where they are still missing. `None` if the first is not
-/// under its key any more.
+/// Loads pinned pages, from `first` on, and fills them in where they are still missing. `None` if
+/// `page`, for which a thread waits, is not under its key any more.
 fn load(
     shared: &Shared,
     managed: &Managed,
     access: &Access,
+    page: PageNo,
     first: PageNo,
     keys: &[Key],
     answers: &mut Answers,
@@ -240,20 +259,21 @@ fn load(
         }
     }
     let mut space = managed.lock();
-    let same = keys.iter().zip(first..);
-    let same = same.take_while(|(key, page)| space.page(*page) == Page::Stored(**key)).count();
-    let outcome = (same > 0).then(|| {
-        let pages = first..first + same;
-        let served =
-            fill(shared, access, &mut space, &pages, &mut told.released, Space::NEW, |part| {
-                access.copy(part.start, &buffer[..part.len() * PAGE])
-            });
+    let is_same = |at: PageNo| space.page(at) == Page::Stored(keys[at - first]);
+    let same = is_same(page).then(|| run_around(page, &(first..first + keys.len()), is_same));
+    let outcome = same.clone().map(|same| {
+        let copy = |part: &Pages| {
+            let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
+            access.copy(part.start, bytes)
+        };
+        let filling = Filling { page, pages: same, state: Space::NEW };
+        let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
         if served == Served::Again { Outcome::Again } else { Outcome::Done }
     });
     drop(space);
     if outcome == Some(Outcome::Done) {
         shared.counters.stored_faults.add(1);
-        shared.counters.prefetched.add(same - 1);
+        shared.counters.prefetched.add(same.map_or(0, |same| same.len() - 1));
     }
     shared.release_keys(keys.iter().copied());
     told.finish(shared);

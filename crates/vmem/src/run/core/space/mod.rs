@@ -28,7 +28,7 @@
 mod discards;
 
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
-use super::ranges::{PageNo, Pages, Ranges, common};
+use super::ranges::{PageNo, Pages, Ranges, common, run_around};
 use super::streams::Streams;
 
 /// Pages that a fault on a sequence fills with zeros, at most.
@@ -48,12 +48,12 @@ pub(crate) enum Answer {
     Check,
     /// There is no room for it under the limit.
     NoRoom,
-    /// Zeros for these pages.
+    /// Zeros for these pages, the faulting one among them.
     Zero(Pages),
     /// The page from the swap cache.
     Cached(SlotNo),
-    /// Pages from the store, from the faulting one on, under these keys.
-    Stored(Vec<Key>),
+    /// Pages from the store, the faulting one among them: the first, and their keys.
+    Stored(PageNo, Vec<Key>),
 }
 
 /// States that were taken out of a table, with what they name (S3).
@@ -174,23 +174,24 @@ impl Space {
             _ if room == 0 => Answer::NoRoom,
             Page::Cached(slot) => Answer::Cached(slot),
             Page::Absent => {
-                let window = self.streams.window(page, room.min(ZEROS_MAX));
-                let candidates = page..range.end.min(page + window);
-                let absent = candidates.take_while(|&p| self.table.get(p) == Page::Absent).count();
-                Answer::Zero(page..page + absent)
+                let window = common(&self.streams.window(page, room.min(ZEROS_MAX)), &range);
+                let is_absent = |at| self.table.get(at) == Page::Absent;
+                Answer::Zero(run_around(page, &window, is_absent))
             }
             Page::Stored(_) => {
-                let window = self.streams.window(page, room.min(LOADS_MAX));
-                let keys = (page..range.end.min(page + window)).map_while(|page| {
-                    if let Page::Stored(key) = self.table.get(page) { Some(key) } else { None }
-                });
-                Answer::Stored(keys.collect())
+                let window = common(&self.streams.window(page, room.min(LOADS_MAX)), &range);
+                let key = |at| match self.table.get(at) {
+                    Page::Stored(key) => Some(key),
+                    _ => None,
+                };
+                let run = run_around(page, &window, |at| key(at).is_some());
+                Answer::Stored(run.start, run.filter_map(key).collect())
             }
         }
     }
 
-    /// Notes that a fault on `pages.start` has filled in these pages; returns what they named.
-    pub(crate) fn filled(&mut self, pages: &Pages, state: Page) -> Released {
+    /// Notes that a fault on `page` has filled in these pages; returns what they named.
+    pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages, state: Page) -> Released {
         if self.helpers.all.contains(&pages.start) {
             return Released::new();
         }
@@ -198,7 +199,7 @@ impl Space {
             // Part of a closed mapping that has grown: the kernel registers what it grows by.
             self.closed.insert(pages.clone());
         }
-        self.streams.filled(pages.start, pages.len());
+        self.streams.filled(page, pages);
         let mut released = Released::new();
         for page in pages.clone() {
             match self.table.set(page, state) {

@@ -47,6 +47,20 @@ fn pages_that_left_lately_come_back_from_the_buffer() {
 }
 
 #[test]
+fn what_is_read_downwards_is_brought_along() {
+    let Some(world) = World::new("what_is_read_downwards", 8 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let before = world.stats();
+    pages(&memory).rev().for_each(|page| verify(page, 1));
+    let after = world.stats();
+    let loads = after.stored_faults_total - before.stored_faults_total;
+    let along = after.prefetched_total - before.prefetched_total;
+    assert!(loads > 0 && along > 4 * loads, "{loads} loads, {along} pages with them");
+    world.check();
+}
+
+#[test]
 fn memory_never_touched_is_zeros_and_is_not_kept() {
     let Some(world) = World::new("memory_never_touched", 4 * MIB) else { return };
     let memory = world.map(64 * MIB);

@@ -190,7 +190,7 @@ figures! {
         first_touches, Count, "  first_touches", "pages that did not exist before";
         refaults, Count, "  refaults", "taken back before they were compressed";
         loads, Count, "  loads", "decompressed";
-        prefetched, Count, "prefetched", "decompressed along with a neighbour";
+        prefetched, Count, "prefetched", "brought along with a neighbour";
     }
     Work {
         evictions, Count, "evictions", "pages that left a process";

@@ -186,7 +186,7 @@ impl World {
                     fill(self, at, content);
                 }
             }
-            Answer::Cached(_) | Answer::NoRoom => unreachable!("there is room and no buffer"),
+            Answer::Cached(..) | Answer::NoRoom => unreachable!("there is room and no buffer"),
         }
         self.space.settled();
     }

@@ -169,14 +169,20 @@ fn serve_locked(
             counters.zero_pages.add(len);
             served
         }
-        Answer::Cached(slot) => {
+        Answer::Cached(run, slot) => {
             // It is not retired while a page is in it, which the lock sees to.
             let found = lock(&shared.swap_cache).find(slot);
             let (batch, at) = found.expect("a batch stays while a state names it");
+            // Of this batch alone: the slots of another may follow.
+            let start = page - at.min(page - run.start);
+            let pages = start..run.end.min(page + batch.len() - at);
             counters.swap_cache_faults.add(1);
-            let bytes = batch.page(at);
-            let one = Filling { page, pages: one, state: Space::BACK };
-            fill(shared, access, space, &one, released, |part| access.copy(part.start, bytes))
+            counters.prefetched.add(pages.len() - 1);
+            let filling = Filling { page, pages, state: Space::BACK };
+            fill(shared, access, space, &filling, released, |part| {
+                let first = at + part.start - page;
+                access.copy(part.start, batch.pages(first..first + part.len()))
+            })
         }
         Answer::Stored(first, keys) => {
             let mut all = lock(&shared.keys);

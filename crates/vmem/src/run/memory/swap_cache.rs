@@ -5,6 +5,7 @@
 //! them without a lock. It is counted in full until it is retired. Its memory is used again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::page::PAGE;
@@ -41,7 +42,12 @@ impl Batch {
 
     /// Returns the bytes of a page.
     pub(crate) fn page(&self, at: usize) -> &[u8] {
-        &self.bytes[at * PAGE..(at + 1) * PAGE]
+        self.pages(at..at + 1)
+    }
+
+    /// Returns the bytes of pages.
+    pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
+        &self.bytes[at.start * PAGE..at.end * PAGE]
     }
 
     /// Returns the number of pages.

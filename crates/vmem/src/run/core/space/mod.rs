@@ -26,6 +26,8 @@
 //!   program can touch them, and `mlockall` does.
 
 mod discards;
+#[cfg(test)]
+mod tests;
 
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
 use super::ranges::{PageNo, Pages, Ranges, common, run_around};
@@ -33,7 +35,7 @@ use super::streams::Streams;
 
 /// Pages that a fault on a sequence fills with zeros, at most.
 pub(crate) const ZEROS_MAX: usize = 64;
-/// Pages that a fault on a sequence loads from the store, at most.
+/// Pages that a fault on a sequence brings back, at most.
 pub(crate) const LOADS_MAX: usize = 16;
 /// Passes of the clock hand for which a page is left alone that cannot be moved because of its
 /// mapping, and one that is in use elsewhere.
@@ -50,8 +52,9 @@ pub(crate) enum Answer {
     NoRoom,
     /// Zeros for these pages, the faulting one among them.
     Zero(Pages),
-    /// The page from the swap cache.
-    Cached(SlotNo),
+    /// These pages from the swap cache, the faulting one among them, which is in this slot; the
+    /// others are in the slots beside it.
+    Cached(Pages, SlotNo),
     /// Pages from the store, the faulting one among them: the first, and their keys.
     Stored(PageNo, Vec<Key>),
 }
@@ -172,7 +175,12 @@ impl Space {
         match self.table.get(page) {
             Page::Resident { .. } | Page::Fixed { .. } | Page::Doomed { .. } => Answer::Check,
             _ if room == 0 => Answer::NoRoom,
-            Page::Cached(slot) => Answer::Cached(slot),
+            Page::Cached(slot) => {
+                let window = common(&self.streams.window(page, room.min(LOADS_MAX)), &range);
+                let beside = |at: PageNo| slot.wrapping_add(at.wrapping_sub(page) as SlotNo);
+                let is_beside = |at| self.table.get(at) == Page::Cached(beside(at));
+                Answer::Cached(run_around(page, &window, is_beside), slot)
+            }
             Page::Absent => {
                 let window = common(&self.streams.window(page, room.min(ZEROS_MAX)), &range);
                 let is_absent = |at| self.table.get(at) == Page::Absent;

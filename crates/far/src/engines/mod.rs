@@ -6,6 +6,8 @@ mod random;
 mod redis;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
+#[cfg(feature = "redis")]
+mod tcp;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod tls;
 

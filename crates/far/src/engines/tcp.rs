@@ -2,6 +2,7 @@
 //! side does and however slowly.
 //!
 //! - R1: no call takes longer than its deadline; it then fails with `TimedOut` or `WouldBlock`.
+//! - R9: no more is read than is allowed, so that a server that does not end fills no memory.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -16,6 +17,8 @@ use crate::place::Address;
 pub(super) struct Timed {
     tcp: TcpStream,
     pub(super) deadline: Instant,
+    /// Bytes that may still be read (R9).
+    pub(super) allowed: usize,
 }
 
 impl Timed {
@@ -27,7 +30,7 @@ impl Timed {
             match TcpStream::connect_timeout(&socket, left) {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
-                    return Ok(Self { tcp, deadline });
+                    return Ok(Self { tcp, deadline, allowed: usize::MAX });
                 }
                 Err(error) => last = error,
             }
@@ -49,8 +52,14 @@ impl Timed {
 
 impl Read for Timed {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.allowed == 0 {
+            return Err(io::Error::other("it answers more than it was asked for"));
+        }
         self.tcp.set_read_timeout(Some(self.left()?))?;
-        self.tcp.read(out)
+        let most = out.len().min(self.allowed);
+        let len = self.tcp.read(&mut out[..most])?;
+        self.allowed -= len;
+        Ok(len)
     }
 }
 

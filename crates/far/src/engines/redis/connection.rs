@@ -33,6 +33,9 @@ impl fmt::Debug for Access {
     }
 }
 
+/// Longest reply: an object is shorter, and so is the map of a cluster of thousands.
+const REPLY_MAX: usize = 4 << 20;
+
 /// How long a connection may be unused and is believed to be open.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -105,11 +108,11 @@ impl Connection {
         // Not `stream`: the parser is borrowed, too.
         let value = match &mut self.stream {
             Stream::Plain(timed) => {
-                timed.deadline = deadline;
+                (timed.deadline, timed.allowed) = (deadline, REPLY_MAX);
                 self.parser.parse_value(timed)
             }
             Stream::Tls(session) => {
-                session.sock.deadline = deadline;
+                (session.sock.deadline, session.sock.allowed) = (deadline, REPLY_MAX);
                 self.parser.parse_value(session.as_mut())
             }
         };

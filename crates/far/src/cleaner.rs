@@ -7,6 +7,9 @@
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
 //!   longer be under way.
+//! - C5: an absent engine may answer all the same: it is full, or lacks one of several servers. So
+//!   after each probe that fails the owner's life is told, and if that is heard, what is dead is
+//!   deleted. Otherwise what lies there would end with its lease, and a full engine stay full.
 
 use std::time::{Duration, Instant};
 
@@ -38,16 +41,21 @@ impl Far {
     /// Does a round at `now`; returns when the next should be, at the latest.
     pub(crate) fn tend(&self, now: Instant, round: &mut Round) -> Duration {
         let mut more = false;
-        if self.link.absent() {
-            self.probe(now, round);
-        }
+        let probed = self.link.absent() && self.probe(now, round);
         if !self.link.absent() {
             round.probe = None;
-            self.renew(now, round);
+            self.renew(now, round, self.options.deadline);
             self.age(now, round);
             more = self.move_old(now);
             self.clean();
-            self.delete_dead();
+            self.delete_dead(self.options.deadline);
+        } else if probed {
+            // So that the next probe is not much later than it should be.
+            let patience = self.options.deadline.min(self.options.probe_max);
+            if self.renew(now, round, patience) {
+                self.age(now, round);
+                self.delete_dead(patience);
+            }
         }
         if more {
             return Duration::ZERO;
@@ -56,12 +64,12 @@ impl Far {
         next.min(self.options.tend)
     }
 
-    /// Tries an absent engine with an object of one unit, if it is time.
-    fn probe(&self, now: Instant, round: &mut Round) {
+    /// Tries an absent engine with an object of one unit, if it is time; returns whether it was.
+    fn probe(&self, now: Instant, round: &mut Round) -> bool {
         let options = &self.options;
         let (at, wait) = *round.probe.get_or_insert((now + options.probe, options.probe));
         if now < at {
-            return;
+            return false;
         }
         if self.put_once(&[0; UNIT], self.until()).map(|number| self.log().doom(number)).is_ok() {
             self.link.set_absent(false);
@@ -69,12 +77,19 @@ impl Far {
             let wait = (2 * wait).min(options.probe_max);
             round.probe = Some((now + wait, wait));
         }
+        true
     }
 
-    fn renew(&self, now: Instant, round: &mut Round) {
-        if round.renew.is_none_or(|at| now >= at) && self.link.renew(self.until()).is_ok() {
+    /// Tells that the owner lives, if it is time; returns false if that was not heard.
+    fn renew(&self, now: Instant, round: &mut Round, patience: Duration) -> bool {
+        if round.renew.is_some_and(|at| now < at) {
+            return true;
+        }
+        let heard = self.link.renew(Instant::now() + patience).is_ok();
+        if heard {
             round.renew = Some(now + self.options.renew);
         }
+        heard
     }
 
     /// Lets the numbers of puts that failed become dead (C4).
@@ -112,7 +127,7 @@ impl Far {
         let number = self.put(&plain, self.until()).inspect_err(|_| self.link.set_absent(true))?;
         let units = plain.len() / UNIT;
         self.link.count_cleaned((units * SEALED) as u64);
-        // A full log has room again when one of these objects is dead; this one is then dead.
+        // For the cleaner there is always room; if there is none all the same, the copy is dead.
         let _ = self.change(|log| log.relocate(number, &kept));
         Ok(units)
     }
@@ -165,15 +180,15 @@ impl Far {
         })
     }
 
-    /// Deletes what is dead (C3).
-    fn delete_dead(&self) {
+    /// Deletes what is dead; each call has so much time (C3).
+    fn delete_dead(&self, patience: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < self.options.renew {
             let numbers = self.change(|log| log.take_dead(DELETE_MAX));
             if numbers.is_empty() {
                 return;
             }
-            if self.link.delete(&numbers, self.until()).is_err() {
+            if self.link.delete(&numbers, Instant::now() + patience).is_err() {
                 numbers.into_iter().for_each(|number| self.log().doom(number));
                 return;
             }
@@ -240,7 +255,8 @@ mod tests {
         let mut round = Round::default();
         engine.set_absent(true);
         far.link.set_absent(true);
-        for (ms, calls) in [(0, 0), (199, 0), (200, 1), (599, 1), (600, 2), (1399, 2)] {
+        // After each probe the owner's life is told, in vain.
+        for (ms, calls) in [(0, 0), (199, 0), (200, 2), (599, 2), (600, 4), (1399, 4)] {
             let next = far.tend(start + Duration::from_millis(ms), &mut round);
             assert_eq!(engine.calls_total(), calls, "after {ms} ms");
             assert!(next <= far.options.tend);
@@ -249,6 +265,36 @@ mod tests {
         far.tend(start + Duration::from_millis(1400), &mut round);
         assert!(!far.link.absent());
         assert_eq!(engine.objects(), 0, "the probe's object is gone");
+    }
+
+    #[test]
+    fn an_engine_that_takes_nothing_hears_of_its_owner_and_deletes_what_is_dead() {
+        let (engine, far, start) = far();
+        let mut round = Round::default();
+        far.write(0, &[1; 2 * UNIT]).unwrap();
+        far.write(2, &[2; UNIT]).unwrap();
+        far.tend(start, &mut round);
+        // It is full.
+        engine.set_faults(SimFaults::default().with(SimFault::PutRefused, 1000));
+        assert!(far.write(9, &[1; UNIT]).is_err() && far.link.absent());
+        far.discard(Span { unit: 0, len: 2 });
+        let renewals = |from: u64, to: u64, round: &mut Round| {
+            let before = engine.renewals_total();
+            for second in from..to {
+                far.tend(start + Duration::from_secs(second), round);
+            }
+            engine.renewals_total() - before
+        };
+        assert!(renewals(1, 101, &mut round) >= 4, "once in 20 s");
+        assert_eq!(engine.objects(), 1, "what is dead is gone");
+        // An engine that does not answer at all is not asked to delete.
+        far.discard(Span { unit: 2, len: 1 });
+        engine.set_absent(true);
+        renewals(101, 201, &mut round);
+        assert!(far.link.absent() && engine.objects() == 1);
+        engine.set_absent(false);
+        renewals(201, 211, &mut round);
+        assert_eq!(engine.objects(), 0);
     }
 
     #[test]

@@ -29,6 +29,11 @@ pub trait Engine: Send + Sync + fmt::Debug {
         0
     }
 
+    /// Returns how many bytes of pages there is room for, if the engine knows.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// Stores `bytes` under `number`, which was never used before (N1, N2).
     ///
     /// # Errors

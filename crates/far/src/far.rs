@@ -56,7 +56,8 @@ impl Far {
     pub(crate) fn new(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
         let options = options.checked()?;
         let units = (options.len / UNIT as u64) as u32;
-        let log = Log::new(units, engine.object_bytes());
+        let most = usize::try_from(options.object_bytes).unwrap_or(usize::MAX);
+        let log = Log::new(units, engine.object_bytes().min(most));
         let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
         Ok(Self {
             ahead: Ahead::new(engine.read_bytes(), options.read_ahead),
@@ -115,16 +116,18 @@ impl Far {
 
     /// Writes whole units to the engine, in objects as long as it likes them (H1).
     pub(crate) fn send(&self, unit: u32, data: &[u8]) -> io::Result<()> {
-        if self.link.absent() {
-            let why = self.link.last_failure().unwrap_or_default();
-            let what = format!("nothing is written while the engine is absent ({why})");
-            return Err(io::Error::new(io::ErrorKind::NotConnected, what));
-        }
+        self.refuse_absent()?;
         let mut until = self.until();
         let object_units = self.log().object_units();
         let mut unit = unit;
         for part in data.chunks(object_units as usize * UNIT) {
             until += self.wait_for_turn(part.len());
+            // Others may have found meanwhile that it is.
+            self.refuse_absent()?;
+            if !self.log().has_room() {
+                self.bell.ring();
+                return Err(full());
+            }
             let span = Span { unit, len: (part.len() / UNIT) as u32 };
             let number = self.put(part, until).map_err(|failure| {
                 self.link.set_absent(true);
@@ -137,14 +140,28 @@ impl Far {
         Ok(())
     }
 
+    /// Fails while the engine is absent (G1).
+    fn refuse_absent(&self) -> io::Result<()> {
+        if !self.link.absent() {
+            return Ok(());
+        }
+        let why = self.link.last_failure().unwrap_or_default();
+        let what = format!("nothing is written while the engine is absent ({why})");
+        Err(io::Error::new(io::ErrorKind::NotConnected, what))
+    }
+
     /// Waits until so many bytes of units may be sent (T1); returns how long that took.
     pub(crate) fn wait_for_turn(&self, len: usize) -> Duration {
-        let wait = self.pace.turn(len / UNIT * SEALED, Instant::now());
-        if wait > Duration::ZERO {
-            thread::sleep(wait);
-            self.link.count_wait(wait);
+        let begun = Instant::now();
+        let wait = self.pace.turn(len / UNIT * SEALED, begun);
+        if wait.is_zero() {
+            return wait;
         }
-        wait
+        thread::sleep(wait);
+        // On a busy machine that takes longer.
+        let waited = begun.elapsed();
+        self.link.count_wait(waited);
+        waited
     }
 
     /// Puts an object with these units; returns its number.
@@ -298,4 +315,27 @@ impl Far {
 
 fn full() -> io::Error {
     io::Error::new(io::ErrorKind::StorageFull, "the engine has as many objects as can be listed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SimEngine, SimFaults};
+
+    #[test]
+    fn who_waited_for_his_turn_sends_nothing_to_an_engine_that_is_absent_by_then() {
+        let engine = Arc::new(SimEngine::new(1, SimFaults::default()));
+        let options = FarOptions::new(1 << 20).with_bytes_per_second(Some(1 << 20));
+        let far = Far::new(Arc::clone(&engine) as _, options).unwrap();
+        // The turn before lasts for half a second.
+        far.pace.turn(1 << 19, Instant::now());
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| far.write(0, &[1; UNIT]));
+            thread::sleep(Duration::from_millis(100));
+            far.link.set_absent(true);
+            let error = writer.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotConnected);
+        });
+        assert_eq!(engine.calls_total(), 0);
+    }
 }

@@ -11,7 +11,8 @@
 //!
 //! # Features
 //! `redis`, on by default, is for servers of Redis and what speaks like it; `s3` for S3 and what
-//! speaks like it. `testing` has what tests of engines and of backings need.
+//! speaks like it; exports of NBD servers need none. `testing` has what tests of engines and of
+//! backings need.
 
 #![forbid(unsafe_code)]
 

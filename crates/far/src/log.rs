@@ -6,7 +6,7 @@
 //!
 //! An object is a row of units of the address space, in spans. Overwriting or discarding a unit
 //! makes its copy in an object dead. An object without a living unit is dead itself; one of which
-//! less than half lives is sparse, and one shorter than [`SMALL`] is small. Both are rewritten,
+//! less than half lives is sparse, and one shorter than `small_units` is small. Both are rewritten,
 //! several into one, once that is worth it ([`victims`](Log::victims)).
 //!
 //! - L1: where the map places a unit, there is an object, whose spans say that unit at that index.
@@ -27,14 +27,22 @@ use std::ops::Range;
 use crate::map::{Map, Place, UNIT};
 use crate::seal::SEALED;
 
-/// Units below which an object is small: 16 KiB, where what an engine adds to a value is 1 %.
+/// Units below which an object is small: 16 KiB, where what an engine adds to a value is 1 %, or a
+/// share of what the engine likes. For an engine that likes 8 MiB there are numbers for 262,144
+/// objects: as many of 16 KiB would be 4 GiB.
 const SMALL: u32 = 32;
+const SMALL_SHARE: u32 = 16;
+
+/// How many of the objects that can be listed are the cleaner's, which needs one to make room.
+const KEPT_SLOTS: u32 = 16;
 
 /// How many small objects are merged although they do not fill half an object.
 const SMALL_MAX: usize = 256;
 
-/// How many dead objects are deleted before it is time.
-const DEAD_MAX: usize = 256;
+/// How many dead objects are deleted before it is time, at least and at most; between them, an
+/// eighth of all that can be there.
+const DEAD_MIN: u32 = 8;
+const DEAD_MAX: u32 = 256;
 
 /// The shortest and the longest object, in bytes.
 const OBJECT_BYTES: std::ops::RangeInclusive<usize> = (64 << 10)..=(8 << 20);
@@ -70,7 +78,7 @@ pub(crate) struct Piece {
     slot: u32,
 }
 
-/// The log has no room for another object.
+/// The log has no room for another object, or only for one of the cleaner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -88,7 +96,10 @@ pub(crate) struct Log {
     map: Map,
     units: u32,
     object_units: u32,
+    small_units: u32,
     index_bits: u32,
+    /// How many objects can be listed.
+    slots_max: u32,
     next: u64,
     slots: Vec<Option<Object>>,
     free: Vec<u32>,
@@ -100,6 +111,8 @@ pub(crate) struct Log {
     small: BTreeSet<(u64, u32)>,
     small_live: u64,
     dead: Vec<u64>,
+    /// How many of these are deleted before it is time.
+    dead_max: u32,
     /// Numbers whose put failed: those of now, and those of before the last `age`.
     doubtful: [Vec<u64>; 2],
     /// A twin that moves what has changed.
@@ -112,11 +125,14 @@ impl Log {
     pub(crate) fn new(units: u32, object_bytes: usize) -> Self {
         let bytes = object_bytes.clamp(*OBJECT_BYTES.start(), *OBJECT_BYTES.end());
         let object_units = (bytes / SEALED) as u32;
+        let index_bits = object_units.next_power_of_two().trailing_zeros();
         Self {
             map: Map::new(units),
             units,
             object_units,
-            index_bits: object_units.next_power_of_two().trailing_zeros(),
+            small_units: SMALL.max(object_units / SMALL_SHARE),
+            index_bits,
+            slots_max: Place::slots(index_bits),
             next: 0,
             slots: Vec::new(),
             free: Vec::new(),
@@ -127,6 +143,7 @@ impl Log {
             small: BTreeSet::new(),
             small_live: 0,
             dead: Vec::new(),
+            dead_max: (units / 8 / object_units).clamp(DEAD_MIN, DEAD_MAX),
             doubtful: [Vec::new(), Vec::new()],
             #[cfg(test)]
             blind: false,
@@ -163,7 +180,7 @@ impl Log {
         spans: Box<[Span]>,
         counts: impl Fn(u32) -> bool,
     ) -> Result<(), Full> {
-        let slot = self.add(number, spans.clone())?;
+        let slot = self.add(number, spans.clone(), KEPT_SLOTS)?;
         let units = spans.iter().flat_map(|span| span.units());
         for (unit, index) in units.zip(0..).filter(|(unit, _)| counts(*unit)) {
             self.place(unit, slot, index);
@@ -177,7 +194,7 @@ impl Log {
     /// # Errors
     /// [`Full`]; the object is then dead.
     pub(crate) fn relocate(&mut self, number: u64, pieces: &[Piece]) -> Result<(), Full> {
-        let slot = self.add(number, pieces.iter().map(|piece| piece.span).collect())?;
+        let slot = self.add(number, pieces.iter().map(|piece| piece.span).collect(), 0)?;
         let mut index = 0;
         for piece in pieces {
             for at in 0..piece.span.len {
@@ -264,14 +281,16 @@ impl Log {
 
     /// Returns what is worth being written into one new object: living pieces of sparse objects
     /// when the dead are more than a third of all that is stored, or of small objects when they
-    /// make half an object or are many. Empty if nothing is.
+    /// make half an object or are many; of either, if there is no room for more objects. Empty if
+    /// nothing is.
     pub(crate) fn victims(&self) -> Vec<Piece> {
         let dead = self.stored - self.live;
-        if 2 * dead > self.live && !self.sparse.is_empty() {
+        let short = !self.has_room();
+        if (short || 2 * dead > self.live) && !self.sparse.is_empty() {
             return self.gather(&self.sparse);
         }
         let fills = 2 * self.small_live >= u64::from(self.object_units) && self.small.len() > 1;
-        if fills || self.small.len() >= SMALL_MAX {
+        if fills || self.small.len() >= SMALL_MAX || (short && self.small.len() > 1) {
             return self.gather(&self.small);
         }
         Vec::new()
@@ -322,18 +341,24 @@ impl Log {
         }
     }
 
-    /// Adds an object of which nothing lives yet.
-    fn add(&mut self, number: u64, spans: Box<[Span]>) -> Result<u32, Full> {
+    /// Returns whether another object can be listed that is not the cleaner's.
+    pub(crate) fn has_room(&self) -> bool {
+        self.has_slots(KEPT_SLOTS)
+    }
+
+    fn has_slots(&self, kept: u32) -> bool {
+        self.objects() + u64::from(kept) < u64::from(self.slots_max)
+    }
+
+    /// Adds an object of which nothing lives yet, if there is room for `kept` others.
+    fn add(&mut self, number: u64, spans: Box<[Span]>, kept: u32) -> Result<u32, Full> {
         let units: u32 = spans.iter().map(|span| span.len).sum();
         debug_assert!(0 < units && units <= self.object_units);
-        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        if Place::new(slot, units - 1, self.index_bits).is_none() {
-            if (slot as usize) < self.slots.len() {
-                self.free.push(slot);
-            }
+        if !self.has_slots(kept) {
             self.doom(number);
             return Err(Full);
         }
+        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
         self.spans += spans.len();
         self.stored += u64::from(units);
         let object = Some(Object { number, units, live: 0, spans });
@@ -360,7 +385,7 @@ impl Log {
         let (number, units, live) = self.counts(slot);
         if live == 0 {
             self.remove(slot);
-        } else if units < SMALL {
+        } else if units < self.small_units {
             self.small.insert((number, slot));
             self.small_live += u64::from(live);
         } else if 2 * live < units {
@@ -380,7 +405,7 @@ impl Log {
         }
         if live == 0 {
             self.remove(slot);
-        } else if units >= SMALL && 2 * live < units {
+        } else if units >= self.small_units && 2 * live < units {
             self.sparse.insert((number, slot));
         }
     }
@@ -417,7 +442,7 @@ impl Log {
 
     /// Returns whether the cleaner should be woken.
     pub(crate) fn calls(&self) -> bool {
-        self.dead.len() >= DEAD_MAX
+        self.dead.len() >= self.dead_max as usize
     }
 
     /// Returns the sealed bytes of all objects, and of the units in them that live.
@@ -441,8 +466,8 @@ impl Log {
             assert!(object.live > 0);
             (stored, live) = (stored + object.units, live + object.live);
             spans += object.spans.len();
-            assert!(!self.small.contains(&id) || object.units < SMALL);
-            assert!(!self.sparse.contains(&id) || object.units >= SMALL);
+            assert!(!self.small.contains(&id) || object.units < self.small_units);
+            assert!(!self.sparse.contains(&id) || object.units >= self.small_units);
             assert!(!self.sparse.contains(&id) || 2 * object.live < object.units);
             small_live += if self.small.contains(&id) { object.live } else { 0 };
         }

@@ -24,6 +24,12 @@ impl Place {
         u32::try_from(place).ok().map(Self).filter(|&place| place != Self::NOWHERE)
     }
 
+    /// Returns how many slots there are of objects with indices of so many bits. The last place of
+    /// all stands for nowhere, so the last slot is left out.
+    pub(crate) fn slots(index_bits: u32) -> u32 {
+        u32::MAX >> index_bits
+    }
+
     /// Returns the slot and the index.
     pub(crate) fn split(self, index_bits: u32) -> (u32, u32) {
         (self.0 >> index_bits, self.0 & ((1 << index_bits) - 1))

@@ -36,6 +36,9 @@ pub struct FarOptions {
     /// Most bytes of memory for what gets bring beyond what was asked for, of an engine that brings
     /// many bytes in the time of a few. They count as the backing's memory. 0: nothing is kept.
     pub read_ahead: u64,
+    /// Most bytes of an object, where the engine likes longer ones; 64 KiB at least. The cleaner
+    /// holds three in memory that nobody counts, a writer one.
+    pub object_bytes: u64,
     /// A backing on this machine to which all goes first. `None`: all goes to the engine.
     pub near: Option<NearOptions>,
     /// How often the engine is told that the owner of its objects still lives.
@@ -60,7 +63,7 @@ macro_rules! builders {
 impl FarOptions {
     /// Returns the defaults for `len` bytes: 5 s for a read or a write, three attempts 20 ms apart,
     /// an absent engine tried after 200 ms and up to 10 s, renewed every 20 s, cleaned each second,
-    /// as fast as can be, up to 512 KiB read ahead.
+    /// as fast as can be, up to 512 KiB read ahead, objects as long as the engine likes them.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self {
@@ -72,6 +75,7 @@ impl FarOptions {
             probe_max: Duration::from_secs(10),
             bytes_per_second: None,
             read_ahead: 512 << 10,
+            object_bytes: u64::MAX,
             near: None,
             renew: Duration::from_secs(20),
             tend: Duration::from_secs(1),
@@ -86,6 +90,7 @@ impl FarOptions {
         with_probe_max => probe_max: Duration,
         with_bytes_per_second => bytes_per_second: Option<u64>,
         with_read_ahead => read_ahead: u64,
+        with_object_bytes => object_bytes: u64,
         with_near => near: Option<NearOptions>,
         with_renew => renew: Duration,
         with_tend => tend: Duration,

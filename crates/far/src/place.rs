@@ -1,87 +1,26 @@
-//! Where pages go, as the user names it: `redis://`, `rediss://` or `s3://`, read into a plan.
+//! Where pages go, as the user names it: `redis://`, `rediss://`, `s3://` or `nbd://`, read into a
+//! plan.
 //!
 //! - U1: a password is in no text that this module or an engine makes: not in `Debug`, not in
 //!   `Display`, not in an error.
 
+mod address;
 mod error;
+mod nbd;
 mod s3;
 
 use std::fmt;
-use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
+pub use address::Address;
 pub use error::PlaceError;
 pub(crate) use error::place_error;
+pub use nbd::NbdPlace;
 pub use s3::S3Place;
-
-/// The port of Redis.
-const REDIS_PORT: u16 = 6379;
 
 /// The most copies of an object.
 pub const COPIES_MAX: usize = 3;
-
-/// A server's name and port.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Address {
-    host: Arc<str>,
-    port: u16,
-}
-
-impl Address {
-    /// Returns the address of a host's port.
-    #[must_use]
-    pub fn new(host: &str, port: u16) -> Self {
-        Self { host: host.into(), port }
-    }
-
-    /// Reads `host`, `host:port`, `[ip]` or `[ip]:port`; without a port it is that of Redis.
-    ///
-    /// # Errors
-    /// The text is none of these.
-    pub fn parse(text: &str) -> Result<Self, PlaceError> {
-        let wrong = || PlaceError(format!("`{text}` is no server: give HOST or HOST:PORT"));
-        let bare = text.matches(':').count() > 1 && !text.starts_with('[');
-        let (host, port) = match text.rsplit_once(':') {
-            // An IPv6 address as servers write it: the last colon is the port's.
-            Some((host, port)) if bare || !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| wrong())?)
-            }
-            _ => (text, REDIS_PORT),
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let usable = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
-        if host.is_empty() || !host.chars().all(usable) || port == 0 {
-            return Err(wrong());
-        }
-        Ok(Self::new(host, port))
-    }
-
-    /// Returns the name or the number of the machine.
-    #[must_use]
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Returns the port.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let brackets = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}{}{}:{}", brackets.0, self.host, brackets.1, self.port)
-    }
-}
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
 
 /// A user's name and password (U1).
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -136,6 +75,8 @@ pub enum Place {
     Redis(RedisPlace),
     /// `s3://`.
     S3(S3Place),
+    /// `nbd://`.
+    Nbd(NbdPlace),
 }
 
 /// Where a text came from: passwords on a command line are seen by everybody on the machine.
@@ -172,8 +113,10 @@ impl Place {
         match scheme {
             "redis" | "rediss" => redis(scheme, rest, source, variable).map(Self::Redis),
             "s3" => S3Place::parse(rest, variable).map(Self::S3),
+            "nbd" => NbdPlace::parse(rest).map(Self::Nbd),
             _ => Err(place_error!(
-                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST or s3://BUCKET/PATH"
+                "zfold knows no {scheme}://: give redis://HOST, rediss://HOST, s3://BUCKET/PATH or \
+                 nbd://HOST/EXPORT"
             )),
         }
     }
@@ -184,6 +127,7 @@ impl Place {
         let feature = match self {
             Self::Redis(_) => "redis",
             Self::S3(_) => "s3",
+            Self::Nbd(_) => "nbd",
         };
         place_error!("{self}: this zfold was built without it; build with the feature {feature}")
     }
@@ -199,6 +143,7 @@ impl fmt::Display for Place {
                 if place.copies > 1 { write!(f, "?copies={}", place.copies) } else { Ok(()) }
             }
             Self::S3(place) => place.fmt(f),
+            Self::Nbd(place) => place.fmt(f),
         }
     }
 }
@@ -317,6 +262,21 @@ mod tests {
             "redis://user@a",
             "mongo://a",
         ] {
+            parse(text).expect_err(text);
+        }
+    }
+
+    #[test]
+    fn an_export_has_a_server_and_may_have_a_name() {
+        for (text, whole) in [
+            ("nbd://a", "nbd://a:10809/"),
+            ("nbd://a:7/", "nbd://a:7/"),
+            ("nbd://[::1]/cold/1", "nbd://[::1]:10809/cold/1"),
+            ("nbd://a/two%20words", "nbd://a:10809/two%20words"),
+        ] {
+            assert_eq!(parse(text).expect(text).to_string(), whole);
+        }
+        for text in ["nbd://", "nbd:///x", "nbd://a:0", "nbd://a/%ff", "nbd://a/%0a", "nbds://a"] {
             parse(text).expect_err(text);
         }
     }

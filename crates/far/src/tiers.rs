@@ -70,6 +70,9 @@ impl Far {
         here.tick(now);
         let (begun, mut moved) = (Instant::now(), 0);
         while !self.link.absent() && moved < ROUND_UNITS && begun.elapsed() < self.options.renew {
+            if !self.log().has_room() {
+                return false;
+            }
             let most = self.log().object_units();
             let parts = here.near().begin_move(here.second(), here.after(), most);
             if parts.is_empty() {

@@ -61,6 +61,22 @@ fn any_range_comes_back_from_whatever_objects() {
 }
 
 #[test]
+fn objects_are_no_longer_than_somebody_says() {
+    let engine = Arc::new(SimEngine::new(1, SimFaults::default()).with_object_bytes(8 << 20));
+    for (most, bytes) in [(u64::MAX, 8 << 20), (256 << 10, 256 << 10), (7, 64 << 10)] {
+        let far = open(&engine, quiet().with_object_bytes(most));
+        let units = bytes / 528;
+        assert_eq!(far.write_bytes(), units * 512);
+        far.write_at(0, &bytes_of_units(units + 1)).unwrap();
+        assert_eq!((engine.objects(), far.stats().objects), (2, 2));
+    }
+}
+
+fn bytes_of_units(units: usize) -> Vec<u8> {
+    bytes(5, units * 512)
+}
+
+#[test]
 fn wrong_ranges_are_refused_and_ask_for_nothing() {
     let engine = engine();
     let far = open(&engine, quiet());
@@ -326,7 +342,7 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
 #[test]
 fn writes_wait_for_their_turns_and_that_is_no_failure() {
     let engine = engine();
-    let deadline = Duration::from_millis(50);
+    let deadline = Duration::from_millis(100);
     let options = quiet().with_deadline(deadline).with_bytes_per_second(Some(1 << 20));
     let far = open(&engine, options);
     let (all, begun) = (bytes(9, 192 << 10), Instant::now());

@@ -155,8 +155,9 @@ settings! {
         #[arg(long, help_heading = MEMORY)]
         dedup: bool,
 
-        /// File or block device to which pages can be written back, or redis://HOST,.. or
-        /// s3://BUCKET/PATH for other machines. What it holds is lost with the process.
+        /// File or block device to which pages can be written back, or redis://HOST,..,
+        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. What it holds is lost with the
+        /// process.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
@@ -175,8 +176,8 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
-        /// Other machines, redis://HOST,.. or s3://BUCKET/PATH, to which pages go from the backing
-        /// file when they are old.
+        /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which pages
+        /// go from the backing file when they are old.
         #[arg(long, value_name = "PLACE", help_heading = COLD)]
         far: Option<PathBuf>,
 

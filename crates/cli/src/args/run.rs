@@ -71,8 +71,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) store_limit: Option<Size>,
 
-    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,.. or
-    /// s3://BUCKET/PATH for other machines. Its contents are of no use after the run.
+    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,..,
+    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use after
+    /// the run.
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
     pub(crate) backing: Option<PathBuf>,
@@ -87,8 +88,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far_bandwidth: Option<Size>,
 
-    /// Other machines, redis://HOST,.. or s3://BUCKET/PATH, to which pages go from the backing file
-    /// when they are old.
+    /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which pages go
+    /// from the backing file when they are old.
     #[arg(long, value_name = "PLACE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far: Option<PathBuf>,
 

@@ -49,7 +49,10 @@ const GAUGES: &[Metric] = &[
     ("far_object_bytes", "Bytes on other machines", |disk| far(disk, |far| far.object_bytes)),
     ("far_live_bytes", "Of these, bytes that are needed", |disk| far(disk, |far| far.live_bytes)),
     ("far_metadata_bytes", "Memory of their map", |disk| far(disk, |far| far.metadata_bytes)),
+    ("far_near_bytes", "Bytes in the backing file first", |disk| far(disk, |far| far.near_bytes)),
+    ("far_get_us_p50", "Microseconds of a fetch, half", |disk| far(disk, |far| far.get_us_p50)),
     ("far_get_us_p99", "Microseconds of a fetch, 99 %", |disk| far(disk, |far| far.get_us_p99)),
+    ("far_put_us_p50", "Microseconds of a send, half", |disk| far(disk, |far| far.put_us_p50)),
     ("far_put_us_p99", "Microseconds of a send, 99 %", |disk| far(disk, |far| far.put_us_p99)),
 ];
 
@@ -76,6 +79,9 @@ const COUNTERS: &[Metric] = &[
     }),
     ("far_put_bytes_total", "Bytes sent", |disk| far(disk, |far| far.put_bytes_total)),
     ("far_got_bytes_total", "Bytes fetched", |disk| far(disk, |far| far.got_bytes_total)),
+    ("far_moved_bytes_total", "Bytes sent because they were old", |disk| {
+        far(disk, |far| far.moved_bytes_total)
+    }),
     ("far_cleaned_bytes_total", "Bytes sent again to make room", |disk| {
         far(disk, |far| far.cleaned_bytes_total)
     }),

@@ -96,7 +96,10 @@ impl FarPlan {
         per_day: Option<u64>,
     ) -> Result<Self, Failure> {
         let text = place.to_str().filter(|text| Place::is_meant(text)).ok_or_else(|| {
-            Failure::usage("--far is for other machines: give redis://HOST or s3://BUCKET/PATH")
+            Failure::usage(
+                "--far is for other machines: give redis://HOST, s3://BUCKET/PATH or \
+                 nbd://HOST/EXPORT",
+            )
         })?;
         let after = after.map_or(FAR_AFTER, |after| after.0);
         if after < FAR_AFTER_MIN {
@@ -160,28 +163,57 @@ pub(crate) fn open(plan: &BackingPlan, size: u64, limit: Option<u64>) -> Result<
                 Some(far) => {
                     let near = NearOptions::new(options.backing).with_after(far.after);
                     let near = near.with_bytes_per_day(far.per_day);
-                    let len = near.backing.len().saturating_add(far.size.unwrap_or(size));
-                    connect(plan, "--far", &far.place, len, limit, Some(near))
+                    let wanted = Room { flag: "--far-size", asked: far.size, usual: size };
+                    connect(plan, "--far", &far.place, wanted, limit, Some(near))
                 }
             }
         }
         Target::Far(place) => {
-            connect(plan, "--backing", place, plan.size.unwrap_or(size), limit, None)
+            let wanted = Room { flag: "--backing-size", asked: plan.size, usual: size };
+            connect(plan, "--backing", place, wanted, limit, None)
         }
     }
 }
 
-/// Connects to other machines, for `len` bytes of pages that lie in `near` first, if there is one.
+/// Room for pages on other machines.
+struct Room {
+    /// Who says how much it is.
+    flag: &'static str,
+    asked: Option<u64>,
+    /// How much it is if nobody says, or less if there is less.
+    usual: u64,
+}
+
+impl Room {
+    /// Returns how many bytes of pages go to a place that has room for so many, if it knows.
+    fn len(&self, flag: &str, place: &Place, room: Option<u64>) -> Result<u64, Failure> {
+        let room = room.unwrap_or(u64::MAX);
+        match self.asked {
+            Some(asked) if asked > room => Err(Failure::new(format!(
+                "{flag}: {place} has room for {room} bytes of pages, as much again being for what \
+                 is dead: give a smaller {}, or a longer export",
+                self.flag
+            ))),
+            Some(asked) => Ok(asked),
+            None => Ok(self.usual.min(room)),
+        }
+    }
+}
+
+/// Connects to other machines, for pages that lie in `near` first, if there is one.
 fn connect(
     plan: &BackingPlan,
     flag: &str,
     place: &Place,
-    len: u64,
+    wanted: Room,
     limit: Option<u64>,
     near: Option<NearOptions>,
 ) -> Result<Opened, Failure> {
+    let engine = far::connect(flag, place)?;
+    let len = wanted.len(flag, place, engine.room())?;
+    let len = len.saturating_add(near.as_ref().map_or(0, |near| near.backing.len()));
     let options = far::options(len, limit, plan.bandwidth).with_near(near);
-    let backing = far::connect(flag, place, options)?;
+    let backing = far::open(flag, engine, options)?;
     let options = BackingOptions::new(Arc::clone(&backing) as _);
     Ok(Opened { options: options.with_compressed(!plan.raw), far: Some(backing) })
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use zfold_far::place::{Place, Source};
-use zfold_far::{FarBacking, FarOptions, FarStats};
+use zfold_far::{Engine, FarBacking, FarOptions, FarStats};
 
 use crate::shared::exit::Failure;
 use crate::shared::table::{Row, count, size, time};
@@ -21,6 +21,10 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const READ_AHEAD_MAX: u64 = 8 << 20;
 const READ_AHEAD_SHARE: u64 = 8;
 
+/// The share of a limit that an object takes at most: three of them are in memory while one is made
+/// of others.
+const OBJECT_SHARE: u64 = 32;
+
 /// Reads a place that stands behind `flag` on the command line or in the configuration file.
 ///
 /// # Errors
@@ -35,10 +39,11 @@ pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
 /// Returns how a backing on other machines behaves that has at most `len` bytes of pages, of a
 /// store with that limit, and is sent at most so many a second.
 pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64>) -> FarOptions {
-    let share = limit.map_or(u64::MAX, |limit| limit / READ_AHEAD_SHARE);
+    let share = |of: u64| limit.map_or(u64::MAX, |limit| limit / of);
     FarOptions::new(len)
         .with_deadline(DEADLINE)
-        .with_read_ahead(share.min(READ_AHEAD_MAX))
+        .with_read_ahead(share(READ_AHEAD_SHARE).min(READ_AHEAD_MAX))
+        .with_object_bytes(share(OBJECT_SHARE))
         .with_bytes_per_second(bytes_per_second)
 }
 
@@ -46,16 +51,22 @@ pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64
 ///
 /// # Errors
 /// It cannot be reached, or is not fit.
-pub(crate) fn connect(
+pub(crate) fn connect(flag: &str, place: &Place) -> Result<Arc<dyn Engine>, Failure> {
+    zfold_far::connect(place, Instant::now() + CONNECT)
+        .map_err(|error| Failure::new(format!("{flag}: {error}")))
+}
+
+/// Returns a backing over the engine that stands behind `flag`.
+///
+/// # Errors
+/// The options make no backing; what the system says.
+pub(crate) fn open(
     flag: &str,
-    place: &Place,
+    engine: Arc<dyn Engine>,
     options: FarOptions,
 ) -> Result<Arc<FarBacking>, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{flag}: {error}"));
-    let engine =
-        zfold_far::connect(place, Instant::now() + CONNECT).map_err(|error| failure(&error))?;
-    let backing = FarBacking::open(engine, options).map_err(|error| failure(&error))?;
-    Ok(Arc::new(backing))
+    let backing = FarBacking::open(engine, options);
+    backing.map(Arc::new).map_err(|error| Failure::new(format!("{flag}: {error}")))
 }
 
 /// A figure: its name, where it is found, how it is told, and what it means.

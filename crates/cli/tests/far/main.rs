@@ -24,6 +24,7 @@ mod tools;
 
 mod cluster;
 mod lost;
+mod nbd_export;
 mod paced;
 mod run;
 mod tiered;

@@ -1,11 +1,13 @@
 //! Real engines: what keeps objects by number on other machines.
 
+mod nbd;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod random;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
+mod tcp;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod tls;
 
@@ -20,16 +22,13 @@ use crate::place::{Place, PlaceError};
 ///
 /// # Errors
 /// It cannot be reached by the deadline, refuses, or is not fit to keep pages.
-#[cfg_attr(
-    not(any(feature = "redis", feature = "s3")),
-    expect(unused_variables, reason = "nobody is asked")
-)]
 pub fn connect(place: &Place, deadline: Instant) -> Result<Arc<dyn Engine>, PlaceError> {
     match place {
         #[cfg(feature = "redis")]
         Place::Redis(place) => Ok(Arc::new(redis::RedisEngine::connect(place, deadline)?)),
         #[cfg(feature = "s3")]
         Place::S3(place) => Ok(Arc::new(s3::S3Engine::connect(place, deadline)?)),
+        Place::Nbd(place) => Ok(Arc::new(nbd::NbdEngine::connect(place, deadline)?)),
         #[cfg(not(all(feature = "redis", feature = "s3")))]
         place => Err(place.not_built()),
     }

@@ -276,3 +276,38 @@ fn a_slot_used_again_does_not_pass_for_the_object_before() {
     assert_eq!(log.find(0, 2), Some((Spot { number: same_place, ..spot }, 2)));
     assert_eq!(log.take_dead(9), [number, copy]);
 }
+
+#[test]
+fn a_log_without_room_is_cleaned_until_it_has_some() {
+    let mut log = Log::new(4000, 0);
+    log.slots_max = 100;
+    let mut unit = 0;
+    let refused = loop {
+        let number = log.begin();
+        if log.publish(number, Span { unit, len: 40 }).is_err() {
+            break number;
+        }
+        unit += 40;
+    };
+    assert_eq!((log.objects(), log.victims()), (100 - u64::from(KEPT_SLOTS), Vec::new()));
+    assert_eq!(log.take_dead(9), [refused]);
+    // Too little is dead otherwise.
+    for at in 0..6 {
+        log.discard(Span { unit: 40 * at, len: 30 });
+    }
+    assert_eq!(clean_all(&mut log), 60);
+    assert!(log.has_room());
+    log.check();
+}
+
+#[test]
+fn objects_of_an_engine_that_likes_long_ones_are_merged_until_they_are_long() {
+    let mut log = Log::new(64_000, 8 << 20);
+    for at in 0..1000 {
+        let number = log.begin();
+        log.publish(number, Span { unit: 64 * at, len: 64 }).unwrap();
+        clean_all(&mut log);
+    }
+    assert!(log.objects() < 300, "{} objects of 32 KiB", log.objects());
+    log.check();
+}

@@ -16,7 +16,7 @@ pub fn object(place: &Place) -> Result<Box<dyn Object>, PlaceError> {
         Place::S3(place) => Ok(Box::new(s3::S3Object::open(place)?)),
         #[cfg(not(feature = "s3"))]
         place @ Place::S3(_) => Err(place.not_built()),
-        place @ Place::Redis(_) => {
+        place @ (Place::Redis(_) | Place::Nbd(_)) => {
             Err(place_error!("{place} keeps pages only: give a file or s3://BUCKET/KEY"))
         }
     }

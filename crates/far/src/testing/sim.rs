@@ -103,6 +103,7 @@ struct State {
     deleted: BTreeSet<u64>,
     ghosts: BTreeSet<u64>,
     calls: u64,
+    renewals: u64,
     faults_total: u64,
 }
 
@@ -216,6 +217,11 @@ impl SimEngine {
     /// Returns the calls so far.
     pub fn calls_total(&self) -> u64 {
         self.state().calls
+    }
+
+    /// Returns the renewals that were heard so far.
+    pub fn renewals_total(&self) -> u64 {
+        self.state().renewals
     }
 
     /// Returns the faults so far; calls of an absent engine count, too.
@@ -361,7 +367,10 @@ impl Engine for SimEngine {
     }
 
     fn renew(&self, deadline: Instant) -> Result<(), EngineError> {
-        self.call(&[], deadline, |_, _| Ok(()))
+        self.call(&[], deadline, |state, _| {
+            state.renewals += 1;
+            Ok(())
+        })
     }
 }
 

@@ -187,6 +187,25 @@ fn a_server_that_trickles_holds_nobody_longer_than_the_deadline() {
 }
 
 #[test]
+fn a_server_that_does_not_end_fills_no_memory() {
+    if !has_loopback("a_server_that_does_not_end_fills_no_memory") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let _ = stream.write_all(b"$500000000\r\n");
+            let part = vec![b'x'; 1 << 20];
+            while stream.write_all(&part).is_ok() {}
+        }
+    });
+    let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it does not end");
+    assert!(error.to_string().contains("more than it was asked for"), "{error}");
+}
+
+#[test]
 fn what_lies_in_redis_tells_nothing_and_is_removed_at_the_end() {
     if !ready("what_lies_in_redis_tells_nothing_and_is_removed_at_the_end") {
         return;

@@ -2,6 +2,7 @@
 //! refuse and are full.
 
 mod alone;
+mod busy;
 mod cluster;
 mod refused;
 mod servers;

@@ -80,7 +80,7 @@ impl Server {
         self.try_cli(command).unwrap_or_else(|| panic!("{command:?}"))
     }
 
-    fn try_cli(&self, command: &[&str]) -> Option<String> {
+    pub(crate) fn try_cli(&self, command: &[&str]) -> Option<String> {
         let output = Command::new("redis-cli")
             .args(["-e", "-p", &self.port.to_string()])
             .args(command)

@@ -1,6 +1,8 @@
 //! The engine and the objects of S3 against a real server: the contract, servers that stop, end and
 //! forget, and writes that are interrupted.
 
+mod busy;
+mod gate;
 #[path = "../common/noise.rs"]
 mod noise;
 mod objects;

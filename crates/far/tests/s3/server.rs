@@ -88,6 +88,11 @@ impl S3 {
         ]
     }
 
+    /// Returns where it listens on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the process that serves.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()

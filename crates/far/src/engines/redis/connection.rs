@@ -8,10 +8,8 @@
 //!   that was given up.
 
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, ErrorKind, Parser, ServerErrorKind, Value};
@@ -19,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::trouble::Trouble;
+use crate::engines::tcp::Timed;
 use crate::place::{Address, Login};
 
 /// What a connection is made with.
@@ -34,45 +33,22 @@ impl fmt::Debug for Access {
     }
 }
 
+/// Longest reply: an object is shorter, and so is the map of a cluster of thousands.
+const REPLY_MAX: usize = 4 << 20;
+
+/// How long a connection may be unused and is believed to be open.
+const FRESH: Duration = Duration::from_secs(1);
+
 /// A connection on which nothing is under way.
 pub(super) struct Connection {
     stream: Stream,
     parser: Parser,
+    used: Instant,
 }
 
 enum Stream {
     Plain(Timed),
     Tls(Box<StreamOwned<ClientConnection, Timed>>),
-}
-
-/// A socket whose every read and write ends by one deadline (R1).
-struct Timed {
-    tcp: TcpStream,
-    deadline: Instant,
-}
-
-impl Timed {
-    fn left(&self) -> io::Result<Duration> {
-        left(self.deadline).ok_or_else(|| io::ErrorKind::TimedOut.into())
-    }
-}
-
-impl Read for Timed {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.tcp.set_read_timeout(Some(self.left()?))?;
-        self.tcp.read(out)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.tcp.set_write_timeout(Some(self.left()?))?;
-        self.tcp.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.tcp.flush()
-    }
 }
 
 impl Connection {
@@ -82,9 +58,7 @@ impl Connection {
         access: &Access,
         deadline: Instant,
     ) -> Result<Self, Trouble> {
-        let tcp = connect(address, deadline)?;
-        tcp.set_nodelay(true)?;
-        let timed = Timed { tcp, deadline };
+        let timed = Timed::connect(address, deadline)?;
         let stream = match &access.tls {
             None => Stream::Plain(timed),
             Some(config) => {
@@ -95,7 +69,7 @@ impl Connection {
                 Stream::Tls(Box::new(StreamOwned::new(session, timed)))
             }
         };
-        let mut link = Self { stream, parser: Parser::new() };
+        let mut link = Self { stream, parser: Parser::new(), used: Instant::now() };
         if let Some(password) = access.login.password() {
             let mut auth = redis::cmd("AUTH");
             if let Some(user) = access.login.user() {
@@ -119,19 +93,30 @@ impl Connection {
         Ok(stream.flush()?)
     }
 
+    /// Returns whether the server has not closed it since it was used, as servers do with those
+    /// that are unused for long.
+    pub(super) fn is_open(&self) -> bool {
+        let tcp = match &self.stream {
+            Stream::Plain(timed) => timed,
+            Stream::Tls(session) => &session.sock,
+        };
+        self.used.elapsed() < FRESH || tcp.is_quiet()
+    }
+
     /// Returns the next reply. An error reply is an error, after which the link is still good.
     pub(super) fn receive(&mut self, deadline: Instant) -> Result<Value, Trouble> {
         // Not `stream`: the parser is borrowed, too.
         let value = match &mut self.stream {
             Stream::Plain(timed) => {
-                timed.deadline = deadline;
+                (timed.deadline, timed.allowed) = (deadline, REPLY_MAX);
                 self.parser.parse_value(timed)
             }
             Stream::Tls(session) => {
-                session.sock.deadline = deadline;
+                (session.sock.deadline, session.sock.allowed) = (deadline, REPLY_MAX);
                 self.parser.parse_value(session.as_mut())
             }
         };
+        self.used = Instant::now();
         value.and_then(Value::extract_error).map_err(Trouble::from)
     }
 
@@ -147,40 +132,6 @@ impl Connection {
             }
         }
     }
-}
-
-/// Returns how long it is until `deadline`, or none if it has passed.
-pub(super) fn left(deadline: Instant) -> Option<Duration> {
-    deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-}
-
-fn connect(address: &Address, deadline: Instant) -> Result<TcpStream, Trouble> {
-    let mut last = Trouble::Lost("its name has no address".to_owned());
-    for socket in resolve(address, deadline)? {
-        let Some(left) = left(deadline) else { return Err(Trouble::Late) };
-        match TcpStream::connect_timeout(&socket, left) {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => last = error.into(),
-        }
-    }
-    Err(last)
-}
-
-/// Returns the addresses of a name. The system's resolver knows no deadline, so a thread asks it,
-/// which ends whenever the resolver gives up.
-fn resolve(address: &Address, deadline: Instant) -> Result<Vec<SocketAddr>, Trouble> {
-    let (host, port) = (address.host().to_owned(), address.port());
-    if let Ok(ip) = host.parse() {
-        return Ok(vec![SocketAddr::new(ip, port)]);
-    }
-    let (sender, answer) = mpsc::channel();
-    thread::Builder::new().name("zfold-resolve".to_owned()).spawn(move || {
-        let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // Nobody waits for it any more, past the deadline.
-        let _ = sender.send(found);
-    })?;
-    let left = left(deadline).ok_or(Trouble::Late)?;
-    Ok(answer.recv_timeout(left).map_err(|_| Trouble::Late)??)
 }
 
 impl From<io::Error> for Trouble {
@@ -204,14 +155,7 @@ impl From<redis::RedisError> for Trouble {
             ErrorKind::Io if error.is_timeout() => Self::Late,
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(target(said)),
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(target(said)),
-            ErrorKind::Server(
-                ServerErrorKind::ClusterDown
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::BusyLoading,
-            ) => Self::NotNow(coded()),
-            ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused(coded()),
+            ErrorKind::Server(_) | ErrorKind::Extension => Self::of_answer(coded()),
             _ => Self::Lost(error.to_string()),
         }
     }

@@ -30,10 +30,13 @@ impl Connections {
 
     /// Returns a connection to `address`, an idle one or a new one.
     pub(super) fn take(&self, address: &Address, deadline: Instant) -> Result<Connection, Trouble> {
-        let idle = self.idle().get_mut(address).and_then(Vec::pop);
-        match idle {
-            Some(link) => Ok(link),
-            None => Connection::open(address, &self.access, deadline),
+        loop {
+            let idle = self.idle().get_mut(address).and_then(Vec::pop);
+            match idle {
+                Some(link) if link.is_open() => return Ok(link),
+                Some(_) => {}
+                None => return Connection::open(address, &self.access, deadline),
+            }
         }
     }
 
@@ -85,7 +88,8 @@ impl Connections {
     ) -> Result<Value, Trouble> {
         let reply = link.receive(deadline);
         match &reply {
-            Err(trouble) if !trouble.spares_link() => self.forget(address),
+            Err(trouble) if !trouble.spares_others() => self.forget(address),
+            Err(trouble) if !trouble.spares_link() => {}
             _ => self.give(address, link),
         }
         reply

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::connection::left;
 use super::requests::{BATCH, set};
 use super::trouble::Trouble;
 use super::{LEASE, PATIENCE, RedisEngine};
 use crate::engine::EngineError;
+use crate::engines::tcp::left;
 
 /// How old a lease is when it is renewed.
 const RENEW_AFTER: Duration = Duration::from_secs(LEASE.as_secs() / 4);

@@ -40,12 +40,13 @@ use std::time::{Duration, Instant};
 use redis::Value;
 
 use self::book::{Book, Entry};
-use self::connection::{Access, left};
+use self::connection::Access;
 use self::connections::Connections;
 use self::homes::Homes;
 use self::routes::Routes;
 use self::trouble::Trouble;
 use crate::engine::{Copies, Engine, EngineError};
+use crate::engines::tcp::left;
 use crate::engines::{random, tls};
 use crate::place::{PlaceError, RedisPlace};
 

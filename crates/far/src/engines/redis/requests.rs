@@ -197,7 +197,9 @@ impl RedisEngine {
                 Err(Trouble::Moved(_) | Trouble::Ask(_)) => elsewhere.push((*number, *home)),
                 Err(trouble) if trouble.spares_link() => last = Err(trouble),
                 Err(trouble) => {
-                    self.links.forget(address);
+                    if !trouble.spares_others() {
+                        self.links.forget(address);
+                    }
                     return Err(trouble);
                 }
             }

@@ -14,8 +14,11 @@ pub(super) enum Trouble {
     Moved(Option<Address>),
     /// The key's slot is on its way to another node, which is to be asked this once.
     Ask(Option<Address>),
-    /// The server cannot now, and may soon: it loads, or its cluster elects a master.
+    /// The server cannot now, and may soon: it loads, a script keeps it, or its cluster elects a
+    /// master.
     NotNow(String),
+    /// The server has no room for one more connection, and closes this one.
+    Crowded(String),
     /// The server will not. What it says.
     Refused(String),
 }
@@ -23,7 +26,22 @@ pub(super) enum Trouble {
 impl Trouble {
     /// Returns whether the connection it came over is still good.
     pub(super) fn spares_link(&self) -> bool {
+        !matches!(self, Self::Late | Self::Lost(_) | Self::Crowded(_))
+    }
+
+    /// Returns whether other connections to that server are still good.
+    pub(super) fn spares_others(&self) -> bool {
         !matches!(self, Self::Late | Self::Lost(_))
+    }
+
+    /// Returns what a server means that answers with an error; the text begins with its code.
+    pub(super) fn of_answer(said: String) -> Self {
+        match said.split_ascii_whitespace().next().unwrap_or_default() {
+            "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "READONLY"
+            | "TRYAGAIN" => Self::NotNow(said),
+            _ if said.contains("max number of clients") => Self::Crowded(said),
+            _ => Self::Refused(said),
+        }
     }
 }
 
@@ -32,6 +50,7 @@ impl From<Trouble> for EngineError {
         match trouble {
             Trouble::Late => Self::Late,
             Trouble::Lost(why) | Trouble::NotNow(why) => Self::Unreachable(why),
+            Trouble::Crowded(why) => Self::Unreachable(format!("{why}; raise its maxclients")),
             Trouble::Moved(_) | Trouble::Ask(_) => {
                 Self::Unreachable("the cluster sends from node to node".to_owned())
             }

@@ -148,6 +148,7 @@ pub(crate) fn failed(error: &object_store::Error) -> EngineError {
     let (code, said) = said(error);
     let remedy = match (error, code.as_deref()) {
         (_, Some("InvalidRange")) => return EngineError::Missing,
+        _ if passes(error) => return EngineError::Unreachable(said),
         (_, Some("NoSuchBucket")) => "create the bucket, or name another",
         (_, Some("AuthorizationHeaderMalformed" | "PermanentRedirect")) => {
             "set AWS_REGION to that of the bucket"
@@ -163,14 +164,31 @@ pub(crate) fn failed(error: &object_store::Error) -> EngineError {
     EngineError::Refused(format!("{said}; {remedy}"))
 }
 
-/// Returns the code that the server answered, and in words what it says, or else the innermost
-/// reason.
-fn said(error: &object_store::Error) -> (Option<String>, String) {
+/// Returns whether the server says that it cannot now: an internal error, too many requests, or a
+/// time that is over. `object_store` tells the status in words only.
+fn passes(error: &object_store::Error) -> bool {
+    const BEFORE: &str = "status code: ";
+    let text = innermost(error).to_string();
+    let status = text.split_once(BEFORE).map(|(_, rest)| rest);
+    let status = status.is_some_and(|status| {
+        status.starts_with('5') || status.starts_with("429") || status.starts_with("408")
+    });
+    // With status 200: completing an upload may take longer than a server keeps its status back.
+    status || text.starts_with("Server returned error response")
+}
+
+fn innermost(error: &object_store::Error) -> &dyn Error {
     let mut inner: &dyn Error = error;
     while let Some(source) = inner.source() {
         inner = source;
     }
-    let text = inner.to_string();
+    inner
+}
+
+/// Returns the code that the server answered, and in words what it says, or else the innermost
+/// reason.
+fn said(error: &object_store::Error) -> (Option<String>, String) {
+    let text = innermost(error).to_string();
     let field = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;
         rest.split_once('<').map(|(value, _)| value.trim())

@@ -12,10 +12,10 @@ use crate::place::{PlaceError, S3Place, place_error};
 
 /// How long one request may take, and how long it is made again and again.
 pub(super) const ATTEMPT: Duration = Duration::from_secs(30);
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The wait between two attempts.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 
 /// An object, and the list of the parts of a write that was interrupted.
 #[derive(Debug)]

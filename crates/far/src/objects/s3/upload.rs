@@ -16,6 +16,7 @@
 use std::io::{self, Write};
 use std::mem;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use object_store::multipart::{MultipartStore as _, PartId};
@@ -24,7 +25,7 @@ use ring::digest::{SHA256, digest};
 use tokio::task::{JoinError, JoinSet};
 
 use super::parts::{Part, Parts, Sum};
-use super::target::{ATTEMPT, Target, insist, may_pass, stream_error};
+use super::target::{ATTEMPT, PATIENCE, PAUSE, Target, insist, may_pass, stream_error};
 use crate::engine::EngineError;
 use crate::object::{ObjectWrite, Written};
 
@@ -42,6 +43,10 @@ const TAIL: usize = 64;
 
 /// How long completing may take: a server may copy all parts.
 const COMPLETE: Duration = Duration::from_secs(600);
+
+/// How long a server may say that it cannot now, before that is taken for its way to say that it
+/// knows no such upload.
+const BUSY: Duration = Duration::from_secs(10);
 
 /// A part that was sent, and what the server calls it.
 type Sent = (usize, Sum, Result<PartId, EngineError>);
@@ -117,12 +122,24 @@ impl<'a> Upload<'a> {
     fn send_first(&mut self, sum: Sum, payload: PutPayload) -> Result<(), EngineError> {
         if self.resumed {
             let (bucket, key) = (&self.object.bucket, &self.object.key);
-            let put = bucket.store().put_part(key, &self.parts.upload, 0, payload.clone());
-            match bucket.call(Instant::now() + ATTEMPT, put) {
-                Ok(tag) => return self.enter((0, sum, Ok(tag))),
-                Err(EngineError::Late) => {}
-                // Not only those who know no such upload: servers differ in how they say that.
-                Err(_) => self.parts = begin_parts(self.object)?,
+            let until = Instant::now() + BUSY;
+            loop {
+                let put = bucket.store().put_part(key, &self.parts.upload, 0, payload.clone());
+                match bucket.call(Instant::now() + ATTEMPT, put) {
+                    Ok(tag) => return self.enter((0, sum, Ok(tag))),
+                    Err(EngineError::Late) => break,
+                    Err(error) if may_pass(&error) && Instant::now() < until => {
+                        thread::sleep(PAUSE);
+                    }
+                    // Not only those who know no such upload: servers differ in how they say that.
+                    Err(_) => {
+                        let abort = bucket.store().abort_multipart(key, &self.parts.upload);
+                        // If it is there all the same, nobody will know its parts any more.
+                        let _ = bucket.call(Instant::now() + ATTEMPT, abort);
+                        self.parts = begin_parts(self.object)?;
+                        break;
+                    }
+                }
             }
         }
         let sent = self.sent(0, sum, payload);
@@ -181,11 +198,25 @@ impl<'a> Upload<'a> {
             self.acknowledged()?;
         }
         let tags = self.parts.tags(self.number).ok_or(EngineError::Missing)?;
-        let parts = tags.into_iter().map(|content_id| PartId { content_id }).collect();
+        let parts = tags.into_iter().map(|content_id| PartId { content_id });
         let (bucket, key) = (&self.object.bucket, &self.object.key);
-        let complete = bucket.store().complete_multipart(key, &self.parts.upload, parts);
-        let completed = bucket.call(Instant::now() + COMPLETE, complete).map(drop);
-        let whole = self.is_whole();
+        let parts: Vec<_> = parts.collect();
+        let begun = Instant::now();
+        let (completed, whole) = loop {
+            let complete =
+                bucket.store().complete_multipart(key, &self.parts.upload, parts.clone());
+            let completed = bucket.call(begun + COMPLETE, complete).map(drop);
+            let whole = self.is_whole();
+            match &completed {
+                // It may have been done all the same.
+                Err(error)
+                    if whole == Ok(false) && may_pass(error) && begun.elapsed() < PATIENCE =>
+                {
+                    thread::sleep(PAUSE);
+                }
+                _ => break (completed, whole),
+            }
+        };
         let forget = || self.object.insist(|| bucket.store().delete(&self.object.list));
         let error = match (completed, whole) {
             (_, Ok(true)) => return forget(),

@@ -1,0 +1,101 @@
+//! Pages at an NBD server of another machine: here, another `zfold disk`.
+
+use rustix::process::Signal;
+use tempfile::{TempDir, tempdir};
+
+use crate::common::command;
+use crate::runs::{Sort, can_manage, text};
+use crate::server::{Server as Disk, noise, zfold};
+use crate::servers;
+
+const PAGES: u32 = 1024;
+const PAGE: u64 = 4096;
+
+/// A disk that serves NBD on loopback.
+fn remote(size: &str) -> (TempDir, Disk, String) {
+    let runtime = tempdir().expect("a directory");
+    let line = ["disk", "--no-mlock", "--size", size, "--nbd", "tcp:127.0.0.1:0"];
+    let disk = Disk::spawn(runtime.path(), zfold(runtime.path(), &line));
+    let place = disk.addresses[0].split_whitespace().next().expect("an address").to_owned();
+    (runtime, disk, place)
+}
+
+fn used(disk: &Disk) -> u64 {
+    disk.stat()["disks"][0]["zswap"]["stored_pages"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_disk_keeps_pages_at_another_one_and_waits_for_it() {
+    if !servers::has_loopback("a_disk_keeps_pages_at_another_one_and_waits_for_it") {
+        return;
+    }
+    let (_runtime, remote, place) = remote("64MiB");
+    let runtime = tempdir().expect("a directory");
+    let disk = Disk::start(runtime.path(), &["--size", "64MiB", "--backing", &place]);
+    let mut client = disk.connect("");
+    for page in 0..PAGES {
+        client.write(u64::from(page) * PAGE, &noise(page)).expect("written");
+    }
+    let all = format!("page_indexes=0-{}", PAGES - 1);
+    assert_eq!(disk.ask(&["writeback", &all])["pages"], PAGES);
+    let far = &disk.stat()["disks"][0]["far"];
+    assert!(far["engine"].as_str().expect("text").starts_with("nbd at 127.0.0.1:"), "{far}");
+    assert!(far["live_bytes"].as_u64() > Some(4 << 20) && used(&remote) > 1000, "{far}");
+    for page in 0..PAGES {
+        assert!(client.read(u64::from(page) * PAGE, PAGE as usize) == noise(page), "page {page}");
+    }
+    disk.ask(&["writeback", &all]);
+    remote.signal(Signal::STOP);
+    let waker = std::thread::spawn({
+        let pause = std::time::Duration::from_secs(4);
+        move || {
+            std::thread::sleep(pause);
+            remote.signal(Signal::CONT);
+            remote
+        }
+    });
+    for page in 0..PAGES {
+        assert!(client.read(u64::from(page) * PAGE, PAGE as usize) == noise(page), "page {page}");
+    }
+    let remote = waker.join().expect("no panic");
+    assert_eq!(disk.stop().0, Some(0));
+    assert_eq!(used(&remote), 0, "nothing is left behind");
+    assert_eq!(remote.stop().0, Some(0));
+}
+
+#[test]
+fn an_export_that_is_too_short_or_not_there_is_told_with_the_remedy() {
+    if !servers::has_loopback("an_export_that_is_too_short_or_not_there_is_told_with_the_remedy") {
+        return;
+    }
+    let (_runtime, _remote, place) = remote("16MiB");
+    let runtime = tempdir().expect("a directory");
+    for (place, size, told) in [
+        (&*place, "9MiB", "give a smaller --backing-size"),
+        ("nbd://127.0.0.1:1/", "1MiB", "start it"),
+    ] {
+        let line = ["disk", "--no-mlock", "--size", "64MiB", "--backing-size", size, "--backing"];
+        let output = zfold(runtime.path(), &line).arg(place).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{said}");
+        assert!(said.contains("nbd://127.0.0.1:") && said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn a_program_whose_pages_go_to_an_export_says_what_it_says_alone() {
+    let test = "a_program_whose_pages_go_to_an_export_says_what_it_says_alone";
+    if !servers::has_loopback(test) || !can_manage(test) {
+        return;
+    }
+    let (_runtime, remote, place) = remote("256MiB");
+    let sort = Sort::new(1_000_003);
+    let limits = ["run", "--limit", "16MiB", "--store-limit", "8MiB", "--backing"];
+    let output = sort.output(command(&limits).arg(&place));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(text(&output.stdout) == sort.sorted, "it is not sorted");
+    let report: serde_json::Value = serde_json::from_str(&said).expect(&said);
+    assert!(report["far"]["gets_total"].as_u64() > Some(0), "{report}");
+    assert_eq!(used(&remote), 0, "nothing is left behind");
+}

@@ -1,0 +1,313 @@
+//! An export of an NBD server: a block device of another machine, in which objects lie in rows of
+//! grains.
+//!
+//! Where they lie is known here only. So an export serves one process at a time, which gives it
+//! away; and who comes next begins with an empty one.
+//!
+//! - D1: a grain belongs to one object at a time (E1), and is written to before the object is
+//!   known. So a reader that knows an object reads what was put, or, if it was deleted meanwhile,
+//!   something that does not open.
+//! - D2: what a put had when it got no answer is lost: the server may write there at any later
+//!   time. Nothing but writes and reads is sent while objects are there, so nothing else can come
+//!   late.
+//! - D3: a request that failed because its connection did is repeated until its deadline, elsewhere
+//!   in the export if it was a put.
+//!
+//! What is acknowledged is as durable as the server keeps it without a flush.
+//!
+//! Locks: the book's is a leaf; no request is made under it.
+
+mod connection;
+mod extents;
+mod links;
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::connection::{Connection, Export, Job, Trouble};
+use self::extents::{Extents, GRAIN, Row};
+use self::links::Links;
+use crate::engine::{Engine, EngineError};
+use crate::engines::tcp::left;
+use crate::link::lock;
+use crate::place::{NbdPlace, PlaceError, place_error};
+use crate::seal::SEALED;
+
+/// Length of an object: as many units as fit into 256 KiB of grains.
+const OBJECT_BYTES: usize = (256 << 10) / SEALED * SEALED;
+
+/// Least length of an export.
+const SIZE_MIN: u64 = 8 << 20;
+
+/// Most bytes of one request to trim.
+const TRIM_MAX: u64 = 1 << 30;
+
+/// How long to wait before another attempt.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How far two failures with no answer between them lie apart when the server counts as away.
+const AWAY_AFTER: Duration = Duration::from_secs(3);
+
+/// Objects in an export.
+#[derive(Debug)]
+pub(crate) struct NbdEngine {
+    name: String,
+    export: Export,
+    links: Links,
+    book: Mutex<Book>,
+    /// The first failure and the last one, if there was no answer since.
+    failed: Mutex<Option<(Instant, Instant)>>,
+}
+
+#[derive(Debug)]
+struct Book {
+    extents: Extents,
+    objects: BTreeMap<u64, Stored>,
+}
+
+/// Where an object lies.
+#[derive(Clone, Debug)]
+struct Stored {
+    len: usize,
+    rows: Box<[Row]>,
+}
+
+impl NbdEngine {
+    /// Connects to the export of `place`, and has the server forget what lies there.
+    ///
+    /// # Errors
+    /// It cannot be reached by the deadline, refuses, or is not fit; one line that names the
+    /// remedy.
+    pub(crate) fn connect(place: &NbdPlace, deadline: Instant) -> Result<Self, PlaceError> {
+        let (link, export) = Connection::open(place, deadline).map_err(|trouble| {
+            match EngineError::from(trouble) {
+                error @ EngineError::Refused(_) => place_error!("{place} {error}"),
+                error => place_error!("{place} {error}: start it, or name another one"),
+            }
+        })?;
+        let block = u64::from(export.block);
+        if export.read_only {
+            return Err(place_error!("{place} is read-only: serve it for writing"));
+        }
+        if export.size < SIZE_MIN {
+            return Err(place_error!("{place} has {} bytes: serve 8 MiB or more", export.size));
+        }
+        if !export.block.is_power_of_two() || block > GRAIN || u64::from(export.payload) < GRAIN {
+            let Export { block, payload, .. } = export;
+            return Err(place_error!(
+                "{place} takes blocks of {block} bytes and requests of {payload}: serve it with \
+                 blocks of 4096 bytes at most"
+            ));
+        }
+        let extents = Extents::new(export.size / GRAIN);
+        let engine = Self {
+            name: format!("nbd at {} {}", place.server, place.export).trim_end().to_owned(),
+            links: Links::new(place, link, export),
+            export,
+            book: Mutex::new(Book { extents, objects: BTreeMap::new() }),
+            failed: Mutex::new(None),
+        };
+        match engine.trim(deadline) {
+            // Advisory: what is not trimmed is overwritten.
+            Ok(()) | Err(Trouble::Refused(_)) => Ok(engine),
+            // One that comes late would take what will be there (D2).
+            Err(trouble) => {
+                let error = EngineError::from(trouble);
+                Err(place_error!("{place} {error} to a trim of all of it: serve it without trim"))
+            }
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.book)
+    }
+
+    /// Has the server forget everything.
+    fn trim(&self, deadline: Instant) -> Result<(), Trouble> {
+        if !self.export.trims {
+            return Ok(());
+        }
+        let end = self.export.size / GRAIN * GRAIN;
+        let starts = (0..end).step_by(TRIM_MAX as usize);
+        for start in starts {
+            let len = (end - start).min(TRIM_MAX) as u32;
+            self.run(&mut [Job::Trim(start, len)], deadline).map_err(|(trouble, _)| trouble)?;
+        }
+        Ok(())
+    }
+
+    /// Makes requests, and remembers whether the server answers.
+    fn run(&self, jobs: &mut [Job<'_>], deadline: Instant) -> Result<(), (Trouble, bool)> {
+        let done = self.links.run(jobs, deadline);
+        let mut failed = lock(&self.failed);
+        match &done {
+            Ok(()) | Err((Trouble::Refused(_), _)) => *failed = None,
+            Err(_) => {
+                let now = Instant::now();
+                *failed = Some((failed.map_or(now, |(first, _)| first), now));
+            }
+        }
+        done
+    }
+
+    /// Writes an object to rows of grains.
+    fn write(&self, rows: &[Row], bytes: &[u8], until: Instant) -> Result<(), (Trouble, bool)> {
+        let most = self.most();
+        let mut padded = bytes.to_vec();
+        padded.resize(bytes.len().next_multiple_of(self.export.block as usize), 0);
+        let mut rest = &padded[..];
+        let mut jobs = Vec::new();
+        for row in rows {
+            let (now, later) = rest.split_at(rest.len().min((row.len * GRAIN) as usize));
+            rest = later;
+            let starts = (row.start * GRAIN..).step_by(most);
+            jobs.extend(starts.zip(now.chunks(most)).map(|(at, part)| Job::Write(at, part)));
+        }
+        self.run(&mut jobs, until)
+    }
+
+    /// Reads `out` from `offset` of an object on.
+    fn read(
+        &self,
+        object: &Stored,
+        offset: usize,
+        out: &mut [u8],
+        until: Instant,
+    ) -> Result<(), Trouble> {
+        let block = self.export.block as usize;
+        let (first, end) = (offset / block * block, offset + out.len());
+        let mut whole = vec![0; end.next_multiple_of(block) - first];
+        let most = self.most();
+        let mut jobs = Vec::new();
+        let (mut rest, mut row_at, mut at) = (&mut whole[..], 0, first);
+        for row in &object.rows {
+            let row_end = row_at + (row.len * GRAIN) as usize;
+            if at < row_end && !rest.is_empty() {
+                let len = rest.len().min(row_end - at);
+                let (now, later) = mem::take(&mut rest).split_at_mut(len);
+                let start = row.start * GRAIN + (at - row_at) as u64;
+                at += now.len();
+                rest = later;
+                let starts = (start..).step_by(most);
+                jobs.extend(starts.zip(now.chunks_mut(most)).map(|(at, part)| Job::Read(at, part)));
+            }
+            row_at = row_end;
+        }
+        self.run(&mut jobs, until).map_err(|(trouble, _)| trouble)?;
+        out.copy_from_slice(&whole[offset - first..][..out.len()]);
+        Ok(())
+    }
+
+    /// Returns the most bytes of one request.
+    fn most(&self) -> usize {
+        (u64::from(self.export.payload) / GRAIN * GRAIN) as usize
+    }
+}
+
+/// Waits before another attempt, if the trouble is one that passes and there is time.
+fn wait(trouble: Trouble, deadline: Instant) -> Result<(), EngineError> {
+    match left(deadline) {
+        Some(left) if left > PAUSE && matches!(trouble, Trouble::Lost(_)) => {
+            thread::sleep(PAUSE);
+            Ok(())
+        }
+        _ => Err(trouble.into()),
+    }
+}
+
+impl Engine for NbdEngine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn object_bytes(&self) -> usize {
+        OBJECT_BYTES
+    }
+
+    /// Returns half of what the export has room for: the other half is for what is dead.
+    fn room(&self) -> Option<u64> {
+        Some(self.export.size / 2 / SEALED as u64 * (SEALED as u64 - 16))
+    }
+
+    fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {
+        let grains = (bytes.len() as u64).div_ceil(GRAIN);
+        loop {
+            let rows = self.book().extents.take(grains);
+            let rows = rows.ok_or_else(|| {
+                let lost = self.book().extents.lost() * GRAIN;
+                EngineError::Refused(format!(
+                    "the export is full, and {lost} bytes of it are not used again: serve a longer \
+                     one, or give a smaller --backing-size"
+                ))
+            })?;
+            match self.write(&rows, bytes, deadline) {
+                Ok(()) => {
+                    let stored = Stored { len: bytes.len(), rows };
+                    self.book().objects.insert(number, stored);
+                    return Ok(());
+                }
+                Err((trouble, sent)) => {
+                    let answered = matches!(trouble, Trouble::Refused(_));
+                    if sent && !answered {
+                        self.book().extents.lose(&rows);
+                    } else {
+                        self.book().extents.give(&rows);
+                    }
+                    wait(trouble, deadline)?;
+                }
+            }
+        }
+    }
+
+    fn get(
+        &self,
+        number: u64,
+        offset: usize,
+        out: &mut [u8],
+        deadline: Instant,
+    ) -> Result<(), EngineError> {
+        let object = self.book().objects.get(&number).cloned().ok_or(EngineError::Missing)?;
+        if offset + out.len() > object.len {
+            return Err(EngineError::Missing);
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        loop {
+            match self.read(&object, offset, out, deadline) {
+                Ok(()) => return Ok(()),
+                Err(trouble) => wait(trouble, deadline)?,
+            }
+        }
+    }
+
+    /// Gives the grains back. Asks nobody: a request that comes late would harm who has them next.
+    fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
+        left(deadline).ok_or(EngineError::Late)?;
+        let mut book = self.book();
+        for number in numbers {
+            if let Some(object) = book.objects.remove(number) {
+                book.extents.give(&object.rows);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does nothing: what lies there has no lease, and the next process begins with all of it.
+    fn renew(&self, _: Instant) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn away(&self) -> Vec<String> {
+        let failed = *lock(&self.failed);
+        let is_away = failed.is_some_and(|(first, last)| last - first >= AWAY_AFTER);
+        is_away.then(|| self.name.clone()).into_iter().collect()
+    }
+
+    fn close(&self, deadline: Instant) -> Result<(), EngineError> {
+        Ok(self.trim(deadline)?)
+    }
+}

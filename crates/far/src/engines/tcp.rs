@@ -1,0 +1,97 @@
+//! Sockets that know deadlines: connecting, reading and writing end by then, whatever the other
+//! side does and however slowly.
+//!
+//! - R1: no call takes longer than its deadline; it then fails with `TimedOut` or `WouldBlock`.
+//! - R9: no more is read than is allowed, so that a server that does not end fills no memory.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::place::Address;
+
+/// A socket whose every read and write ends by one deadline (R1).
+#[derive(Debug)]
+pub(super) struct Timed {
+    tcp: TcpStream,
+    pub(super) deadline: Instant,
+    /// Bytes that may still be read (R9).
+    pub(super) allowed: usize,
+}
+
+impl Timed {
+    /// Connects to the first address of a name that accepts.
+    pub(super) fn connect(address: &Address, deadline: Instant) -> io::Result<Self> {
+        let mut last = io::Error::other("its name has no address");
+        for socket in resolve(address, deadline)? {
+            let left = left(deadline).ok_or(io::ErrorKind::TimedOut)?;
+            match TcpStream::connect_timeout(&socket, left) {
+                Ok(tcp) => {
+                    tcp.set_nodelay(true)?;
+                    return Ok(Self { tcp, deadline, allowed: usize::MAX });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Returns whether the other side has neither closed the connection nor said anything.
+    pub(super) fn is_quiet(&self) -> bool {
+        let quiet = self.tcp.set_nonblocking(true).and_then(|()| self.tcp.peek(&mut [0]));
+        let quiet = quiet.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        quiet && self.tcp.set_nonblocking(false).is_ok()
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        left(self.deadline).ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.allowed == 0 {
+            return Err(io::Error::other("it answers more than it was asked for"));
+        }
+        self.tcp.set_read_timeout(Some(self.left()?))?;
+        let most = out.len().min(self.allowed);
+        let len = self.tcp.read(&mut out[..most])?;
+        self.allowed -= len;
+        Ok(len)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.tcp.set_write_timeout(Some(self.left()?))?;
+        self.tcp.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
+/// Returns how long it is until `deadline`, or none if it has passed.
+pub(super) fn left(deadline: Instant) -> Option<Duration> {
+    deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+}
+
+/// Returns the addresses of a name. The system's resolver knows no deadline, so a thread asks it,
+/// which ends whenever the resolver gives up.
+fn resolve(address: &Address, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = (address.host().to_owned(), address.port());
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let (sender, answer) = mpsc::channel();
+    thread::Builder::new().name("zfold-resolve".to_owned()).spawn(move || {
+        let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+        // Nobody waits for it any more, past the deadline.
+        let _ = sender.send(found);
+    })?;
+    let left = left(deadline).ok_or(io::ErrorKind::TimedOut)?;
+    answer.recv_timeout(left).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}

@@ -44,7 +44,7 @@ impl OnSocket {
 
 impl Drop for OnSocket {
     fn drop(&mut self) {
-        let drained = self.server.shutdown(Duration::from_secs(20));
+        let drained = self.server.shutdown(Duration::from_secs(60));
         assert!(drained || std::thread::panicking());
     }
 }

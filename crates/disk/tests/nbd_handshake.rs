@@ -226,7 +226,7 @@ fn what_is_no_handshake_is_hung_up_on() {
 #[test]
 fn a_client_that_says_nothing_is_dropped() {
     let disk = disk(1);
-    let handshake_timeout = Duration::from_millis(50);
+    let handshake_timeout = Duration::from_millis(500);
     let options = NbdOptions::default().with_handshake_timeout(handshake_timeout);
     let mut served = Served::new(vec![export("", &disk)], options);
     let mut silent = Client { stream: served.connect(), next_cookie: 1 };

@@ -3,6 +3,10 @@
 //! - Several connections at once, each in its own part of the device, with many requests in
 //!   flight: every read gives what that connection wrote last, and at the end the device holds
 //!   what the model does.
+//! - One connection with requests of up to the whole device, many in flight, replies in any order:
+//!   every read gives what was written last to each of its blocks. The requests are like those of
+//!   the NBD project's own integrity test of huge ones (`make-integrityhuge`): 50 million bytes,
+//!   lengths and places at random, as many reads as writes, some of these with FUA, some flushes.
 //! - Random bytes in the place of a header, or a header with random fields: the server answers or
 //!   hangs up, and goes on serving others.
 
@@ -10,9 +14,12 @@ mod client;
 
 use std::collections::HashMap;
 use std::net::Shutdown;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use client::*;
 use proptest::prelude::*;
+use zfold_disk::nbd::NbdOptions;
 
 const CONNECTIONS: u64 = 3;
 /// Bytes of the device that one connection has for itself; no multiple of a page, so that
@@ -194,4 +201,140 @@ proptest! {
         drop((client, other));
         served.finish();
     }
+}
+
+/// Bytes of the device of the NBD project's integrity test.
+const HUGE: u64 = 50_000_000;
+/// What requests are made of.
+const BLOCK: u64 = 512;
+/// How long requests in the way of the next one may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Mixes the bits of a word (Steele, Lea, Flood 2014).
+fn mixed(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// What request `number` writes to a block: noise in every third, which is kept as it is, a few
+/// words again and again in the others.
+fn block(number: u64, at: u64) -> [u8; BLOCK as usize] {
+    let mut block = [0; BLOCK as usize];
+    if number > 0 {
+        let key = mixed(number << 32 | at);
+        for (n, word) in (0u64..).zip(block.as_chunks_mut::<8>().0) {
+            let n = if at.is_multiple_of(3) { n } else { n % 3 };
+            *word = key.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
+        }
+    }
+    block
+}
+
+#[derive(Clone, Debug)]
+struct Request {
+    /// From 1.
+    number: u64,
+    command: u16,
+    flags: u16,
+    offset: u64,
+    len: u64,
+}
+
+impl Request {
+    fn random(number: u64, seed: u64) -> Self {
+        let draw = |n: u64| mixed(mixed(seed << 32 | number).wrapping_add(n));
+        let rounded = |bytes: u64| bytes - bytes % 1024;
+        let len = rounded(draw(0) % (HUGE - 2048)) + 1024;
+        let (offset, kind) = (rounded(draw(1) % (HUGE - len)), draw(2));
+        let (command, flags) = match (kind / 16 % 16, kind % 16) {
+            (0, _) => return Self { number, command: FLUSH, flags: 0, offset: 0, len: 0 },
+            (_, 0) => (WRITE, FUA),
+            (_, kind) => (if kind % 2 == 1 { READ } else { WRITE }, 0),
+        };
+        Self { number, command, flags, offset, len }
+    }
+
+    fn cookie(&self) -> u64 {
+        mixed(self.number)
+    }
+
+    fn blocks(&self) -> std::ops::Range<usize> {
+        (self.offset / BLOCK) as usize..((self.offset + self.len) / BLOCK) as usize
+    }
+
+    /// Whether the order of both decides what a block holds, or what is read.
+    fn conflicts(&self, other: &Self) -> bool {
+        (self.command == WRITE || other.command == WRITE)
+            && self.offset < other.offset + other.len
+            && other.offset < self.offset + self.len
+    }
+}
+
+/// Sends `count` requests, and takes their replies meanwhile.
+fn huge_requests(count: u64, seed: u64, options: NbdOptions) {
+    println!("seed {seed}");
+    let disk = disk(HUGE.div_ceil(PAGE));
+    let mut served = Served::new(vec![export("", &disk)], options);
+    let mut client = served.client();
+    client.go("");
+    let mut sender = Client { stream: client.stream.try_clone().unwrap(), next_cookie: 1 };
+    let (in_flight, answered) = (Mutex::new(HashMap::new()), Condvar::new());
+    // The request that wrote each block last.
+    let mut last = vec![0u64; HUGE.div_ceil(BLOCK) as usize];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=count {
+                let next = Request::random(number, seed);
+                let (mut others, late) = answered
+                    .wait_timeout_while(in_flight.lock().unwrap(), PATIENCE, |others| {
+                        others.values().any(|other| next.conflicts(other))
+                    })
+                    .unwrap();
+                assert!(!late.timed_out(), "{next:?} waits for {others:?}");
+                others.insert(next.cookie(), next.clone());
+                drop(others);
+                let (offset, len) = (next.offset, next.len as u32);
+                sender.send(&request(next.command, next.flags, next.cookie(), offset, len));
+                if next.command == WRITE {
+                    // Not block by block, each of which would be a call.
+                    let data: Vec<_> =
+                        next.blocks().flat_map(|at| block(number, at as u64)).collect();
+                    sender.send(&data);
+                }
+            }
+        });
+        for _ in 0..count {
+            let Reply::Simple { cookie, error: 0 } = client.reply() else { panic!("an error") };
+            let known = in_flight.lock().unwrap().get(&cookie).cloned();
+            let request: Request = known.expect("a request that is in flight");
+            if request.command == READ {
+                let data = client.take_vec(request.len as usize);
+                for (at, read) in request.blocks().zip(data.as_chunks().0) {
+                    assert!(*read == block(last[at], at as u64), "block {at} of {request:?}");
+                }
+            } else {
+                last[request.blocks()].fill(request.number);
+            }
+            in_flight.lock().unwrap().remove(&cookie);
+            answered.notify_all();
+        }
+    });
+    drop((client, sender));
+    served.finish();
+    let mut held = [0; BLOCK as usize];
+    for (at, &number) in last[..(HUGE / BLOCK) as usize].iter().enumerate() {
+        disk.read(at as u64 * BLOCK, &mut held).unwrap();
+        assert!(held == block(number, at as u64), "block {at}");
+    }
+    disk.store().check();
+}
+
+/// `ZFOLD_NBD_REQUESTS=250` sends as many as the NBD project's test.
+#[test]
+fn requests_of_up_to_the_whole_device_are_served_in_any_order() {
+    let told = std::env::var("ZFOLD_NBD_REQUESTS");
+    let count = told.map_or(24, |told| told.parse().expect("a number"));
+    huge_requests(count, 1, NbdOptions::default());
+    huge_requests(count / 2, 2, NbdOptions::default().with_max_held_bytes(0));
 }

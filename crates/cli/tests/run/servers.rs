@@ -75,12 +75,12 @@ impl Client {
     }
 }
 
-/// Waits for at most five seconds until `what` is so; returns whether it is.
-fn within_five_seconds(mut what: impl FnMut() -> bool) -> bool {
+/// Waits for at most a minute until `what` is so; returns whether it is.
+fn within_a_minute(mut what: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     loop {
         let is_so = what();
-        if is_so || began.elapsed() > Duration::from_secs(5) {
+        if is_so || began.elapsed() > Duration::from_secs(60) {
             return is_so;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -103,7 +103,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
     server.args(["--unixsocketperm", "777"]).stdout(Stdio::null());
     let server = Ended(server.spawn().expect("it starts"));
     let mut client = None;
-    assert!(within_five_seconds(|| {
+    assert!(within_a_minute(|| {
         client = Client::connect(&socket);
         client.is_some()
     }));
@@ -136,7 +136,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
             place.json(&["ctl", "--json", "--pid", &pid, "set", &word])
         };
         assert_eq!(set("48MiB")["limit_bytes"], 48 << 20);
-        assert!(within_five_seconds(|| resident() <= 48 << 20), "{} resident", resident());
+        assert!(within_a_minute(|| resident() <= 48 << 20), "{} resident", resident());
         // Whoever looks sees the same.
         let listed = place.json(&["ps", "--json"]);
         assert_eq!(
@@ -147,7 +147,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
         assert!(top["runs"][0]["faults_per_second"].as_f64() > Some(0.0), "{top}");
         let before = served.load(Ordering::Relaxed);
         set("96MiB");
-        assert!(within_five_seconds(|| resident() > 60 << 20), "{} resident", resident());
+        assert!(within_a_minute(|| resident() > 60 << 20), "{} resident", resident());
         assert!(served.load(Ordering::Relaxed) > before, "clients were served meanwhile");
         drop(end);
     });

@@ -36,13 +36,14 @@ fn json(runtime: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// Waits for at most five seconds until as much is resident.
+/// Waits until as much is resident, for a minute at most: on a machine with nothing else to do it
+/// takes a second or two.
 fn wait_for(runtime: &Path, pid: &str, what: impl Fn(u64) -> bool) -> u64 {
     let began = Instant::now();
     loop {
         let state = json(runtime, &["ctl", "--json", "--pid", pid, "stat"]);
         let resident = state["resident_bytes"].as_u64().expect("bytes");
-        if what(resident) || began.elapsed() > Duration::from_secs(5) {
+        if what(resident) || began.elapsed() > Duration::from_secs(60) {
             return resident;
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -88,10 +89,10 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     };
     assert_eq!(set("40MiB")["limit_bytes"], 40 << 20);
     let halved = wait_for(runtime.path(), &pid, |resident| resident <= 40 << 20);
-    assert!(halved <= 40 << 20, "{halved} bytes five seconds after the limit was halved");
+    assert!(halved <= 40 << 20, "{halved} bytes a minute after the limit was halved");
     set("160MiB");
     let doubled = wait_for(runtime.path(), &pid, |resident| resident > 48 << 20);
-    assert!(doubled > 48 << 20, "{doubled} bytes five seconds after the limit was raised");
+    assert!(doubled > 48 << 20, "{doubled} bytes a minute after the limit was raised");
     let out = json(runtime.path(), &["ctl", "--json", "--pid", &pid, "page-out"]);
     assert!(out["resident_bytes"].as_u64().expect("bytes") < doubled, "{out}");
 

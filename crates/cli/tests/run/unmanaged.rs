@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Makes a child that no tracer follows, which lives for two seconds.
+/// Makes a child that no tracer follows, which lives for five seconds.
 const UNTRACED: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
@@ -39,7 +39,7 @@ const UNTRACED: &str = r#"
 int main(void) {
     long child = syscall(SYS_clone, CLONE_UNTRACED | SIGCHLD, 0, 0, 0, 0);
     if (child == 0) {
-        sleep(2);
+        sleep(5);
         _exit(4);
     }
     int status;

@@ -4,7 +4,10 @@
 //! - replacing and reading objects of the sizes that real pages compress to: zsmalloc and fit
 //!   beside mimalloc and malloc. mimalloc uses huge pages where the system lets it;
 //!   `MIMALLOC_ALLOW_THP=0` gives it the same pages as the pools.
-//! - storing and loading pages beside the bare codec (LZ4, zsmalloc and fit, one thread)
+//! - storing and loading pages beside bare LZ4 (zsmalloc and fit with LZ4, fit with `page`; one
+//!   thread)
+//!
+//! Arguments are parts of titles: only races whose title has one of them are run.
 
 mod common;
 
@@ -13,7 +16,7 @@ use std::time::Instant;
 
 use common::{Churn, MALLOC, MIMALLOC, OfPool, PAGE, Random, objects, pages};
 use zfold_pool::{Allocator, PoolOptions};
-use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
+use zfold_store::{Codec, CodecKind, CodecSpec, Store, StoreOptions};
 
 /// Batches of each contestant.
 const ROUNDS: usize = 301;
@@ -23,6 +26,12 @@ const BATCH: usize = 2_000;
 /// A contestant: its name and one operation of it.
 type Contestant<'a> = (&'a str, &'a mut dyn FnMut());
 
+/// Returns whether a race is wanted.
+fn is_wanted(title: &str) -> bool {
+    let mut parts = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).peekable();
+    parts.peek().is_none() || parts.any(|part| title.contains(&part))
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -30,6 +39,9 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Lets contestants take turns; the ratios are to the first.
 fn race(title: &str, contestants: &mut [Contestant<'_>]) {
+    if !is_wanted(title) {
+        return;
+    }
     let mut times = vec![Vec::new(); contestants.len()];
     for _ in 0..ROUNDS {
         for ((_, operation), times) in contestants.iter_mut().zip(&mut times) {
@@ -78,9 +90,14 @@ fn race_heaps(objects: &[Vec<u8>], live: usize) {
 
 fn race_store(keys: usize) {
     let pages = pages();
-    let spec = CodecSpec::from(CodecKind::Lz4);
-    let [mut bare, mut bare_too] = [0; 2].map(|_| spec.context(PAGE).expect("a context"));
-    let stores = [Allocator::Zsmalloc, Allocator::Fit].map(|allocator| {
+    let [lz4, page] = [CodecKind::Lz4, CodecKind::Page].map(CodecSpec::from);
+    let contexts = || [lz4, page].map(|spec| spec.context(PAGE).expect("a context"));
+    let contestants = [
+        ("zsmalloc", Allocator::Zsmalloc, lz4),
+        ("fit", Allocator::Fit, lz4),
+        ("fit, page", Allocator::Fit, page),
+    ];
+    let stores = contestants.map(|(_, allocator, spec)| {
         let pool = zfold_pool::create("paired", &PoolOptions::new(allocator)).expect("a pool");
         Store::new(pool, &StoreOptions::new(keys as u64, spec)).expect("a store")
     });
@@ -91,45 +108,61 @@ fn race_store(keys: usize) {
         }
     };
     fill();
+    let [mut bare, mut bare_page] = contexts();
+    let compress = |codec: &mut dyn Codec, random: &mut Random| {
+        let mut out = [0; PAGE];
+        black_box(codec.compress(page_of(random.below(keys)), black_box(&mut out)));
+    };
     let replace = |store: &Store, random: &mut Random| {
         let page = page_of(random.below(keys));
         store.store(random.below(keys) as u64, page).expect("stored");
     };
-    let mut out = [0; PAGE];
-    let [mut one, mut two, mut three] = [0; 3].map(|_| Random(5));
+    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random(5));
     race(
         &format!("store a page under one of {keys} keys"),
         &mut [
-            ("bare compression", &mut || {
-                let page = page_of(one.below(keys));
-                black_box(bare.compress(page, black_box(&mut out)));
-            }),
-            ("store, zsmalloc", &mut || replace(&stores[0], &mut two)),
-            ("store, fit", &mut || replace(&stores[1], &mut three)),
+            ("bare LZ4", &mut || compress(&mut *bare, &mut a)),
+            ("zsmalloc", &mut || replace(&stores[0], &mut b)),
+            ("fit", &mut || replace(&stores[1], &mut c)),
+            ("fit, page", &mut || replace(&stores[2], &mut d)),
+            ("bare page", &mut || compress(&mut *bare_page, &mut e)),
         ],
     );
     fill();
-    let blocks: Vec<Option<Vec<u8>>> = (0..keys)
-        .map(|key| bare_too.compress(page_of(key), &mut out).map(|len| out[..len].to_vec()))
-        .collect();
+    let blocks = |codec: &mut dyn Codec| -> Vec<Option<Vec<u8>>> {
+        let mut out = [0; PAGE];
+        let block = |key| {
+            let len = codec.compress(page_of(key), &mut out)?;
+            Some(out[..len].to_vec())
+        };
+        (0..keys).map(block).collect()
+    };
+    let [of_lz4, of_page] = [blocks(&mut *bare), blocks(&mut *bare_page)];
+    let decompress = |codec: &mut dyn Codec,
+                      blocks: &[Option<Vec<u8>>],
+                      random: &mut Random,
+                      page: &mut [u8; PAGE]| {
+        let key = random.below(keys);
+        match &blocks[key] {
+            Some(block) => codec.decompress(block, black_box(page)).expect("valid"),
+            None => black_box(page).copy_from_slice(page_of(key)),
+        }
+    };
     let load = |store: &Store, random: &mut Random, page: &mut [u8; PAGE]| {
         let key = random.below(keys) as u64;
         assert!(store.load(key, black_box(page)).expect("loaded"));
     };
-    let [mut page, mut page_two, mut page_three] = [[0; PAGE]; 3];
-    let [mut one, mut two, mut three] = [0; 3].map(|_| Random(6));
+    let mut out = [[0; PAGE]; 5];
+    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random(6));
+    let [of_a, of_b, of_c, of_d, of_e] = &mut out;
     race(
         &format!("load one of {keys} pages"),
         &mut [
-            ("bare decompression", &mut || {
-                let key = one.below(keys);
-                match &blocks[key] {
-                    Some(block) => bare.decompress(block, black_box(&mut page)).expect("valid"),
-                    None => black_box(&mut page).copy_from_slice(page_of(key)),
-                }
-            }),
-            ("load, zsmalloc", &mut || load(&stores[0], &mut two, &mut page_two)),
-            ("load, fit", &mut || load(&stores[1], &mut three, &mut page_three)),
+            ("bare LZ4", &mut || decompress(&mut *bare, &of_lz4, &mut a, of_a)),
+            ("zsmalloc", &mut || load(&stores[0], &mut b, of_b)),
+            ("fit", &mut || load(&stores[1], &mut c, of_c)),
+            ("fit, page", &mut || load(&stores[2], &mut d, of_d)),
+            ("bare page", &mut || decompress(&mut *bare_page, &of_page, &mut e, of_e)),
         ],
     );
 }

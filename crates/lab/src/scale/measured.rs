@@ -47,7 +47,7 @@ impl Measured {
         effort: &Effort,
         progress: Progress<'_>,
     ) -> Result<Self, Error> {
-        let allocators = [Allocator::Zsmalloc, Allocator::Z3fold];
+        let allocators = [Allocator::Zsmalloc, Allocator::Z3fold, Allocator::Fit];
         let contestants: Vec<Contestant> = allocators
             .into_iter()
             .flat_map(|allocator| {

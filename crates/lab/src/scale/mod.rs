@@ -85,6 +85,8 @@ mod tests {
             "zsmalloc per-cpu",
             "z3fold pool-lock",
             "z3fold per-cpu",
+            "fit pool-lock",
+            "fit per-cpu",
         ] {
             for workers in MEASURED {
                 found(THROUGHPUT, design, workers, false);

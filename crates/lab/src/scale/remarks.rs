@@ -58,7 +58,8 @@ pub(super) fn remarks(
              transfers to a claim of the lock (Boyd-Wickizer and others, 2012), and its looks \
              take away the line in which the holder's data begin; private work takes \
              exponentially distributed times, holds vary evenly by half of their mean; where \
-             others free, {:.0} % of all frees are by any other core.",
+             others free, {:.0} % of all frees are by any other core; every core has a shard of \
+             fit's per-cpu to itself.",
             100.0 * REMOTE_FREES
         ),
         "The model leaves out that memory bandwidth, the last cache and its interconnect are \

@@ -1,0 +1,302 @@
+//! Where examples run: a folder, with what they name in it, a disk and a run.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rcgen::{CertificateParams, KeyPair};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::{TempDir, tempdir};
+
+use crate::common::skip;
+
+/// How long an example may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Programs that take the place of others, with what they do. What they are given must be there.
+const STAND_INS: [(&str, &str); 14] = [
+    ("sudo", "exec \"$@\""),
+    ("setfacl", "test \"$3\" = /dev/userfaultfd"),
+    ("make", "true"),
+    ("gcc", "test -e \"$3\""),
+    ("nbdcopy", "case \"$*\" in *nbd*) test -e \"$1\" ;; *) exit 1 ;; esac"),
+    ("nbdinfo", "case \"$*\" in *nbd*) ;; *) exit 1 ;; esac"),
+    ("qemu-img", "case \"$*\" in *nbd*) ;; *) exit 1 ;; esac"),
+    ("losetup", "echo /dev/loop77"),
+    ("mkfs.ext4", "test \"$1\" = /dev/loop77"),
+    ("jupyter", "test \"$*\" = 'kernelspec remove zfold'"),
+    ("batch", "true"),
+    ("simulation", "true"),
+    ("train", "true"),
+    ("test-it", "case \"$*\" in *nbd*) ;; *) exit 1 ;; esac"),
+];
+
+/// Files that examples name.
+const FILES: [&str; 4] = ["image.raw", "vm.qcow2", "sqlite3.c", "data.bin"];
+
+/// A disk as in the examples of `zfold ctl`: it can grow, write back and recompress.
+const DISK: &str = "\
+[[disk]]
+name = 'scratch'
+size = '1GiB'
+max-size = '1TiB'
+limit = '64MiB'
+backing = 'stage.cold'
+recompress = ['zstd:9']
+";
+
+/// What a disk's client does all the time.
+const CLIENT: &str = "while :; do sleep 1; done";
+
+/// A child with all that it started, which ends with this.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        signal(&self.0, Signal::KILL);
+        // It has ended, or has now.
+        let _ = self.0.wait();
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // It is the first of its group, which may have ended.
+    let _ = kill_process_group(Pid::from_child(child), signal);
+}
+
+/// Returns whether a program is installed.
+pub(crate) fn has(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+}
+
+pub(crate) struct Stage {
+    test: &'static str,
+    folder: TempDir,
+    /// The address of the disk.
+    uri: String,
+    /// The run, where there can be one.
+    run: Option<Running>,
+    _disk: Running,
+}
+
+impl Stage {
+    pub(crate) fn set(test: &'static str) -> Self {
+        let folder = tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "etc"] {
+            fs::create_dir_all(at(name)).expect("a folder");
+        }
+        fs::create_dir_all(at(".config/fish/completions")).expect("a folder");
+        fs::set_permissions(at("run"), fs::Permissions::from_mode(0o700)).expect("a mode");
+        for (name, script) in STAND_INS {
+            program(&at("programs").join(name), script);
+        }
+        for name in ["batch", "simulation", "train"] {
+            fs::copy(at("programs").join(name), at(name)).expect("copied");
+        }
+        fs::copy(at("programs/test-it"), at("test")).expect("copied");
+        program(&at("venv/bin/python"), "echo \"$0\"");
+        fs::copy(at("venv/bin/python"), at("programs/python3")).expect("copied");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zfold"), at("programs/zfold"))
+            .expect("a link");
+        for name in FILES {
+            fs::write(at(name), b"something to compress ".repeat(5000)).expect("written");
+        }
+        let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/cc1.ztr.zst");
+        fs::copy(trace, at("run.ztr.zst")).expect("a trace");
+        certificates(folder.path());
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/zfold.toml");
+        let example = fs::read_to_string(example).expect("an example");
+        let example = ["/run/zfold/", "/var/lib/zfold/"].iter().fold(example, |text, path| {
+            text.replace(path, &format!("{}/etc/", folder.path().display()))
+        });
+        fs::create_dir_all(at("etc/disk")).expect("a folder");
+        fs::write(at("zfold.toml"), example).expect("written");
+        fs::write(at("stage.toml"), DISK).expect("written");
+        let (disk, uri) = started(shell(folder.path(), "exec zfold disk --config stage.toml"));
+        let line = format!("exec zfold run --limit 64MiB -- sh -c 'echo ready; {CLIENT}'");
+        let (run, said) = started(shell(folder.path(), &line));
+        let run = (said == "ready").then_some(run);
+        if run.is_none() {
+            skip(test, "zfold run does not work here");
+        }
+        let uri = uri.split_whitespace().next().expect("an address").to_owned();
+        Self { test, folder, uri, run, _disk: disk }
+    }
+
+    /// Runs an example as people would.
+    pub(crate) fn perform(&self, example: &str) {
+        if let Some(reason) = self.lacks(example) {
+            return skip(&format!("{}: {example}", self.test), reason);
+        }
+        let line = self.here(example);
+        if line == "zfold top" {
+            self.watch("script -qec 'stty rows 24 cols 80; zfold top' /dev/null");
+        } else if line.contains("--watch") || line.contains("--interval") {
+            self.watch(&line);
+        } else if line.starts_with("zfold disk") && !line.contains("--run ") {
+            self.serve(&line);
+        } else {
+            self.end(&line);
+        }
+    }
+
+    /// Returns what an example needs that is not here.
+    fn lacks(&self, example: &str) -> Option<&'static str> {
+        let needs_run = ["zfold run", "--pid", "zfold check", "zfold jupyter"];
+        let needs_run = needs_run.iter().any(|part| example.contains(part));
+        if needs_run && self.run.is_none() {
+            Some("zfold run does not work here")
+        } else if example.contains("jq ") && !has("jq") {
+            Some("no jq")
+        } else if example == "zfold top" && !has("script") {
+            Some("no script (package bsdutils)")
+        } else if example.contains("--fuse") && fs::File::open("/dev/fuse").is_err() {
+            Some("no /dev/fuse")
+        } else {
+            None
+        }
+    }
+
+    /// Returns an example with the paths, numbers and addresses of this stage.
+    fn here(&self, example: &str) -> String {
+        let folder = self.folder.path().display();
+        // With -e, what is not there is an error. It is none that nothing is missing.
+        let found = if example.contains("select(") { "" } else { "-e " };
+        let (_, socket) = self.uri.split_once("socket=").expect("a Unix socket");
+        let control = socket.replace(".nbd", ".sock");
+        let run = self.run.as_ref().map_or(0, |run| run.0.id());
+        [
+            ("/var/tmp/", format!("{folder}/")),
+            ("/etc/zfold.toml", format!("{folder}/zfold.toml")),
+            ("/run/user/1000/", format!("{folder}/")),
+            ("/run/disk.img", format!("{folder}/fuse.img")),
+            ("/run/zfold/a/control.sock", control),
+            ("0.0.0.0:10809", "127.0.0.1:0".to_owned()),
+            ("--pid 4711", format!("--pid {run}")),
+            ("${fpath[1]}", format!("{folder}/fpath")),
+            ("jq ", format!("jq --unbuffered {found}")),
+        ]
+        .iter()
+        .fold(example.to_owned(), |line, (theirs, ours)| line.replace(theirs, ours))
+    }
+
+    /// Runs a line that ends by itself, well.
+    pub(crate) fn end(&self, line: &str) {
+        let mut child = self.spawn(line);
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.0.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(began.elapsed() < PATIENCE, "'{line}' goes on");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert!(status.success(), "'{line}': {status}: {}", self.said());
+    }
+
+    /// Runs a line that serves until it is told to end.
+    fn serve(&self, line: &str) {
+        let mut child = self.spawn(&format!("exec env XDG_RUNTIME_DIR={} {line}", self.own()));
+        self.wait_for_output(line, &mut child);
+        signal(&child.0, Signal::TERM);
+        let status = child.0.wait().expect("a child");
+        assert!(status.success(), "'{line}': {status}: {}", self.said());
+    }
+
+    /// Runs a line that shows something for ever.
+    fn watch(&self, line: &str) {
+        let mut child = self.spawn(line);
+        self.wait_for_output(line, &mut child);
+        assert!(child.0.try_wait().expect("a child").is_none(), "'{line}' ended: {}", self.said());
+    }
+
+    /// Starts a line; what it says on standard error is in a file, and on standard output as well,
+    /// in another.
+    fn spawn(&self, line: &str) -> Running {
+        let mut shell = shell(self.folder.path(), line);
+        let file = |name: &str| fs::File::create(self.folder.path().join(name)).expect("a file");
+        shell.stdout(file("out")).stderr(file("said")).env("uri", &self.uri);
+        shell.env("TERM", "xterm");
+        if line.starts_with("script ") {
+            // Its end would be that of the terminal.
+            shell.stdin(Stdio::piped());
+        }
+        Running(shell.spawn().expect("a shell"))
+    }
+
+    fn wait_for_output(&self, line: &str, child: &mut Running) {
+        let out = self.folder.path().join("out");
+        let began = Instant::now();
+        while fs::metadata(&out).expect("a file").len() == 0 {
+            if let Some(status) = child.0.try_wait().expect("a child") {
+                panic!("'{line}': {status}: {}", self.said());
+            }
+            assert!(began.elapsed() < PATIENCE, "'{line}' shows nothing: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A runtime directory for a server: statistics are asked of the only one.
+    fn own(&self) -> String {
+        let own = self.folder.path().join("own");
+        fs::create_dir_all(&own).expect("a folder");
+        own.display().to_string()
+    }
+
+    fn said(&self) -> String {
+        let mut said = String::new();
+        let file = fs::File::open(self.folder.path().join("said"));
+        // It is for a message.
+        let _ = file.and_then(|mut file| file.read_to_string(&mut said));
+        said
+    }
+}
+
+/// Returns a shell that runs a line in the folder, as the first of a group of processes.
+fn shell(folder: &Path, line: &str) -> Command {
+    let mut shell = Command::new("bash");
+    let path = std::env::var("PATH").unwrap_or_default();
+    shell.args(["-c", &format!("set -o pipefail; {line}")]).current_dir(folder).process_group(0);
+    shell.env("PATH", format!("{}:{path}", folder.join("programs").display()));
+    shell.env("HOME", folder).env("XDG_RUNTIME_DIR", folder.join("run")).env("USER", "me");
+    for name in ["NOTIFY_SOCKET", "XDG_DATA_HOME", "JUPYTER_DATA_DIR", "BASH_ENV"] {
+        shell.env_remove(name);
+    }
+    shell.stdin(Stdio::null());
+    shell
+}
+
+/// Starts something that says a line when it is ready; an empty one where it ends instead.
+fn started(mut shell: Command) -> (Running, String) {
+    let mut child = shell.stdout(Stdio::piped()).spawn().expect("a shell");
+    let stdout = child.stdout.take().expect("a pipe");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).expect("a line");
+    (Running(child), line.trim_end().to_owned())
+}
+
+/// Makes a program of a script.
+fn program(path: &Path, script: &str) {
+    let mut file = fs::File::create(path).expect("a file");
+    writeln!(file, "#!/bin/sh\n{script}").expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+/// Writes a certificate, its key, and the same certificate as an authority.
+fn certificates(folder: &Path) {
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    for (name, text) in
+        [("cert.pem", &certificate), ("ca.pem", &certificate), ("key.pem", &key.serialize_pem())]
+    {
+        fs::write(folder.join(name), text).expect("written");
+    }
+    fs::set_permissions(folder.join("key.pem"), fs::Permissions::from_mode(0o600)).expect("a mode");
+}

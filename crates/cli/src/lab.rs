@@ -103,7 +103,7 @@ fn run_and_show(
     let mut written = Ok(());
     if let Some(parts) = experiment.parts() {
         let heading = report::heading(machine, experiment.name(), experiment.summary(), width);
-        write(format!("{heading}\nOne after the other, each as soon as it is done: {parts}.\n"))?;
+        write(format!("{heading}\n{}", report::coming(parts, width)))?;
     }
     let mut part = |figures: &[Figure]| {
         let text = report::figures(figures, width);

@@ -30,7 +30,8 @@ mod watched;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory as _, Parser as _};
 
 use args::{Args, Command};
 use shared::exit::{self, Failure};
@@ -49,6 +50,7 @@ fn typed() -> Result<ExitCode, Failure> {
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
+        Err(error) if error.kind() == ErrorKind::MissingSubcommand => return Err(lacking(&error)),
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
         // Help and version arrive as errors, but were asked for.
         Err(text) => {
@@ -70,6 +72,24 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// Names the commands that may follow what was typed: those that help shows, too.
+fn lacking(error: &clap::Error) -> Failure {
+    let typed = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(typed)) => typed,
+        _ => return Failure::refused(error),
+    };
+    let mut command = Args::command();
+    for word in typed.split_whitespace().skip(1) {
+        match command.find_subcommand(word).cloned() {
+            Some(below) => command = below,
+            None => return Failure::refused(error),
+        }
+    }
+    let shown = command.get_subcommands().filter(|below| !below.is_hide_set());
+    let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    Failure::usage(format!("{typed} needs one of {} (see {typed} --help)", names.join(", ")))
 }
 
 /// Does what zfold starts itself for, if this process was started by zfold: no command of people,

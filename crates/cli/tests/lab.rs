@@ -69,6 +69,9 @@ fn a_missing_experiment_is_answered_with_those_for_people() {
     let output = common::zfold(&["lab"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("pool-lock") && !said.contains("process"), "{said}");
+    let output = common::zfold(&[]);
+    common::assert_line(&output, 2, &["zfold needs one of run, check, ", "(see zfold --help)"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(" man,"), "it is for packages");
 }
 
 #[test]

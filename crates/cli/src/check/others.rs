@@ -1,12 +1,15 @@
 //! What regions, disks and the lab need of this system.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 use zfold_vmem::region::{MemoryOptions, Region, RegionError};
 
 use super::need::{Need, Use, has_capability};
+
+const FUSE: &str = "/dev/fuse";
 
 /// Capabilities, by their numbers.
 const IPC_LOCK: u32 = 14;
@@ -17,13 +20,7 @@ const SYS_RESOURCE: u32 = 24;
 pub(super) fn others() -> Vec<Need> {
     vec![
         region(),
-        of(
-            "/dev/fuse",
-            Use::Fuse,
-            can_open("/dev/fuse"),
-            "it cannot be opened",
-            &["sudo modprobe fuse", "docker run --device /dev/fuse --cap-add SYS_ADMIN"],
-        ),
+        fuse(open(FUSE)),
         of(
             "mounting by FUSE",
             Use::Fuse,
@@ -84,6 +81,18 @@ pub(super) fn others() -> Vec<Need> {
     ]
 }
 
+/// What is missing depends on how the device cannot be opened.
+fn fuse(opened: io::Result<File>) -> Need {
+    let container = "docker run --device /dev/fuse --cap-add SYS_ADMIN";
+    let (why, remedy) = match &opened {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            ("this user may not open it", "sudo setfacl -m u:$USER:rw /dev/fuse")
+        }
+        _ => ("there is no such device", "sudo modprobe fuse"),
+    };
+    of(FUSE, Use::Fuse, opened.is_ok(), why, &[remedy, container])
+}
+
 /// Something that all its users but the lab need: the lab leaves out what needs it.
 fn of(name: &'static str, by: Use, found: bool, why: &str, remedies: &[&str]) -> Need {
     let required = by != Use::Lab;
@@ -124,7 +133,7 @@ fn ublk() -> Need {
         true => of(
             name,
             Use::Ublk,
-            can_open(name),
+            open(name).is_ok(),
             "it cannot be opened",
             &["sudo modprobe ublk_drv", "run zfold disk as root"],
         ),
@@ -135,8 +144,8 @@ fn ublk() -> Need {
     }
 }
 
-fn can_open(path: &str) -> bool {
-    File::options().read(true).write(true).open(path).is_ok()
+fn open(path: &str) -> io::Result<File> {
+    File::options().read(true).write(true).open(path)
 }
 
 fn has_program(name: &str) -> bool {
@@ -151,4 +160,19 @@ fn has_memory_cgroups() -> bool {
     let mounted = controllers.split_whitespace().any(|name| name == "memory")
         || Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
     mounted && has_capability(SYS_ADMIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_there_needs_a_right_and_no_module() {
+        for (error, remedy) in [
+            (io::ErrorKind::PermissionDenied, "sudo setfacl -m u:$USER:rw /dev/fuse"),
+            (io::ErrorKind::NotFound, "sudo modprobe fuse"),
+        ] {
+            assert_eq!(fuse(Err(error.into())).remedies[0], remedy);
+        }
+    }
 }

@@ -14,7 +14,12 @@ pub(crate) fn needs() -> Vec<Need> {
     let kernel = matches!(access, Err(Denied::Kernel));
     let traced = matches!(tracing, Err(Denied::Traced));
     let need = |name, uses: &[Use], denied: Option<&Denied>, detail: &str| match denied {
-        Some(denied) => Need::missing(name, uses, true, denied.to_string(), &grants(denied)),
+        Some(denied) => {
+            // Without the remedy, which the list has.
+            let why = denied.to_string();
+            let why = why.split("; grant it with").next().unwrap_or_default().to_owned();
+            Need::missing(name, uses, true, why, &grants(denied))
+        }
         None => Need::found(name, uses, true, detail),
     };
     let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));

@@ -34,7 +34,8 @@ impl Failure {
         {
             return Self::usage(format!(
                 "{option}... is no option, and no size or number here is below 0: give one without \
-                 the '-' (see zfold --help)"
+                 the '-' (see {} --help)",
+                command(&error.render().to_string())
             ));
         }
         Self::usage(fold(&error.render().to_string()))
@@ -106,7 +107,15 @@ fn fold(message: &str) -> String {
         .map(|line| line.strip_prefix("error: ").unwrap_or(line))
         .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
         .collect();
-    format!("{} (see zfold --help)", parts.join(" ").replace(" tip: ", "; "))
+    format!("{} (see {} --help)", parts.join(" ").replace(" tip: ", "; "), command(message))
+}
+
+/// Returns the command whose usage clap's message shows.
+fn command(message: &str) -> String {
+    let usage = message.lines().find_map(|line| line.strip_prefix("Usage: "));
+    let words = usage.unwrap_or("zfold").split_whitespace();
+    let words = words.take_while(|word| word.starts_with(|first: char| first.is_ascii_lowercase()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -121,7 +130,7 @@ mod tests {
         assert_eq!(
             fold(message),
             "invalid value 'x' for '--format <FORMAT>' [possible values: table, json]; \
-             a similar value exists: 'table' (see zfold --help)"
+             a similar value exists: 'table' (see zfold compare --help)"
         );
     }
 

@@ -26,6 +26,12 @@ pub fn heading(machine: &Machine, experiment: &str, title: &str, width: Option<u
     lines.map(|line| wrapped(&line, width) + "\n").concat()
 }
 
+/// Returns what is said before the tables of an experiment that shows each when it is there.
+pub fn coming(parts: &str, width: Option<usize>) -> String {
+    let line = format!("One after the other, each as soon as it is done: {parts}.");
+    wrapped(&line, width) + "\n"
+}
+
 /// Returns the tables of some figures.
 pub fn figures(figures: &[Figure], width: Option<usize>) -> String {
     let mut parts = Vec::new();
@@ -83,6 +89,13 @@ mod tests {
     use super::*;
     use crate::experiment::machine::tests::machine;
     use crate::experiment::report::testing::{lock_outcome, outcome};
+
+    #[test]
+    fn what_is_coming_is_broken_between_words() {
+        let text = coming("requests over NBD, memory held, a loop device", Some(40));
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(text.replace('\n', " ").ends_with("memory held, a loop device. "), "{text}");
+    }
 
     #[test]
     fn table_is_titled_aligned_and_explained() {

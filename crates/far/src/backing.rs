@@ -45,14 +45,16 @@ impl FarBacking {
         Ok(Self { far, tender: Mutex::new(Some(tender)) })
     }
 
-    /// Ends the cleaner, and removes from the engine what was put there, for a deadline at most.
-    /// What was written cannot be read any more. Does nothing the second time.
+    /// Ends the cleaner, waits for writes that are under way, and removes from the engine what was
+    /// put there, for a deadline at most. What was written cannot be read any more, and later
+    /// writes fail. Does nothing the second time.
     pub fn close(&self) {
         self.far.bell.stop();
         let tender = lock(&self.tender).take();
         if let Some(tender) = tender {
             // One that panicked cleans no more; this is the best that can be done.
             let _ = tender.join();
+            self.far.refuse_all();
             self.far.remove_all();
         }
     }

@@ -18,7 +18,7 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,9 @@ pub(crate) struct Far {
     pub(crate) here: Option<Here>,
     pace: Pace,
     pub(crate) bell: Bell,
+    /// Whether all that was put is being removed. Shared by who puts until he has published, so
+    /// that nothing is put behind the removal.
+    closed: RwLock<bool>,
     #[cfg(test)]
     pub(crate) twins: crate::twin::Twins,
 }
@@ -69,6 +72,7 @@ impl Far {
             log: Mutex::new(log),
             sealer,
             bell: Bell::default(),
+            closed: RwLock::new(false),
             #[cfg(test)]
             twins: crate::twin::Twins::default(),
         })
@@ -122,6 +126,11 @@ impl Far {
         let mut unit = unit;
         for part in data.chunks(object_units as usize * UNIT) {
             until += self.wait_for_turn(part.len());
+            let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
+            if *closed {
+                let what = "nothing is written to a backing that is closed";
+                return Err(io::Error::new(io::ErrorKind::NotConnected, what));
+            }
             // Others may have found meanwhile that it is.
             self.refuse_absent()?;
             if !self.log().has_room() {
@@ -138,6 +147,11 @@ impl Far {
             unit += span.len;
         }
         Ok(())
+    }
+
+    /// Has nothing be put from now on; returns when all that was being put is published.
+    pub(crate) fn refuse_all(&self) {
+        *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
     /// Fails while the engine is absent (G1).

@@ -340,6 +340,27 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
 }
 
 #[test]
+fn nothing_is_put_by_who_writes_while_all_is_removed() {
+    for _ in 0..20 {
+        let engine = engine();
+        let far = open(&engine, quiet());
+        thread::scope(|scope| {
+            for at in 0..4 {
+                let far = &far;
+                scope.spawn(move || {
+                    let mine = bytes(at, 64 << 10);
+                    let failed = (0..100_000).find_map(|_| far.write_at(at << 20, &mine).err());
+                    assert!(failed.is_some_and(|e| e.kind() == io::ErrorKind::NotConnected));
+                });
+            }
+            wait_until("something is written", || engine.objects() > 8);
+            far.close();
+        });
+        assert_eq!(engine.objects(), 0, "nothing is left");
+    }
+}
+
+#[test]
 fn writes_wait_for_their_turns_and_that_is_no_failure() {
     let engine = engine();
     // A write that waits for a processor as long would be late.

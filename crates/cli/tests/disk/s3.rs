@@ -165,15 +165,21 @@ fn a_device_with_pages_in_s3_loses_what_s3_loses() {
     let objects: Vec<_> = keys.iter().filter(|key| !key.ends_with("lease")).collect();
     // Whole pages are written there as they are; none of them can be seen.
     let secret = &noise(7)[..64];
-    for key in &objects {
-        assert!(!s3.get(key).windows(64).any(|part| part == secret), "{key} can be read");
+    for bytes in objects.iter().filter_map(|key| s3.find(key)) {
+        assert!(!bytes.windows(64).any(|part| part == secret), "it can be read");
     }
-    s3.delete(objects[0]);
+    // What the cleaner has put together with others since then is not missed.
     let mut failed = Vec::new();
-    for at in 0..PAGES {
-        match client.try_read(at * 4096, 4096) {
-            Ok(read) => assert!(read == noise(at as u32), "page {at}"),
-            Err(_) => failed.push(at),
+    for key in objects.iter().filter(|key| s3.find(key).is_some()) {
+        s3.delete(key);
+        for at in 0..PAGES {
+            match client.try_read(at * 4096, 4096) {
+                Ok(read) => assert!(read == noise(at as u32), "page {at}"),
+                Err(_) => failed.push(at),
+            }
+        }
+        if !failed.is_empty() {
+            break;
         }
     }
     assert!(!failed.is_empty() && failed.len() as u64 * 2 < PAGES, "{} pages", failed.len());

@@ -122,9 +122,14 @@ impl S3 {
 
     /// Returns an object.
     pub(crate) fn get(&self, key: &str) -> Vec<u8> {
+        self.find(key).unwrap_or_else(|| panic!("{key} is not there"))
+    }
+
+    /// Returns an object if it is there.
+    pub(crate) fn find(&self, key: &str) -> Option<Vec<u8>> {
         let (status, body) = self.ask("GET", &format!("/{BUCKET}/{key}")).expect("an answer");
-        assert_eq!(status, 200, "{key}");
-        body
+        assert!(matches!(status, 200 | 404), "{key}: {status}");
+        (status == 200).then_some(body)
     }
 
     /// Removes an object.

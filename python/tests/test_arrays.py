@@ -135,6 +135,8 @@ def test_options_out_of_range_are_refused_by_name():
         ({"codec": "zip"}, "zip"),
         ({"faults": "magic"}, "faults"),
         ({"backing": "/tmp/x"}, "store_limit"),
+        ({"limit": "4MiB", "store_limit": "1MiB"}, "one of the two"),
+        ({"limit": "4MiB", "resident": "4MiB"}, "resident: .* give less"),
         ({"backing": "/tmp/x", "store_limit": "1MiB", "faults": "signal"}, "threads"),
     ]:
         with pytest.raises(ValueError, match=text):
@@ -156,6 +158,56 @@ def test_what_the_store_has_no_room_for_goes_to_a_file(tmp_path):
     a = mem.array(plain)
     assert np.array_equal(a, plain)
     assert mem.stats()["store_bytes"] < 5 * MIB < 20 * MIB < mem.stats()["stored_bytes"]
+
+
+def test_a_limit_is_for_all_pages_uncompressed_and_compressed(tmp_path):
+    mem = memory("threads", None, limit="8MiB", backing=tmp_path / "cold", backing_size="64MiB")
+    assert mem.stats()["limit_bytes"] == 4 * MIB
+    plain = np.random.default_rng(1).integers(0, 256, 24 * MIB, dtype="u1")
+    a = mem.array(plain)
+    assert np.array_equal(a, plain)
+    stats = mem.stats()
+    assert stats["resident_bytes"] + stats["store_bytes"] <= 8 * MIB < stats["stored_bytes"]
+    assert memory("threads", "1MiB", limit="8MiB").stats()["limit_bytes"] == MIB
+
+
+# An array of 256 MiB, or the same by NumPy: answers, and by how much the process grew.
+LARGE = """
+import contextlib, sys
+import numpy as np, pandas as pd
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+if sys.argv[1] == "zfold":
+    import zfold
+    mem = zfold.Memory(limit="64MiB", backing=sys.argv[2], backing_size="1GiB", faults="threads")
+    a, placed = mem.empty(1 << 25), mem.numpy(min="64KiB")
+else:
+    a, placed = np.empty(1 << 25), contextlib.nullcontext()
+random = np.random.default_rng(7)
+for part in np.split(a, 1024):
+    part[:] = random.integers(0, 1000, part.size) / 4
+with placed:
+    s = pd.Series(a, copy=False)
+    answers = a.sum(), a.std(), a[::7].max(), s.sum(), s.mean(), s.var(), (s * 2).iloc[-9:].tolist()
+print(repr(answers))
+print(peak())
+"""
+
+
+def test_a_limit_bounds_the_process_and_changes_no_answer(tmp_path, script):
+    memory("threads")
+    status, out, err = script(LARGE, "zfold", str(tmp_path / "cold"))
+    assert status == 0, err
+    answers, peak = out.splitlines()
+    _, plain, err = script(LARGE, "plain")
+    assert plain.splitlines()[0] == answers, err
+    status, out, err = script(LARGE.split("if sys")[0] + "print(peak())")
+    assert status == 0, err
+    # What it had without the array, which includes no buffers of pandas', and some MiB for these.
+    assert int(peak) - int(out) < 64 * MIB * 1.1 + 16 * MIB
 
 
 def test_a_memory_says_what_it_holds(mem):

@@ -16,3 +16,11 @@ def test_an_image_stack_larger_than_its_memory():
     assert head == "32 frames, 64 MiB, of which 16 MiB may be resident"
     assert [row.split()[0] for row in rows] == ways
     assert all("s" in row.split()[1] for row in rows), rows
+
+
+def test_what_the_readme_shows(script):
+    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+    _, shown = text.split("```python\n")
+    status, out, err = script(shown.split("```")[0])
+    assert status == 0, err
+    assert out.startswith("1024.0 <zfold.Memory: "), out

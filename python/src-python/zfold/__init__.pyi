@@ -18,11 +18,12 @@ class SystemCallWarning(RuntimeWarning): ...
 class Memory:
     def __init__(
         self,
-        resident: int | str = "2GiB",
+        resident: int | str | None = None,
         codec: str = "lz4",
         store_limit: int | str | None = None,
         backing: str | PathLike[str] | None = None,
         *,
+        limit: int | str | None = None,
         backing_size: int | str | None = None,
         capacity: int | str = "256GiB",
         faults: Literal["auto", "threads", "signal"] = "auto",

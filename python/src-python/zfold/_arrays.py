@@ -20,19 +20,37 @@ class SystemCallWarning(RuntimeWarning):
     """System calls that are given compressed arrays can fail in this process."""
 
 
+def _shares(resident, store_limit, limit):
+    """Returns the bytes that pages may take uncompressed, and compressed (None: any)."""
+    if limit is None:
+        resident = _sizes.parse("2GiB" if resident is None else resident, "resident")
+        if store_limit is not None:
+            store_limit = _sizes.parse(store_limit, "store_limit")
+        return resident, store_limit
+    limit = _sizes.parse(limit, "limit")
+    resident = limit // 2 if resident is None else _sizes.parse(resident, "resident")
+    if resident >= limit:
+        raise ValueError("resident: compressed pages need a part of limit, too; give less")
+    return resident, limit - resident
+
+
 class Memory:
     """Memory for arrays of which at most `resident` bytes are uncompressed.
 
     Arrays are real `numpy.ndarray`s. What was not used for a while is compressed, and comes back
     when it is touched. An array's memory lives as long as the array or a view of it.
 
-    resident     the most that may be uncompressed, as int or text; at least 256 KiB
+    resident     the most that may be uncompressed, as int or text; at least 256 KiB. None: 2 GiB, or
+                 half of `limit`
     codec        "lz4", "page" (denser), "zstd:3" ...; see `zfold.compare`
     store_limit  the most that compressed pages may take; None: no limit. When it is hit and room is
                  needed, they go to `backing`, or the process ends.
     backing      path of a file for pages that the store has no room for; needs `store_limit` and
                  faults by threads. Its content is of use to this process only.
     backing_size the size of that file; None: it exists and keeps its size
+    limit        the most that uncompressed and compressed pages may take together, in place of
+                 `store_limit`: compressed ones get what `resident` leaves. With `backing`, the
+                 process needs no more than that for its arrays, whatever is in them
     capacity     the most that all arrays may have together; costs address space only
     faults       "threads": threads bring pages back, so system calls (reading a file into an array)
                  work; needs the right to use /dev/userfaultfd. "signal": a handler of SIGBUS does;
@@ -53,25 +71,28 @@ class Memory:
 
     def __init__(
         self,
-        resident="2GiB",
+        resident=None,
         codec="lz4",
         store_limit=None,
         backing=None,
         *,
+        limit=None,
         backing_size=None,
         capacity="256GiB",
         faults="auto",
     ):
         if faults not in ("auto", "threads", "signal"):
             raise ValueError(f"faults: {faults!r} is not 'auto', 'threads' or 'signal'")
-        if backing is not None and store_limit is None:
-            raise ValueError("backing: pages go there when they hit store_limit; give one")
+        if limit is not None and store_limit is not None:
+            raise ValueError("store_limit: it is what resident leaves of limit; give one of the two")
+        if backing is not None and limit is None and store_limit is None:
+            raise ValueError(
+                "backing: pages go there when they hit limit or store_limit; give one"
+            )
         if backing is not None and faults == "signal":
             raise ValueError("backing: pages come from a file by threads only (faults='threads')")
-        resident = _sizes.parse(resident, "resident")
+        resident, store_limit = _shares(resident, store_limit, limit)
         capacity = _sizes.parse(capacity, "capacity")
-        if store_limit is not None:
-            store_limit = _sizes.parse(store_limit, "store_limit")
         if backing is not None:
             size = None if backing_size is None else _sizes.parse(backing_size, "backing_size")
             backing = (os.fspath(backing), size)

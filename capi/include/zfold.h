@@ -6,6 +6,23 @@
  * "lz4" (also if NULL), "page", "zstd:3" ... A child that was forked must not use its parent's
  * objects.
  *
+ * EXAMPLE
+ *     #include <stdio.h>
+ *     #include <string.h>
+ *     #include <zfold.h>
+ *
+ *     int main(void) {
+ *         zfold_region *region;
+ *         if (zfold_region_new(64 << 20, 1 << 20, "lz4", 0, &region) != 0) {
+ *             fprintf(stderr, "no region: %s\n", zfold_error());
+ *             return 1;
+ *         }
+ *         memset(zfold_region_pointer(region), 7, 64 << 20);
+ *         printf("%d\n", zfold_region_pointer(region)[12345]);
+ *         zfold_region_free(region);
+ *         return 0;
+ *     }
+ *
  * cc program.c $(pkg-config --cflags --libs zfold)
  */
 #ifndef ZFOLD_H

@@ -171,7 +171,7 @@ def test_a_limit_is_for_all_pages_uncompressed_and_compressed(tmp_path):
     assert memory("threads", "1MiB", limit="8MiB").stats()["limit_bytes"] == MIB
 
 
-# An array of 256 MiB, or the same by NumPy: answers, and by how much the process grew.
+# An array of 32 MiB, or the same by NumPy: answers, and by how much the process grew.
 LARGE = """
 import contextlib, sys
 import numpy as np, pandas as pd
@@ -182,10 +182,10 @@ def peak():
 
 if sys.argv[1] == "zfold":
     import zfold
-    mem = zfold.Memory(limit="64MiB", backing=sys.argv[2], backing_size="1GiB", faults="threads")
-    a, placed = mem.empty(1 << 25), mem.numpy(min="64KiB")
+    mem = zfold.Memory(limit="8MiB", backing=sys.argv[2], backing_size="128MiB", faults="threads")
+    a, placed = mem.empty(1 << 22), mem.numpy(min="64KiB")
 else:
-    a, placed = np.empty(1 << 25), contextlib.nullcontext()
+    a, placed = np.empty(1 << 22), contextlib.nullcontext()
 random = np.random.default_rng(7)
 for part in np.split(a, 1024):
     part[:] = random.integers(0, 1000, part.size) / 4
@@ -207,7 +207,7 @@ def test_a_limit_bounds_the_process_and_changes_no_answer(tmp_path, script):
     status, out, err = script(LARGE.split("if sys")[0] + "print(peak())")
     assert status == 0, err
     # What it had without the array, which includes no buffers of pandas', and some MiB for these.
-    assert int(peak) - int(out) < 64 * MIB * 1.1 + 16 * MIB
+    assert int(peak) - int(out) < 8 * MIB * 1.1 + 16 * MIB
 
 
 def test_a_memory_says_what_it_holds(mem):

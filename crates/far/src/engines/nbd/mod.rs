@@ -33,6 +33,7 @@ use self::links::Links;
 use crate::engine::{Engine, EngineError};
 use crate::engines::tcp::left;
 use crate::link::lock;
+use crate::map::UNIT;
 use crate::place::{NbdPlace, PlaceError, place_error};
 use crate::seal::SEALED;
 
@@ -229,7 +230,7 @@ impl Engine for NbdEngine {
 
     /// Returns half of what the export has room for: the other half is for what is dead.
     fn room(&self) -> Option<u64> {
-        Some(self.export.size / 2 / SEALED as u64 * (SEALED as u64 - 16))
+        Some(self.export.size / 2 / SEALED as u64 * UNIT as u64)
     }
 
     fn put(&self, number: u64, bytes: &[u8], deadline: Instant) -> Result<(), EngineError> {

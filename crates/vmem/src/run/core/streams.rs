@@ -16,8 +16,8 @@ pub(crate) struct Streams {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// The page whose fault would continue it upwards, and downwards. Of a sequence of one fault it
-    /// is not known yet; then one of them is no page.
+    /// The page whose fault would continue it upwards, and downwards. Both are pages while there
+    /// was one fault only; then the way is known, and the other is none.
     next: [PageNo; 2],
     /// Pages that a fault of it has filled in, at most.
     window: usize,

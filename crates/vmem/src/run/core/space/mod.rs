@@ -170,29 +170,27 @@ impl Space {
     }
 
     /// Says what a fault gets, if it may take `room` pages.
-    pub(crate) fn fault(&mut self, page: PageNo, room: usize) -> Answer {
+    pub(crate) fn fault(&self, page: PageNo, room: usize) -> Answer {
         let Some(range) = self.closed.around(page) else { return Answer::Check };
+        let window = |most| common(&self.streams.window(page, room.min(most)), &range);
         match self.table.get(page) {
             Page::Resident { .. } | Page::Fixed { .. } | Page::Doomed { .. } => Answer::Check,
             _ if room == 0 => Answer::NoRoom,
             Page::Cached(slot) => {
-                let window = common(&self.streams.window(page, room.min(LOADS_MAX)), &range);
                 let beside = |at: PageNo| slot.wrapping_add(at.wrapping_sub(page) as SlotNo);
                 let is_beside = |at| self.table.get(at) == Page::Cached(beside(at));
-                Answer::Cached(run_around(page, &window, is_beside), slot)
+                Answer::Cached(run_around(page, &window(LOADS_MAX), is_beside), slot)
             }
             Page::Absent => {
-                let window = common(&self.streams.window(page, room.min(ZEROS_MAX)), &range);
                 let is_absent = |at| self.table.get(at) == Page::Absent;
-                Answer::Zero(run_around(page, &window, is_absent))
+                Answer::Zero(run_around(page, &window(ZEROS_MAX), is_absent))
             }
             Page::Stored(_) => {
-                let window = common(&self.streams.window(page, room.min(LOADS_MAX)), &range);
                 let key = |at| match self.table.get(at) {
                     Page::Stored(key) => Some(key),
                     _ => None,
                 };
-                let run = run_around(page, &window, |at| key(at).is_some());
+                let run = run_around(page, &window(LOADS_MAX), |at| key(at).is_some());
                 Answer::Stored(run.start, run.filter_map(key).collect())
             }
         }

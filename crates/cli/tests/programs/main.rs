@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/granted.rs"]
+mod granted;
 
 mod compilers;
 mod databases;

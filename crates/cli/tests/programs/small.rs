@@ -1,10 +1,12 @@
 //! Small C programs, one for each way of changing memory that once went wrong.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::granted::Granted;
 use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};
 
@@ -77,5 +79,26 @@ fn address_spaces_that_change_at_random() {
             "space.c",
             &[seed, seconds, threads],
         );
+    }
+}
+
+/// The kernel does not tell a plain user of forks: each waits for its child's helper.
+#[test]
+fn address_spaces_of_a_plain_user_change_at_random() {
+    let test = "address_spaces_of_a_plain_user_change_at_random";
+    let Some(user) = Granted::new(test) else { return };
+    if !ready(test, &["cc"]) {
+        return;
+    }
+    let (program, dir) = compile("space.c");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
+        let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
+        run.args(["run", "--limit", "8MiB", "--"]).arg(&program);
+        let output = run.args([seed, sized("1", "30"), threads]).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "seed {seed}: {said}{complained}");
+        assert!(said.ends_with("every page was right\n"), "seed {seed}: {said}{complained}");
     }
 }

@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[cfg(target_arch = "x86_64")]
+#[path = "../common/granted.rs"]
+mod granted;
 #[cfg(feature = "s3")]
 #[path = "../../../far/tests/s3/server.rs"]
 mod s3_server;

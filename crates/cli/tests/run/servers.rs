@@ -12,7 +12,8 @@ use serde_json::Value;
 use tempfile::tempdir;
 
 use crate::common::skip;
-use crate::runs::{Ended, Granted, can_manage, has};
+use crate::granted::Granted;
+use crate::runs::{Ended, can_manage, has};
 
 /// Keys of the server, of 2 KiB each: 130 MiB with what the server adds.
 const KEYS: u64 = 60_000;

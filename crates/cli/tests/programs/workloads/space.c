@@ -406,7 +406,10 @@ static void child(struct arena *a)
 		return;
 	if (pid > 0) {
 		int status;
-		if (waitpid(pid, &status, 0) != pid || status) {
+		pid_t ended;
+		while ((ended = waitpid(pid, &status, WUNTRACED)) == pid && WIFSTOPPED(status))
+			kill(pid, SIGCONT);
+		if (ended != pid || status) {
 			printf("thread %d, generation %d: a child ended with %#x\n", a->index, a->depth, status);
 			fflush(stdout);
 			failed = 1;
@@ -423,6 +426,8 @@ static void child(struct arena *a)
 			p->tag = p->lazy = 0;
 		p->locked = 0;
 	}
+	if (roll(a, 4) == 0)
+		kill(getpid(), SIGSTOP);
 	check_all(a, "after fork");
 	if (roll(a, 2))
 		work(a, now() + roll(a, 30) / 1000.0);

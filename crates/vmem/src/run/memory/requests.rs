@@ -123,12 +123,16 @@ fn give_back(
     space.leave_open(pages);
     drop(space);
     let Some(access) = managed.access() else { return };
+    let mut from = pages.start;
     while !managed.is_dead() {
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
-        let mut known = space.table().known(pages);
-        let away = known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)));
-        drop(known);
+        let away = |pages: &Pages| {
+            let mut known = space.table().known(pages);
+            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+        };
+        // Mostly behind the one before; but one there may have been on its way.
+        let away = away(&(from..pages.end)).or_else(|| away(pages));
         if away.is_none() {
             unregister(managed, access, pages);
             answers.told.released.extend(space.open(pages));
@@ -142,6 +146,7 @@ fn give_back(
         drop(space);
         answer_told(shared, managed, answers);
         if let Some((page, _)) = away {
+            from = page;
             bring_in(shared, managed, page, answers);
         }
     }

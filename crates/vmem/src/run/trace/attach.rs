@@ -68,7 +68,8 @@ impl Tracer<'_> {
                 }
                 return self.memory.attach(space, attached, ticket);
             }
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            // If the thread is there, it would fail again at its next stop.
+            Err(error) if stop.is_err() && error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => self.refuse(space, error.to_string()),
         }
         match stop {

@@ -21,22 +21,28 @@ pub(super) const ARGUMENTS: usize = AT + (4 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
 pub(super) const DATA_END: usize = CALLS + (16 << 10);
 
-/// Says what failed.
+/// Says what failed; `ESRCH` stays as it is: who was asked has ended.
 pub(super) fn because<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| {
         if error.raw_os_error() == Some(libc::ESRCH) {
             return error;
         }
-        io::Error::new(error.kind(), format!("{what}: {error}"))
+        named(what, &error)
     })
 }
 
-/// A result of a system call as an error of this program.
+fn named(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// A result of a system call as an error of this program; never a bare `ESRCH`, since who made the
+/// call is there.
 pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
     if result >= 0 {
         return Ok(result);
     }
-    because(what, Err(io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO))))
+    let error = io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO));
+    Err(named(what, &error))
 }
 
 /// A copy of a descriptor of another process.
@@ -184,18 +190,17 @@ impl Channel {
         let calls = [
             plain(libc::SYS_close, [1, 0, 0, 0, 0, 0]),
             plain(libc::SYS_setpgid, [0; 6]),
-            plain(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]),
             advise(AT, AT + PAGE, libc::MADV_DONTFORK),
             advise(STAGING, DATA_END, libc::MADV_DONTFORK),
-            // These two may be refused without harm.
+            // These may be refused without harm. A sandbox may have made its root a folder of a
+            // process that has ended, to which nobody can change.
+            plain(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]),
             advise(STAGING, DATA_END, libc::MADV_NOHUGEPAGE),
             plain(libc::SYS_prctl, [set_name, ARGUMENTS as u64, 0, 0, 0, 0]),
         ];
         let mut results = [0; 7];
         self.call(&calls, &mut results)?;
-        for (what, result) in
-            ["close", "setpgid", "chdir", "madvise", "madvise"].iter().zip(results)
-        {
+        for (what, result) in ["close", "setpgid", "madvise", "madvise"].iter().zip(results) {
             checked(what, result)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::let_go;
 use crate::run::sys::proc::Status;
 use crate::run::sys::ptrace;
 
@@ -28,6 +29,18 @@ pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
         io::Error::new(error.kind(), "its own seccomp filter may kill a helper")
     })?;
     Ok(true)
+}
+
+/// Returns why a program can have no helper, if that is because of its own filters.
+pub(super) fn no_helper(tid: i32, filtered: bool) -> Option<String> {
+    match suspend_filters(tid, filtered) {
+        Ok(false) => None,
+        Ok(true) => {
+            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// Filters that this process itself runs under, and all that it starts.

@@ -16,7 +16,7 @@
 //!   let calls from there pass. A program that has something there already is not managed.
 //! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
 //!   not with `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and
-//!   holds no descriptor, directory or signal handler of the program's.
+//!   holds no descriptor or signal handler of the program's, and no directory but its root.
 //! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.

@@ -358,7 +358,7 @@ impl Tracer<'_> {
     /// A thread has left its space; returns the helper if that was the last.
     fn leave(&mut self, tid: i32, task: &Task) -> Option<Helper> {
         let id = task.space?;
-        if matches!(task.waits, Waits::Fork { .. }) {
+        if matches!(task.waits, Waits::Fork(_)) {
             self.lost_forks += 1;
             self.memory.unborn(id);
         }

@@ -1,18 +1,22 @@
 //! What the tracer does with a stopped thread: asks the memory side, lets it go.
 
 use std::io;
+use std::ops::Range;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Meaning};
-use super::filters::FILTERS;
+use super::filters::{FILTERS, no_helper};
 use super::inject::At;
-use super::task::{Park, Task, Waits};
+use super::task::{Birth, Park, Task, Waits};
 use super::{Tracer, let_go, waits};
 use crate::run::link::{Request, SpaceId, Ticket};
 use crate::run::permission::may_follow_forks;
 use crate::run::sys::proc::{self, Status};
 use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::run::sys::{process, seccomp};
+
+/// All addresses that a program can have.
+const ALL: Range<usize> = 0..1 << 47;
 
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.
@@ -80,9 +84,14 @@ impl Tracer<'_> {
             return self.skip(tid, libc::EAGAIN);
         }
         if may_follow_forks() {
-            return self.enter(tid, Waits::Fork { held: false });
+            return self.enter(tid, Waits::Fork(Birth::Told));
         }
-        self.set_waits(tid, Waits::Fork { held: true });
+        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
+        if no_helper(tid, filtered).is_some() {
+            self.set_waits(tid, Waits::Fork(Birth::Alone));
+            return self.ask(tid, space, Request::Open { range: ALL }, Park::IntoCall);
+        }
+        self.set_waits(tid, Waits::Fork(Birth::Held));
         let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
         let pages = areas.unwrap_or_default().on_the_way.into_iter().flatten().collect();
         self.ask(tid, space, Request::Hold { pages }, Park::IntoCall);
@@ -234,7 +243,10 @@ impl Tracer<'_> {
             }
             (Waits::Opened, _) => return self.ask(tid, space, Request::Opened, Park::Run),
             // It has failed: else its child was seen before.
-            (Waits::Fork { .. }, _) => {
+            (Waits::Fork(birth), _) => {
+                if birth == Birth::Alone {
+                    return self.ask(tid, space, Request::Opened, Park::Run);
+                }
                 self.memory.unborn(space);
                 self.end_change(tid, space);
             }
@@ -280,11 +292,16 @@ impl Tracer<'_> {
         let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
         let is_known = is_thread || waits != Waits::Nothing;
         let filtered = filtered && (is_known || is_filtered(tid, child));
-        let held = waits == Waits::Fork { held: true };
+        let held = waits == Waits::Fork(Birth::Held);
+        let alone = waits == Waits::Fork(Birth::Alone);
+        if alone {
+            // Behind its call.
+            self.set_waits(tid, Waits::Opened);
+        }
         if dead {
             if held {
                 self.memory.unborn(parent_space);
-            } else if !shares {
+            } else if !shares && !alone {
                 // Its space is gone, but may be waiting to be claimed.
                 let space = self.memory.forked(parent_space, child);
                 self.memory.gone(space);
@@ -296,7 +313,8 @@ impl Tracer<'_> {
             parent_space
         } else {
             // One that was copied before its parent was filtered has nothing that left.
-            let space = if filtered || !self.memory.is_attached(parent_space) {
+            let inherits = filtered && !alone;
+            let space = if inherits || !self.memory.is_attached(parent_space) {
                 self.memory.forked(parent_space, child)
             } else {
                 self.memory.exec(child)
@@ -307,16 +325,19 @@ impl Tracer<'_> {
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
         self.stop_if_paused(child);
+        if alone && let Some(reason) = no_helper(tid, filtered) {
+            self.refuse(space, reason);
+        }
         if held {
             // Parent and child wait for each other.
-            if let Some(task) = self.tasks.get_mut(&child) {
-                task.birth = Some((tid, parent_space));
-            }
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.parked = Some(park);
             }
             if seen {
-                self.born(child, tid, parent_space);
+                return self.born(child, tid, parent_space);
+            }
+            if let Some(task) = self.tasks.get_mut(&child) {
+                task.birth = Some((tid, parent_space));
             }
             return;
         }
@@ -342,6 +363,7 @@ impl Tracer<'_> {
             return process::kill(child);
         }
         let (made, stop) = self.make_helper(child, space, At::Stop);
+        let is_there = stop.is_ok();
         let park = stop.map_or(Park::Run, Park::at);
         let ticket = self.ticket(parent);
         let parked = self.tasks.get(&parent).and_then(|task| task.parked).unwrap_or(Park::Run);
@@ -353,7 +375,7 @@ impl Tracer<'_> {
         match made {
             Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
             Err(error) => {
-                if error.raw_os_error() != Some(libc::ESRCH) {
+                if is_there || error.raw_os_error() != Some(libc::ESRCH) {
                     self.end(format!("a child of fork cannot be managed: {error}"));
                 }
                 self.memory.unborn(parent_space);

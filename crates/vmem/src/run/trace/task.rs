@@ -23,9 +23,19 @@ pub(crate) enum Waits {
     Opened,
     /// To look at what was moved or resized, from this many bytes at that address to so many.
     Moved { from: usize, old: usize, len: usize },
-    /// To see the child of a fork. `held`: the kernel does not tell of it, and the memory side
-    /// waits for the child.
-    Fork { held: bool },
+    /// To see the child of a fork.
+    Fork(Birth),
+}
+
+/// How the child of a fork comes to the pages that are away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Birth {
+    /// The kernel tells of it, and the child shares them with its parent.
+    Told,
+    /// The kernel does not: the memory side waits for the child, and gives them to its helper.
+    Held,
+    /// It can have no helper. All came back before the fork, and it is not managed.
+    Alone,
 }
 
 /// How a thread that is held goes on.

@@ -57,6 +57,12 @@ fn open_memory_that_is_mapped_again() {
     check_kept("open_memory_that_is_mapped_again", "again.c", &[sized("200", "2000")]);
 }
 
+/// Closing a reservation costs what is there, not what could be.
+#[test]
+fn a_terabyte_of_which_little_is_used() {
+    check_kept("a_terabyte_of_which_little_is_used", "reserved.c", &[]);
+}
+
 /// Also what is not its own: the helper's mappings are among those that it finds.
 #[test]
 fn all_that_there_is_is_paged_out() {

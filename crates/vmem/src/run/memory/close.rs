@@ -29,8 +29,11 @@ use super::shared::Shared;
 use crate::run::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
 use crate::run::sys::procmap::within;
 
-/// Pages that are closed under one hold of the lock.
+/// Pages that are closed under one hold of the lock: those that are there, and all.
 const SLICE: usize = 8192;
+/// As above. Programs reserve terabytes of which they touch little, and the proof that a slice is
+/// closed makes the kernel give it a page table ([`look`]).
+const SLICE_SPAN: usize = 1 << 21;
 /// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
 /// gives.
 pub(crate) const CLOSE_MIN: usize = 16;
@@ -112,12 +115,15 @@ pub(super) fn close_slices(
     pages: &Pages,
     answers: &mut Answers,
 ) {
-    let mut from = pages.start;
-    while from < pages.end {
-        let slice = from..pages.end.min(from + SLICE);
-        from = slice.end;
-        let is_closed = managed.lock().closed().without(&slice).is_empty();
-        if is_closed || close(shared, managed, &slice, 0, answers) {
+    let Some(access) = managed.access() else { return };
+    let open = managed.lock().closed().without(pages);
+    // More may be there by the time that it is closed, which is only slower.
+    let there = |part: Pages| {
+        let present = access.present(managed.pid(), &part).unwrap_or_default();
+        slices(&part, &present)
+    };
+    for slice in open.into_iter().flat_map(there) {
+        if close(shared, managed, &slice, 0, answers) {
             continue;
         }
         // One of its mappings has changed: that does not keep the others open.
@@ -127,6 +133,30 @@ pub(super) fn close_slices(
             }
         }
     }
+}
+
+/// Cuts a range of which this is present.
+fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
+    let mut slices = Vec::new();
+    let (mut start, mut there) = (pages.start, 0);
+    let mut cut_at = |end: usize, there: &mut usize| {
+        while start < end {
+            let slice = start..end.min(start + SLICE_SPAN);
+            start = slice.end;
+            slices.push(slice);
+        }
+        *there = 0;
+    };
+    for part in present {
+        let mut from = part.start;
+        while there + (part.end - from) >= SLICE {
+            from += SLICE - there;
+            cut_at(from, &mut there);
+        }
+        there += part.end - from;
+    }
+    cut_at(pages.end, &mut there);
+    slices
 }
 
 /// Closes what is open of a range, of which what is there leaves after `age` passes; not one that
@@ -251,6 +281,26 @@ pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slices_have_so_much_that_is_there_and_so_much_in_all() {
+        let all = |pages: Pages, present: &[Pages]| slices(&pages, present);
+        assert_eq!(all(5..5, &[]), Vec::<Pages>::new());
+        assert_eq!(all(5..SLICE_SPAN, &[7..9]), [5..SLICE_SPAN]);
+        let span = |n: usize| 5 + n * SLICE_SPAN;
+        assert_eq!(all(5..span(2) + 1, &[]), [5..span(1), span(1)..span(2), span(2)..span(2) + 1]);
+        // Cut where so many are there, however they lie.
+        let whole = 0..3 * SLICE;
+        assert_eq!(
+            all(whole.clone(), &[whole]),
+            [0..SLICE, SLICE..2 * SLICE, 2 * SLICE..3 * SLICE]
+        );
+        let parts = [7..SLICE, 2 * SLICE..2 * SLICE + 6, 7 * SLICE..9 * SLICE];
+        assert_eq!(
+            all(0..9 * SLICE, &parts),
+            [0..7 * SLICE + 1, 7 * SLICE + 1..8 * SLICE + 1, 8 * SLICE + 1..9 * SLICE]
+        );
+    }
 
     #[test]
     fn neighbours_are_one_run_whatever_their_protection() {

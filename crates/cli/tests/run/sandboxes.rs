@@ -137,10 +137,37 @@ for worker in range(4):
 print(sum(os.waitpid(worker, 0)[1] for worker in workers), right())
 ";
 
+/// Has 90 children at once, which check 16 MiB when all are there.
+const CROWD: &str = "
+import os
+pages = [bytes([n % 251]) * 4096 for n in range(4096)]
+right = lambda: all(page == bytes([n % 251]) * 4096 for n, page in enumerate(pages))
+gate, opened = os.pipe()
+children = []
+for n in range(90):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(opened)
+        os.read(gate, 1)
+        os._exit(0 if right() else 1)
+os.close(opened)
+print(sum(os.waitpid(child, 0)[1] for child in children), right())
+";
+
 /// Runs a Python program as a plain user, who cannot have filters wait, nor be told of forks.
 /// Returns the report and what was said, after it has printed what it prints alone; `None` where
 /// that cannot be seen, which is said.
 fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, String)> {
+    with_so_many_descriptors(test, program, prints, "1024")
+}
+
+/// The same where no process may have more descriptors than so many.
+fn with_so_many_descriptors(
+    test: &str,
+    program: &str,
+    prints: &str,
+    most: &str,
+) -> Option<(Value, String)> {
     let user = Granted::new(test)?;
     // That of the system: another may be root's alone.
     let python = "/usr/bin/python3";
@@ -153,7 +180,8 @@ fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, St
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
     let report = folder.path().join("report");
-    let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
+    let mut run = user.command("prlimit");
+    run.args([&format!("--nofile={most}:{most}"), env!("CARGO_BIN_EXE_zfold")]);
     run.args(["run", "--limit", "32MiB", "--report=json", "--report-file"]).arg(&report);
     let output = run.args(["--", python, "-c", program]).output().expect("it starts");
     let said = text(&output.stderr);
@@ -180,6 +208,18 @@ fn children_that_stop_are_managed_once() {
     let Some((report, said)) = as_a_plain_user(test, STOPPED, "0 True\n") else { return };
     assert_eq!(report["managed"], 45, "{report}");
     assert_eq!((report["unmanaged_total"].as_u64(), said.as_str()), (Some(0), ""), "{report}");
+}
+
+/// A helper needs descriptors, and more of them may not be had.
+#[test]
+fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
+    let test = "a_crowd_of_children_is_managed_as_far_as_descriptors_go";
+    let Some((report, said)) = with_so_many_descriptors(test, CROWD, "0 True\n", "200") else {
+        return;
+    };
+    assert!(report["managed"].as_u64() > Some(40), "{report}");
+    assert!(report["unmanaged_total"].as_u64() > Some(0), "{report}");
+    assert!(said.contains("no descriptor is left") && said.contains("ulimit -n"), "{said}");
 }
 
 /// Has 40 MiB filled and summed up by the page's own process.

@@ -235,6 +235,23 @@ pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
     })
 }
 
+/// Makes sure that this process may have so many more descriptors.
+///
+/// # Errors
+/// It may not.
+///
+/// # Cost
+/// Two system calls for each.
+pub(crate) fn descriptors_left(count: usize) -> io::Result<()> {
+    let none = |_| io::Error::other("no descriptor is left for a helper");
+    let (one, other) = pipe_with(PipeFlags::CLOEXEC).map_err(none)?;
+    let mut held = vec![one, other];
+    while held.len() < count {
+        held.push(rustix::io::fcntl_dupfd_cloexec(&held[0], 0).map_err(none)?);
+    }
+    Ok(())
+}
+
 /// Sends a descriptor through a socket, with one byte.
 pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: impl AsFd) -> io::Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};

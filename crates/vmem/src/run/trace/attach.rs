@@ -3,20 +3,32 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::filters::suspend_filters;
+use super::filters::{self, suspend_filters};
 use super::helper::{self, Descriptor};
 use super::inject::{At, Injection};
 use super::task::Park;
 use super::{Tracer, let_go};
 use crate::run::link::{Attached, SpaceId};
-use crate::run::sys::proc;
 use crate::run::sys::ptrace::{self, Event};
 use crate::run::sys::urgency::make_urgent;
+use crate::run::sys::{proc, process};
 
 /// How long a space may be shared with a process that is not filtered before it is given up.
 const SHARED_MAX: Duration = Duration::from_secs(10);
 
+/// Descriptors that are left for everything else once a space has its own.
+const SPARE: usize = 16;
+/// The same with those of a child, whose fork is begun only if there are so many.
+const SPARE_AND_OWN: usize = SPARE + 8;
+
 impl Tracer<'_> {
+    /// Returns why a child of this thread could have no helper; `None` if it could.
+    pub(super) fn no_helper_for_child(&self, tid: i32) -> Option<String> {
+        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
+        filters::no_helper(tid, filtered)
+            .or_else(|| process::descriptors_left(SPARE_AND_OWN).err().map(|why| why.to_string()))
+    }
+
     /// Returns whether a space is to be attached by this thread of it, which is stopped.
     pub(super) fn wanted(&mut self, tid: i32, space: SpaceId) -> bool {
         let wants = self.spaces.attachable(space) && self.memory.wants(space);
@@ -88,6 +100,9 @@ impl Tracer<'_> {
         at: At,
     ) -> (io::Result<Attached>, io::Result<Event>) {
         let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+        if let Err(error) = process::descriptors_left(SPARE) {
+            return (Err(error), Err(gone()));
+        }
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
         let unfiltered = match suspend_filters(tid, filtered) {
             Ok(unfiltered) => unfiltered,

@@ -45,16 +45,16 @@ pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
     Err(named(what, &error))
 }
 
-/// A copy of a descriptor of another process.
-fn take(process: &OwnedFd, number: i32) -> io::Result<OwnedFd> {
-    Ok(pidfd_getfd(process, number, PidfdGetfdFlags::empty())?)
+/// A copy of a descriptor of a helper, which is traced: its number is nobody else's.
+fn take(pid: i32, number: i32) -> io::Result<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(pid).expect("not 0"), PidfdFlags::empty())?;
+    Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)
 }
 
 /// The manager's end of the helper's socket.
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: OwnedFd,
-    process: OwnedFd,
     pid: i32,
     buffer: Vec<u8>,
     /// Its memory may not be accessed, because its program does not want that: the helper writes
@@ -122,9 +122,8 @@ impl Channel {
     /// Returns the channel of a process that has just begun its loop, with one end of its socket
     /// as number 1.
     pub(super) fn of(pid: i32) -> io::Result<Self> {
-        let process = pidfd_open(Pid::from_raw(pid).expect("not 0"), PidfdFlags::empty())?;
-        let socket = because("taking the helper's socket", take(&process, 1))?;
-        Ok(Self { socket, process, pid, buffer: Vec::new(), by_socket: false })
+        let socket = because("taking the helper's socket", take(pid, 1))?;
+        Ok(Self { socket, pid, buffer: Vec::new(), by_socket: false })
     }
 
     fn send(&mut self, calls: &[Call]) -> io::Result<()> {
@@ -223,7 +222,7 @@ impl Channel {
                 self.one("close", libc::SYS_close, [opened, 0, 0, 0, 0, 0])?;
             }
         }
-        let uffd = Uffd::from_fd(because("taking userfaultfd", take(&self.process, 1))?);
+        let uffd = Uffd::from_fd(because("taking userfaultfd", take(self.pid, 1))?);
         because("userfaultfd", uffd.handshake(features()))?;
         Ok(uffd)
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Meaning};
-use super::filters::{FILTERS, no_helper};
+use super::filters::FILTERS;
 use super::inject::At;
 use super::task::{Birth, Park, Task, Waits};
 use super::{Tracer, let_go, waits};
@@ -86,9 +86,11 @@ impl Tracer<'_> {
         if may_follow_forks() {
             return self.enter(tid, Waits::Fork(Birth::Told));
         }
-        let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
-        if no_helper(tid, filtered).is_some() {
-            self.set_waits(tid, Waits::Fork(Birth::Alone));
+        if let Some(reason) = self.no_helper_for_child(tid) {
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.waits = Waits::Fork(Birth::Alone);
+                task.why_alone = reason;
+            }
             return self.ask(tid, space, Request::Open { range: ALL }, Park::IntoCall);
         }
         self.set_waits(tid, Waits::Fork(Birth::Held));
@@ -325,7 +327,8 @@ impl Tracer<'_> {
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
         self.stop_if_paused(child);
-        if alone && let Some(reason) = no_helper(tid, filtered) {
+        if alone && let Some(parent) = self.tasks.get_mut(&tid) {
+            let reason = std::mem::take(&mut parent.why_alone);
             self.refuse(space, reason);
         }
         if held {

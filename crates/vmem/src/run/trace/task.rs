@@ -73,6 +73,8 @@ pub(crate) struct Task {
     pub tid_at: Option<usize>,
     /// It is a child of a held fork, of this parent and its space, and has not stopped yet.
     pub birth: Option<(i32, SpaceId)>,
+    /// Why the child that it is about to have will not be managed ([`Birth::Alone`]).
+    pub why_alone: String,
     /// It runs under the filter.
     pub filtered: bool,
     /// It is in a wait that was interrupted and made anew.

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,14 @@ pub(crate) const BUCKET: &str = "pages";
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/\
                       aws4_request, SignedHeaders=host, Signature=0";
 
-/// Returns the server's program: that in the path, or the one that `.ci/tools` installs.
-fn program() -> Option<PathBuf> {
+/// Returns the server's program: that in the path, or the one that `.ci/tools` installs. Looked for
+/// once, since it is as slow to say how it is used as to serve.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: LazyLock<Option<PathBuf>> = LazyLock::new(find);
+    PROGRAM.as_deref()
+}
+
+fn find() -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/moto/bin/moto_server");
     let runs = |program: &PathBuf| {
         let mut command = Command::new(program);
@@ -59,7 +66,7 @@ impl S3 {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
             let port = listener.local_addr().expect("an address").port();
             drop(listener);
-            let child = Command::new(&program)
+            let child = Command::new(program)
                 .args(["-H", "127.0.0.1", "-p", &port.to_string()])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())

@@ -9,9 +9,9 @@ use tempfile::tempdir;
 use crate::bundle::{Container, DEVICE, HOST_UID, runtimes};
 use crate::common::{assert_line, skip};
 
-/// Makes 200 MiB that compress well and checks them.
+/// Makes 140 MiB that compress well and checks them.
 const LARGE: &str = "
-pages = [bytes([n % 251]) * 4096 for n in range(50000)]
+pages = [bytes([n % 251]) * 4096 for n in range(35000)]
 print(all(page[0] == n % 251 for n, page in enumerate(pages)))
 ";
 

@@ -162,7 +162,7 @@ impl Far {
         self.attempts(self.until(), |until| {
             plain.truncate(before);
             let offset = start as usize * SEALED;
-            self.link.get(first.spot.number, offset, &mut sealed, until, |sealed| {
+            let open = |sealed: &mut [u8]| {
                 for piece in pieces {
                     let at = (piece.spot.index - start) as usize * SEALED;
                     let sealed = &mut sealed[at..][..piece.span.len as usize * SEALED];
@@ -176,7 +176,9 @@ impl Far {
                     )?;
                 }
                 Ok(())
-            })
+            };
+            // Nobody else deletes it.
+            self.link.get(first.spot.number, offset, &mut sealed, until, open, || true)
         })
     }
 

@@ -247,15 +247,16 @@ impl Far {
         let (start, at) = (units.start as usize, (index - units.start) as usize);
         let mut fetched = vec![0; units.len() * SEALED];
         self.attempts(until, |until| {
-            let got = self.link.get(number, start * SEALED, &mut fetched, until, |fetched| {
+            let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
+            let open = |fetched: &mut [u8]| {
                 sealed.copy_from_slice(&fetched[at * SEALED..][..len * SEALED]);
                 self.sealer.open(number, index, &mut sealed, plain)
-            });
+            };
+            let got = self.link.get(number, start * SEALED, &mut fetched, until, open, lies);
             #[cfg(test)]
             if self.is(crate::twin::Twin::NeverLooksAgain) {
                 return got.map(|()| true);
             }
-            let lies = || self.log().find(unit, 1).is_some_and(|(now, _)| now == spot);
             match got {
                 Ok(()) => {
                     self.ahead.keep(number, units.clone(), mem::take(&mut fetched));

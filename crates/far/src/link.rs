@@ -3,7 +3,7 @@
 //! - G1: while the engine is absent, nothing is put. It becomes absent by a write that failed after
 //!   all its attempts, and present by a probe alone.
 //! - G2: every call of the engine is counted, as done or as a failure, and the last failure is kept
-//!   in words.
+//!   in words; but not a get of what was moved meanwhile, which is looked for anew.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,7 +102,8 @@ impl Link {
         Ok(())
     }
 
-    /// Gets a range and hands it to `open`, which says whether it is what was sent.
+    /// Gets a range and hands it to `open`, which says whether it is what was sent. If that fails,
+    /// `lies` says whether it should have been there.
     pub(crate) fn get(
         &self,
         number: u64,
@@ -110,9 +111,13 @@ impl Link {
         sealed: &mut [u8],
         until: Instant,
         open: impl FnOnce(&mut [u8]) -> Result<(), Forged>,
+        lies: impl FnOnce() -> bool,
     ) -> Result<(), Failure> {
         let begun = Instant::now();
-        self.count(self.engine.get(number, offset, sealed, until).map_err(Failure::from))?;
+        if let Err(error) = self.engine.get(number, offset, sealed, until) {
+            let got = Err(error.into());
+            return if lies() { self.count(got) } else { got };
+        }
         record(&self.get_us, begun);
         if open(sealed).is_err() {
             self.forged.fetch_add(1, Ordering::Relaxed);

@@ -327,8 +327,8 @@ impl Run {
 
 /// Runs one seed; returns what went wrong.
 fn simulate(seed: u64, twin: Option<Twin>) -> Result<Arc<Run>, String> {
-    // Every third run has no faults but interruptions (and every sixth an engine that never leaves),
-    // and every third many.
+    // Every third run has no faults but interruptions, every sixth an engine that never leaves, and
+    // every third many faults.
     let rate = [0, 15, 60][(seed % 3) as usize];
     let run = Run::new(seed, SimFaults::all(rate), twin);
     for _ in 0..STEPS {

@@ -46,8 +46,8 @@ pub(crate) enum Request {
     Grown { end: usize },
     /// A fork without a message: pages at these addresses come in, because the kernel reads or
     /// writes them in the middle of it, and nothing leaves until [`Memory::born`] or
-    /// [`Memory::unborn`].
-    Hold { pages: Vec<usize> },
+    /// [`Memory::unborn`]. `None`: all pages come in, for a child that is not managed.
+    Hold { pages: Option<Vec<usize>> },
 }
 
 /// New memory that is looked at when it is made, since a program could pass the limit with it

@@ -47,8 +47,8 @@ pub(crate) enum Work {
     Mapped(Arc<Managed>, Pages, Ticket),
     /// As above; the last page of the heap.
     Grown(Arc<Managed>, PageNo, Ticket),
-    /// As above.
-    Hold(Arc<Managed>, Vec<PageNo>, Ticket),
+    /// As above; addresses of the pages.
+    Hold(Arc<Managed>, Option<Vec<usize>>, Ticket),
     /// A page comes in that never leaves from now on.
     Keep(Arc<Managed>, PageNo, Ticket),
     /// A child of a fork that was held.

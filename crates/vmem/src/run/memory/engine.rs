@@ -427,9 +427,7 @@ impl Memory for Engine {
             }
             Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
             Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
-            Request::Hold { pages } => {
-                Work::Hold(managed, pages.into_iter().map(page_of).collect(), ticket)
-            }
+            Request::Hold { pages } => Work::Hold(managed, pages, ticket),
         };
         self.shared.ask(work);
         false

@@ -14,8 +14,8 @@ use super::mover::Mover;
 use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, pages_of};
-use crate::run::core::space::Helpers;
+use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
+use crate::run::core::space::{Helpers, Space};
 use crate::run::link::Attached;
 use crate::run::sys::proc::is_gone;
 use crate::run::sys::procmap::within;
@@ -89,7 +89,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Hold(managed, pages, ticket) => {
-            hold(shared, &managed, &pages, answers);
+            hold(shared, &managed, pages, answers);
             ticket
         }
         Work::Keep(managed, page, ticket) => {
@@ -123,16 +123,11 @@ fn give_back(
     space.leave_open(pages);
     drop(space);
     let Some(access) = managed.access() else { return };
-    let mut from = pages.start;
+    let mut from = 0;
     while !managed.is_dead() {
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
-        let away = |pages: &Pages| {
-            let mut known = space.table().known(pages);
-            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
-        };
-        // Mostly behind the one before; but one there may have been on its way.
-        let away = away(&(from..pages.end)).or_else(|| away(pages));
+        let away = next_away(&space, &mut from, pages);
         if away.is_none() {
             unregister(managed, access, pages);
             answers.told.released.extend(space.open(pages));
@@ -145,8 +140,7 @@ fn give_back(
         }
         drop(space);
         answer_told(shared, managed, answers);
-        if let Some((page, _)) = away {
-            from = page;
+        if let Some(page) = away {
             bring_in(shared, managed, page, answers);
         }
     }
@@ -185,15 +179,45 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
     }
 }
 
-/// Lets nothing leave until a fork is over.
-fn hold(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &[PageNo], answers: &mut Answers) {
+/// Lets nothing leave until a fork is over, and brings in these pages, or all.
+fn hold(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    pages: Option<Vec<usize>>,
+    answers: &mut Answers,
+) {
     let mut space = managed.lock();
     space.hold();
     shared.flush(managed.id, &mut space);
     drop(space);
-    for &page in pages {
-        bring_in(shared, managed, page, answers);
+    let Some(pages) = pages else {
+        let mut from = 0;
+        while !managed.is_dead() {
+            let mut space = managed.lock();
+            drain(shared, managed, &mut space, &mut answers.told);
+            let away = next_away(&space, &mut from, &(0..PageNo::MAX));
+            drop(space);
+            answer_told(shared, managed, answers);
+            let Some(page) = away else { return };
+            bring_in(shared, managed, page, answers);
+        }
+        return;
+    };
+    for at in pages {
+        bring_in(shared, managed, page_of(at), answers);
     }
+}
+
+/// Returns a page of a range that is away: one from `from` on, where the last was found, if there
+/// is one, else one before it, which may have been on its way then.
+fn next_away(space: &Space, from: &mut PageNo, pages: &Pages) -> Option<PageNo> {
+    let away = |pages: &Pages| {
+        let mut known = space.table().known(pages);
+        known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+    };
+    let (page, _) = away(&((*from).max(pages.start)..pages.end)).or_else(|| away(pages))?;
+    *from = page;
+    Some(page)
 }
 
 /// The child of a held fork gets what its parent has, as far as the kernel has not copied it.

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::inherited::Inherited;
 use super::proc::Status;
@@ -233,6 +234,13 @@ pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidInput, "a zero byte in a program's name or argument")
     })
+}
+
+/// Lets this process have as many descriptors as it may; not the processes that it has started.
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // It may always be raised so far.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Makes sure that this process may have so many more descriptors.

@@ -113,6 +113,7 @@ pub(crate) fn trace(
     be_urgent();
     tracer.hang_bell()?;
     tracer.outcome = Some(waiting.go()?);
+    process::raise_descriptors();
     let result = tracer.run();
     tracer.take_bell_down();
     result

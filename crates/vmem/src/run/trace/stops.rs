@@ -1,7 +1,6 @@
 //! What the tracer does with a stopped thread: asks the memory side, lets it go.
 
 use std::io;
-use std::ops::Range;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Meaning};
@@ -14,9 +13,6 @@ use crate::run::permission::may_follow_forks;
 use crate::run::sys::proc::{self, Status};
 use crate::run::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::run::sys::{process, seccomp};
-
-/// All addresses that a program can have.
-const ALL: Range<usize> = 0..1 << 47;
 
 impl Tracer<'_> {
     /// A thread is about to make a call that the filter stops.
@@ -91,12 +87,12 @@ impl Tracer<'_> {
                 task.waits = Waits::Fork(Birth::Alone);
                 task.why_alone = reason;
             }
-            return self.ask(tid, space, Request::Open { range: ALL }, Park::IntoCall);
+            return self.ask(tid, space, Request::Hold { pages: None }, Park::IntoCall);
         }
         self.set_waits(tid, Waits::Fork(Birth::Held));
         let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
         let pages = areas.unwrap_or_default().on_the_way.into_iter().flatten().collect();
-        self.ask(tid, space, Request::Hold { pages }, Park::IntoCall);
+        self.ask(tid, space, Request::Hold { pages: Some(pages) }, Park::IntoCall);
     }
 
     fn set_waits(&mut self, tid: i32, waits: Waits) {
@@ -245,10 +241,7 @@ impl Tracer<'_> {
             }
             (Waits::Opened, _) => return self.ask(tid, space, Request::Opened, Park::Run),
             // It has failed: else its child was seen before.
-            (Waits::Fork(birth), _) => {
-                if birth == Birth::Alone {
-                    return self.ask(tid, space, Request::Opened, Park::Run);
-                }
+            (Waits::Fork(_), _) => {
                 self.memory.unborn(space);
                 self.end_change(tid, space);
             }
@@ -297,8 +290,8 @@ impl Tracer<'_> {
         let held = waits == Waits::Fork(Birth::Held);
         let alone = waits == Waits::Fork(Birth::Alone);
         if alone {
-            // Behind its call.
-            self.set_waits(tid, Waits::Opened);
+            // It has everything.
+            self.memory.unborn(parent_space);
         }
         if dead {
             if held {

@@ -88,6 +88,37 @@ fn address_spaces_that_change_at_random() {
     }
 }
 
+/// A helper needs descriptors, and no more of them may be had than the hard limit says.
+#[test]
+fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
+    let test = "a_crowd_of_children_is_managed_as_far_as_descriptors_go";
+    let Some(user) = Granted::new(test) else { return };
+    if !ready(test, &["cc", "prlimit"]) {
+        return;
+    }
+    let (program, dir) = compile("crowd.c");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    for (limits, all) in [("140:140", false), ("140:1000", true)] {
+        let report = dir.path().join(limits);
+        let mut run = user.command("prlimit");
+        run.args([&format!("--nofile={limits}"), env!("CARGO_BIN_EXE_zfold")]);
+        run.args(["run", "--limit", "16MiB", "--report=json", "--report-file"]).arg(&report);
+        let output = run.arg("--").arg(&program).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(printed, "0 wrong, right, 140 descriptors\n", "{limits}: {said}");
+        let report = std::fs::read_to_string(report).expect("a report");
+        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        assert!(report["loads"].as_u64() > Some(0), "{report}");
+        let told = said.contains("no descriptor is left") && said.contains("ulimit -n");
+        let counts =
+            [&report["managed"], &report["unmanaged_total"]].map(|one| one.as_u64().unwrap());
+        assert_eq!(counts.iter().sum::<u64>(), 61, "{report}");
+        assert_eq!((counts[1] == 0, told), (all, !all), "{report}{said}");
+        assert!(counts[0] > 20, "{report}");
+    }
+}
+
 /// The kernel does not tell a plain user of forks: each waits for its child's helper.
 #[test]
 fn address_spaces_of_a_plain_user_change_at_random() {

@@ -1,6 +1,10 @@
 //! A plain user under whom programs can be managed.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+
+use tempfile::TempDir;
 
 use crate::common::skip;
 
@@ -26,6 +30,14 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups -- \"$@\"";
             Err(_) => skip(test, "no unshare"),
         }
         None
+    }
+
+    /// Returns a folder where this user may write.
+    pub(crate) fn folder(&self) -> TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = Permissions::from_mode(0o777);
+        std::fs::set_permissions(&folder, open).expect("a folder of ours");
+        folder
     }
 
     /// Returns a program that this user runs.

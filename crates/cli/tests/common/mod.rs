@@ -2,7 +2,10 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Output};
+
+use serde_json::Value;
 
 /// Says that a test, or a part of it, did not run.
 pub(crate) fn skip(test: &str, reason: &str) {
@@ -26,6 +29,12 @@ pub(crate) fn results(arguments: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Returns the report that a run has written to a file as JSON.
+pub(crate) fn read_report(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("a report");
+    serde_json::from_str(&text).expect("JSON")
 }
 
 /// Checks that a run ends with `status` and one line on stderr that holds each of `parts`.

@@ -6,13 +6,15 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::common::read_report;
 use crate::granted::Granted;
 use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};
 
-/// Compiles `source`; returns the program and the directory that it lies in.
+/// Compiles `source`; returns the program, which everybody may run, and the folder it lies in.
 fn compile(source: &str) -> (PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let program = dir.path().join("program");
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(workload(source));
@@ -96,10 +98,10 @@ fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
     if !ready(test, &["cc", "prlimit"]) {
         return;
     }
-    let (program, dir) = compile("crowd.c");
-    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let (program, _dir) = compile("crowd.c");
+    let folder = user.folder();
     for (limits, all) in [("140:140", false), ("140:1000", true)] {
-        let report = dir.path().join(limits);
+        let report = folder.path().join(limits);
         let mut run = user.command("prlimit");
         run.args([&format!("--nofile={limits}"), env!("CARGO_BIN_EXE_zfold")]);
         run.args(["run", "--limit", "16MiB", "--report=json", "--report-file"]).arg(&report);
@@ -107,8 +109,7 @@ fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
         let said = String::from_utf8_lossy(&output.stderr);
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(printed, "0 wrong, right, 140 descriptors\n", "{limits}: {said}");
-        let report = std::fs::read_to_string(report).expect("a report");
-        let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+        let report = read_report(&report);
         assert!(report["loads"].as_u64() > Some(0), "{report}");
         let told = said.contains("no descriptor is left") && said.contains("ulimit -n");
         let counts =
@@ -127,8 +128,7 @@ fn address_spaces_of_a_plain_user_change_at_random() {
     if !ready(test, &["cc"]) {
         return;
     }
-    let (program, dir) = compile("space.c");
-    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let (program, _dir) = compile("space.c");
     for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
         let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
         run.args(["run", "--limit", "8MiB", "--"]).arg(&program);

@@ -2,13 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 use tempfile::tempdir;
 
-use crate::common::{command, skip};
+use crate::common::{command, read_report, skip};
 use crate::granted::Granted;
 use crate::runs::{can_manage, text};
 
@@ -43,8 +42,7 @@ fn programs_in_a_sandbox_of_bubblewrap_are_managed() {
         let ended = (output.status.code(), text(&output.stdout));
         assert_eq!(ended, (Some(0), "True\n".to_owned()), "{said}");
         assert!(said.is_empty(), "{said}");
-        let report = std::fs::read_to_string(report).expect("a report");
-        let report: Value = serde_json::from_str(&report).expect("JSON");
+        let report = read_report(&report);
         assert!(report["managed"].as_u64() > Some(0) && report["loads"].as_u64() > Some(0));
         assert_eq!(report["unmanaged_total"], 0, "{report}");
     }
@@ -90,8 +88,7 @@ fn a_root_that_nobody_can_enter_hinders_nothing() {
     let said = text(&output.stderr);
     let ended = (output.status.code(), text(&output.stdout));
     assert_eq!(ended, (Some(0), "0 True\n".to_owned()), "{said}");
-    let report = std::fs::read_to_string(report).expect("a report");
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report = read_report(&report);
     assert_eq!(report["unmanaged_total"], 0, "{report}");
     assert!(report["loads"].as_u64() > Some(0), "{report}");
 }
@@ -149,9 +146,7 @@ fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, St
         skip(test, "no /usr/bin/python3, or no filters of system calls");
         return None;
     }
-    let folder = tempdir().expect("a folder");
-    let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
+    let folder = user.folder();
     let report = folder.path().join("report");
     let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
     run.args(["run", "--limit", "32MiB", "--report=json", "--report-file"]).arg(&report);
@@ -159,8 +154,7 @@ fn as_a_plain_user(test: &str, program: &str, prints: &str) -> Option<(Value, St
     let said = text(&output.stderr);
     let ended = (output.status.code(), text(&output.stdout));
     assert_eq!(ended, (Some(0), prints.to_owned()), "{said}");
-    let report = std::fs::read_to_string(report).expect("a report");
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report = read_report(&report);
     Some((report, said))
 }
 
@@ -214,10 +208,8 @@ fn serve() -> String {
 #[test]
 fn a_browser_with_its_own_sandbox_shows_its_page() {
     let test = "a_browser_with_its_own_sandbox_shows_its_page";
-    let folder = tempdir().expect("a folder");
-    let open = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(folder.path(), open).expect("a folder of ours");
     let Some(user) = Granted::new(test) else { return };
+    let folder = user.folder();
     // Its sandbox refuses root, and it is given up if it does not end.
     let browse = |command: &mut Command| -> Option<Output> {
         command.args(["timeout", "-s", "KILL", "120", "chromium", "--headless", "--disable-gpu"]);
@@ -235,8 +227,7 @@ fn a_browser_with_its_own_sandbox_shows_its_page() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(String::from_utf8_lossy(&output.stdout).contains(SUM), "{said}");
-    let report = std::fs::read_to_string(report).expect("a report");
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report = read_report(&report);
     // The browser itself is managed, and what shows pages if that was attached before it put itself
     // under a filter that nobody may suspend.
     assert!(report["managed"].as_u64() > Some(0), "{report}");

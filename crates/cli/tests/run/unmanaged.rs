@@ -4,10 +4,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
-use crate::common::{command, skip};
+use crate::common::{command, read_report, skip};
 use crate::runs::{can_manage, text};
 
 /// A program that has something where a helper's code belongs, and then much memory.
@@ -91,8 +90,7 @@ fn a_process_that_is_not_managed_is_named_once_and_listed() {
     assert_eq!(said.matches("is not managed").count(), 1, "{said}");
     assert!(said.contains("(in-the-way)") && said.contains("no room for the helper"), "{said}");
     assert!(said.contains("run it without zfold"), "the remedy: {said}");
-    let report = std::fs::read_to_string(report).expect("a report");
-    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let report = read_report(&report);
     assert_eq!(report["unmanaged_total"], 1);
     assert_eq!(report["unmanaged"][0]["program"], "in-the-way");
 }

@@ -1,7 +1,5 @@
 /* Makes 14 MiB and has 60 children at once, which check some of it when all are there. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

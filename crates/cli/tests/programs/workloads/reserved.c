@@ -3,8 +3,6 @@
  * may make its page tables much larger than that needs.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define PAGE 4096

@@ -139,23 +139,23 @@ pub(super) fn close_slices(
 fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
     let mut slices = Vec::new();
     let (mut start, mut there) = (pages.start, 0);
-    let mut cut_at = |end: usize, there: &mut usize| {
+    let mut cut_at = |end: usize| {
         while start < end {
             let slice = start..end.min(start + SLICE_SPAN);
             start = slice.end;
             slices.push(slice);
         }
-        *there = 0;
     };
     for part in present {
         let mut from = part.start;
         while there + (part.end - from) >= SLICE {
             from += SLICE - there;
-            cut_at(from, &mut there);
+            cut_at(from);
+            there = 0;
         }
         there += part.end - from;
     }
-    cut_at(pages.end, &mut there);
+    cut_at(pages.end);
     slices
 }
 

@@ -7,7 +7,7 @@ use super::access::Access;
 use super::asked::Work;
 use super::close::{Rest, closable, close, close_open, close_rest};
 use super::faults::{Answers, answer_told, bring_in};
-use super::managed::{Managed, lock};
+use super::managed::{Held, Managed, lock};
 use super::maps::{Mapping, mapping_around, mappings, may_be_locked};
 use super::messages::{copy_of, drain};
 use super::mover::Mover;
@@ -15,7 +15,7 @@ use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
-use crate::run::core::space::{Helpers, Space};
+use crate::run::core::space::Helpers;
 use crate::run::link::Attached;
 use crate::run::sys::proc::is_gone;
 use crate::run::sys::procmap::within;
@@ -123,27 +123,42 @@ fn give_back(
     space.leave_open(pages);
     drop(space);
     let Some(access) = managed.access() else { return };
-    let mut from = 0;
+    let Some(mut space) = bring_back(shared, managed, pages, answers) else { return };
+    unregister(managed, access, pages);
+    answers.told.released.extend(space.open(pages));
+    if !stays {
+        space.take_back(pages);
+        own.iter().for_each(|part| space.leave_open(part));
+    }
+    drop(space);
+    answer_told(shared, managed, answers);
+}
+
+/// Brings back all that left a range, of which nothing leaves any more. Returns the space, locked,
+/// with what was told of it still to be answered; `None` if it is gone.
+fn bring_back<'a>(
+    shared: &Arc<Shared>,
+    managed: &'a Arc<Managed>,
+    pages: &Pages,
+    answers: &mut Answers,
+) -> Option<Held<'a>> {
+    let mut from = pages.start;
     while !managed.is_dead() {
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
-        let away = next_away(&space, &mut from, pages);
-        if away.is_none() {
-            unregister(managed, access, pages);
-            answers.told.released.extend(space.open(pages));
-            if !stays {
-                space.take_back(pages);
-                own.iter().for_each(|part| space.leave_open(part));
-            }
-            drop(space);
-            return answer_told(shared, managed, answers);
-        }
+        let away = |pages: &Pages| {
+            let mut known = space.table().known(pages);
+            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+        };
+        // Mostly behind the last one; but one before it may have been on its way then.
+        let away = away(&(from..pages.end)).or_else(|| away(pages));
+        let Some((page, _)) = away else { return Some(space) };
         drop(space);
         answer_told(shared, managed, answers);
-        if let Some(page) = away {
-            bring_in(shared, managed, page, answers);
-        }
+        from = page;
+        bring_in(shared, managed, page, answers);
     }
+    None
 }
 
 /// Unregisters a range, also what is not known to be closed: where a moved mapping has grown.
@@ -190,34 +205,17 @@ fn hold(
     space.hold();
     shared.flush(managed.id, &mut space);
     drop(space);
-    let Some(pages) = pages else {
-        let mut from = 0;
-        while !managed.is_dead() {
-            let mut space = managed.lock();
-            drain(shared, managed, &mut space, &mut answers.told);
-            let away = next_away(&space, &mut from, &(0..PageNo::MAX));
-            drop(space);
-            answer_told(shared, managed, answers);
-            let Some(page) = away else { return };
-            bring_in(shared, managed, page, answers);
+    match pages {
+        Some(pages) => {
+            for at in pages {
+                bring_in(shared, managed, page_of(at), answers);
+            }
         }
-        return;
-    };
-    for at in pages {
-        bring_in(shared, managed, page_of(at), answers);
+        None => {
+            drop(bring_back(shared, managed, &(0..PageNo::MAX), answers));
+            answer_told(shared, managed, answers);
+        }
     }
-}
-
-/// Returns a page of a range that is away: one from `from` on, where the last was found, if there
-/// is one, else one before it, which may have been on its way then.
-fn next_away(space: &Space, from: &mut PageNo, pages: &Pages) -> Option<PageNo> {
-    let away = |pages: &Pages| {
-        let mut known = space.table().known(pages);
-        known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
-    };
-    let (page, _) = away(&((*from).max(pages.start)..pages.end)).or_else(|| away(pages))?;
-    *from = page;
-    Some(page)
 }
 
 /// The child of a held fork gets what its parent has, as far as the kernel has not copied it.

@@ -113,7 +113,7 @@ impl Run {
             wrong: None,
         };
         let round = Mutex::new((Instant::now(), Round::default()));
-        let leaves = seed % 6 != 0;
+        let leaves = !seed.is_multiple_of(6);
         let run = Arc::new(Self { far, engine, model: Mutex::new(model), round, leaves });
         let weak: Weak<Self> = Arc::downgrade(&run);
         run.engine.on_calls(move || {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use super::access::{Access, Refused};
 use super::faults::{Answers, answer_told};
-use super::managed::{Held, Managed, lock};
+use super::managed::{Held, Managed, Survey, lock};
 use super::maps::{Mapping, mappings, mappings_in, marked_of};
 use super::messages::drain;
 use super::shared::Shared;
@@ -37,8 +37,9 @@ const SLICE_SPAN: usize = 1 << 21;
 /// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
 /// gives.
 pub(crate) const CLOSE_MIN: usize = 16;
-/// After reading the mappings, this many times as long passes before they are read again.
-const SURVEY_REST: u32 = 10;
+/// After reading the mappings, this many times as long passes before they are read again; and twice
+/// as many after each time that nothing was to be closed, up to the second.
+const SURVEY_REST: [u32; 2] = [10, 320];
 /// The same of a look at what is the program's own, which costs more.
 const OWN_REST: u32 = 50;
 /// The least that passes between two of these.
@@ -53,16 +54,21 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     open.sort_by_key(|run| std::cmp::Reverse(run.len()));
     // Small ones only if there is much in them.
     let much = shared.budget.much();
+    let mut found = false;
     for run in open {
         if run.len() < CLOSE_MIN && managed.open() < much {
             break;
         }
         for part in closable(shared, managed, &run) {
-            close_slices(shared, managed, &part, answers);
+            found |= close_slices(shared, managed, &part, answers);
         }
     }
-    let next = Instant::now() + began.elapsed() * SURVEY_REST;
-    *lock(&managed.next_survey) = Some((next, managed.open()));
+    let mut survey = lock(&managed.survey);
+    let before = survey.map_or(0, |last| last.in_vain);
+    let in_vain = if found { 0 } else { before.saturating_add(1) };
+    let rest = SURVEY_REST[1].min(SURVEY_REST[0] << in_vain.min(16));
+    let due = Instant::now() + began.elapsed() * rest;
+    *survey = Some(Survey { due, left: managed.open(), in_vain });
 }
 
 /// Returns the ranges of neighbouring mappings that can be closed, in order.
@@ -108,31 +114,35 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(OWN_REST_MIN));
 }
 
-/// Closes what is open of a range, some at a time: its mappings together where that can be.
+/// Closes what is open of a range, some at a time: its mappings together where that can be. Returns
+/// whether some of it was.
 pub(super) fn close_slices(
     shared: &Shared,
     managed: &Arc<Managed>,
     pages: &Pages,
     answers: &mut Answers,
-) {
-    let Some(access) = managed.access() else { return };
+) -> bool {
+    let Some(access) = managed.access() else { return false };
     let open = managed.lock().closed().without(pages);
     // More may be there by the time that it is closed, which is only slower.
     let there = |part: Pages| {
         let present = access.present(managed.pid(), &part).unwrap_or_default();
         slices(&part, &present)
     };
+    let mut found = false;
     for slice in open.into_iter().flat_map(there) {
         if close(shared, managed, &slice, 0, answers) {
+            found = true;
             continue;
         }
         // One of its mappings has changed: that does not keep the others open.
         for mapping in mappings_in(managed.pid(), &slice).unwrap_or_default() {
             if !mapping.other && mapping.pages != slice {
-                close(shared, managed, &mapping.pages, 0, answers);
+                found |= close(shared, managed, &mapping.pages, 0, answers);
             }
         }
     }
+    found
 }
 
 /// Cuts a range of which this is present.

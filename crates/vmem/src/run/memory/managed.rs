@@ -46,13 +46,23 @@ pub(crate) struct Managed {
     helper: AtomicI32,
     /// Threads that were stopped because that was asked for.
     pub visited: Mutex<BTreeSet<i32>>,
-    /// When the mappings may be read again, which costs much where there are many; and how many
-    /// pages were left open.
-    pub next_survey: Mutex<Option<(Instant, usize)>>,
+    /// The last look at all mappings, if there was one.
+    pub survey: Mutex<Option<Survey>>,
     /// The same of their marks.
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// What a thread, which is in a call, has asked for as the program's own (C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
+}
+
+/// A look at all mappings, which costs much where there are many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Survey {
+    /// When the next is due.
+    pub due: Instant,
+    /// How many pages it left open.
+    pub left: usize,
+    /// How many, up to it, found nothing to close.
+    pub in_vain: u32,
 }
 
 /// What is known of what forks share, which the program's writes make its own.
@@ -109,7 +119,7 @@ impl Managed {
             unclaimed: Mutex::default(),
             helper: AtomicI32::new(0),
             visited: Mutex::default(),
-            next_survey: Mutex::default(),
+            survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
             asked_for: Mutex::default(),
         }
@@ -195,7 +205,7 @@ impl Managed {
     /// Returns how many pages are there that cannot leave: those that are open for good, and those
     /// that cannot be moved.
     pub(crate) fn immovable(&self) -> usize {
-        let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.next_survey).is_none();
+        let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
         let charged = lock(&self.charged);
         charged.fixed + if closes { 0 } else { charged.open }
     }

@@ -4,6 +4,7 @@
 //! Memory that is not closed costs nothing, not even a look at each change. So growth is seen by
 //! looking, the more often the nearer the limit is.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::asked::{Pending, Work};
 use super::close::{CLOSE_MIN, close_open};
 use super::faults::{Answers, answer_told};
 use super::managed::{Managed, lock};
-use super::maps::{minor_faults, own_pages};
+use super::maps::{Statm, minor_faults};
 use super::messages::drain;
 use super::requests::{RETRY, perform};
 use super::shared::Shared;
@@ -21,8 +22,13 @@ use crate::run::link::SpaceId;
 
 /// Shortest and longest time between two looks.
 const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
-/// Time between two looks for each space: a look takes some 2 microseconds for each.
+/// Time between two looks for each space: a look takes up to 2 microseconds for each.
 const LOOK_REST: Duration = Duration::from_micros(40);
+/// Near the limit, this part of it can be touched between two looks, and the longest time for it.
+const UNSEEN: usize = 64;
+const LOOKS_NEAR: Duration = Duration::from_millis(2);
+/// Files that are kept open for looks, at most.
+const STATMS: usize = 16;
 /// As fast as a program is taken to touch memory, in bytes a second.
 const GROWTH: u64 = 6 << 30;
 /// How long after it was asked for a space is asked for again.
@@ -34,6 +40,7 @@ const EXCURSION: Duration = Duration::from_millis(20);
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
     answers: Answers,
+    statms: Statms,
     /// Spaces that were asked for, and when.
     asked: Vec<(SpaceId, Instant)>,
     /// Since when more than the limit is seen, and whether that was counted.
@@ -48,6 +55,7 @@ impl Watcher {
         Self {
             shared,
             answers: Answers::new(),
+            statms: Statms::default(),
             asked: Vec::new(),
             above: None,
             newest: (SpaceId(0), Instant::now()),
@@ -99,8 +107,9 @@ impl Watcher {
         let spaces = shared.all();
         let mut seen = lock(&shared.swap_cache).pages();
         let mut immovable = 0;
+        self.statms.keep(&spaces);
         for managed in &spaces {
-            let pages = if shared.looks { pages_of(managed) } else { 0 };
+            let pages = if shared.looks { self.statms.pages_of(managed) } else { 0 };
             managed.seen(pages);
             seen += pages;
             immovable += managed.immovable();
@@ -121,9 +130,9 @@ impl Watcher {
             self.close(&spaces);
         }
         shared.call_evictor_if_high();
-        let headroom = (shared.budget.headroom() * PAGE) as u64;
-        let until_near = Duration::from_nanos(headroom.saturating_mul(1_000_000_000) / GROWTH);
-        let shortest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
+        let rest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
+        let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
+        let until_near = time_to_touch(shared.budget.headroom());
         until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
     }
 
@@ -169,16 +178,22 @@ impl Watcher {
             .collect();
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
         for managed in attached {
-            let next = *lock(&managed.next_survey);
+            let last = *lock(&managed.survey);
             // What has grown by much is not left until reading the mappings has become cheap.
             let much = CLOSE_MIN.max(self.shared.budget.much());
-            let due = next
-                .is_none_or(|(due, left)| due <= Instant::now() || managed.open() >= left + much);
+            let due = last.is_none_or(|last| {
+                last.due <= Instant::now() || managed.open() >= last.left + much
+            });
             if due && self.shared.budget.is_near() {
                 close_open(&self.shared, managed, &mut self.answers);
             }
         }
     }
+}
+
+/// Returns how long a program takes at least to touch so many pages.
+fn time_to_touch(pages: usize) -> Duration {
+    Duration::from_nanos(((pages * PAGE) as u64).saturating_mul(1_000_000_000) / GROWTH)
 }
 
 /// Takes off the credit what may have been copied by writes since the last look, so that a copy
@@ -200,17 +215,38 @@ fn take_copies_off(spaces: &[Arc<Managed>]) {
     }
 }
 
-/// Pages that a space has of its own.
-pub(crate) fn pages_of(managed: &Managed) -> usize {
-    if managed.is_dead() || managed.pid() == 0 {
-        return 0;
-    }
-    match own_pages(managed.pid()) {
-        // The main thread may have ended before the others: its number shows nothing then.
-        Ok(0) | Err(_) => {
-            let tasks = lock(&managed.tasks).clone();
-            tasks.iter().find_map(|&task| own_pages(task).ok().filter(|n| *n > 0)).unwrap_or(0)
+/// The files that are read at each look, of a few spaces: to open one takes longer than to read it.
+#[derive(Default)]
+struct Statms(BTreeMap<SpaceId, Statm>);
+
+impl Statms {
+    /// Returns how many pages a space has of its own.
+    fn pages_of(&mut self, managed: &Managed) -> usize {
+        if managed.is_dead() || managed.pid() == 0 {
+            return 0;
         }
-        Ok(pages) => pages,
+        let pages = match self.0.get(&managed.id) {
+            Some(statm) => statm.own_pages(),
+            None => Statm::open(managed.pid()).and_then(|statm| {
+                let pages = statm.own_pages();
+                if self.0.len() < STATMS {
+                    self.0.insert(managed.id, statm);
+                }
+                pages
+            }),
+        };
+        // The main thread may have ended before the others: its number shows nothing then.
+        pages.ok().filter(|&pages| pages > 0).unwrap_or_else(|| {
+            let tasks = lock(&managed.tasks).clone();
+            let pages = |&task: &i32| Statm::open(task)?.own_pages();
+            tasks.iter().filter_map(|task| pages(task).ok()).find(|&pages| pages > 0).unwrap_or(0)
+        })
+    }
+
+    /// Closes those of spaces that are gone.
+    fn keep(&mut self, spaces: &[Arc<Managed>]) {
+        if self.0.len() > spaces.len() || self.0.len() == STATMS {
+            self.0.retain(|id, _| spaces.iter().any(|managed| managed.id == *id));
+        }
     }
 }

@@ -336,5 +336,7 @@ fn requests_of_up_to_the_whole_device_are_served_in_any_order() {
     let told = std::env::var("ZFOLD_NBD_REQUESTS");
     let count = told.map_or(24, |told| told.parse().expect("a number"));
     huge_requests(count, 1, NbdOptions::default());
+    // All in pieces; and all at once, also those that are longer than what clients count upon.
     huge_requests(count / 2, 2, NbdOptions::default().with_max_held_bytes(0));
+    huge_requests(count / 2, 3, NbdOptions::default().with_max_held_bytes(1 << 30));
 }

@@ -45,7 +45,7 @@ fn numpy_multiplies_and_sorts_in_redis() {
         return skip(test, "no python3 has numpy");
     };
     let redis = Server::start(&[]);
-    let (program, size) = (workload("arrays.py"), sized("700", "1500"));
+    let (program, size) = (workload("arrays.py"), sized("700", "2000"));
     let far = check_far(test, &redis.place(), |_| Job::new(&[text(&python), &program, size]));
     assert_used(&far);
     assert_eq!(redis.values(), 0, "nothing is left behind");

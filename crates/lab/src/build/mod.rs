@@ -167,10 +167,11 @@ fn remarks(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::harness::testing::tiny;
+    use crate::experiment::harness::testing::{alone_with_swap, tiny};
 
     #[test]
     fn a_small_project_is_built_or_the_reason_is_told() {
+        let _alone = alone_with_swap();
         let outcome = run(&tiny(), &|_, _| ()).unwrap();
         let skipped = |what: &str| outcome.remarks.iter().any(|remark| remark.starts_with(what));
         if skipped("SKIPPED: all builds") {

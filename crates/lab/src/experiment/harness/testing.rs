@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::experiment::harness::samples::Published;
 use crate::experiment::outcome::{Figure, Outcome, Settings};
@@ -10,6 +11,12 @@ use crate::experiment::outcome::{Figure, Outcome, Settings};
 pub(crate) fn tiny() -> Settings {
     let (program, project, pages) = (None, None, Vec::new());
     Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program, project, pages }
+}
+
+/// Returns what a test holds while it turns swap on, which is the whole machine's.
+pub(crate) fn alone_with_swap() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asserts what holds of every outcome: figures of `experiment` only, finite, not negative,

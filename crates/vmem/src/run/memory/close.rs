@@ -64,11 +64,11 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
         }
     }
     let mut survey = lock(&managed.survey);
-    let before = survey.map_or(0, |last| last.in_vain);
-    let in_vain = if found { 0 } else { before.saturating_add(1) };
-    let rest = SURVEY_REST[1].min(SURVEY_REST[0] << in_vain.min(16));
+    let [least, most] = SURVEY_REST;
+    let before = survey.map_or(least, |last| last.rest);
+    let rest = if found { least } else { most.min(before * 2) };
     let due = Instant::now() + began.elapsed() * rest;
-    *survey = Some(Survey { due, left: managed.open(), in_vain });
+    *survey = Some(Survey { due, left: managed.open(), rest });
 }
 
 /// Returns the ranges of neighbouring mappings that can be closed, in order.

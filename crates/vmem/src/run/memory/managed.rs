@@ -48,7 +48,7 @@ pub(crate) struct Managed {
     pub visited: Mutex<BTreeSet<i32>>,
     /// The last look at all mappings, if there was one.
     pub survey: Mutex<Option<Survey>>,
-    /// The same of their marks.
+    /// When the marks of the mappings may be looked at again.
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// What a thread, which is in a call, has asked for as the program's own (C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
@@ -61,8 +61,8 @@ pub(crate) struct Survey {
     pub due: Instant,
     /// How many pages it left open.
     pub left: usize,
-    /// How many, up to it, found nothing to close.
-    pub in_vain: u32,
+    /// How many times as long as it took passes until then.
+    pub rest: u32,
 }
 
 /// What is known of what forks share, which the program's writes make its own.

@@ -5,6 +5,7 @@
 //! looking, the more often the nearer the limit is.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -215,38 +216,44 @@ fn take_copies_off(spaces: &[Arc<Managed>]) {
     }
 }
 
-/// The files that are read at each look, of a few spaces: to open one takes longer than to read it.
+/// The files that are read at each look, of a few processes: to open one takes longer than to read
+/// it.
 #[derive(Default)]
-struct Statms(BTreeMap<SpaceId, Statm>);
+struct Statms(BTreeMap<i32, Statm>);
 
 impl Statms {
     /// Returns how many pages a space has of its own.
     fn pages_of(&mut self, managed: &Managed) -> usize {
-        if managed.is_dead() || managed.pid() == 0 {
+        let pid = managed.pid();
+        if managed.is_dead() || pid == 0 {
             return 0;
         }
-        let pages = match self.0.get(&managed.id) {
-            Some(statm) => statm.own_pages(),
-            None => Statm::open(managed.pid()).and_then(|statm| {
-                let pages = statm.own_pages();
-                if self.0.len() < STATMS {
-                    self.0.insert(managed.id, statm);
-                }
-                pages
-            }),
-        };
         // The main thread may have ended before the others: its number shows nothing then.
-        pages.ok().filter(|&pages| pages > 0).unwrap_or_else(|| {
+        let pages = self.own_pages(pid).ok().filter(|&pages| pages > 0);
+        pages.unwrap_or_else(|| {
             let tasks = lock(&managed.tasks).clone();
             let pages = |&task: &i32| Statm::open(task)?.own_pages();
             tasks.iter().filter_map(|task| pages(task).ok()).find(|&pages| pages > 0).unwrap_or(0)
         })
     }
 
-    /// Closes those of spaces that are gone.
+    fn own_pages(&mut self, pid: i32) -> io::Result<usize> {
+        if let Some(statm) = self.0.get(&pid) {
+            // One that is gone may have given its number to another.
+            return statm.own_pages().inspect_err(|_| drop(self.0.remove(&pid)));
+        }
+        let statm = Statm::open(pid)?;
+        let pages = statm.own_pages();
+        if self.0.len() < STATMS {
+            self.0.insert(pid, statm);
+        }
+        pages
+    }
+
+    /// Closes those of processes that no space is looked at by, where there are many.
     fn keep(&mut self, spaces: &[Arc<Managed>]) {
-        if self.0.len() > spaces.len() || self.0.len() == STATMS {
-            self.0.retain(|id, _| spaces.iter().any(|managed| managed.id == *id));
+        if self.0.len() == STATMS {
+            self.0.retain(|pid, _| spaces.iter().any(|managed| managed.pid() == *pid));
         }
     }
 }

@@ -144,6 +144,12 @@ impl Frames {
                     rustix::thread::sched_yield();
                     continue;
                 }
+                // What is there has come from here: the destination was empty, and nobody else puts
+                // pages there. It was not reported (`Uffd::take_whole`).
+                Errno::EXIST if some == 1 => {
+                    done += 1;
+                    continue;
+                }
                 // The mapping may be split: no call goes across.
                 _ if partial.done == 0 && some > 1 => {
                     step = 1;
@@ -170,5 +176,55 @@ impl Frames {
     pub(super) fn drop_staged(&self, slots: Range<usize>) {
         // SAFETY: ring/G2.
         unsafe { self.staging.drop_pages(slots) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::sys::uffd::{Faults, Features};
+
+    fn skipped(error: &std::io::Error) {
+        let test = "pages_whose_move_was_not_reported_are_where_they_were_to_go";
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: UFFDIO_MOVE: {error}");
+    }
+
+    #[test]
+    fn pages_whose_move_was_not_reported_are_where_they_were_to_go() {
+        const PAGES: usize = 4;
+        let opened = Uffd::open(Faults::UserOnly);
+        let features = Features::MOVE.with(Features::SIGBUS);
+        let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
+        let Ok(uffd) = opened.inspect_err(skipped) else { return };
+        let map = Mapping::managed(PAGES * PAGE).unwrap();
+        let staging = Mapping::managed(PAGES * PAGE).unwrap();
+        let frames = Frames::new(uffd, staging, false).unwrap();
+        frames.adopt(&map).unwrap();
+        let at = |page: usize| map.range(page..page + 1).start;
+        for page in 0..PAGES {
+            frames.put(at(page), &[page as u8 + 1; PAGE]);
+        }
+        // As the kernel does it: the first two are moved, and the call says nothing of them.
+        let to = frames.staging.range(0..PAGES).start;
+        // SAFETY: nobody else knows of the two mappings.
+        unsafe { frames.uffd.take_whole(to, map.range(0..2)) }.unwrap();
+        assert_eq!(frames.take_out(at(0), 0..PAGES), Moved { done: PAGES, why: None });
+        for slot in 0..PAGES {
+            assert_eq!(frames.staged(slot..slot + 1), [slot as u8 + 1; PAGE]);
+        }
+        // And back, of which nothing is said either.
+        // SAFETY: as above.
+        unsafe { frames.uffd.take_whole(at(1), frames.staging.range(1..2)) }.unwrap();
+        assert!(frames.take_back(1, at(1)) && frames.take_back(3, at(3)));
+        for page in [1, 3] {
+            // SAFETY: the page is there, and nobody writes it.
+            let there = unsafe { map.bytes(page..page + 1) };
+            assert_eq!(there, [page as u8 + 1; PAGE]);
+        }
+        // What is not there for another reason is told.
+        let gone = Moved { done: 0, why: Some(Stays::Gone) };
+        assert_eq!(frames.take_out(at(0), 1..2), gone);
     }
 }

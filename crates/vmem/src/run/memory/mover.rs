@@ -3,6 +3,11 @@
 //!
 //! The staging is registered as the destination of a move must be. While it is being emptied it is
 //! not, so that the helper does not wait for a message of its own to be read.
+//!
+//! - M1: the staging is empty before a batch, and only moves put pages there.
+//! - M2: so a page has left if it lies in the staging, whatever the kernel said of its move. Linux
+//!   6.18 does not report all that it moved: where a page changes at that very moment, it tries
+//!   again, moves more, and then says `EEXIST`, or fewer than it was ([`Uffd::take_whole`]).
 
 use std::io;
 use std::ops::Range;
@@ -97,7 +102,7 @@ impl Mover {
 
     /// Moves out pages, in order and at most [`BATCH_MAX`]; what it brings is added to `moved`.
     /// Under the lock of the space. `own`: they were made the space's own; else one that is busy
-    /// stands for its neighbours.
+    /// stands for its neighbours. `present` looks which pages of a range are there.
     ///
     /// # Errors
     /// The helper or the address space is gone: nothing is known of the pages.
@@ -105,29 +110,36 @@ impl Mover {
         &mut self,
         pages: &[PageNo],
         own: bool,
+        present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>,
         moved: &mut Moved,
     ) -> io::Result<()> {
         assert!(pages.len() <= BATCH_MAX);
         let mut jobs = runs(pages);
-        let mut done = Vec::new();
+        let mut stay = Vec::new();
         let mut drop_before = std::mem::replace(&mut self.dirty, true);
         while !jobs.is_empty() {
             let results = self.make_calls(&jobs, std::mem::take(&mut drop_before))?;
             let mut again = Vec::new();
             for (job, result) in jobs.into_iter().zip(results) {
-                judge(job, result, own, &mut done, &mut again, &mut moved.stay);
+                judge(job, result, own, &mut again, &mut stay);
             }
             jobs = again;
         }
-        done.sort_by_key(|job: &Job| job.at);
-        for job in join(done) {
-            let start = moved.bytes.len();
-            moved.bytes.resize(start + job.from.len() * PAGE, 0);
-            let from = self.staging.start + job.at * PAGE;
-            self.inside.read(from, &mut moved.bytes[start..])?;
+        if !stay.is_empty() {
+            // M2.
+            let first = self.staging.start / PAGE;
+            let staged = present(&(first..first + pages.len()))?;
+            stay.retain(|(at, _)| !staged.iter().any(|part| part.contains(&(first + at))));
         }
-        let out = pages.iter().filter(|page| !moved.stay.iter().any(|(stays, _)| stays == *page));
-        moved.pages.extend(out);
+        let stays = |at: &usize| stay.iter().any(|(stays, _)| stays == at);
+        let out: Vec<_> = (0..pages.len()).filter(|at| !stays(at)).collect();
+        for part in out.chunk_by(|at, next| at + 1 == *next) {
+            let start = moved.bytes.len();
+            moved.bytes.resize(start + part.len() * PAGE, 0);
+            self.inside.read(self.staging.start + part[0] * PAGE, &mut moved.bytes[start..])?;
+        }
+        moved.pages.extend(out.into_iter().map(|at| pages[at]));
+        moved.stay.extend(stay.into_iter().map(|(at, why)| (pages[at], why)));
         Ok(())
     }
 
@@ -149,7 +161,9 @@ impl Mover {
     /// The helper is gone.
     pub(crate) fn clean(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.dirty) {
-            self.inside.call(&self.drop_calls(), &mut [0; 3])?;
+            let mut results = [0; 3];
+            self.inside.call(&self.drop_calls(), &mut results)?;
+            emptied(&results)?;
         }
         Ok(())
     }
@@ -187,7 +201,8 @@ impl Mover {
         self.inside.write(self.arguments, &requests)?;
         let mut results = vec![0; calls.len()];
         self.inside.call(&calls, &mut results)?;
-        let results = &results[first..];
+        let (dropped, results) = results.split_at(first);
+        emptied(dropped)?;
         if results.iter().any(|&result| result < 0) {
             self.inside.read(self.arguments, &mut requests)?;
         }
@@ -201,35 +216,39 @@ impl Mover {
     }
 }
 
-/// Sorts a job into what is done, what is tried again, and pages that stay.
+/// Checks what the calls returned that empty the staging (M1), if they were made.
+fn emptied(results: &[i64]) -> io::Result<()> {
+    match results.get(1) {
+        Some(&error @ ..0) => Err(io::Error::from_raw_os_error(-error as i32)),
+        _ => Ok(()),
+    }
+}
+
+/// Sorts what a job did not do into what is tried again, and pages that stay, by where they would
+/// lie in the staging.
 fn judge(
     mut job: Job,
     outcome: Outcome,
     own: bool,
-    done: &mut Vec<Job>,
     again: &mut Vec<Job>,
-    stay: &mut Vec<(PageNo, Stays)>,
+    stay: &mut Vec<(usize, Stays)>,
 ) {
     if outcome.error == 0 {
-        done.push(job);
         return;
     }
     if outcome.done > 0 {
         let rest = job.split_off(outcome.done.min(job.from.len()));
-        done.push(job);
         again.extend(Some(Job { tries: 1, ..rest }).filter(|rest| !rest.from.is_empty()));
         return;
     }
-    let first = job.from.start;
+    let all = job.at..job.at + job.from.len();
     let stays = match outcome.error {
         libc::EAGAIN if job.tries < TRIES => {
             return again.push(Job { tries: job.tries + 1, ..job });
         }
-        libc::EBUSY if !own => {
-            return stay.extend(job.from.map(|page| (page, Stays::Busy)));
-        }
+        libc::EBUSY if !own => return stay.extend(all.map(|at| (at, Stays::Busy))),
         // Several mappings, or one page in another state: find it.
-        libc::EINVAL | libc::ENOENT | libc::EFAULT | libc::EBUSY if job.from.len() > 1 => {
+        libc::EINVAL | libc::ENOENT | libc::EFAULT | libc::EBUSY if all.len() > 1 => {
             job.tries = 1;
             let rest = job.split_off(job.from.len() / 2);
             return again.extend([job, rest]);
@@ -237,9 +256,10 @@ fn judge(
         libc::EBUSY => Stays::Busy,
         libc::EINVAL | libc::EFAULT => Stays::Fixed,
         libc::ENOENT => Stays::Absent,
-        _ => return stay.extend(job.from.map(|page| (page, Stays::Again))),
+        // Also what lies in the staging though that was not reported.
+        _ => return stay.extend(all.map(|at| (at, Stays::Again))),
     };
-    stay.push((first, stays));
+    stay.push((job.at, stays));
 }
 
 /// What a move returned (0 or an error number), and the pages it did.
@@ -271,16 +291,4 @@ fn runs(pages: &[PageNo]) -> Vec<Job> {
         }
     }
     jobs
-}
-
-/// Joins jobs whose pages lie side by side in the staging, which is all that counts now.
-fn join(jobs: Vec<Job>) -> Vec<Job> {
-    let mut joined: Vec<Job> = Vec::new();
-    for job in jobs {
-        match joined.last_mut() {
-            Some(last) if last.at + last.from.len() == job.at => last.from.end += job.from.len(),
-            _ => joined.push(job),
-        }
-    }
-    joined
 }

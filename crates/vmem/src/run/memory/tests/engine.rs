@@ -134,6 +134,19 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
     world.check();
 }
 
+#[test]
+fn pages_whose_move_is_not_reported_have_left() {
+    let Some(world) = World::new("pages_whose_move_is_not_reported", 4 * MIB) else { return };
+    world.hides.store(true, Ordering::Relaxed);
+    let memory = world.map(16 * MIB);
+    // Also single ones, without neighbours.
+    let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
+    used().for_each(|page| fill(page, 1));
+    used().for_each(|page| verify(page, 1));
+    assert!(world.stats().evicted_total > 1000, "{:?}", world.stats());
+    world.check();
+}
+
 /// What was on its way out then is lost: it must not be taken for memory that nobody has written.
 #[test]
 fn nothing_is_filled_in_after_the_helper_has_failed() {

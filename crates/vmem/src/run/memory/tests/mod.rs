@@ -29,6 +29,8 @@ const STAGING: usize = 2 * MIB;
 struct Here {
     /// From now on nothing that it took out can be read.
     fails: Arc<AtomicBool>,
+    /// From now on each move reports less than it did.
+    hides: Arc<AtomicBool>,
 }
 
 impl Inside for Here {
@@ -36,6 +38,10 @@ impl Inside for Here {
         assert!(calls.len() <= Call::AT_ONCE && calls.len() == results.len());
         for (call, result) in calls.iter().zip(results) {
             *result = sys::call(call);
+            let moved = call.args[1] == Uffd::MOVE_CODE && *result == 0;
+            if moved && self.hides.load(Ordering::Relaxed) {
+                *result = hide(call)?;
+            }
         }
         Ok(())
     }
@@ -50,6 +56,19 @@ impl Inside for Here {
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
         sys::write(to, bytes)
     }
+}
+
+/// Changes what a move that was made reports, and returns what it returns then: as Linux 6.18 does
+/// where a page changed meanwhile.
+fn hide(call: &Call) -> io::Result<i64> {
+    // u64 to, u64 from, u64 length, u64 mode, i64 moved
+    let (len, moved) = (call.args[2] as usize + 16, call.args[2] as usize + 32);
+    let (report, error) = match sys::get(len) as usize {
+        PAGE => (-i64::from(libc::EEXIST), libc::EEXIST),
+        _ => (PAGE as i64, libc::EAGAIN),
+    };
+    sys::write(moved, &report.to_ne_bytes())?;
+    Ok(-i64::from(error))
 }
 
 /// Records what the memory side asks for.
@@ -101,6 +120,7 @@ struct World {
     engine: Engine,
     asked: Arc<Asked>,
     fails: Arc<AtomicBool>,
+    hides: Arc<AtomicBool>,
     window: Range<usize>,
     next: Mutex<usize>,
     space: SpaceId,
@@ -156,9 +176,21 @@ impl World {
         let map = Pagemap::open(pid).unwrap();
         let next = Mutex::new(window.start);
         let turns = Mutex::new(0);
-        let fails = Arc::default();
+        let (fails, hides) = Default::default();
 
-        Self { engine, asked, fails, window, next, space, turns, staging, map, _resting: resting }
+        Self {
+            engine,
+            asked,
+            fails,
+            hides,
+            window,
+            next,
+            space,
+            turns,
+            staging,
+            map,
+            _resting: resting,
+        }
     }
 
     fn attach(&self, uffd: Uffd) {
@@ -167,7 +199,10 @@ impl World {
         let attached = Attached {
             number: uffd.as_fd().as_raw_fd(),
             uffd: Some(uffd),
-            inside: Box::new(Here { fails: Arc::clone(&self.fails) }),
+            inside: Box::new(Here {
+                fails: Arc::clone(&self.fails),
+                hides: Arc::clone(&self.hides),
+            }),
             helper: 0,
             pid: std::process::id() as i32,
             staging: self.staging.clone(),

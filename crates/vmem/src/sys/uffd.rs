@@ -288,10 +288,10 @@ impl Uffd {
     /// missing then. `to` is registered and empty. Stops at a missing page of `from` with `NOENT`.
     /// Atomic for each page: a store by another thread is in the page or waits for it.
     ///
-    /// Not all that was moved is always reported. Seen on Linux 6.18.44: when a page of `from`
-    /// changes at that very moment (a zero page is written, a page is shared no longer), the kernel
-    /// tries again, moves on, and tries what it has just moved once more. That ends with `EXIST`,
-    /// or with `AGAIN` and fewer pages than were moved. So a page that lies in `to` has been moved.
+    /// Not all that was moved is always reported. Seen on Linux 6.18.44: when the entry of a page
+    /// changes at that very moment (zeros are written, an accessed bit is set), the kernel tries
+    /// again, moves on, and tries what it has just moved once more. That ends with `EXIST`, or with
+    /// `AGAIN` and fewer pages than were moved. So a page that lies in `to` has been moved.
     ///
     /// # Safety
     /// Both ranges belong to the caller, who answers for the missing pages that are left.

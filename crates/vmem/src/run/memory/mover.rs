@@ -4,10 +4,12 @@
 //! The staging is registered as the destination of a move must be. While it is being emptied it is
 //! not, so that the helper does not wait for a message of its own to be read.
 //!
-//! - M1: the staging is empty before a batch, and only moves put pages there.
-//! - M2: so a page has left if it lies in the staging, whatever the kernel said of its move. Linux
-//!   6.18 does not report all that it moved: where a page changes at that very moment, it tries
-//!   again, moves more, and then says `EEXIST`, or fewer than it was ([`Uffd::take_whole`]).
+//! - M1: the staging is emptied before a batch. A slot that is not empty all the same, because the
+//!   program has locked all its memory, takes no page.
+//! - M2: a page has left if it is in its slot and no longer in its place, whatever the kernel said
+//!   of its move. Linux 6.18 does not report all that it moved: where a page changes at that very
+//!   moment, it tries again, moves more, and then says `EEXIST`, or fewer than it was
+//!   ([`Uffd::take_whole`]). Nobody else fills a place: that needs the lock of the space.
 
 use std::io;
 use std::ops::Range;
@@ -110,7 +112,7 @@ impl Mover {
         &mut self,
         pages: &[PageNo],
         own: bool,
-        present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>,
+        present: impl Fn(&Pages) -> io::Result<Vec<Pages>>,
         moved: &mut Moved,
     ) -> io::Result<()> {
         assert!(pages.len() <= BATCH_MAX);
@@ -125,11 +127,16 @@ impl Mover {
             }
             jobs = again;
         }
-        if !stay.is_empty() {
+        if stay.iter().any(|(_, why)| *why == Stays::Again) {
             // M2.
             let first = self.staging.start / PAGE;
             let staged = present(&(first..first + pages.len()))?;
-            stay.retain(|(at, _)| !staged.iter().any(|part| part.contains(&(first + at))));
+            let is_staged = |at| staged.iter().any(|part| part.contains(&(first + at)));
+            for (at, why) in std::mem::take(&mut stay) {
+                let place = pages[at]..pages[at] + 1;
+                let left = why == Stays::Again && is_staged(at) && present(&place)?.is_empty();
+                stay.extend((!left).then_some((at, why)));
+            }
         }
         let stays = |at: &usize| stay.iter().any(|(stays, _)| stays == at);
         let out: Vec<_> = (0..pages.len()).filter(|at| !stays(at)).collect();
@@ -161,9 +168,7 @@ impl Mover {
     /// The helper is gone.
     pub(crate) fn clean(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.dirty) {
-            let mut results = [0; 3];
-            self.inside.call(&self.drop_calls(), &mut results)?;
-            emptied(&results)?;
+            self.inside.call(&self.drop_calls(), &mut [0; 3])?;
         }
         Ok(())
     }
@@ -201,8 +206,7 @@ impl Mover {
         self.inside.write(self.arguments, &requests)?;
         let mut results = vec![0; calls.len()];
         self.inside.call(&calls, &mut results)?;
-        let (dropped, results) = results.split_at(first);
-        emptied(dropped)?;
+        let results = &results[first..];
         if results.iter().any(|&result| result < 0) {
             self.inside.read(self.arguments, &mut requests)?;
         }
@@ -213,14 +217,6 @@ impl Mover {
             Outcome { error: if result < 0 { -result as i32 } else { 0 }, done }
         });
         Ok(outcomes.collect())
-    }
-}
-
-/// Checks what the calls returned that empty the staging (M1), if they were made.
-fn emptied(results: &[i64]) -> io::Result<()> {
-    match results.get(1) {
-        Some(&error @ ..0) => Err(io::Error::from_raw_os_error(-error as i32)),
-        _ => Ok(()),
     }
 }
 

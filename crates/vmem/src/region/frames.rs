@@ -7,7 +7,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 
 use crate::page::PAGE;
-use crate::sys::map::Mapping;
+use crate::sys::map::{Mapping, is_there};
 use crate::sys::signal::die;
 use crate::sys::uffd::{Partial, Uffd};
 
@@ -144,15 +144,15 @@ impl Frames {
                     rustix::thread::sched_yield();
                     continue;
                 }
-                // What is there has come from here: the destination was empty, and nobody else puts
-                // pages there. It was not reported (`Uffd::take_whole`).
-                Errno::EXIST if some == 1 => {
-                    done += 1;
-                    continue;
-                }
                 // The mapping may be split: no call goes across.
                 _ if partial.done == 0 && some > 1 => {
                     step = 1;
+                    continue;
+                }
+                // It was moved, which was not reported (`Uffd::take_whole`): the destination was
+                // empty, and nobody else puts pages there.
+                _ if is_there(to + done * PAGE) => {
+                    done += 1;
                     continue;
                 }
                 Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,

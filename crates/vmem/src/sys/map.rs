@@ -32,6 +32,16 @@ pub(crate) fn unreadable() -> io::Result<usize> {
     Ok(*AT.get_or_init(|| base.addr()))
 }
 
+/// Returns whether the page that begins at an address of this process is in memory.
+pub(crate) fn is_there(page: usize) -> bool {
+    let mut there = 0;
+    let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(page);
+    // SAFETY: the call reads no memory of the program; it writes a byte for each page, of which
+    // there is one, into `there`.
+    let result = unsafe { libc::mincore(start, PAGE, &raw mut there) };
+    result == 0 && there & 1 != 0
+}
+
 /// A mapping of whole pages, zeros at first; unmapped when dropped by the process that made it.
 #[derive(Debug)]
 pub(crate) struct Mapping {

@@ -291,7 +291,7 @@ impl Uffd {
     /// Not all that was moved is always reported. Seen on Linux 6.18.44: when the entry of a page
     /// changes at that very moment (zeros are written, an accessed bit is set), the kernel tries
     /// again, moves on, and tries what it has just moved once more. That ends with `EXIST`, or with
-    /// `AGAIN` and fewer pages than were moved. So a page that lies in `to` has been moved.
+    /// `AGAIN` and fewer pages than were moved.
     ///
     /// # Safety
     /// Both ranges belong to the caller, who answers for the missing pages that are left.

@@ -4,12 +4,12 @@
 //! The staging is registered as the destination of a move must be. While it is being emptied it is
 //! not, so that the helper does not wait for a message of its own to be read.
 //!
-//! - M1: the staging is emptied before a batch. A slot that is not empty all the same, because the
-//!   program has locked all its memory, takes no page.
-//! - M2: a page has left if it is in its slot and no longer in its place, whatever the kernel said
-//!   of its move. Linux 6.18 does not report all that it moved: where a page changes at that very
-//!   moment, it tries again, moves more, and then says `EEXIST`, or fewer than it was
-//!   ([`Uffd::take_whole`]). Nobody else fills a place: that needs the lock of the space.
+//! - M1: the staging is emptied before a batch. Only moves fill it after that, or the kernel does,
+//!   with zeros, for a program that locks all its memory.
+//! - M2: so a page has left whose slot holds anything but zeros, whatever the kernel said of its
+//!   move. Linux 6.18 does not report all that it moved: where a page changes at that very moment,
+//!   it tries again, moves more, and then says `EEXIST`, or fewer than it was
+//!   ([`Uffd::take_whole`]). Of zeros that left so nothing is lost: the next fault brings them.
 
 use std::io;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use linux_raw_sys::general::uffdio_move;
 
 use crate::page::PAGE;
-use crate::run::core::ranges::{PageNo, Pages, bytes_of};
+use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, pages_of};
 use crate::run::link::{Call, Inside};
 use crate::sys::uffd::Uffd;
 
@@ -27,6 +27,8 @@ pub(crate) const BATCH_MAX: usize = 128;
 const TRIES: u8 = 2;
 /// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
 const POPULATE_WRITE: u64 = 23;
+/// `MADV_DONTNEED_LOCKED`: as `MADV_DONTNEED`, also if the program has locked all its memory.
+const DONTNEED_LOCKED: u64 = 24;
 /// Where in the arguments the staging itself is described.
 const STAGING_REQUEST: usize = 12 << 10;
 
@@ -46,7 +48,7 @@ pub(crate) enum Stays {
 /// What a batch brought.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
-    /// Pages that are out, in order.
+    /// Pages that are out.
     pub pages: Vec<PageNo>,
     /// Their bytes.
     pub bytes: Vec<u8>,
@@ -102,9 +104,9 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Moves out pages, in order and at most [`BATCH_MAX`]; what it brings is added to `moved`.
-    /// Under the lock of the space. `own`: they were made the space's own; else one that is busy
-    /// stands for its neighbours. `present` looks which pages of a range are there.
+    /// Moves out pages, at most [`BATCH_MAX`]; what it brings is added to `moved`. Under the lock
+    /// of the space. `own`: they were made the space's own; else one that is busy stands for its
+    /// neighbours. `present` looks which pages of a range are there.
     ///
     /// # Errors
     /// The helper or the address space is gone: nothing is known of the pages.
@@ -112,7 +114,7 @@ impl Mover {
         &mut self,
         pages: &[PageNo],
         own: bool,
-        present: impl Fn(&Pages) -> io::Result<Vec<Pages>>,
+        present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>,
         moved: &mut Moved,
     ) -> io::Result<()> {
         assert!(pages.len() <= BATCH_MAX);
@@ -127,17 +129,6 @@ impl Mover {
             }
             jobs = again;
         }
-        if stay.iter().any(|(_, why)| *why == Stays::Again) {
-            // M2.
-            let first = self.staging.start / PAGE;
-            let staged = present(&(first..first + pages.len()))?;
-            let is_staged = |at| staged.iter().any(|part| part.contains(&(first + at)));
-            for (at, why) in std::mem::take(&mut stay) {
-                let place = pages[at]..pages[at] + 1;
-                let left = why == Stays::Again && is_staged(at) && present(&place)?.is_empty();
-                stay.extend((!left).then_some((at, why)));
-            }
-        }
         let stays = |at: &usize| stay.iter().any(|(stays, _)| stays == at);
         let out: Vec<_> = (0..pages.len()).filter(|at| !stays(at)).collect();
         for part in out.chunk_by(|at, next| at + 1 == *next) {
@@ -146,8 +137,31 @@ impl Mover {
             self.inside.read(self.staging.start + part[0] * PAGE, &mut moved.bytes[start..])?;
         }
         moved.pages.extend(out.into_iter().map(|at| pages[at]));
-        moved.stay.extend(stay.into_iter().map(|(at, why)| (pages[at], why)));
+        let staged = if stay.is_empty() { Ranges::default() } else { self.staged(present) };
+        for (at, why) in stay {
+            let (slot, end) = (self.staging.start / PAGE + at, moved.bytes.len());
+            if staged.around(slot).is_some() {
+                moved.bytes.resize(end + PAGE, 0);
+                self.inside.read(slot * PAGE, &mut moved.bytes[end..])?;
+                if moved.bytes[end..].iter().any(|&byte| byte != 0) {
+                    // M2.
+                    moved.pages.push(pages[at]);
+                    continue;
+                }
+                moved.bytes.truncate(end);
+            }
+            moved.stay.push((pages[at], why));
+        }
         Ok(())
+    }
+
+    /// Returns the slots that are not empty: reading another one would wait for ever. None where
+    /// the process does not want to be looked at, and was made by a fork.
+    fn staged(&self, present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>) -> Ranges {
+        let mut staged = Ranges::default();
+        let found = present(&pages_of(&self.staging)).unwrap_or_default();
+        found.into_iter().for_each(|part| staged.insert(part));
+        staged
     }
 
     /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
@@ -182,7 +196,7 @@ impl Mover {
         };
         [
             control(Uffd::UNREGISTER_CODE),
-            madvise(&self.staging, libc::MADV_DONTNEED as u64),
+            madvise(&self.staging, DONTNEED_LOCKED),
             control(Uffd::REGISTER_CODE),
         ]
     }
@@ -252,7 +266,6 @@ fn judge(
         libc::EBUSY => Stays::Busy,
         libc::EINVAL | libc::EFAULT => Stays::Fixed,
         libc::ENOENT => Stays::Absent,
-        // Also what lies in the staging though that was not reported.
         _ => return stay.extend(all.map(|at| (at, Stays::Again))),
     };
     stay.push((job.at, stays));

@@ -282,6 +282,10 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));
     }
+    if let Some(access) = managed.access() {
+        // Opens what it needs: later the process may not want to be looked at.
+        let _ = access.present(pid, &(spare..spare + 1));
+    }
     managed.set_pid(pid);
     managed.set_mover(mover, helper);
     Ok(())

@@ -20,7 +20,7 @@ use super::ring::Owner;
 use super::space::Space;
 use super::stats::count;
 use super::word::{State, Word};
-use crate::page::PAGE;
+use crate::page::is_zero;
 use crate::sys::signal::{Blocked, die};
 
 /// Time without any progress after which a page that is waited for is given up, and with it the
@@ -377,12 +377,6 @@ impl Core {
             }
         }
     }
-}
-
-/// Whether a page is all zeros.
-fn is_zero(page: &[u8]) -> bool {
-    debug_assert_eq!(page.len(), PAGE);
-    page[0] == 0 && page[PAGE - 1] == 0 && page[..PAGE - 1] == page[1..]
 }
 
 #[cfg(test)]

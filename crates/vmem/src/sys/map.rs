@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 use crate::page::PAGE;
 
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
-const DONTNEED_LOCKED: libc::c_int = 24;
+pub(crate) const DONTNEED_LOCKED: libc::c_int = 24;
 
 /// Returns the address of a page that nobody can read or write, the same at each call; mapped at
 /// the first one, for as long as the process lives.

@@ -43,6 +43,14 @@ pub(crate) fn run_around(page: PageNo, within: &Pages, belongs: impl Fn(PageNo) 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ranges(BTreeMap<PageNo, PageNo>);
 
+impl FromIterator<Pages> for Ranges {
+    fn from_iter<T: IntoIterator<Item = Pages>>(parts: T) -> Self {
+        let mut ranges = Self::default();
+        parts.into_iter().for_each(|part| ranges.insert(part));
+        ranges
+    }
+}
+
 impl Ranges {
     /// Returns the range that holds `page`.
     pub(crate) fn around(&self, page: PageNo) -> Option<Pages> {

@@ -86,15 +86,21 @@ impl Access {
     /// # Errors
     /// Those of [`Pagemap::open`] and [`Pagemap::present`].
     pub(crate) fn present(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
-        let pagemap = match self.pagemap.get() {
-            Some(pagemap) => pagemap,
-            None => {
-                let opened = Pagemap::open(pid)?;
-                self.pagemap.get_or_init(|| opened)
-            }
-        };
-        let present = pagemap.present(&bytes_of(range))?;
+        let present = self.pagemap(pid)?.present(&bytes_of(range))?;
         Ok(present.iter().map(pages_of).collect())
+    }
+
+    /// Returns what [`present`](Self::present) reads; it is opened at the first call, since the
+    /// process may not want to be looked at later.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`].
+    pub(crate) fn pagemap(&self, pid: i32) -> io::Result<&Pagemap> {
+        if let Some(pagemap) = self.pagemap.get() {
+            return Ok(pagemap);
+        }
+        let opened = Pagemap::open(pid)?;
+        Ok(self.pagemap.get_or_init(|| opened))
     }
 
     /// Fills pages from `first` on with bytes and wakes who waits. Returns how many are done, and

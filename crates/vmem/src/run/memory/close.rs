@@ -249,9 +249,8 @@ pub(crate) enum Look {
 /// registered then was so when the look was taken: nobody else registers, and what was unmapped in
 /// between would be untold.
 pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
-    let Ok(found) = access.present(managed.pid(), range) else { return Look::Holes };
-    let mut present = Ranges::default();
-    found.into_iter().for_each(|part| present.insert(part));
+    let Ok(present) = access.present(managed.pid(), range) else { return Look::Holes };
+    let present = present.into_iter().collect();
     match access.doubt(range) {
         Some(Refused::Elsewhere) => {}
         Some(Refused::Again) => return Look::Again,

@@ -16,9 +16,10 @@ use std::ops::Range;
 
 use linux_raw_sys::general::uffdio_move;
 
-use crate::page::PAGE;
-use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, pages_of};
+use crate::page::{PAGE, is_zero};
+use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of};
 use crate::run::link::{Call, Inside};
+use crate::sys::map::DONTNEED_LOCKED;
 use crate::sys::uffd::Uffd;
 
 /// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.
@@ -27,8 +28,6 @@ pub(crate) const BATCH_MAX: usize = 128;
 const TRIES: u8 = 2;
 /// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
 const POPULATE_WRITE: u64 = 23;
-/// `MADV_DONTNEED_LOCKED`: as `MADV_DONTNEED`, also if the program has locked all its memory.
-const DONTNEED_LOCKED: u64 = 24;
 /// Where in the arguments the staging itself is described.
 const STAGING_REQUEST: usize = 12 << 10;
 
@@ -137,13 +136,17 @@ impl Mover {
             self.inside.read(self.staging.start + part[0] * PAGE, &mut moved.bytes[start..])?;
         }
         moved.pages.extend(out.into_iter().map(|at| pages[at]));
-        let staged = if stay.is_empty() { Ranges::default() } else { self.staged(present) };
+        let first = self.staging.start / PAGE;
+        let slots = first..first + pages.len();
+        // Reading an empty slot would wait for ever. None is read where nobody may look.
+        let staged = if stay.is_empty() { Vec::new() } else { present(&slots).unwrap_or_default() };
+        let staged: Ranges = staged.into_iter().collect();
         for (at, why) in stay {
-            let (slot, end) = (self.staging.start / PAGE + at, moved.bytes.len());
+            let (slot, end) = (first + at, moved.bytes.len());
             if staged.around(slot).is_some() {
                 moved.bytes.resize(end + PAGE, 0);
                 self.inside.read(slot * PAGE, &mut moved.bytes[end..])?;
-                if moved.bytes[end..].iter().any(|&byte| byte != 0) {
+                if !is_zero(&moved.bytes[end..]) {
                     // M2.
                     moved.pages.push(pages[at]);
                     continue;
@@ -153,15 +156,6 @@ impl Mover {
             moved.stay.push((pages[at], why));
         }
         Ok(())
-    }
-
-    /// Returns the slots that are not empty: reading another one would wait for ever. None where
-    /// the process does not want to be looked at, and was made by a fork.
-    fn staged(&self, present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>) -> Ranges {
-        let mut staged = Ranges::default();
-        let found = present(&pages_of(&self.staging)).unwrap_or_default();
-        found.into_iter().for_each(|part| staged.insert(part));
-        staged
     }
 
     /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
@@ -196,7 +190,8 @@ impl Mover {
         };
         [
             control(Uffd::UNREGISTER_CODE),
-            madvise(&self.staging, DONTNEED_LOCKED),
+            // Also if the program has locked all its memory.
+            madvise(&self.staging, DONTNEED_LOCKED as u64),
             control(Uffd::REGISTER_CODE),
         ]
     }

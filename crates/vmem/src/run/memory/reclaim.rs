@@ -19,7 +19,7 @@ use super::messages::drain;
 use super::mover::{BATCH_MAX, Moved, Mover, Stays};
 use super::retire::{self, retire, wait_for_others};
 use super::shared::Shared;
-use crate::page::PAGE;
+use crate::page::{PAGE, is_zero};
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Pages, Ranges};
 use crate::run::core::space::Space;
@@ -346,10 +346,8 @@ impl Evictor {
             }
             for range in space.doomed_ranges().iter() {
                 // What cannot be looked at may be there.
-                let Ok(found) = access.present(managed.pid(), &range) else { continue };
-                let mut present = Ranges::default();
-                found.into_iter().for_each(|part| present.insert(part));
-                space.looked(&range, &present);
+                let Ok(present) = access.present(managed.pid(), &range) else { continue };
+                space.looked(&range, &present.into_iter().collect());
             }
             let left = space.counts().doomed;
             freed |= left < before;
@@ -433,12 +431,11 @@ fn settle(
 
 /// Takes the pages out of a batch that are zeros.
 fn take_zeros(moved: &mut Moved) -> Vec<PageNo> {
-    const ZEROS: [u8; PAGE] = [0; PAGE];
     let mut zeros = Vec::new();
     let mut kept = 0;
     for at in 0..moved.pages.len() {
         let page = at * PAGE..(at + 1) * PAGE;
-        if moved.bytes[page.clone()] == ZEROS {
+        if is_zero(&moved.bytes[page.clone()]) {
             zeros.push(moved.pages[at]);
             continue;
         }

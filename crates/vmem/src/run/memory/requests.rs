@@ -283,8 +283,8 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
         managed.set_access(Access::new(uffd));
     }
     if let Some(access) = managed.access() {
-        // Opens what it needs: later the process may not want to be looked at.
-        let _ = access.present(pid, &(spare..spare + 1));
+        // As early as it can be had; whoever needs it says why it cannot.
+        let _ = access.pagemap(pid);
     }
     managed.set_pid(pid);
     managed.set_mover(mover, helper);

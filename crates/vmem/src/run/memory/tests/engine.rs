@@ -137,7 +137,7 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
 #[test]
 fn pages_whose_move_is_not_reported_have_left() {
     let Some(world) = World::new("pages_whose_move_is_not_reported", 4 * MIB) else { return };
-    world.hides.store(true, Ordering::Relaxed);
+    world.here.hides.store(true, Ordering::Relaxed);
     let memory = world.map(16 * MIB);
     // Also single ones, without neighbours.
     let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
@@ -154,7 +154,7 @@ fn nothing_is_filled_in_after_the_helper_has_failed() {
     let memory = world.map(16 * MIB);
     let first = memory.start..memory.start + 2 * MIB;
     pages(&first).for_each(|page| fill(page, 1));
-    world.fails.store(true, Ordering::Relaxed);
+    world.here.fails.store(true, Ordering::Relaxed);
     let rest = first.end..memory.end;
     let fills = thread::spawn(move || pages(&rest).for_each(|page| fill(page, 1)));
     while lock(&world.asked.end).is_empty() {

@@ -26,6 +26,7 @@ pub(crate) const MIB: usize = 1 << 20;
 const STAGING: usize = 2 * MIB;
 
 /// Makes the helper's calls.
+#[derive(Clone, Default)]
 struct Here {
     /// From now on nothing that it took out can be read.
     fails: Arc<AtomicBool>,
@@ -119,8 +120,7 @@ enum Resting {
 struct World {
     engine: Engine,
     asked: Arc<Asked>,
-    fails: Arc<AtomicBool>,
-    hides: Arc<AtomicBool>,
+    here: Here,
     window: Range<usize>,
     next: Mutex<usize>,
     space: SpaceId,
@@ -176,21 +176,9 @@ impl World {
         let map = Pagemap::open(pid).unwrap();
         let next = Mutex::new(window.start);
         let turns = Mutex::new(0);
-        let (fails, hides) = Default::default();
+        let here = Here::default();
 
-        Self {
-            engine,
-            asked,
-            fails,
-            hides,
-            window,
-            next,
-            space,
-            turns,
-            staging,
-            map,
-            _resting: resting,
-        }
+        Self { engine, asked, here, window, next, space, turns, staging, map, _resting: resting }
     }
 
     fn attach(&self, uffd: Uffd) {
@@ -199,10 +187,7 @@ impl World {
         let attached = Attached {
             number: uffd.as_fd().as_raw_fd(),
             uffd: Some(uffd),
-            inside: Box::new(Here {
-                fails: Arc::clone(&self.fails),
-                hides: Arc::clone(&self.hides),
-            }),
+            inside: Box::new(self.here.clone()),
             helper: 0,
             pid: std::process::id() as i32,
             staging: self.staging.clone(),

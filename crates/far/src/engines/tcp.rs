@@ -44,10 +44,6 @@ impl Timed {
         let quiet = quiet.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         quiet && self.tcp.set_nonblocking(false).is_ok()
     }
-
-    fn left(&self) -> io::Result<Duration> {
-        left(self.deadline).ok_or_else(|| io::ErrorKind::TimedOut.into())
-    }
 }
 
 impl Read for Timed {
@@ -55,9 +51,11 @@ impl Read for Timed {
         if self.allowed == 0 {
             return Err(io::Error::other("it answers more than it was asked for"));
         }
-        self.tcp.set_read_timeout(Some(self.left()?))?;
         let most = out.len().min(self.allowed);
-        let len = self.tcp.read(&mut out[..most])?;
+        let len = uninterrupted(self.deadline, |left| {
+            self.tcp.set_read_timeout(Some(left))?;
+            self.tcp.read(&mut out[..most])
+        })?;
         self.allowed -= len;
         Ok(len)
     }
@@ -65,8 +63,10 @@ impl Read for Timed {
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.tcp.set_write_timeout(Some(self.left()?))?;
-        self.tcp.write(bytes)
+        uninterrupted(self.deadline, |left| {
+            self.tcp.set_write_timeout(Some(left))?;
+            self.tcp.write(bytes)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -77,6 +77,20 @@ impl Write for Timed {
 /// Returns how long it is until `deadline`, or none if it has passed.
 pub(super) fn left(deadline: Instant) -> Option<Duration> {
     deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+}
+
+/// Makes a call that may take as long as is left, again after each signal: those end the wait of a
+/// socket that has a timeout, even if they only stop the program for a while.
+fn uninterrupted(
+    deadline: Instant,
+    mut call: impl FnMut(Duration) -> io::Result<usize>,
+) -> io::Result<usize> {
+    loop {
+        match call(left(deadline).ok_or(io::ErrorKind::TimedOut)?) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Returns the addresses of a name. The system's resolver knows no deadline, so a thread asks it,
@@ -94,4 +108,23 @@ fn resolve(address: &Address, deadline: Instant) -> io::Result<Vec<SocketAddr>> 
     })?;
     let left = left(deadline).ok_or(io::ErrorKind::TimedOut)?;
     answer.recv_timeout(left).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_end_no_wait_before_its_deadline() {
+        let interrupted = || Err(io::ErrorKind::Interrupted.into());
+        let soon = || Instant::now() + Duration::from_millis(20);
+        let mut calls = 0;
+        let result = uninterrupted(soon() + Duration::from_secs(30), |_| {
+            calls += 1;
+            if calls < 3 { interrupted() } else { Ok(7) }
+        });
+        assert_eq!((result.expect("no error"), calls), (7, 3));
+        let error = uninterrupted(soon(), |_| interrupted()).expect_err("it never ends well");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
 }

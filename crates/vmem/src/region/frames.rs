@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 
-use crate::page::PAGE;
+use crate::page::{PAGE, is_zero};
 use crate::sys::map::{Mapping, is_there};
 use crate::sys::signal::die;
 use crate::sys::uffd::{Partial, Uffd};
@@ -50,8 +50,14 @@ impl Frames {
     /// The system's, if the area cannot be registered.
     pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
         let all = staging.range(0..staging.len() / PAGE);
-        // SAFETY: the area was made for this, and is only reached where pages are.
-        unsafe { uffd.register(all) }?;
+        // A page of it may be missing that is read: one whose owner has given it up by `MADV_FREE`,
+        // which the kernel took here. And a program that locks all its memory has the kernel fill
+        // what is missing. Neither is to wait for anybody; where the processor cannot protect pages
+        // from writing, they do.
+        if uffd.register_quietly(&all).is_err() {
+            // SAFETY: the area was made for this, and is only reached where pages are.
+            unsafe { uffd.register(all) }?;
+        }
         Ok(Self { uffd, staging, wakes })
     }
 
@@ -112,20 +118,31 @@ impl Frames {
     /// the slots are its own and empty (ring/G1).
     pub(super) fn take_out(&self, from: usize, slots: Range<usize>) -> Moved {
         let to = self.staging.range(slots.clone()).start;
-        self.take(to, from, slots.len())
+        self.take(to, from, slots.len(), |done| {
+            let slot = slots.start + done..slots.start + done + 1;
+            let filled = !is_zero(self.staged(slot.clone()));
+            if !filled {
+                // By the kernel, for a program that locks its memory. If it was the page itself, it
+                // is found missing in its place.
+                self.drop_staged(slot);
+            }
+            filled
+        })
     }
 
     /// Moves a page back from its slot; the caller is in charge of it.
     pub(super) fn take_back(&self, slot: usize, to: usize) -> bool {
         let from = self.staging.range(slot..slot + 1).start;
-        let moved = self.take(to, from, 1);
+        let moved = self.take(to, from, 1, |_| true);
         if moved.done == 1 {
             self.wake(to);
         }
         moved.done == 1
     }
 
-    fn take(&self, to: usize, from: usize, count: usize) -> Moved {
+    /// `is_it` tells whether what is in a place is the page, whose move was not reported; if not,
+    /// the place is empty afterwards.
+    fn take(&self, to: usize, from: usize, count: usize, is_it: impl Fn(usize) -> bool) -> Moved {
         let (mut done, mut step, mut tries) = (0, count, 0);
         while done < count {
             let some = step.min(count - done);
@@ -149,10 +166,13 @@ impl Frames {
                     step = 1;
                     continue;
                 }
-                // It was moved, which was not reported (`Uffd::take_whole`): the destination was
-                // empty, and nobody else puts pages there.
-                _ if is_there(to + done * PAGE) => {
+                // It was moved, which was not reported (`Uffd::take_whole`).
+                _ if is_there(to + done * PAGE) && is_it(done) => {
                     done += 1;
+                    continue;
+                }
+                Errno::EXIST if tries < TRIES => {
+                    tries += 1;
                     continue;
                 }
                 Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
@@ -164,17 +184,18 @@ impl Frames {
         Moved { done, why: None }
     }
 
-    /// The page in a slot. The caller is the only one that may drop it (ring/G2), and it is there:
-    /// a page that is in the staging area is not written.
+    /// The pages in slots, which nobody writes; what is missing reads as zeros. The caller is the
+    /// only one that may drop them (ring/G1, G2).
     pub(super) fn staged(&self, slots: Range<usize>) -> &[u8] {
         // SAFETY: pages get there and leave only by moves, and are dropped only by the caller of
-        // `drop_staged`, which waits for those who read (ring/G2).
+        // `drop_staged`, which waits for those who read (ring/G2). The kernel puts only zeros where
+        // there is nothing.
         unsafe { self.staging.bytes(slots) }
     }
 
-    /// Drops what is in slots that nobody reads any more (ring/G2).
+    /// Drops what is in slots that nobody reads any more (ring/G1, G2).
     pub(super) fn drop_staged(&self, slots: Range<usize>) {
-        // SAFETY: ring/G2.
+        // SAFETY: ring/G1, G2.
         unsafe { self.staging.drop_pages(slots) };
     }
 }
@@ -186,34 +207,43 @@ mod tests {
     use super::*;
     use crate::sys::uffd::{Faults, Features};
 
-    fn skipped(error: &std::io::Error) {
-        let test = "pages_whose_move_was_not_reported_are_where_they_were_to_go";
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: UFFDIO_MOVE: {error}");
-    }
+    const PAGES: usize = 4;
 
-    #[test]
-    fn pages_whose_move_was_not_reported_are_where_they_were_to_go() {
-        const PAGES: usize = 4;
+    /// Returns a mapping whose pages are full of their number plus one, unless pages cannot be moved.
+    fn filled(test: &str) -> Option<(Frames, Mapping)> {
         let opened = Uffd::open(Faults::UserOnly);
         let features = Features::MOVE.with(Features::SIGBUS);
         let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
-        let Ok(uffd) = opened.inspect_err(skipped) else { return };
+        let skipped = |error: &std::io::Error| {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: UFFDIO_MOVE: {error}");
+        };
+        let uffd = opened.inspect_err(skipped).ok()?;
         let map = Mapping::managed(PAGES * PAGE).unwrap();
         let staging = Mapping::managed(PAGES * PAGE).unwrap();
         let frames = Frames::new(uffd, staging, false).unwrap();
         frames.adopt(&map).unwrap();
-        let at = |page: usize| map.range(page..page + 1).start;
         for page in 0..PAGES {
-            frames.put(at(page), &[page as u8 + 1; PAGE]);
+            frames.put(map.range(page..page + 1).start, &[page as u8 + 1; PAGE]);
         }
+        Some((frames, map))
+    }
+
+    fn assert_staged(frames: &Frames, slots: Range<usize>) {
+        for slot in slots {
+            assert_eq!(frames.staged(slot..slot + 1), [slot as u8 + 1; PAGE]);
+        }
+    }
+
+    #[test]
+    fn pages_whose_move_was_not_reported_are_where_they_were_to_go() {
+        let Some((frames, map)) = filled("pages_whose_move_was_not_reported") else { return };
+        let at = |page: usize| map.range(page..page + 1).start;
         // As the kernel does it: the first two are moved, and the call says nothing of them.
         let to = frames.staging.range(0..PAGES).start;
         // SAFETY: nobody else knows of the two mappings.
         unsafe { frames.uffd.take_whole(to, map.range(0..2)) }.unwrap();
         assert_eq!(frames.take_out(at(0), 0..PAGES), Moved { done: PAGES, why: None });
-        for slot in 0..PAGES {
-            assert_eq!(frames.staged(slot..slot + 1), [slot as u8 + 1; PAGE]);
-        }
+        assert_staged(&frames, 0..PAGES);
         // And back, of which nothing is said either.
         // SAFETY: as above.
         unsafe { frames.uffd.take_whole(at(1), frames.staging.range(1..2)) }.unwrap();
@@ -226,5 +256,23 @@ mod tests {
         // What is not there for another reason is told.
         let gone = Moved { done: 0, why: Some(Stays::Gone) };
         assert_eq!(frames.take_out(at(0), 1..2), gone);
+    }
+
+    /// As mlockall does it, and the kernel with what was given up by `MADV_FREE`.
+    #[test]
+    fn the_kernel_may_fill_and_empty_the_staging_area() {
+        const POPULATE_WRITE: libc::c_int = 23;
+        let Some((frames, map)) = filled("the_kernel_may_fill_and_empty") else { return };
+        let staging = frames.staging.range(0..PAGES);
+        let start = std::ptr::with_exposed_provenance_mut(staging.start);
+        // SAFETY: the advice fills in what is missing, and nobody has references there.
+        let result = unsafe { libc::madvise(start, staging.len(), POPULATE_WRITE) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        let from = map.range(0..PAGES).start;
+        assert_eq!(frames.take_out(from, 0..PAGES), Moved { done: PAGES, why: None });
+        assert_staged(&frames, 0..PAGES);
+        frames.drop_staged(1..2);
+        assert_eq!(frames.staged(1..2), [0; PAGE]);
+        assert_staged(&frames, 2..PAGES);
     }
 }

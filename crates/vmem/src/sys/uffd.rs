@@ -205,6 +205,22 @@ impl Uffd {
         }
     }
 
+    /// Has pages moved to a range without being told of what is missing there, which is zeros: it
+    /// asks to be told of writes to protected pages, of which there are none.
+    ///
+    /// # Errors
+    /// As of [`register`](Self::register); also `EINVAL` where the processor cannot do that.
+    pub(crate) fn register_quietly(&self, of: &Range<usize>) -> io::Result<()> {
+        let mut register = Self::register_request(of);
+        register.mode = u64::from(raw::UFFDIO_REGISTER_MODE_WP);
+        // SAFETY: the structure is the one that this number names and lives across the call. No
+        // access to the range waits for anybody.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut register) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// No longer asks; who waits in the range is woken. Missing pages are zeros from now on.
     ///
     /// # Safety

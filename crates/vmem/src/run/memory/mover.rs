@@ -1,11 +1,13 @@
 //! Takes pages out of an address space, in batches: the helper moves them (`UFFDIO_MOVE`, atomic
 //! for each page) into its staging, from where they are read, and drops them with the next batch.
 //!
-//! The staging is registered as the destination of a move must be. While it is being emptied it is
-//! not, so that the helper does not wait for a message of its own to be read.
+//! The destination of a move must be registered. The staging is that only while pages are moved: so
+//! the helper, which empties it, and the evictor, which reads it, never wait for a message to be
+//! read, whatever is missing there.
 //!
 //! - M1: the staging is emptied before a batch. Only moves fill it after that, or the kernel does,
-//!   with zeros, for a program that locks all its memory.
+//!   with zeros, for a program that locks all its memory. The kernel may take a page from it that
+//!   the program has given up by `MADV_FREE`; it is read as zeros.
 //! - M2: so a page has left whose slot holds anything but zeros, whatever the kernel said of its
 //!   move. Linux 6.18 does not report all that it moved: where a page changes at that very moment,
 //!   it tries again, moves more, and then says `EEXIST`, or fewer than it was
@@ -14,10 +16,10 @@
 use std::io;
 use std::ops::Range;
 
-use linux_raw_sys::general::uffdio_move;
+use linux_raw_sys::general::{uffdio_move, uffdio_register};
 
 use crate::page::{PAGE, is_zero};
-use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of};
+use crate::run::core::ranges::{PageNo, Pages, bytes_of};
 use crate::run::link::{Call, Inside};
 use crate::sys::map::DONTNEED_LOCKED;
 use crate::sys::uffd::Uffd;
@@ -28,8 +30,9 @@ pub(crate) const BATCH_MAX: usize = 128;
 const TRIES: u8 = 2;
 /// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
 const POPULATE_WRITE: u64 = 23;
-/// Where in the arguments the staging itself is described.
+/// Where in the arguments the staging itself is described, and behind it the spare page.
 const STAGING_REQUEST: usize = 12 << 10;
+const SPARE_REQUEST: usize = STAGING_REQUEST + size_of::<uffdio_register>();
 
 /// What became of a page that was to be moved out, unless its bytes are at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +88,8 @@ impl Job {
 }
 
 impl Mover {
-    /// Returns a mover whose staging is empty and is registered.
+    /// Returns a mover whose staging is empty. The last page of `staging` is spare: it stays
+    /// registered.
     ///
     /// # Errors
     /// The helper is gone.
@@ -95,17 +99,27 @@ impl Mover {
         staging: Range<usize>,
         arguments: usize,
     ) -> io::Result<Self> {
-        let request = Uffd::register_request(&staging);
-        let words = [request.range.start, request.range.len, request.mode, request.ioctls];
-        inside.write(arguments + STAGING_REQUEST, &words.map(u64::to_ne_bytes).concat())?;
+        let spare = staging.end - PAGE..staging.end;
+        let staging = staging.start..spare.start;
+        for (at, range) in [(STAGING_REQUEST, &staging), (SPARE_REQUEST, &spare)] {
+            let request = Uffd::register_request(range);
+            let words = [request.range.start, request.range.len, request.mode, request.ioctls];
+            inside.write(arguments + at, &words.map(u64::to_ne_bytes).concat())?;
+        }
         let mut mover = Self { inside, number, staging, arguments, dirty: true };
         mover.clean()?;
+        let register = mover.control(Uffd::REGISTER_CODE, SPARE_REQUEST);
+        let mut result = [0];
+        mover.inside.call(&[register], &mut result)?;
+        if result[0] < 0 {
+            return Err(io::Error::from_raw_os_error(-result[0] as i32));
+        }
         Ok(mover)
     }
 
     /// Moves out pages, at most [`BATCH_MAX`]; what it brings is added to `moved`. Under the lock
     /// of the space. `own`: they were made the space's own; else one that is busy stands for its
-    /// neighbours. `present` looks which pages of a range are there.
+    /// neighbours.
     ///
     /// # Errors
     /// The helper or the address space is gone: nothing is known of the pages.
@@ -113,7 +127,6 @@ impl Mover {
         &mut self,
         pages: &[PageNo],
         own: bool,
-        present: impl FnOnce(&Pages) -> io::Result<Vec<Pages>>,
         moved: &mut Moved,
     ) -> io::Result<()> {
         assert!(pages.len() <= BATCH_MAX);
@@ -121,7 +134,7 @@ impl Mover {
         let mut stay = Vec::new();
         let mut drop_before = std::mem::replace(&mut self.dirty, true);
         while !jobs.is_empty() {
-            let results = self.make_calls(&jobs, std::mem::take(&mut drop_before))?;
+            let results = self.make_moves(&jobs, std::mem::take(&mut drop_before))?;
             let mut again = Vec::new();
             for (job, result) in jobs.into_iter().zip(results) {
                 judge(job, result, own, &mut again, &mut stay);
@@ -136,24 +149,17 @@ impl Mover {
             self.inside.read(self.staging.start + part[0] * PAGE, &mut moved.bytes[start..])?;
         }
         moved.pages.extend(out.into_iter().map(|at| pages[at]));
-        let first = self.staging.start / PAGE;
-        let slots = first..first + pages.len();
-        // Reading an empty slot would wait for ever. None is read where nobody may look.
-        let staged = if stay.is_empty() { Vec::new() } else { present(&slots).unwrap_or_default() };
-        let staged: Ranges = staged.into_iter().collect();
         for (at, why) in stay {
-            let (slot, end) = (first + at, moved.bytes.len());
-            if staged.around(slot).is_some() {
-                moved.bytes.resize(end + PAGE, 0);
-                self.inside.read(slot * PAGE, &mut moved.bytes[end..])?;
-                if !is_zero(&moved.bytes[end..]) {
-                    // M2.
-                    moved.pages.push(pages[at]);
-                    continue;
-                }
+            let end = moved.bytes.len();
+            moved.bytes.resize(end + PAGE, 0);
+            self.inside.read(self.staging.start + at * PAGE, &mut moved.bytes[end..])?;
+            if is_zero(&moved.bytes[end..]) {
                 moved.bytes.truncate(end);
+                moved.stay.push((pages[at], why));
+            } else {
+                // M2.
+                moved.pages.push(pages[at]);
             }
-            moved.stay.push((pages[at], why));
         }
         Ok(())
     }
@@ -176,46 +182,43 @@ impl Mover {
     /// The helper is gone.
     pub(crate) fn clean(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.dirty) {
-            self.inside.call(&self.drop_calls(), &mut [0; 3])?;
+            self.inside.call(&[self.drop_call()], &mut [0])?;
         }
         Ok(())
     }
 
-    /// No message is sent of the pages that are dropped: they are not registered meanwhile.
-    fn drop_calls(&self) -> [Call; 3] {
-        let staging = (self.arguments + STAGING_REQUEST) as u64;
-        let control = |code| Call {
-            number: libc::SYS_ioctl as u64,
-            args: [self.number as u64, code, staging, 0, 0, 0],
-        };
-        [
-            control(Uffd::UNREGISTER_CODE),
-            // Also if the program has locked all its memory.
-            madvise(&self.staging, DONTNEED_LOCKED as u64),
-            control(Uffd::REGISTER_CODE),
-        ]
+    /// Also drops what is locked, if the program has locked all its memory.
+    fn drop_call(&self) -> Call {
+        madvise(&self.staging, DONTNEED_LOCKED as u64)
     }
 
-    /// Makes the calls of jobs. Returns what each move returned and did.
-    fn make_calls(&mut self, jobs: &[Job], drop_before: bool) -> io::Result<Vec<Outcome>> {
+    /// A call of the userfaultfd whose argument lies there among the arguments.
+    fn control(&self, code: u64, argument: usize) -> Call {
+        let argument = (self.arguments + argument) as u64;
+        let args = [self.number as u64, code, argument, 0, 0, 0];
+        Call { number: libc::SYS_ioctl as u64, args }
+    }
+
+    /// Moves pages. Returns what each move returned and did.
+    fn make_moves(&mut self, jobs: &[Job], drop_before: bool) -> io::Result<Vec<Outcome>> {
         let mut calls = Vec::with_capacity(jobs.len() + 3);
         if drop_before {
-            calls.extend(self.drop_calls());
+            calls.push(self.drop_call());
         }
-        let first = calls.len();
+        calls.push(self.control(Uffd::REGISTER_CODE, STAGING_REQUEST));
+        let moves = calls.len()..calls.len() + jobs.len();
         let mut requests = Vec::with_capacity(jobs.len() * REQUEST);
         for (at, job) in jobs.iter().enumerate() {
             let to = self.staging.start + job.at * PAGE;
             let request = Uffd::move_request(to, &bytes_of(&job.from));
             requests.extend(words(&request).into_iter().flat_map(u64::to_ne_bytes));
-            let argument = (self.arguments + at * REQUEST) as u64;
-            let args = [self.number as u64, Uffd::MOVE_CODE, argument, 0, 0, 0];
-            calls.push(Call { number: libc::SYS_ioctl as u64, args });
+            calls.push(self.control(Uffd::MOVE_CODE, at * REQUEST));
         }
+        calls.push(self.control(Uffd::UNREGISTER_CODE, STAGING_REQUEST));
         self.inside.write(self.arguments, &requests)?;
         let mut results = vec![0; calls.len()];
         self.inside.call(&calls, &mut results)?;
-        let results = &results[first..];
+        let results = &results[moves];
         if results.iter().any(|&result| result < 0) {
             self.inside.read(self.arguments, &mut requests)?;
         }

@@ -21,7 +21,7 @@ use super::retire::{self, retire, wait_for_others};
 use super::shared::Shared;
 use crate::page::{PAGE, is_zero};
 use crate::run::core::pages::Page;
-use crate::run::core::ranges::{PageNo, Pages, Ranges};
+use crate::run::core::ranges::{PageNo, Ranges};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
 
@@ -281,9 +281,7 @@ impl Evictor {
         let bytes = lock(&self.shared.swap_cache).buffer();
         let mut moved = Moved { bytes, ..Moved::default() };
         // Some may be out, and nobody knows which: before the lock is released.
-        let access = managed.access().expect("it has a mover");
-        let present = |pages: &Pages| access.present(managed.pid(), pages);
-        mover.take(&self.victims, own, present, &mut moved).inspect_err(|_| managed.die())?;
+        mover.take(&self.victims, own, &mut moved).inspect_err(|_| managed.die())?;
         let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
         self.victims = busy.map(|(page, _)| *page).collect();
         Ok(settle(&self.shared, managed, space, moved, own))

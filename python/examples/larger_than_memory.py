@@ -209,6 +209,9 @@ def main():
     parser.add_argument("--picture", help="draws the result into this file (needs matplotlib)")
     parser.add_argument("--way", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    names = options.only.split(",")
+    if unknown := [name for name in names if name not in WAYS]:
+        parser.error(f"--only has no {', '.join(unknown)}; name some of {', '.join(WAYS)}")
     frames = max(16, parse(options.size) // (SIDE * SIDE * 2))
     size = frames * SIDE * SIDE * 2
     resident = parse(options.resident) if options.resident else size // 4
@@ -218,7 +221,7 @@ def main():
     heads = "".join(f"{head:>10}" for head in (*STEPS, "held MiB", "file MiB"))
     print(f"{'':10}{heads}  what changes")
     results = {}
-    for name in options.only.split(","):
+    for name in names:
         command = [sys.executable, __file__, "--way", name]
         command += ["--size", str(size), "--resident", str(resident)]
         try:

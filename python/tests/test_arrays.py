@@ -141,6 +141,8 @@ def test_options_out_of_range_are_refused_by_name():
     ]:
         with pytest.raises(ValueError, match=text):
             zfold.Memory(**options)
+    with pytest.raises(FileNotFoundError, match="give backing_size"):
+        zfold.Memory(limit="4MiB", backing="/nowhere/cold")
     assert zfold.Memory("1.5MiB").stats()["limit_bytes"] == 3 * MIB // 2
 
 

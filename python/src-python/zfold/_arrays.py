@@ -95,6 +95,10 @@ class Memory:
         capacity = _sizes.parse(capacity, "capacity")
         if backing is not None:
             size = None if backing_size is None else _sizes.parse(backing_size, "backing_size")
+            if size is None and not os.path.exists(backing):
+                raise FileNotFoundError(
+                    f"backing: there is no {os.fspath(backing)}; give backing_size to create it"
+                )
             backing = (os.fspath(backing), size)
 
         def make(threads):

@@ -1,19 +1,30 @@
 //! Making room under a memory limit: compaction, and writeback of what was not used for longest.
+//!
+//! A page that leaves leaves a hole; the pool gives memory back only once a compaction has filled
+//! holes with what lay elsewhere. One that looks at all of a large pool takes milliseconds, so
+//!
+//! - M1: a store that is full makes room for many pages at once ([`slack`]);
+//! - M2: a compaction frees what is needed and ends, and there is none before as many pages as are
+//!   needed have left since the last one that did not free that.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use zfold_pool::PageCount;
 
 use super::selection::Selection;
 use crate::error::{StoreError, UpdateError};
 use crate::store::Store;
 
-/// Rounds of writeback after which a store that waits for room gives up (zswap's
-/// `MAX_RECLAIM_RETRIES` is as many).
-const ROUNDS_MAX: usize = 16;
+/// Rounds of writeback after which a store that waits for room gives up, if it has none by then
+/// (zswap's `MAX_RECLAIM_RETRIES` is as many).
+const ROUNDS_MAX: u64 = 16;
 
-/// Pages that are worth a compaction while a store waits, if the pool says that it could free them.
-const COMPACT_MIN: PageCount = PageCount(16);
+/// The room that is made at once: a share of the limit, but no more than is made in milliseconds.
+const SLACK_SHARE: u64 = 128;
+const SLACK_MAX: u64 = 2 << 20;
+
+/// Returns the bytes by which a store that has hit its limit goes below it.
+fn slack(limit: u64) -> u64 {
+    (limit / SLACK_SHARE).min(SLACK_MAX)
+}
 
 /// An error that may say that the limit was hit.
 pub(crate) trait LimitHit {
@@ -63,32 +74,60 @@ impl Store {
     fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
         let below = || self.held_bytes() < limit;
-        let freeable = || self.pages.objects.pool().stats().freeable_pages;
-        if !below() && freeable() > PageCount::ZERO {
-            self.compact();
-        }
         if self.pages.backed.is_none() {
-            return self.held_bytes() <= self.tuning.accept_bytes(limit);
-        }
-        for _ in 0..ROUNDS_MAX {
-            if below() {
-                return true;
-            }
-            let batch = self.tuning.get().writeback_batch_pages;
-            let written = self.writeback(&Selection::Lru, Some(batch.into()));
-            if written.is_err() || freeable() >= COMPACT_MIN {
+            if !below() && self.freeable_pages() > 0 {
                 self.compact();
             }
-            if !written.is_ok_and(|written| written.pages > 0) {
-                break;
-            }
+            return self.held_bytes() <= self.tuning.accept_bytes(limit);
         }
+        // Another thread has made it.
+        if below() {
+            return true;
+        }
+        let slack = slack(limit);
+        // Pages are compressed, so several leave for each that is freed.
+        let batch = u64::from(self.tuning.get().writeback_batch_pages);
+        let rounds = ROUNDS_MAX + 8 * slack / (self.page_len() as u64 * batch);
+        self.shrink(limit - slack, rounds, &AtomicBool::new(false));
         if !below() {
             self.compact();
         }
         let made = below();
         self.share().reject_reclaim_fail_total.add((!made).into());
         made
+    }
+
+    /// Returns the pages that a compaction could free, by the pool's estimate.
+    fn freeable_pages(&self) -> u64 {
+        self.pages.objects.pool().stats().freeable_pages.0
+    }
+
+    /// Writes least recently used pages back until at most `target` bytes are held, nothing more
+    /// can be written, `stop` is set, or after so many rounds of a batch. Returns the pages
+    /// written.
+    fn shrink(&self, target: u64, rounds: u64, stop: &AtomicBool) -> u64 {
+        // What the pool says that it could free, and did not.
+        let (mut pages, mut stays) = (0, 0);
+        for _ in 0..rounds {
+            let over = self.held_bytes().saturating_sub(target);
+            if over == 0 || stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let needed = over.div_ceil(self.page_len() as u64);
+            if self.freeable_pages() >= needed + stays {
+                // M2.
+                if self.compact_pool(needed, stop) < needed {
+                    stays = self.freeable_pages();
+                }
+                continue;
+            }
+            let batch = self.tuning.get().writeback_batch_pages;
+            match self.writeback(&Selection::Lru, Some(batch.into())) {
+                Ok(written) if written.pages > 0 => pages += written.pages,
+                _ => break,
+            }
+        }
+        pages
     }
 
     /// Writes least recently used pages back until at most `target` bytes are held, nothing more
@@ -99,17 +138,7 @@ impl Store {
     /// # Cost
     /// Writes of the backing file, and a compaction of the pool.
     pub fn shrink_to(&self, target: u64, stop: &AtomicBool) -> u64 {
-        let mut pages = 0;
-        while self.held_bytes() > target && !stop.load(Ordering::Relaxed) {
-            let batch = self.tuning.get().writeback_batch_pages;
-            match self.writeback(&Selection::Lru, Some(batch.into())) {
-                Ok(written) if written.pages > 0 => pages += written.pages,
-                _ => break,
-            }
-            if self.pages.objects.pool().stats().freeable_pages >= COMPACT_MIN {
-                self.compact();
-            }
-        }
+        let pages = self.shrink(target, u64::MAX, stop);
         if pages > 0 {
             self.compact();
         }

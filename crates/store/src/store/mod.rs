@@ -350,7 +350,7 @@ impl Store {
         self.compact_pool(u64::MAX, stop)
     }
 
-    fn compact_pool(&self, pages: u64, stop: &AtomicBool) -> u64 {
+    pub(crate) fn compact_pool(&self, pages: u64, stop: &AtomicBool) -> u64 {
         self.pages.objects.compact(&self.slots, pages, stop)
     }
 

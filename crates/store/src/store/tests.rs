@@ -1,8 +1,11 @@
 //! Tests of what only the inside of a store shows.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::backing::MemoryBacking;
 use crate::codec::CodecKind;
-use crate::options::Incompressible;
+use crate::options::{BackingOptions, Incompressible};
 use zfold_pool::{Allocator, Handle, PoolOptions};
 
 /// A store whose objects have handles, by which tests damage them.
@@ -135,5 +138,38 @@ fn a_marked_page_is_not_moved() {
     (0..1000).step_by(4).for_each(|key| mark(key, false));
     assert!(store.compact() > 0);
     assert_ne!((0..1000).step_by(4).map(address).collect::<Vec<_>>(), before);
+    store.check();
+}
+
+/// Each compaction of a large pool takes its lock for every segment that it looks at.
+#[test]
+fn a_full_store_compacts_for_many_pages_at_once() {
+    const PAGES: u64 = 20_000;
+    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
+    let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
+    options.limit_bytes = Some(16 << 20);
+    let backing = Arc::new(MemoryBacking::new(128 << 20));
+    options.backing = Some(BackingOptions::new(backing));
+    let store = Store::new(pool, &options).unwrap();
+    let pool = store.pages.objects.pool();
+    pool.watch_locks(true);
+    let mut page = vec![0; 4096];
+    let mut random = 1_u64;
+    for at in 0..2 * PAGES {
+        // Not in the order in which they leave.
+        let key = at * 7919 % PAGES;
+        // Shrinks to between a quarter and three quarters.
+        let len = 1024 + (random >> 32) as usize % 2048;
+        page.fill(0);
+        for word in page[..len].chunks_exact_mut(8) {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            word.copy_from_slice(&random.rotate_left(29).to_le_bytes());
+        }
+        store.store(key, &page).unwrap();
+    }
+    assert!(store.held_bytes() <= 16 << 20);
+    assert!(store.stats().backed_pages > PAGES / 2, "{:?}", store.stats());
+    let taken: u64 = pool.lock_stats().iter().map(|lock| lock.acquisitions).sum();
+    assert!(taken < 8 * PAGES, "{taken} for {} pages", 2 * PAGES);
     store.check();
 }

@@ -209,7 +209,7 @@ mod tests {
 
     const PAGES: usize = 4;
 
-    /// Returns a mapping whose pages are full of their number plus one, unless pages cannot be moved.
+    /// Returns a mapping whose pages are full of their number plus one, if pages can be moved.
     fn filled(test: &str) -> Option<(Frames, Mapping)> {
         let opened = Uffd::open(Faults::UserOnly);
         let features = Features::MOVE.with(Features::SIGBUS);

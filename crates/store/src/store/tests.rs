@@ -141,35 +141,45 @@ fn a_marked_page_is_not_moved() {
     store.check();
 }
 
+/// A page that shrinks to between a quarter and three quarters; another one at each call.
+fn next_page(random: &mut u64) -> Vec<u8> {
+    let mut page = vec![0; 4096];
+    let len = 1024 + (*random >> 32) as usize % 2048;
+    for word in page[..len].chunks_exact_mut(8) {
+        *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        word.copy_from_slice(&random.rotate_left(29).to_le_bytes());
+    }
+    page
+}
+
 /// Each compaction of a large pool takes its lock for every segment that it looks at.
 #[test]
-fn a_full_store_compacts_for_many_pages_at_once() {
+fn a_full_store_makes_room_for_many_pages_at_once_and_keeps_what_fits() {
     const PAGES: u64 = 20_000;
-    let pool = zfold_pool::create("test", &PoolOptions::default()).unwrap();
-    let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
-    options.limit_bytes = Some(16 << 20);
-    let backing = Arc::new(MemoryBacking::new(128 << 20));
-    options.backing = Some(BackingOptions::new(backing));
-    let store = Store::new(pool, &options).unwrap();
-    let pool = store.pages.objects.pool();
-    pool.watch_locks(true);
-    let mut page = vec![0; 4096];
-    let mut random = 1_u64;
-    for at in 0..2 * PAGES {
-        // Not in the order in which they leave.
-        let key = at * 7919 % PAGES;
-        // Shrinks to between a quarter and three quarters.
-        let len = 1024 + (random >> 32) as usize % 2048;
-        page.fill(0);
-        for word in page[..len].chunks_exact_mut(8) {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            word.copy_from_slice(&random.rotate_left(29).to_le_bytes());
+    const LIMIT: u64 = 16 << 20;
+    for allocator in Allocator::ALL {
+        let pool = zfold_pool::create("test", &PoolOptions::new(allocator)).unwrap();
+        let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
+        options.limit_bytes = Some(LIMIT);
+        options.backing = Some(BackingOptions::new(Arc::new(MemoryBacking::new(128 << 20))));
+        let store = Store::new(pool, &options).unwrap();
+        let pool = store.pages.objects.pool();
+        pool.watch_locks(true);
+        let mut random = 1;
+        for at in 0..2 * PAGES {
+            // Not in the order in which they leave.
+            store.store(at * 7919 % PAGES, &next_page(&mut random)).unwrap();
         }
-        store.store(key, &page).unwrap();
+        let held = store.held_bytes();
+        assert!(LIMIT - LIMIT / 32 < held && held <= LIMIT, "{allocator}: {held}");
+        let stats = store.stats();
+        assert!(stats.backed_pages > PAGES / 2, "{allocator}: {stats:?}");
+        let here = stats.stored_pages - stats.backed_pages;
+        assert!(here * 4096 > LIMIT, "{allocator}: {here} pages of some 2 KiB");
+        if allocator == Allocator::Fit {
+            let taken: u64 = pool.lock_stats().iter().map(|lock| lock.acquisitions).sum();
+            assert!(taken < 8 * PAGES, "{taken} for {} pages", 2 * PAGES);
+        }
+        store.check();
     }
-    assert!(store.held_bytes() <= 16 << 20);
-    assert!(store.stats().backed_pages > PAGES / 2, "{:?}", store.stats());
-    let taken: u64 = pool.lock_stats().iter().map(|lock| lock.acquisitions).sum();
-    assert!(taken < 8 * PAGES, "{taken} for {} pages", 2 * PAGES);
-    store.check();
 }

@@ -148,7 +148,7 @@ impl Stage {
 
     /// Returns what an example needs that is not here.
     fn lacks(&self, example: &str) -> Option<&'static str> {
-        let needs_run = ["zfold run", "--pid", "zfold check", "zfold jupyter"];
+        let needs_run = ["zfold run", "--pid", "zfold check", "zfold jupyter", ".runs[]"];
         let needs_run = needs_run.iter().any(|part| example.contains(part));
         if needs_run && self.run.is_none() {
             Some("zfold run does not work here")

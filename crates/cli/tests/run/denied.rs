@@ -47,6 +47,8 @@ fn it_is_refused_with_the_command_that_grants_it() {
     let grants = [
         "grant it with: sudo setfacl -m u:",
         "grant it with: sudo sysctl vm.unprivileged_userfaultfd=1",
+        // In a container without the device.
+        "grant it with: docker run --device /dev/userfaultfd",
     ];
     let said = text(&output.stderr);
     assert!(grants.iter().any(|grant| said.contains(grant)), "{said}");

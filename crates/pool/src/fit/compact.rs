@@ -19,7 +19,8 @@
 //!   its object is live at this very place (G1). Trying waits for nobody, though the lock is held,
 //!   and nothing is waited for while any is held (O4).
 //! - C3: a compaction is over when a round over all segments freed nothing, or after
-//!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile.
+//!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile. One that is to free so many
+//!   pages is also over after [`FUTILE_MAX`] segments in a row that could not be emptied.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -41,6 +42,10 @@ const STEP_SEGMENTS: u32 = 4096;
 /// Rounds of one compaction at most. Two or three are usual, the last of which finds nothing.
 const ROUNDS_MAX: usize = 8;
 
+/// Segments in a row that a compaction with a budget tries in vain before it gives up: those that
+/// are fuller hardly go where emptier ones do not. One without a budget tries all.
+const FUTILE_MAX: u32 = 16;
+
 /// What bounds a compaction, and who owns what it may move besides objects with handles.
 #[derive(Clone, Copy, Debug)]
 struct Bounds<'a> {
@@ -54,6 +59,11 @@ impl Bounds<'_> {
         freed < self.budget && !self.is_stopped()
     }
 
+    /// Returns whether so many segments in a row are worth another try.
+    fn tries_on(&self, futile: u32) -> bool {
+        futile < FUTILE_MAX || self.budget == i64::MAX
+    }
+
     fn is_stopped(&self) -> bool {
         // Relaxed: a request that may be seen one step later.
         self.stop.load(Ordering::Relaxed)
@@ -65,7 +75,8 @@ impl Bounds<'_> {
 struct Done {
     /// Pages freed, less those that were committed for it.
     freed: i64,
-    /// Whether an object stayed in this round because it, or its owner, could not be held.
+    /// Whether an object stayed in this round because it, or its owner, could not be held, or
+    /// segments were not tried.
     refused: bool,
 }
 
@@ -125,6 +136,7 @@ impl Shard {
     /// Evacuates every segment that can be, the emptiest first.
     fn round(&self, bounds: Bounds<'_>, done: &mut Done) -> Result<(), Dead> {
         let mut candidates = self.candidates(bounds)?;
+        let mut futile = 0;
         while bounds.goes_on(done.freed)
             && let Some(Reverse((live, segment))) = candidates.pop()
         {
@@ -134,7 +146,13 @@ impl Shard {
                 candidates.push(Reverse((now, segment)));
                 continue;
             }
+            let before = done.freed;
             self.evacuate(bounds, segment, done)?;
+            futile = if done.freed > before { 0 } else { futile + 1 };
+            if !bounds.tries_on(futile) {
+                done.refused = true;
+                break;
+            }
             if self.lock()?.heap.arena.burst_due() {
                 self.release(|arena| arena.burst_keep());
             }

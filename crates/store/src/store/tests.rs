@@ -141,45 +141,61 @@ fn a_marked_page_is_not_moved() {
     store.check();
 }
 
-/// A page that shrinks to between a quarter and three quarters; another one at each call.
-fn next_page(random: &mut u64) -> Vec<u8> {
+/// Pages that shrink to between a quarter and three quarters, by any length.
+fn page_of_any_length(at: u64) -> Vec<u8> {
     let mut page = vec![0; 4096];
-    let len = 1024 + (*random >> 32) as usize % 2048;
+    let mut random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let len = 1024 + (random >> 32) as usize % 2048;
     for word in page[..len].chunks_exact_mut(8) {
-        *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         word.copy_from_slice(&random.rotate_left(29).to_le_bytes());
     }
     page
 }
 
+/// Pages that shrink to four lengths: what is left of a hole fits nothing.
+fn page_of_four_lengths(at: u64) -> Vec<u8> {
+    crate::conformance::page((at << 3 | (2 + at % 4)) as u32, 4096)
+}
+
+/// Fills a store of 16 MiB twice over, and returns how often its pool's locks were taken.
+fn fill_beyond_the_limit(allocator: Allocator, page: fn(u64) -> Vec<u8>) -> u64 {
+    const LIMIT: u64 = 16 << 20;
+    let pool = zfold_pool::create("test", &PoolOptions::new(allocator)).unwrap();
+    let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
+    options.limit_bytes = Some(LIMIT);
+    options.backing = Some(BackingOptions::new(Arc::new(MemoryBacking::new(128 << 20))));
+    let store = Store::new(pool, &options).unwrap();
+    let pool = store.pages.objects.pool();
+    pool.watch_locks(true);
+    for at in 0..2 * PAGES {
+        // Not in the order in which they leave.
+        store.store(at * 7919 % PAGES, &page(at)).unwrap();
+    }
+    let held = store.held_bytes();
+    assert!(LIMIT - LIMIT / 32 < held && held <= LIMIT, "{allocator}: {held}");
+    let stats = store.stats();
+    assert!(stats.backed_pages > PAGES / 2, "{allocator}: {stats:?}");
+    let here = stats.stored_pages - stats.backed_pages;
+    assert!(here * 4096 > LIMIT, "{allocator}: {here} pages of some 2 KiB");
+    store.check();
+    pool.lock_stats().iter().map(|lock| lock.acquisitions).sum()
+}
+
+const PAGES: u64 = 20_000;
+
+#[test]
+fn a_full_store_keeps_what_fits() {
+    for allocator in Allocator::ALL {
+        fill_beyond_the_limit(allocator, page_of_any_length);
+    }
+}
+
 /// Each compaction of a large pool takes its lock for every segment that it looks at.
 #[test]
-fn a_full_store_makes_room_for_many_pages_at_once_and_keeps_what_fits() {
-    const PAGES: u64 = 20_000;
-    const LIMIT: u64 = 16 << 20;
-    for allocator in Allocator::ALL {
-        let pool = zfold_pool::create("test", &PoolOptions::new(allocator)).unwrap();
-        let mut options = StoreOptions::new(PAGES, CodecKind::Lz4.into());
-        options.limit_bytes = Some(LIMIT);
-        options.backing = Some(BackingOptions::new(Arc::new(MemoryBacking::new(128 << 20))));
-        let store = Store::new(pool, &options).unwrap();
-        let pool = store.pages.objects.pool();
-        pool.watch_locks(true);
-        let mut random = 1;
-        for at in 0..2 * PAGES {
-            // Not in the order in which they leave.
-            store.store(at * 7919 % PAGES, &next_page(&mut random)).unwrap();
-        }
-        let held = store.held_bytes();
-        assert!(LIMIT - LIMIT / 32 < held && held <= LIMIT, "{allocator}: {held}");
-        let stats = store.stats();
-        assert!(stats.backed_pages > PAGES / 2, "{allocator}: {stats:?}");
-        let here = stats.stored_pages - stats.backed_pages;
-        assert!(here * 4096 > LIMIT, "{allocator}: {here} pages of some 2 KiB");
-        if allocator == Allocator::Fit {
-            let taken: u64 = pool.lock_stats().iter().map(|lock| lock.acquisitions).sum();
-            assert!(taken < 8 * PAGES, "{taken} for {} pages", 2 * PAGES);
-        }
-        store.check();
-    }
+fn a_full_store_compacts_for_many_pages_at_once() {
+    let taken = fill_beyond_the_limit(Allocator::Fit, page_of_any_length);
+    assert!(taken < 8 * PAGES, "{taken} for {} pages", 2 * PAGES);
+    let taken = fill_beyond_the_limit(Allocator::Fit, page_of_four_lengths);
+    assert!(taken < 16 * PAGES, "{taken} for {} pages of four lengths", 2 * PAGES);
 }

@@ -402,7 +402,7 @@ fn process_of_another_user_needs_permission() {
     if std::fs::read("/proc/1/auxv").is_ok() {
         if !rustix::process::geteuid().is_root() {
             // As in a container, where all processes may be one user's.
-            return skip("process_of_another_user", "process 1 is this user's");
+            return skip("process_of_another_user_needs_permission", "process 1 is this user's");
         }
         // The tests run as root, so they run the program as nobody, from where nobody can.
         let program = PathBuf::from(env!("CARGO_BIN_EXE_zfold"));

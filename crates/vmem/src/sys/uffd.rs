@@ -196,13 +196,8 @@ impl Uffd {
     /// From now on nobody but the owner of this descriptor fills missing pages of the range: the
     /// caller answers all of them, for whoever owns that memory.
     pub(crate) unsafe fn register(&self, of: Range<usize>) -> io::Result<()> {
-        let mut register = Self::register_request(&of);
-        // SAFETY: the structure is the one that this number names and lives across the call; the
-        // caller answers for the range.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut register) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        // SAFETY: the caller answers for the range.
+        unsafe { self.register_by(Self::register_request(&of)) }
     }
 
     /// Has pages moved to a range without being told of what is missing there, which is zeros: it
@@ -211,11 +206,17 @@ impl Uffd {
     /// # Errors
     /// As of [`register`](Self::register); also `EINVAL` where the processor cannot do that.
     pub(crate) fn register_quietly(&self, of: &Range<usize>) -> io::Result<()> {
-        let mut register = Self::register_request(of);
-        register.mode = u64::from(raw::UFFDIO_REGISTER_MODE_WP);
-        // SAFETY: the structure is the one that this number names and lives across the call. No
-        // access to the range waits for anybody.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut register) } {
+        let mode = u64::from(raw::UFFDIO_REGISTER_MODE_WP);
+        let request = raw::uffdio_register { mode, ..Self::register_request(of) };
+        // SAFETY: no access to the range waits for anybody.
+        unsafe { self.register_by(request) }
+    }
+
+    /// # Safety
+    /// The caller answers for what is asked for.
+    unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
+        // SAFETY: the structure is the one that this number names and lives across the call.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }

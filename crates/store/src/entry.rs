@@ -1,7 +1,7 @@
 //! What a slot says about its page, packed in two words.
 //!
 //! ```text
-//!   state:  | stamp 32 | len 20 | priority 2 | flags 7 | kind 2 | locked 1 |
+//!   state:  | stamp 32 | 0 | len 17 | priority 2 | flags 7 | kind 2 | locked 1 |
 //!   value:  | 0 | handle 63 |              a page in memory: its object, by its handle
 //!           | 1 | address 63 |             or by where it is, if it is the slot's own
 //!           repeated word                   a same-filled page
@@ -66,8 +66,11 @@ impl State {
     const PRIORITY_SHIFT: u32 = Self::FLAGS_SHIFT + 7;
     const PRIORITY_MASK: u64 = 3;
     const LEN_SHIFT: u32 = Self::PRIORITY_SHIFT + 2;
-    const LEN_MASK: u64 = (1 << (Self::STAMP_SHIFT - Self::LEN_SHIFT)) - 1;
+    const LEN_MASK: u64 = (1 << 17) - 1;
     const STAMP_SHIFT: u32 = 32;
+
+    /// Bits of all facts, which are everything but the stamp.
+    pub(crate) const FACTS_BITS: u32 = Self::LEN_SHIFT + Self::LEN_MASK.count_ones();
 
     /// Codecs that a state can tell apart: the first, and those for recompression.
     pub(crate) const CODECS_MAX: usize = Self::PRIORITY_MASK as usize + 1;
@@ -94,6 +97,18 @@ impl State {
     #[inline]
     pub(crate) fn word(self) -> u64 {
         self.0
+    }
+
+    /// Returns the state, without a stamp, that the lowest bits of an unlocked or locked word tell.
+    #[inline]
+    pub(crate) fn from_facts(word: u64) -> Self {
+        Self::from_word(word & ((1 << Self::FACTS_BITS) - 1))
+    }
+
+    /// Returns everything but the stamp, in the lowest bits.
+    #[inline]
+    pub(crate) fn facts(self) -> u64 {
+        self.0 & ((1 << Self::FACTS_BITS) - 1)
     }
 
     #[inline]
@@ -266,6 +281,8 @@ mod tests {
                     assert_eq!(fields, (kind, len, priority, second), "{flag:?}");
                     assert!(state.has(flag) && !state.without(flag).has(flag));
                     assert_eq!(State::from_word(state.word() | State::LOCKED), state);
+                    let facts = u64::MAX << State::FACTS_BITS | state.facts() | State::LOCKED;
+                    assert_eq!(State::from_facts(facts), state.stamped(0));
                 }
             }
         }

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use setup::{Bug, Seen};
 use world::World;
 
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 100;
 const STEPS: usize = 700;
 
 fn number(variable: &str) -> Option<u64> {

@@ -16,7 +16,7 @@
 //! - B2: a bit of the lowest level may be stale, when the hole has been joined to another or its
 //!   segment has gone. Whoever finds no hole there clears it.
 //!
-//! Cost: 64 bytes a segment. A search looks at three words, or at one more for every 128 MiB of
+//! Cost: 64 bytes a segment. A search looks at three words, or at one more for every 256 MiB of
 //! a pool that has no such hole further down.
 
 use super::directory::Lens;

@@ -1,4 +1,4 @@
-//! fit: objects of any length, each where it fits best, in segments of eight pages.
+//! fit: objects of any length, each where it fits best, in segments of sixteen pages.
 //!
 //! zfold's own allocator; the kernel has none like it. It is made for density: nothing is rounded
 //! but to a 512th of a page, holes are found by length over the whole pool, and compaction leaves
@@ -6,7 +6,7 @@
 //! common.
 //!
 //! ```text
-//!   segment:    | header object | header object |  hole  | header object | ...    8 pages
+//!   segment:    | header object | header object |  hole  | header object | ...   16 pages
 //!   directory:    0, used         311, used       702, free  790, used          2 bytes each
 //! ```
 //!

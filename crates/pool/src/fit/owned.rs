@@ -44,7 +44,7 @@ impl Shard {
     /// Returns the address of the owned object at a place.
     #[inline]
     pub(super) fn address(&self, place: Place) -> Address {
-        place.address(self.number)
+        place.address(self.number, self.shard_bits)
     }
 
     /// Returns the bytes of an owned object, if `key` is before them.

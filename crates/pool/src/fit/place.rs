@@ -1,16 +1,17 @@
 //! Where objects are: places in segments, counted in granules, and what these are in bytes.
 //!
 //! ```text
-//!   spot:  47 .............. 12   11 ............ 0
+//!   spot:  47 .............. 13   12 ............ 0
 //!          | segment           | first granule   |
-//!   address: the same, and above it the shard, 6 bits
+//!   address: the same, and below it the shard, in as many bits as the shards of the pool need:
+//!            so the addresses of a pool that is not huge are small numbers
 //! ```
 //!
 //! In front of each object is a header of four bytes: the index of its cell, or with the highest
 //! bit set the key of its owner.
 //!
 //! A page has 512 granules whatever its size, so that all else in the heap is the same for every
-//! page size: with pages of 4 KiB, a granule has 8 bytes and a segment 32 KiB.
+//! page size: with pages of 4 KiB, a granule has 8 bytes and a segment 64 KiB.
 
 use crate::cell::{Bits, Spot};
 use crate::owned::{Address, KEYS_MAX};
@@ -23,7 +24,7 @@ pub(crate) type Cell = crate::cell::Cell<Place>;
 pub(crate) const PAGE: u16 = 1 << 9;
 
 /// Pages of a segment.
-pub(crate) const SEGMENT_PAGES: u16 = 8;
+pub(crate) const SEGMENT_PAGES: u16 = 16;
 
 /// Granules of a segment.
 pub(crate) const SEGMENT: u16 = PAGE * SEGMENT_PAGES;
@@ -45,7 +46,6 @@ pub(crate) const SHARDS_MAX: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
 const AT: Bits = Bits::lowest(SEGMENT.ilog2());
 const IN_SEGMENT: Bits = AT.above(48 - AT.end());
-const SHARD: Bits = IN_SEGMENT.above(SHARD_BITS);
 
 /// The place of an object: its segment and its first granule there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,17 +55,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the address of the object at this place of a shard.
+    /// Returns the address of the object at this place of a shard, in a pool that tells its shards
+    /// by `shard_bits`.
     #[inline]
-    pub(crate) fn address(self, shard: usize) -> Address {
-        Address::from_bits(SHARD.pack(shard as u64) | self.pack())
+    pub(crate) fn address(self, shard: usize, shard_bits: u32) -> Address {
+        Address::from_bits(self.pack() << shard_bits | shard as u64)
     }
 
-    /// Returns the shard and the place there of an address.
+    /// Returns the shard and the place there of an address, in the same pool.
     #[inline]
-    pub(crate) fn of(address: Address) -> (usize, Self) {
+    pub(crate) fn of(address: Address, shard_bits: u32) -> (usize, Self) {
         let bits = address.to_bits();
-        (SHARD.get(bits) as usize, Self::unpack(bits))
+        ((bits & ((1 << shard_bits) - 1)) as usize, Self::unpack(bits >> shard_bits))
     }
 }
 
@@ -131,8 +132,9 @@ mod tests {
             prop_assert!(place.pack() < 1 << 48);
             prop_assert_eq!(Place::unpack(place.pack() | u64::from(above) << 48), place);
             let shard = usize::from(above) % SHARDS_MAX;
-            prop_assert_eq!(Place::of(place.address(shard)), (shard, place));
-            prop_assert!(place.address(shard).to_bits() < 1 << 63);
+            let address = place.address(shard, SHARD_BITS);
+            prop_assert_eq!(Place::of(address, SHARD_BITS), (shard, place));
+            prop_assert!(address.to_bits() < 1 << 54);
         }
     }
 
@@ -148,7 +150,8 @@ mod tests {
             }
             assert_eq!(scale.granules(page_size.bytes()), OBJECT_MAX);
             let place = Place { segment: 3, at: 5 };
-            assert_eq!(scale.header(place), 3 * 8 * page_size.bytes() + 5 * granule);
+            let pages = 3 * usize::from(SEGMENT_PAGES);
+            assert_eq!(scale.header(place), pages * page_size.bytes() + 5 * granule);
         }
     }
 }

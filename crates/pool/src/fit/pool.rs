@@ -52,6 +52,8 @@ pub(crate) struct Fit {
     /// What the locks are called in statistics.
     lock: &'static str,
     shards: Box<[Shard]>,
+    /// By how many bits addresses tell them apart.
+    shard_bits: u32,
     split: Split,
     crowd: Arc<Crowd>,
     used: Arc<UsedPages>,
@@ -70,8 +72,10 @@ impl Fit {
     ) -> Self {
         let (used, crowd) = (Arc::new(UsedPages::default()), Arc::new(Crowd::new()));
         let (page_size, split) = (parts[0].0.page_size(), Split::among(parts.len()));
+        let shard_bits = parts.len().next_power_of_two().ilog2();
         let shard = |(number, (arena, cells)): (usize, (Arena, _))| {
-            Shard::new(number, arena.counted_in(Arc::clone(&used)), cells, Arc::clone(&crowd))
+            let arena = arena.counted_in(Arc::clone(&used));
+            Shard::new(number, shard_bits, arena, cells, Arc::clone(&crowd))
         };
         let shards = parts.into_iter().enumerate().map(shard).collect();
         Self {
@@ -79,6 +83,7 @@ impl Fit {
             page_size,
             lock: if locking == Locking::PerCpu { "cpu" } else { "pool" },
             shards,
+            shard_bits,
             split,
             crowd,
             used,
@@ -243,13 +248,13 @@ impl OwnedPool for Fit {
     }
 
     unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError> {
-        let (shard, place) = Place::of(at);
+        let (shard, place) = Place::of(at, self.shard_bits);
         // SAFETY: the caller's.
         unsafe { self.shards[shard].read_owned(key, place, len) }
     }
 
     unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError> {
-        let (shard, place) = Place::of(at);
+        let (shard, place) = Place::of(at, self.shard_bits);
         self.shards[shard].free_owned(place, len)
     }
 
@@ -265,7 +270,7 @@ impl OwnedPool for Fit {
     }
 
     fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool {
-        let (shard, place) = Place::of(at);
+        let (shard, place) = Place::of(at, self.shard_bits);
         self.shards.get(shard).is_some_and(|shard| shard.is_owned_at(key, place, len))
     }
 }

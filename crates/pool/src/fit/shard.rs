@@ -20,7 +20,7 @@
 //! - G4: the lock is never held across the release of memory to the system, a copy of an object, or
 //!   a reader's use of its bytes. Two system calls can happen under it: opening 16 MiB more of the
 //!   arena, and at the end of a compaction one that returns the last pages of the open segment,
-//!   seven at most.
+//!   fifteen at most.
 //! - G5: `held` mirrors the figure under the lock as of the last change, `due` whether a release is
 //!   worth it, and the shard's bit of the [`Crowd`] whether it is loose; all are read without it.
 //!
@@ -59,6 +59,8 @@ pub(crate) fn cells_range_bytes(arena_bytes: usize, cells: usize) -> usize {
 #[repr(align(128))]
 pub(crate) struct Shard {
     pub(super) number: usize,
+    /// By how many bits addresses tell it from others.
+    pub(super) shard_bits: u32,
     pub(super) scale: Scale,
     pub(super) frames: Frames,
     pub(super) cells: Arc<Records<Cell>>,
@@ -191,9 +193,11 @@ impl State {
 }
 
 impl Shard {
-    /// Returns an empty shard, the `number`th of those that `crowd` knows of.
+    /// Returns an empty shard, the `number`th of those that `crowd` knows of and that addresses
+    /// tell apart by `shard_bits`.
     pub(super) fn new(
         number: usize,
+        shard_bits: u32,
         arena: Arena,
         cells: Arc<dyn Reservation>,
         crowd: Arc<Crowd>,
@@ -212,6 +216,7 @@ impl Shard {
         };
         Self {
             number,
+            shard_bits,
             scale,
             frames,
             cells: Arc::clone(state.cells.records()),

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::heap::Heap;
 use super::heap::evacuation::Reserved;
-use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT};
+use super::place::{OBJECT_MAX, PAGE, Place, SEGMENT, SEGMENT_PAGES};
 use crate::memory::arena::Arena;
 use crate::memory::source::{FailingPages, HeapPages, PageSource};
 use crate::units::PageSize;
@@ -315,10 +315,10 @@ fn a_heap_that_may_not_grow_takes_holes_only() {
 #[test]
 fn a_heap_with_many_holes_is_loose() {
     let mut model = Model::new(256);
-    (0..800).for_each(|_| assert!(model.take(PAGE / 4)));
+    (0..960).for_each(|_| assert!(model.take(PAGE / 4)));
     assert!(!model.heap.is_loose());
-    (0..40).for_each(|n| model.give_nth(2 * n));
-    assert!(!model.heap.is_loose(), "less than a sixteenth");
+    (0..50).for_each(|n| model.give_nth(2 * n));
+    assert!(!model.heap.is_loose(), "less than a sixteenth, and than a segment");
     (0..20).for_each(|n| model.give_nth(2 * n));
     assert!(model.heap.is_loose());
     model.compact();
@@ -359,7 +359,7 @@ fn an_extent_that_moves_from_hole_to_hole_grows_no_longer() {
     // Full segments, each with a hole a granule longer than the one before.
     for hole in OBJECT_MAX + 1..OBJECT_MAX + 4 {
         let mut left = SEGMENT;
-        for granules in [300, hole - 300].into_iter().chain([OBJECT_MAX; 8]) {
+        for granules in [300, hole - 300].into_iter().chain([OBJECT_MAX; SEGMENT_PAGES as usize]) {
             assert!(left == 0 || model.take(granules.min(left)));
             left -= granules.min(left);
         }

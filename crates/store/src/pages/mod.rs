@@ -61,6 +61,11 @@ impl Pages {
         })
     }
 
+    /// Returns whether what slots have, but for same-filled pages, is objects that they own.
+    pub(crate) fn are_owned(&self) -> bool {
+        self.objects.are_owned() && self.backed.is_none()
+    }
+
     /// Returns how many pages share another one's object.
     pub(crate) fn duplicate_pages(&self) -> u64 {
         let Some(duplicates) = self.objects.duplicates() else { return 0 };

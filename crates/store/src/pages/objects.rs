@@ -62,6 +62,11 @@ impl Objects {
         self.duplicates.as_ref()
     }
 
+    /// Returns whether every object belongs to a slot alone.
+    pub(super) fn are_owned(&self) -> bool {
+        self.owned().is_some() && self.duplicates.is_none()
+    }
+
     /// Returns the pool if slots own objects.
     #[inline]
     fn owned(&self) -> Option<&dyn OwnedPool> {

@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use crate::entry::{Entry, Flag};
-use crate::slots::SlotTable;
+use crate::slots::{Form, SlotTable};
 
 /// Tells the new form of a page from the old one.
 const FORM: u64 = 1 << 40;
@@ -40,7 +40,7 @@ fn model(run: impl Fn(Arc<SlotTable>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let table = SlotTable::new(1).unwrap();
+        let table = SlotTable::new(1, Form::Narrow).unwrap();
         table.lock(0).replace(Entry::same(1));
         run(Arc::new(table));
     });

@@ -2,24 +2,45 @@
 
 use zfold_pool::source::SourceError;
 
-use super::slot::{GROUP_SLOTS, Slot};
+use super::form::Form;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    slots: Vec<Slot>,
+    form: Form,
+    words: Vec<AtomicU64>,
+    values: Vec<AtomicU64>,
+    stamps: Vec<AtomicU32>,
     groups: Vec<AtomicU32>,
 }
 
 impl Memory {
-    pub(super) fn new(slots: u64) -> Result<Self, SourceError> {
-        let slot = |_| Slot { value: AtomicU64::new(0), state: AtomicU64::new(0) };
-        let groups = (0..=slots / GROUP_SLOTS).map(|_| AtomicU32::new(0)).collect();
-        Ok(Self { slots: (0..slots).map(slot).collect(), groups })
+    pub(super) fn new(slots: u64, form: Form) -> Result<Self, SourceError> {
+        let word = |_| AtomicU64::new(0);
+        let half = |_| AtomicU32::new(0);
+        Ok(Self {
+            form,
+            words: (0..slots).map(word).collect(),
+            values: (0..slots).map(word).collect(),
+            stamps: (0..slots).filter(|_| form == Form::Narrow).map(half).collect(),
+            groups: (0..=slots / form.group_slots()).map(half).collect(),
+        })
     }
 
-    pub(super) fn slot(&self, index: u64) -> &Slot {
-        &self.slots[index as usize]
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
+    pub(super) fn word(&self, index: u64) -> &AtomicU64 {
+        &self.words[index as usize]
+    }
+
+    pub(super) fn value(&self, index: u64) -> &AtomicU64 {
+        &self.values[index as usize]
+    }
+
+    pub(super) fn stamp(&self, index: u64) -> &AtomicU32 {
+        &self.stamps[index as usize]
     }
 
     pub(super) fn group(&self, group: u64) -> &AtomicU32 {
@@ -32,11 +53,20 @@ impl Memory {
         self.clear(group, Ordering::Release);
     }
 
+    pub(super) unsafe fn release_beside(&self, group: u64) {
+        let first = (group * self.form.group_slots()) as usize;
+        let values = &self.values[first..first + self.form.group_slots() as usize];
+        values.iter().for_each(|value| value.store(0, Ordering::Release));
+    }
+
     pub(super) fn clear(&self, group: u64, order: Ordering) {
-        let first = (group * GROUP_SLOTS) as usize;
-        for slot in &self.slots[first..first + GROUP_SLOTS as usize] {
-            slot.value.store(0, Ordering::Relaxed);
-            slot.state.store(0, order);
+        let first = (group * self.form.group_slots()) as usize;
+        for index in first..first + self.form.group_slots() as usize {
+            match self.form {
+                Form::Wide => self.values[index].store(0, Ordering::Relaxed),
+                Form::Narrow => self.stamps[index].store(0, Ordering::Relaxed),
+            }
+            self.words[index].store(0, order);
         }
     }
 }

@@ -9,6 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use zfold_pool::{Address, Owners as _};
 
+use super::form::Form;
 use super::table::SlotTable;
 use crate::entry::{Entry, Kind, State};
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -51,7 +52,7 @@ fn place(entry: Entry) -> Option<u64> {
 impl World {
     fn new() -> Arc<Self> {
         let world = Self {
-            table: SlotTable::new(2).unwrap(),
+            table: SlotTable::new(2, Form::Narrow).unwrap(),
             heap: Mutex::new(Heap { taken: [true, false, false], victim: false }),
             keys: [0, 0, 0].map(AtomicU32::new),
             payloads: [77, 0, 0].map(UnsafeCell::new),

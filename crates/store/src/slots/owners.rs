@@ -5,8 +5,9 @@
 
 use zfold_pool::{Address, Owners};
 
+use super::slot::Slot;
 use super::table::SlotTable;
-use crate::entry::{Entry, Flag, State};
+use crate::entry::{Entry, Flag};
 use crate::sync::atomic::Ordering;
 
 // SAFETY: a slot is held by its lock, under which alone its entry is read and changed (T1), and the
@@ -18,25 +19,25 @@ unsafe impl Owners for SlotTable {
         if index >= self.len() {
             return false;
         }
-        let slot = self.memory.slot(index);
+        let slot = Slot::of(&self.memory, index);
         // Relaxed: a hint. Whoever is asked in error may be empty: it costs no write then.
-        if slot.state.load(Ordering::Relaxed) == 0 {
+        if slot.word.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let Some(state) = slot.try_lock() else { return false };
-        let entry = Entry { state, value: slot.value.load(Ordering::Relaxed) };
+        let Some(word) = slot.try_lock() else { return false };
+        let state = slot.state(word);
+        let entry = Entry { state, value: slot.value(state, word) };
         let held = entry.address() == Some(at) && !state.has(Flag::Marked);
         if !held {
-            slot.unlock(state);
+            slot.unlock(word);
         }
         held
     }
 
     fn publish(&self, key: u32, at: Address) {
-        let slot = self.memory.slot(key.into());
+        let slot = Slot::of(&self.memory, key.into());
         // Relaxed: this thread has the lock (T1).
-        let state = State::from_word(slot.state.load(Ordering::Relaxed));
-        slot.value.store(Entry::of_address(state, at).value, Ordering::Relaxed);
-        slot.unlock(state);
+        let state = slot.state(slot.word.load(Ordering::Relaxed));
+        slot.unlock(self.put(slot, Entry::of_address(state, at)));
     }
 }

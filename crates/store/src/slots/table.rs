@@ -2,13 +2,23 @@
 
 use zfold_pool::source::SourceError;
 
+use super::form::{Form, GROUP_BYTES};
 use super::memory::Memory;
-use super::slot::{GROUP_BYTES, GROUP_SLOTS, Slot};
+use super::slot::Slot;
 use crate::entry::{Entry, State};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bit of a group's word that says that its page was counted as held.
 pub(super) const HELD: u32 = 1 << 31;
+
+/// Bit of a group's word that says that a page of values beside it was counted as held.
+const BESIDE: u32 = 1 << 30;
+
+/// Returns how many slots a group's word counts (T3).
+#[inline]
+fn live(word: u32) -> u32 {
+    word & !(HELD | BESIDE)
+}
 
 /// No group is parked (T4).
 const NO_GROUP: u64 = u64::MAX;
@@ -18,20 +28,21 @@ const NO_GROUP: u64 = u64::MAX;
 pub(crate) struct SlotTable {
     slots: u64,
     pub(super) memory: Memory,
-    held_groups: AtomicU64,
+    /// Pages of groups and of values beside them.
+    held_pages: AtomicU64,
     parked: AtomicU64,
 }
 
 impl SlotTable {
-    /// Returns a table of `slots` empty slots.
+    /// Returns a table of `slots` empty slots of a form.
     ///
     /// # Errors
     /// When the address space cannot be reserved.
-    pub(crate) fn new(slots: u64) -> Result<Self, SourceError> {
+    pub(crate) fn new(slots: u64, form: Form) -> Result<Self, SourceError> {
         Ok(Self {
             slots,
-            memory: Memory::new(slots)?,
-            held_groups: AtomicU64::new(0),
+            memory: Memory::new(slots, form)?,
+            held_pages: AtomicU64::new(0),
             parked: AtomicU64::new(NO_GROUP),
         })
     }
@@ -45,18 +56,24 @@ impl SlotTable {
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         // Relaxed: a gauge.
-        self.held_groups.load(Ordering::Relaxed) * GROUP_BYTES as u64
+        self.held_pages.load(Ordering::Relaxed) * GROUP_BYTES as u64
     }
 
     #[inline]
-    fn slot(&self, index: u64) -> &Slot {
+    fn slot(&self, index: u64) -> Slot<'_> {
         assert!(index < self.slots, "slot {index} of {}", self.slots);
-        self.memory.slot(index)
+        Slot::of(&self.memory, index)
     }
 
     #[inline]
     pub(super) fn group(&self, group: u64) -> &AtomicU32 {
         self.memory.group(group)
+    }
+
+    /// Returns the group of a slot.
+    #[inline]
+    fn group_of(&self, index: u64) -> u64 {
+        self.memory.form().place(index).0
     }
 
     /// Asks the processor to fetch a slot that will be locked soon; a hint.
@@ -65,7 +82,7 @@ impl SlotTable {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let slot = std::ptr::from_ref(self.slot(index)).cast();
+            let slot = std::ptr::from_ref(self.slot(index).word).cast();
             // SAFETY: a hint; it reads and writes nothing.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(slot) };
         }
@@ -79,21 +96,21 @@ impl SlotTable {
     #[inline]
     pub(crate) fn lock(&self, index: u64) -> SlotGuard<'_> {
         let slot = self.slot(index);
-        SlotGuard::new(self, slot, index, slot.lock())
+        SlotGuard::new(self, slot, slot.lock())
     }
 
     /// Locks a slot if nobody else has it locked.
     #[inline]
     pub(crate) fn try_lock(&self, index: u64) -> Option<SlotGuard<'_>> {
         let slot = self.slot(index);
-        slot.try_lock().map(|state| SlotGuard::new(self, slot, index, state))
+        slot.try_lock().map(|word| SlotGuard::new(self, slot, word))
     }
 
     /// Locks a slot unless it is empty, which costs no write.
     #[inline]
     pub(crate) fn lock_present(&self, index: u64) -> Option<SlotGuard<'_>> {
         // Relaxed: only zero is believed (T1); whoever needs more takes the lock.
-        if self.slot(index).state.load(Ordering::Relaxed) == 0 {
+        if self.slot(index).word.load(Ordering::Relaxed) == 0 {
             return None;
         }
         Some(self.lock(index)).filter(|slot| !slot.state.is_empty())
@@ -123,9 +140,10 @@ impl SlotTable {
         while index < end {
             // Relaxed: whoever filled a slot before this call is seen through whatever ordered
             // the two calls; a slot filled meanwhile may or may not be.
-            let group_end = ((index / GROUP_SLOTS + 1) * GROUP_SLOTS).min(end);
-            if self.group(index / GROUP_SLOTS).load(Ordering::Relaxed) & !HELD != 0 {
-                let word = |index| self.slot(index).state.load(Ordering::Relaxed);
+            let group = self.group_of(index);
+            let group_end = ((group + 1) * self.memory.form().group_slots()).min(end);
+            if live(self.group(group).load(Ordering::Relaxed)) != 0 {
+                let word = |index| self.slot(index).word.load(Ordering::Relaxed);
                 if let Some(found) = (index..group_end).find(|&index| wanted(word(index))) {
                     return Some(found);
                 }
@@ -138,29 +156,50 @@ impl SlotTable {
     /// Returns the state of a slot at this moment, without its lock.
     #[inline]
     pub(crate) fn state_now(&self, index: u64) -> State {
+        let slot = self.slot(index);
         // Relaxed: as in `next_present`.
-        State::from_word(self.slot(index).state.load(Ordering::Relaxed))
+        slot.state(slot.word.load(Ordering::Relaxed))
     }
 
     /// Counts a slot of a group that is empty no more; its lock is held (T3).
     #[inline]
     fn count_filled(&self, index: u64) {
-        let group = self.group(index / GROUP_SLOTS);
+        let group = self.group(self.group_of(index));
         // Relaxed: the counts are read for a decision only under all locks of the group, whose
         // Acquire orders them.
         if group.fetch_add(1, Ordering::Relaxed) & HELD == 0
             && group.fetch_or(HELD, Ordering::Relaxed) & HELD == 0
         {
-            self.held_groups.fetch_add(1, Ordering::Relaxed);
+            self.held_pages.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts an entry into a locked slot; returns the word that says so once it is the slot's.
+    #[inline]
+    pub(super) fn put(&self, slot: Slot<'_>, entry: Entry) -> u64 {
+        let (word, beside) = slot.put(entry);
+        if beside {
+            self.count_beside(slot.index);
+        }
+        word
+    }
+
+    /// Counts the page of values beside a group; the lock of a slot of it is held (T3).
+    #[cold]
+    fn count_beside(&self, index: u64) {
+        let group = self.group(self.group_of(index));
+        // Relaxed: as in `count_filled`.
+        if group.fetch_or(BESIDE, Ordering::Relaxed) & BESIDE == 0 {
+            self.held_pages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Uncounts a slot that became empty; its lock is held. Returns whether its group is empty.
     #[inline]
     fn count_emptied(&self, index: u64) -> bool {
-        let before = self.group(index / GROUP_SLOTS).fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before & !HELD > 0, "T3: group of an empty slot");
-        before & !HELD == 1
+        let before = self.group(self.group_of(index)).fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(live(before) > 0, "T3: group of an empty slot");
+        live(before) == 1
     }
 
     /// Parks an emptied group, and gives the one parked before back.
@@ -181,34 +220,41 @@ impl SlotTable {
         }
     }
 
-    /// Returns the page of a group to the system if all its slots are empty and unlocked.
+    /// Returns the pages of a group to the system if all its slots are empty and unlocked.
     pub(super) fn give_back(&self, group: u64) {
-        let first = group * GROUP_SLOTS;
-        let end = (first + GROUP_SLOTS).min(self.slots);
+        let slots = self.memory.form().group_slots();
+        let first = group * slots;
+        let end = (first + slots).min(self.slots);
         let word = self.group(group);
-        if word.load(Ordering::Relaxed) != HELD {
+        if word.load(Ordering::Relaxed) & !BESIDE != HELD {
             return;
         }
         let locked = (first..end).take_while(|&index| self.try_lock_empty(index)).count() as u64;
         if first + locked < end {
-            (first..first + locked).for_each(|index| self.slot(index).unlock(State::EMPTY));
+            (first..first + locked).for_each(|index| self.slot(index).unlock(0));
             return;
         }
         // Another thread may have given the group back between the look at its word above and
         // the first lock; then the locks have brought its page into being again, uncounted.
         let before = word.swap(0, Ordering::Relaxed);
-        debug_assert_eq!(before & !HELD, 0, "T3: all slots are empty");
-        self.held_groups.fetch_sub((before / HELD).into(), Ordering::Relaxed);
+        debug_assert_eq!(live(before), 0, "T3: all slots are empty");
+        let pages = (before & (HELD | BESIDE)).count_ones();
+        self.held_pages.fetch_sub(pages.into(), Ordering::Relaxed);
+        // The values first: with the page of the slots, their locks go.
+        if before & BESIDE != 0 {
+            // SAFETY: all slots of the group are empty and locked by this thread.
+            unsafe { self.memory.release_beside(group) };
+        }
         // SAFETY: all slots of the group are empty and locked by this thread. Others only load
-        // and compare-exchange the states, and cope with the locked value or zero (T3).
+        // and compare-exchange the words, and cope with the locked value or zero (T3).
         unsafe { self.memory.release(group) };
     }
 
     /// Locks a slot if it is empty and unlocked.
     fn try_lock_empty(&self, index: u64) -> bool {
         // Acquire as in `try_lock`; strong, because a spurious failure would waste the attempt.
-        let state = &self.slot(index).state;
-        state.compare_exchange(0, State::LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let word = self.slot(index).word;
+        word.compare_exchange(0, State::LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -216,8 +262,10 @@ impl SlotTable {
 #[derive(Debug)]
 pub(crate) struct SlotGuard<'a> {
     table: &'a SlotTable,
-    slot: &'a Slot,
-    index: u64,
+    slot: Slot<'a>,
+    /// What it will be when it is unlocked.
+    word: u64,
+    /// The state that the word, and the stamp, tell.
     state: State,
     /// Whether the slot's group counts it (T3).
     counted: bool,
@@ -225,8 +273,9 @@ pub(crate) struct SlotGuard<'a> {
 
 impl<'a> SlotGuard<'a> {
     #[inline]
-    fn new(table: &'a SlotTable, slot: &'a Slot, index: u64, state: State) -> Self {
-        SlotGuard { table, slot, index, state, counted: !state.is_empty() }
+    fn new(table: &'a SlotTable, slot: Slot<'a>, word: u64) -> Self {
+        let state = slot.state(word);
+        SlotGuard { table, slot, word, state, counted: !state.is_empty() }
     }
 
     /// Says that this slot, if it is empty, will be filled, before the caller looks at what a
@@ -236,7 +285,7 @@ impl<'a> SlotGuard<'a> {
     pub(crate) fn announce(&mut self) {
         if !self.counted {
             self.counted = true;
-            self.table.count_filled(self.index);
+            self.table.count_filled(self.slot.index);
             // The lock bit and the count come before the look, as the sweep's change comes before
             // its look at both: one of two SeqCst fences is first, and the other one's thread
             // sees what was written before it.
@@ -247,14 +296,14 @@ impl<'a> SlotGuard<'a> {
     /// Returns what the slot holds.
     #[inline]
     pub(crate) fn entry(&self) -> Entry {
-        // Relaxed: ordered by the lock (T1).
-        Entry { state: self.state, value: self.slot.value.load(Ordering::Relaxed) }
+        Entry { state: self.state, value: self.slot.value(self.state, self.word) }
     }
 
     /// Changes flags or stamp of what the slot holds, not its kind.
     #[inline]
     pub(crate) fn set_state(&mut self, state: State) {
         debug_assert_eq!(state.kind(), self.state.kind());
+        self.word = self.slot.with_state(self.word, state);
         self.state = state;
     }
 
@@ -262,9 +311,9 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub(crate) fn replace(mut self, entry: Entry) -> Entry {
         let old = self.entry();
-        self.slot.value.store(entry.value, Ordering::Relaxed);
+        let (table, index) = (self.table, self.slot.index);
+        self.word = table.put(self.slot, entry);
         self.state = entry.state;
-        let (table, index) = (self.table, self.index);
         let group_emptied = match (self.counted, !entry.state.is_empty()) {
             (false, true) => {
                 table.count_filled(index);
@@ -276,7 +325,7 @@ impl<'a> SlotGuard<'a> {
         self.counted = !entry.state.is_empty();
         drop(self);
         if group_emptied {
-            table.park(index / GROUP_SLOTS);
+            table.park(table.group_of(index));
         }
         old
     }
@@ -287,8 +336,8 @@ impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if self.counted && self.state.is_empty() {
             // Announced, and left empty after all.
-            self.table.count_emptied(self.index);
+            self.table.count_emptied(self.slot.index);
         }
-        self.slot.unlock(self.state);
+        self.slot.unlock(self.word);
     }
 }

@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::epoch::Saving;
 use crate::entry::{Entry, Flag};
-use crate::slots::SlotTable;
+use crate::slots::{Form, SlotTable};
 
 struct Shared {
     table: SlotTable,
@@ -71,7 +71,7 @@ fn model(before: Option<u64>, after: Option<u64>, replacer: Replacer) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let (table, saving) = (SlotTable::new(1).unwrap(), Saving::default());
+        let (table, saving) = (SlotTable::new(1, Form::Narrow).unwrap(), Saving::default());
         let shared = Arc::new(Shared { table, saving });
         if before.is_some() {
             shared.table.lock(0).replace(entry(before));

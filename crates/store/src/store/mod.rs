@@ -41,7 +41,7 @@ use crate::limit::Limit;
 use crate::options::{StoreOptions, Tunables};
 use crate::pages::{Pages, same};
 use crate::postprocess::rounds::Processing;
-use crate::slots::SlotTable;
+use crate::slots::{Form, SlotTable};
 use crate::snapshot::epoch::Saving;
 use crate::stats::Share;
 use crate::tuning::Tuning;
@@ -112,9 +112,11 @@ impl Store {
         if page_len > State::LEN_MAX {
             return Err(OpenError::PageLength(page_len));
         }
+        let pages = Pages::new(pool, options).map_err(OpenError::Codec)?;
+        let form = if pages.are_owned() { Form::Narrow } else { Form::Wide };
         Ok(Self {
-            slots: SlotTable::new(options.slots).map_err(OpenError::SlotTable)?,
-            pages: Pages::new(pool, options).map_err(OpenError::Codec)?,
+            slots: SlotTable::new(options.slots, form).map_err(OpenError::SlotTable)?,
+            pages,
             tuning: Tuning::new(&options.tunables()),
             limit: Limit::default(),
             saving: Saving::default(),

@@ -34,7 +34,7 @@ use super::place::SEGMENT;
 use crate::memory::list::NIL;
 
 /// Capacities of arrays, in entries: one for each granule of a segment at most.
-const CLASSES: usize = 15;
+const CLASSES: usize = 17;
 
 #[inline]
 const fn capacity(class: u8) -> usize {

@@ -6,8 +6,8 @@ use super::super::place::{Place, SEGMENT, SEGMENT_PAGES};
 use super::{Heap, State};
 use crate::memory::arena::Arena;
 
-/// What an evacuation may take from fresh pages instead of holes, in granules: at most five pages,
-/// where it frees eight.
+/// What an evacuation may take from fresh pages instead of holes, in granules: at most nine pages,
+/// where it frees sixteen.
 const FRESH_MAX: u16 = SEGMENT / 2;
 
 /// A segment that is being emptied: its places, the largest first, and the ones reserved for them.
@@ -94,7 +94,7 @@ impl Heap {
                 }
                 None => {
                     let before = self.arena.used().0;
-                    // A warm run would cost eight pages at once.
+                    // A warm run would cost sixteen pages at once.
                     if self.extend(granules, Arena::take_cold).is_err() {
                         return Reserved::NoRoom;
                     }

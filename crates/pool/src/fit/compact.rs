@@ -94,18 +94,18 @@ impl Shard {
     pub(super) fn compact_within(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
         let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop, owners };
         // A dead pool compacts nothing any more; what was freed before that counts.
-        if let Ok(mut state) = self.lock() {
+        if let Ok(mut state) = self.lock_in_turn() {
             state.heap.arena.begin_burst();
             self.unlock(state);
         }
         let mut done = Done::default();
         let _ = self.rounds(bounds, &mut done);
-        if let Ok(mut state) = self.lock() {
+        if let Ok(mut state) = self.lock_in_turn() {
             state.heap.arena.end_burst();
             self.unlock(state);
         }
         self.release(|_| PageCount::ZERO);
-        if let Ok(mut state) = self.lock() {
+        if let Ok(mut state) = self.lock_in_turn() {
             state.trim(pages == 0);
             self.unlock(state);
         }
@@ -125,7 +125,7 @@ impl Shard {
             if done.freed <= before {
                 // What was refused can go another time.
                 if !done.refused {
-                    self.lock()?.heap.settle();
+                    self.lock_in_turn()?.heap.settle();
                 }
                 return Ok(());
             }
@@ -141,7 +141,7 @@ impl Shard {
             && let Some(Reverse((live, segment))) = candidates.pop()
         {
             // Others may have been moved there since it was looked at.
-            let Some(now) = self.lock()?.heap.worth_evacuation(segment) else { continue };
+            let Some(now) = self.lock_in_turn()?.heap.worth_evacuation(segment) else { continue };
             if now > live {
                 candidates.push(Reverse((now, segment)));
                 continue;
@@ -153,7 +153,7 @@ impl Shard {
                 done.refused = true;
                 break;
             }
-            if self.lock()?.heap.arena.burst_due() {
+            if self.lock_in_turn()?.heap.arena.burst_due() {
                 self.release(|arena| arena.burst_keep());
             }
         }
@@ -164,7 +164,7 @@ impl Shard {
     fn candidates(&self, bounds: Bounds<'_>) -> Result<BinaryHeap<Reverse<(u16, u32)>>, Dead> {
         let (mut candidates, mut from) = (BinaryHeap::new(), 0);
         while !bounds.is_stopped() {
-            let state = self.lock()?;
+            let state = self.lock_in_turn()?;
             let to = state.heap.segments().min(from + STEP_SEGMENTS);
             if from >= to {
                 break;
@@ -178,19 +178,19 @@ impl Shard {
 
     /// Empties a segment as far as its objects can be moved.
     fn evacuate(&self, bounds: Bounds<'_>, segment: u32, done: &mut Done) -> Result<(), Dead> {
-        let begun = self.lock()?.heap.begin_evacuation(segment);
+        let begun = self.lock_in_turn()?.heap.begin_evacuation(segment);
         let Some(mut evacuation) = begun else { return Ok(()) };
         let reserved = self.reserve(bounds, &mut evacuation)?;
         let mut claimed = Vec::with_capacity(STEP_OBJECTS);
         for moves in evacuation.moves.chunks(STEP_OBJECTS) {
             let owners = (reserved && !bounds.is_stopped()).then_some(bounds.owners);
-            let mut state = self.lock()?;
+            let mut state = self.lock_in_turn()?;
             state.give_old(&mut claimed);
             done.refused |= self.claim(&mut state, moves, owners, &mut claimed);
             self.unlock(state);
             self.copy(bounds.owners, &claimed);
         }
-        let mut state = self.lock()?;
+        let mut state = self.lock_in_turn()?;
         state.give_old(&mut claimed);
         let freed = state.heap.end_evacuation(&evacuation);
         state.pages_compacted_total += u64::try_from(freed).unwrap_or(0);
@@ -202,7 +202,7 @@ impl Shard {
     /// Reserves a place for each object of a segment; returns whether there was room for all.
     fn reserve(&self, bounds: Bounds<'_>, evacuation: &mut Evacuation) -> Result<bool, Dead> {
         while !bounds.is_stopped() {
-            let mut state = self.lock()?;
+            let mut state = self.lock_in_turn()?;
             let reserved = state.heap.reserve(evacuation, STEP_OBJECTS);
             self.unlock(state);
             if reserved != Reserved::Some {

@@ -232,6 +232,11 @@ impl Shard {
         self.state.lock()
     }
 
+    /// Takes the lock for one of many steps, after others that wait for it.
+    pub(super) fn lock_in_turn(&self) -> Result<SpinGuard<'_, State>, Dead> {
+        self.state.lock_in_turn()
+    }
+
     /// Returns whether the lock is taken at this moment.
     #[inline]
     pub(super) fn is_busy(&self) -> bool {

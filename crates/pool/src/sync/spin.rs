@@ -4,6 +4,9 @@
 //! read-modify-write; giving it back is a plain store, which does not wait for the stores before
 //! it (the copy of an object into cold memory, usually), as the swap in `std::sync::Mutex` does.
 //!
+//! A thread that takes the lock again and again, as a compaction does, would keep it from those
+//! that wait: by [`SpinLock::lock_in_turn`] it lets them have it in between.
+//!
 //! A lock can be watched: then it keeps the counters of [`crate::sync::stat`]. While it is not,
 //! that costs one load of a byte beside the lock's own, which is in the cache with it.
 //!
@@ -25,11 +28,17 @@ const FREE: u8 = 0;
 const HELD: u8 = 1;
 const DEAD: u8 = 2;
 
+/// Looks at a lock that a thread leaves to those that wait; each of them takes some tens of
+/// nanoseconds.
+const TURN_SPINS: u32 = 16;
+
 /// A value behind a spin lock. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct SpinLock<T> {
     state: AtomicU8,
     watched: AtomicBool,
+    /// Whether somebody waits, or did since [`SpinLock::lock_in_turn`]; a hint.
+    wanted: AtomicBool,
     rank: Rank,
     value: UnsafeCell<T>,
     watch: UnsafeCell<Watch>,
@@ -61,6 +70,7 @@ impl<T> SpinLock<T> {
         Self {
             state: AtomicU8::new(FREE),
             watched: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             rank,
             value: UnsafeCell::new(value),
             watch: UnsafeCell::new(Watch::default()),
@@ -80,6 +90,16 @@ impl<T> SpinLock<T> {
             self.take_watched(taken)?;
         }
         Ok(self.guard())
+    }
+
+    /// Takes the lock, after somebody else if one has waited for it.
+    pub(crate) fn lock_in_turn(&self) -> Result<SpinGuard<'_, T>, Dead> {
+        // Relaxed: a hint.
+        if self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(false, Ordering::Relaxed);
+            (0..TURN_SPINS).for_each(|_| std::hint::spin_loop());
+        }
+        self.lock()
     }
 
     #[inline]
@@ -126,6 +146,15 @@ impl<T> SpinLock<T> {
         Ok(())
     }
 
+    /// Notes that somebody waits.
+    #[inline]
+    fn want(&self) {
+        // Relaxed: a hint; models do without.
+        if !cfg!(loom) && !self.wanted.load(Ordering::Relaxed) {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Waits until the lock is taken by this thread.
     #[cold]
     fn wait(&self) -> Result<(), Dead> {
@@ -134,7 +163,10 @@ impl<T> SpinLock<T> {
             match self.state.load(Ordering::Relaxed) {
                 DEAD => return Err(Dead),
                 FREE if self.try_take() => return Ok(()),
-                _ => backoff.pause(),
+                _ => {
+                    self.want();
+                    backoff.pause();
+                }
             }
         }
     }
@@ -279,6 +311,23 @@ pub(super) mod tests {
             }
         });
         assert_eq!(*lock.lock().unwrap(), 4 * rounds);
+    }
+
+    #[test]
+    fn who_takes_a_lock_again_and_again_knows_of_those_that_wait() {
+        let lock = SpinLock::new(0);
+        drop(lock.lock_in_turn().unwrap());
+        assert!(!lock.wanted.load(Ordering::Relaxed));
+        std::thread::scope(|scope| {
+            let held = lock.lock().unwrap();
+            scope.spawn(|| *lock.lock().unwrap() += 1);
+            while !lock.wanted.load(Ordering::Relaxed) {
+                yield_now();
+            }
+            drop(held);
+        });
+        assert_eq!(*lock.lock_in_turn().unwrap(), 1);
+        assert!(!lock.wanted.load(Ordering::Relaxed), "they had their turn");
     }
 
     /// Waits until another thread is about to take a lock, and a while longer, so that it waits.

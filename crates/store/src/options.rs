@@ -76,7 +76,7 @@ impl BackingOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Number of keys: 0 up to `slots - 1`. Costs 16 bytes of address space each, and memory only
+    /// Number of keys: 0 up to `slots - 1`. Costs up to 25 bytes of address space each, and memory only
     /// around keys in use.
     pub slots: u64,
     /// The codec.

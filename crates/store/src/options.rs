@@ -76,8 +76,8 @@ impl BackingOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Number of keys: 0 up to `slots - 1`. Costs up to 25 bytes of address space each, and memory only
-    /// around keys in use.
+    /// Number of keys: 0 up to `slots - 1`. Costs up to 25 bytes of address space each, and memory
+    /// only around keys in use.
     pub slots: u64,
     /// The codec.
     pub codec: CodecSpec,

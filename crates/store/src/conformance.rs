@@ -87,7 +87,9 @@ pub fn page(fill: u32, len: usize) -> Vec<u8> {
         (state >> 56) as u8
     };
     match fill & 7 {
-        0 => fill.to_le_bytes().repeat(2).repeat(len / 8),
+        // Of words with two equal halves, and of others.
+        0 if fill & 8 == 0 => fill.to_le_bytes().repeat(len / 4),
+        0 => u64::from(fill).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes().repeat(len / 8),
         // Noise up to a place that `fill` chooses, then a pattern.
         share => {
             let noisy = len * share as usize / 7;

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PAGE, Random, pages, pin_to};
+use common::{PAGE, Random, median, pages, pin_to};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
 
@@ -77,11 +77,6 @@ fn round(store: &Store, pages: &[[u8; PAGE]], random: &mut Random, beside: Besid
         ended.store(true, Ordering::Relaxed);
         times
     })
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

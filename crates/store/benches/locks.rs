@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PAGE, Random, objects, pin_to};
+use common::{PAGE, Random, median, objects, pin_to};
 use zfold_pool::{Allocator, Handle, Locking, Pool, PoolOptions};
 
 /// Rounds of each design.
@@ -89,11 +89,6 @@ fn round(workers: &mut [Worker<'_>], operation: Operation) -> Duration {
     });
     let start = times.iter().map(|time| time.0).min().expect("a worker");
     times.iter().map(|time| time.1).max().expect("a worker") - start
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Prints what two threads that share nothing at all do in the time of one.

@@ -14,7 +14,7 @@ mod common;
 use std::hint::black_box;
 use std::time::Instant;
 
-use common::{Churn, MALLOC, MIMALLOC, OfPool, PAGE, Random, objects, pages};
+use common::{Churn, MALLOC, MIMALLOC, OfPool, PAGE, Random, median, objects, pages};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{Codec, CodecKind, CodecSpec, Store, StoreOptions};
 
@@ -30,11 +30,6 @@ type Contestant<'a> = (&'a str, &'a mut dyn FnMut());
 fn is_wanted(title: &str) -> bool {
     let mut parts = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).peekable();
     parts.peek().is_none() || parts.any(|part| title.contains(&part))
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Lets contestants take turns; the ratios are to the first.

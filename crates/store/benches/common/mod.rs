@@ -53,6 +53,12 @@ pub(crate) fn objects() -> Vec<Vec<u8>> {
     pages().iter().filter_map(compress).collect()
 }
 
+/// Returns the middle one of `values`, of which there is one at least.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// Keeps the calling thread on one CPU, if the system lets it.
 pub(crate) fn pin_to(cpu: usize) {
     // SAFETY: a set of CPUs is plain bits, of which zeros are the empty set.

@@ -12,6 +12,13 @@ pub(crate) enum Form {
     Narrow,
 }
 
+/// Where a slot is: its group, and its number there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) group: u64,
+    pub(super) at: u64,
+}
+
 impl Form {
     /// Returns how many slots a group has; two in models, where every slot costs.
     #[inline]
@@ -23,15 +30,16 @@ impl Form {
         }
     }
 
-    /// Returns the group of a slot, and the slot's number there.
+    /// Returns where a slot is.
     #[inline]
-    pub(super) const fn place(self, index: u64) -> (u64, u64) {
+    pub(super) const fn place(self, index: u64) -> Place {
         // The divisors are constants here.
-        match self {
+        let (group, at) = match self {
             Self::Wide => (index / Self::Wide.group_slots(), index % Self::Wide.group_slots()),
             Self::Narrow => {
                 (index / Self::Narrow.group_slots(), index % Self::Narrow.group_slots())
             }
-        }
+        };
+        Place { group, at }
     }
 }

@@ -1,11 +1,13 @@
 //! Where slots and group words lie: address space reserved from the system.
+//!
+//! - M1: a [`Place`] is that of a slot of the memory it is given to, which made it.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use zfold_pool::source::{PageSource, Reservation, SourceError, SystemPages};
 
-use super::form::{Form, GROUP_BYTES};
+use super::form::{Form, GROUP_BYTES, Place};
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 #[derive(Debug)]
@@ -36,31 +38,38 @@ impl Memory {
         self.form
     }
 
+    /// Returns where a slot is (M1).
     #[inline]
-    pub(super) fn word(&self, index: u64) -> &AtomicU64 {
+    pub(super) fn place(&self, index: u64) -> Place {
+        assert!(index < self.slots);
+        self.form.place(index)
+    }
+
+    #[inline]
+    pub(super) fn word(&self, place: Place) -> &AtomicU64 {
         let bytes = if self.form == Form::Wide { 16 } else { 8 };
         // SAFETY: the words of a group's slots are at its beginning, with the values in between if
         // there are any: 256 times 16 bytes, or 341 times 8.
-        unsafe { self.at(&self.range, index, 0, bytes) }
+        unsafe { self.at(&self.range, place, 0, bytes) }
     }
 
     /// Returns where the value of a slot lies, if its word does not tell it.
     #[inline]
-    pub(super) fn value(&self, index: u64) -> &AtomicU64 {
+    pub(super) fn value(&self, place: Place) -> &AtomicU64 {
         match &self.beside {
             // SAFETY: after the word of a wide slot: 256 times 16 bytes.
-            None => unsafe { self.at(&self.range, index, 8, 16) },
+            None => unsafe { self.at(&self.range, place, 8, 16) },
             // SAFETY: 341 times 8 bytes.
-            Some(beside) => unsafe { self.at(beside, index, 0, 8) },
+            Some(beside) => unsafe { self.at(beside, place, 0, 8) },
         }
     }
 
     /// Returns where the stamp of a narrow slot lies.
     #[inline]
-    pub(super) fn stamp(&self, index: u64) -> &AtomicU32 {
+    pub(super) fn stamp(&self, place: Place) -> &AtomicU32 {
         debug_assert_eq!(self.form, Form::Narrow);
         // SAFETY: after the 341 words, 341 times 4 bytes.
-        unsafe { self.at(&self.range, index, 8 * Form::Narrow.group_slots() as usize, 4) }
+        unsafe { self.at(&self.range, place, 8 * Form::Narrow.group_slots() as usize, 4) }
     }
 
     /// Returns what lies `first` bytes into the group of a slot, and `bytes` for each slot before
@@ -72,14 +81,12 @@ impl Memory {
     unsafe fn at<'a, T>(
         &self,
         range: &'a Arc<dyn Reservation>,
-        index: u64,
+        Place { group, at }: Place,
         first: usize,
         bytes: usize,
     ) -> &'a T {
-        assert!(index < self.slots);
-        let (group, at) = self.form.place(index);
         let offset = group as usize * GROUP_BYTES + first + at as usize * bytes;
-        // SAFETY: index < slots, and the range was made to hold the groups of that many.
+        // SAFETY: the slot is one of the table's (M1), and the range was made to hold their groups.
         let value = unsafe { range.base().byte_add(offset) }.cast::<T>();
         // SAFETY: committed when the table was made, aligned (groups are page aligned), only ever
         // accessed as atomics, zero-initialised which is a valid slot (T2); it lives as long as

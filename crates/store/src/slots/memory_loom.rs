@@ -2,7 +2,7 @@
 
 use zfold_pool::source::SourceError;
 
-use super::form::Form;
+use super::form::{Form, Place};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug)]
@@ -31,16 +31,24 @@ impl Memory {
         self.form
     }
 
-    pub(super) fn word(&self, index: u64) -> &AtomicU64 {
-        &self.words[index as usize]
+    pub(super) fn place(&self, index: u64) -> Place {
+        self.form.place(index)
     }
 
-    pub(super) fn value(&self, index: u64) -> &AtomicU64 {
-        &self.values[index as usize]
+    fn index(&self, Place { group, at }: Place) -> usize {
+        (group * self.form.group_slots() + at) as usize
     }
 
-    pub(super) fn stamp(&self, index: u64) -> &AtomicU32 {
-        &self.stamps[index as usize]
+    pub(super) fn word(&self, place: Place) -> &AtomicU64 {
+        &self.words[self.index(place)]
+    }
+
+    pub(super) fn value(&self, place: Place) -> &AtomicU64 {
+        &self.values[self.index(place)]
+    }
+
+    pub(super) fn stamp(&self, place: Place) -> &AtomicU32 {
+        &self.stamps[self.index(place)]
     }
 
     pub(super) fn group(&self, group: u64) -> &AtomicU32 {

@@ -1,7 +1,7 @@
 //! One slot and its lock, and what of it lies where.
 
 use super::code::{self, CODE_SHIFT};
-use super::form::Form;
+use super::form::{Form, Place};
 use super::memory::Memory;
 use crate::entry::{Entry, State};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -12,13 +12,14 @@ use crate::sync::{SPINS, yield_now};
 pub(super) struct Slot<'a> {
     memory: &'a Memory,
     pub(super) word: &'a AtomicU64,
-    pub(super) index: u64,
+    pub(super) place: Place,
 }
 
 impl<'a> Slot<'a> {
     #[inline]
     pub(super) fn of(memory: &'a Memory, index: u64) -> Self {
-        Self { memory, word: memory.word(index), index }
+        let place = memory.place(index);
+        Self { memory, word: memory.word(place), place }
     }
 
     /// Takes the lock if it is free; returns the word. Fails only if another thread has it, or
@@ -70,7 +71,7 @@ impl<'a> Slot<'a> {
             return State::EMPTY;
         }
         // Relaxed: ordered by the lock (T1).
-        facts.stamped(self.memory.stamp(self.index).load(Ordering::Relaxed))
+        facts.stamped(self.memory.stamp(self.place).load(Ordering::Relaxed))
     }
 
     /// Returns the value of a slot in this state, whose word is `word`; the lock is held.
@@ -81,7 +82,7 @@ impl<'a> Slot<'a> {
             Form::Narrow => code::value(state, word >> CODE_SHIFT),
         };
         // Relaxed: ordered by the lock (T1).
-        told.unwrap_or_else(|| self.memory.value(self.index).load(Ordering::Relaxed))
+        told.unwrap_or_else(|| self.memory.value(self.place).load(Ordering::Relaxed))
     }
 
     /// Returns `word`, the slot's, with another state of the same kind; the lock is held.
@@ -99,7 +100,7 @@ impl<'a> Slot<'a> {
     #[inline]
     fn put_stamp(self, state: State) {
         // Relaxed: ordered by the lock (T1).
-        self.memory.stamp(self.index).store(state.stamp(), Ordering::Relaxed);
+        self.memory.stamp(self.place).store(state.stamp(), Ordering::Relaxed);
     }
 
     /// Writes what of `entry` is not told by the slot's word; returns that word, and whether the
@@ -108,7 +109,7 @@ impl<'a> Slot<'a> {
     pub(super) fn put(self, entry: Entry) -> (u64, bool) {
         let put_value = || {
             // Relaxed: ordered by the lock (T1).
-            self.memory.value(self.index).store(entry.value, Ordering::Relaxed);
+            self.memory.value(self.place).store(entry.value, Ordering::Relaxed);
         };
         match self.memory.form() {
             Form::Wide => {

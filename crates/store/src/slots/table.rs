@@ -12,12 +12,12 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(super) const HELD: u32 = 1 << 31;
 
 /// Bit of a group's word that says that a page of values beside it was counted as held.
-const BESIDE: u32 = 1 << 30;
+const HELD_BESIDE: u32 = 1 << 30;
 
 /// Returns how many slots a group's word counts (T3).
 #[inline]
 fn live(word: u32) -> u32 {
-    word & !(HELD | BESIDE)
+    word & !(HELD | HELD_BESIDE)
 }
 
 /// No group is parked (T4).
@@ -68,12 +68,6 @@ impl SlotTable {
     #[inline]
     pub(super) fn group(&self, group: u64) -> &AtomicU32 {
         self.memory.group(group)
-    }
-
-    /// Returns the group of a slot.
-    #[inline]
-    fn group_of(&self, index: u64) -> u64 {
-        self.memory.form().place(index).0
     }
 
     /// Asks the processor to fetch a slot that will be locked soon; a hint.
@@ -140,7 +134,7 @@ impl SlotTable {
         while index < end {
             // Relaxed: whoever filled a slot before this call is seen through whatever ordered
             // the two calls; a slot filled meanwhile may or may not be.
-            let group = self.group_of(index);
+            let group = self.memory.place(index).group;
             let group_end = ((group + 1) * self.memory.form().group_slots()).min(end);
             if live(self.group(group).load(Ordering::Relaxed)) != 0 {
                 let word = |index| self.slot(index).word.load(Ordering::Relaxed);
@@ -163,8 +157,8 @@ impl SlotTable {
 
     /// Counts a slot of a group that is empty no more; its lock is held (T3).
     #[inline]
-    fn count_filled(&self, index: u64) {
-        let group = self.group(self.group_of(index));
+    fn count_filled(&self, group: u64) {
+        let group = self.group(group);
         // Relaxed: the counts are read for a decision only under all locks of the group, whose
         // Acquire orders them.
         if group.fetch_add(1, Ordering::Relaxed) & HELD == 0
@@ -179,25 +173,24 @@ impl SlotTable {
     pub(super) fn put(&self, slot: Slot<'_>, entry: Entry) -> u64 {
         let (word, beside) = slot.put(entry);
         if beside {
-            self.count_beside(slot.index);
+            self.count_beside(slot.place.group);
         }
         word
     }
 
     /// Counts the page of values beside a group; the lock of a slot of it is held (T3).
     #[cold]
-    fn count_beside(&self, index: u64) {
-        let group = self.group(self.group_of(index));
+    fn count_beside(&self, group: u64) {
         // Relaxed: as in `count_filled`.
-        if group.fetch_or(BESIDE, Ordering::Relaxed) & BESIDE == 0 {
+        if self.group(group).fetch_or(HELD_BESIDE, Ordering::Relaxed) & HELD_BESIDE == 0 {
             self.held_pages.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Uncounts a slot that became empty; its lock is held. Returns whether its group is empty.
     #[inline]
-    fn count_emptied(&self, index: u64) -> bool {
-        let before = self.group(self.group_of(index)).fetch_sub(1, Ordering::Relaxed);
+    fn count_emptied(&self, group: u64) -> bool {
+        let before = self.group(group).fetch_sub(1, Ordering::Relaxed);
         debug_assert!(live(before) > 0, "T3: group of an empty slot");
         live(before) == 1
     }
@@ -226,7 +219,7 @@ impl SlotTable {
         let first = group * slots;
         let end = (first + slots).min(self.slots);
         let word = self.group(group);
-        if word.load(Ordering::Relaxed) & !BESIDE != HELD {
+        if word.load(Ordering::Relaxed) & !HELD_BESIDE != HELD {
             return;
         }
         let locked = (first..end).take_while(|&index| self.try_lock_empty(index)).count() as u64;
@@ -238,10 +231,10 @@ impl SlotTable {
         // the first lock; then the locks have brought its page into being again, uncounted.
         let before = word.swap(0, Ordering::Relaxed);
         debug_assert_eq!(live(before), 0, "T3: all slots are empty");
-        let pages = (before & (HELD | BESIDE)).count_ones();
+        let pages = (before & (HELD | HELD_BESIDE)).count_ones();
         self.held_pages.fetch_sub(pages.into(), Ordering::Relaxed);
         // The values first: with the page of the slots, their locks go.
-        if before & BESIDE != 0 {
+        if before & HELD_BESIDE != 0 {
             // SAFETY: all slots of the group are empty and locked by this thread.
             unsafe { self.memory.release_beside(group) };
         }
@@ -285,7 +278,7 @@ impl<'a> SlotGuard<'a> {
     pub(crate) fn announce(&mut self) {
         if !self.counted {
             self.counted = true;
-            self.table.count_filled(self.slot.index);
+            self.table.count_filled(self.slot.place.group);
             // The lock bit and the count come before the look, as the sweep's change comes before
             // its look at both: one of two SeqCst fences is first, and the other one's thread
             // sees what was written before it.
@@ -311,21 +304,21 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub(crate) fn replace(mut self, entry: Entry) -> Entry {
         let old = self.entry();
-        let (table, index) = (self.table, self.slot.index);
+        let (table, group) = (self.table, self.slot.place.group);
         self.word = table.put(self.slot, entry);
         self.state = entry.state;
         let group_emptied = match (self.counted, !entry.state.is_empty()) {
             (false, true) => {
-                table.count_filled(index);
+                table.count_filled(group);
                 false
             }
-            (true, false) => table.count_emptied(index),
+            (true, false) => table.count_emptied(group),
             _ => false,
         };
         self.counted = !entry.state.is_empty();
         drop(self);
         if group_emptied {
-            table.park(table.group_of(index));
+            table.park(group);
         }
         old
     }
@@ -336,7 +329,7 @@ impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         if self.counted && self.state.is_empty() {
             // Announced, and left empty after all.
-            self.table.count_emptied(self.slot.index);
+            self.table.count_emptied(self.slot.place.group);
         }
         self.slot.unlock(self.word);
     }

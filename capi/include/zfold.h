@@ -94,7 +94,9 @@ int zfold_cache_remove(const zfold_cache *cache, const uint8_t *key, uint64_t ke
 int zfold_cache_get_stats(const zfold_cache *cache, zfold_cache_stats *stats);
 void zfold_cache_close(zfold_cache *cache);
 
-/* Pool: objects of 1 to ZFOLD_PAGE bytes, densely packed, not compressed. A handle is never 0. */
+/* Pool: objects of 1 to ZFOLD_PAGE bytes, densely packed, not compressed. A handle is never 0. One that
+ * was freed, is another pool's or is made up is ZFOLD_MISSING, unless it is by chance (one in 2^31) the
+ * number of an object of this pool: then it names that. Memory and other objects stay sound. */
 typedef struct zfold_pool zfold_pool;
 
 int zfold_pool_open(zfold_pool **pool);

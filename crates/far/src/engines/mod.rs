@@ -7,6 +7,7 @@ mod random;
 mod redis;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
+mod said;
 mod tcp;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod tls;

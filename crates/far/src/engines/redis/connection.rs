@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::trouble::Trouble;
+use crate::engines::said::short;
 use crate::engines::tcp::Timed;
 use crate::place::{Address, Login};
 
@@ -142,7 +143,7 @@ impl From<io::Error> for Trouble {
                 Self::Refused(format!("{error}; name its authority's certificate in SSL_CERT_FILE"))
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Late,
-            _ => Self::Lost(error.to_string()),
+            _ => Self::Lost(short(&error.to_string())),
         }
     }
 }
@@ -150,13 +151,13 @@ impl From<io::Error> for Trouble {
 impl From<redis::RedisError> for Trouble {
     fn from(error: redis::RedisError) -> Self {
         let said = error.detail().unwrap_or_default();
-        let coded = || format!("{} {said}", error.code().unwrap_or("ERR"));
+        let coded = || short(&format!("{} {said}", error.code().unwrap_or("ERR")));
         match error.kind() {
             ErrorKind::Io if error.is_timeout() => Self::Late,
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(target(said)),
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(target(said)),
             ErrorKind::Server(_) | ErrorKind::Extension => Self::of_answer(coded()),
-            _ => Self::Lost(error.to_string()),
+            _ => Self::Lost(short(&error.to_string())),
         }
     }
 }

@@ -8,6 +8,7 @@ use super::connections::Connections;
 use super::routes::Routes;
 use super::trouble::Trouble;
 use crate::engine::EngineError;
+use crate::engines::said::short;
 use crate::place::{Address, PlaceError, RedisPlace, place_error};
 
 /// How long one of several nodes of a cluster may take to answer before the next is asked.
@@ -113,7 +114,7 @@ impl Info {
         };
         Ok(Self {
             run: field("run_id").unwrap_or_default().to_owned(),
-            policy: field("maxmemory_policy").unwrap_or("noeviction").to_owned(),
+            policy: short(field("maxmemory_policy").unwrap_or("noeviction")),
             is_replica: field("role") == Some("slave"),
             is_cluster: field("cluster_enabled") == Some("1"),
         })

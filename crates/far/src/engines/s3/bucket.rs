@@ -14,7 +14,9 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use rustls::ClientConfig;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::bounded::{Bounded, TooLong};
 use crate::engine::EngineError;
+use crate::engines::said::short;
 use crate::engines::tls;
 use crate::place::{PlaceError, S3Place, place_error};
 
@@ -138,13 +140,16 @@ impl HttpConnector for Connector {
             store: "S3",
             source: Box::new(error),
         })?;
-        Ok(HttpClient::new(client))
+        Ok(HttpClient::new(Bounded(client)))
     }
 }
 
 /// Returns a failure in the words of an engine, with the remedy if there is one.
 pub(crate) fn failed(error: &object_store::Error) -> EngineError {
     use object_store::Error as Failed;
+    if let Some(too_long) = innermost(error).downcast_ref::<TooLong>() {
+        return EngineError::Refused(too_long.to_string());
+    }
     let (code, said) = said(error);
     let remedy = match (error, code.as_deref()) {
         (_, Some("InvalidRange")) => return EngineError::Missing,
@@ -177,8 +182,8 @@ fn passes(error: &object_store::Error) -> bool {
     status || text.starts_with("Server returned error response")
 }
 
-fn innermost(error: &object_store::Error) -> &dyn Error {
-    let mut inner: &dyn Error = error;
+fn innermost(error: &object_store::Error) -> &(dyn Error + 'static) {
+    let mut inner: &(dyn Error + 'static) = error;
     while let Some(source) = inner.source() {
         inner = source;
     }
@@ -196,8 +201,8 @@ fn said(error: &object_store::Error) -> (Option<String>, String) {
     match field("Code") {
         Some(code) => {
             let message = field("Message").unwrap_or("it gives no reason");
-            (Some(code.to_owned()), format!("{code}: {message}"))
+            (Some(code.to_owned()), short(&format!("{code}: {message}")))
         }
-        None => (None, text.split_whitespace().collect::<Vec<_>>().join(" ")),
+        None => (None, short(&text)),
     }
 }

@@ -115,6 +115,9 @@ fn input_failure(error: InputError) -> Failure {
             "give a readable file, or no input to use the built-in captures".to_owned()
         }
         InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
+        InputError::TooLong { .. } => {
+            "unpack it by zstd -d, and give what comes out: a whole file has no limit".to_owned()
+        }
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
         InputError::PartialPage { .. } => {
             "give whole pages, or use --file to pad the last one".to_owned()
@@ -141,5 +144,18 @@ fn run_failure(error: RunError) -> Failure {
             Failure::new(format!("{error}; give --allocators without {allocator}"))
         }
         _ => Failure::new(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_unpacks_to_too_much_is_refused_with_the_remedy() {
+        let failure = input_failure(InputError::TooLong { path: "bomb.zst".into() });
+        for part in ["bomb.zst has more than 256 MiB unpacked; ", "zstd -d"] {
+            assert!(failure.line().contains(part), "{failure:?}");
+        }
     }
 }

@@ -41,6 +41,13 @@ impl Timed {
         Err(last)
     }
 
+    /// Returns one end of a pair of sockets, as if a server were at the other.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn over(pair: std::os::unix::net::UnixStream, deadline: Instant) -> Self {
+        let tcp = TcpStream::from(std::os::fd::OwnedFd::from(pair));
+        Self { tcp, deadline, allowed: HANDSHAKE_MAX }
+    }
+
     /// Returns whether the other side has neither closed the connection nor said anything.
     pub(super) fn is_quiet(&self) -> bool {
         let quiet = self.tcp.set_nonblocking(true).and_then(|()| self.tcp.peek(&mut [0]));

@@ -112,9 +112,13 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to the export of `place`.
     pub(super) fn open(place: &NbdPlace, deadline: Instant) -> Result<(Self, Export), Trouble> {
-        let stream = Timed::connect(&place.server, deadline)?;
+        Self::over(Timed::connect(&place.server, deadline)?, &place.export)
+    }
+
+    /// Opens an export over a new connection.
+    pub(super) fn over(stream: Timed, export: &str) -> Result<(Self, Export), Trouble> {
         let mut link = Self { stream, cookie: 0, used: Instant::now() };
-        let export = link.shake_hands(&place.export)?;
+        let export = link.shake_hands(export)?;
         Ok((link, export))
     }
 

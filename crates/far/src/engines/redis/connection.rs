@@ -70,7 +70,7 @@ impl Connection {
                 Stream::Tls(Box::new(StreamOwned::new(session, timed)))
             }
         };
-        let mut link = Self { stream, parser: Parser::new(), used: Instant::now() };
+        let mut link = Self::over(stream);
         if let Some(password) = access.login.password() {
             let mut auth = redis::cmd("AUTH");
             if let Some(user) = access.login.user() {
@@ -79,6 +79,16 @@ impl Connection {
             link.call(auth.arg(password), deadline)?;
         }
         Ok(link)
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self { stream, parser: Parser::new(), used: Instant::now() }
+    }
+
+    /// Returns a connection to what is at the other end of a socket.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn plain(timed: Timed) -> Self {
+        Self::over(Stream::Plain(timed))
     }
 
     /// Sends a command and returns its reply.

@@ -63,7 +63,7 @@ struct Asked {
 
 /// What a node said of its cluster.
 #[derive(Clone, Debug, PartialEq)]
-struct Map {
+pub(super) struct Map {
     /// Index of the master of each slot, or `NOBODY`.
     masters: Vec<u16>,
     /// All nodes, masters and replicas.
@@ -218,7 +218,7 @@ impl Map {
 
     /// Reads `[[first, last, [host, port, ..], replica..]..]`. A node that does not know its own
     /// host is the one that answers, `answering`.
-    fn parse(reply: &Value, answering: &str) -> Option<Self> {
+    pub(super) fn parse(reply: &Value, answering: &str) -> Option<Self> {
         let mut map = Self { masters: vec![NOBODY; SLOTS], nodes: Vec::new() };
         let Value::Array(ranges) = reply else { return None };
         if ranges.len() > SLOTS {

@@ -25,11 +25,11 @@ const ERROR_MAX: u64 = 64 << 10;
 
 /// Makes requests; reads of each answer what it may have.
 #[derive(Debug)]
-pub(super) struct Bounded(pub(super) reqwest::Client);
+pub(super) struct Bounded<C>(pub(super) C);
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
-impl HttpService for Bounded {
+impl<C: HttpService> HttpService for Bounded<C> {
     fn call<'a, 'b>(&'a self, request: HttpRequest) -> Answer<'b>
     where
         'a: 'b,

@@ -49,9 +49,19 @@ impl Bucket {
     /// What the environment says makes no sense, or the system has no threads.
     pub(crate) fn open(place: &S3Place) -> Result<Self, PlaceError> {
         let plain = place.endpoint().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        Self::over(place, plain, Connector { tls: tls::client("s3://", !plain)? }, RETRIES)
+    }
+
+    /// Returns the bucket of `place` behind connections that somebody else makes.
+    pub(super) fn over(
+        place: &S3Place,
+        plain: bool,
+        connector: impl HttpConnector,
+        max_retries: usize,
+    ) -> Result<Self, PlaceError> {
         let retry = RetryConfig {
             backoff: BackoffConfig { init_backoff: BACKOFF, max_backoff: BACKOFF_MAX, base: 2.0 },
-            max_retries: RETRIES,
+            max_retries,
             ..RetryConfig::default()
         };
         let mut builder = AmazonS3Builder::new()
@@ -60,7 +70,7 @@ impl Bucket {
             .with_allow_http(plain)
             // Over TLS what arrives is what was sent: a hash of it all would only cost time.
             .with_unsigned_payload(!plain)
-            .with_http_connector(Connector { tls: tls::client("s3://", !plain)? });
+            .with_http_connector(connector);
         for (name, value) in place.variables() {
             let key = name.to_ascii_lowercase().parse();
             let key =

@@ -16,6 +16,8 @@
 
 mod bounded;
 pub(crate) mod bucket;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod heard;
 #[cfg(test)]
 mod tests;
 

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{
+    PyFileExistsError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use zfold_store::backing::FileBacking;
+use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecSpec};
 use zfold_vmem::region::{self, FaultMode, Memory, MemoryOptions, RegionError};
 
@@ -38,6 +40,19 @@ pub(crate) fn raise(error: RegionError) -> PyErr {
     }
 }
 
+/// Turns an error of a backing file into the exception that Python programs expect.
+fn unusable(error: BackingError) -> PyErr {
+    match error {
+        BackingError::Foreign { path } => PyFileExistsError::new_err(format!(
+            "{} is a file that zfold did not make, and its contents would be lost (name another, \
+             or give force=True to overwrite it)",
+            path.display()
+        )),
+        // Not what a lack of rights to faults by threads is told by.
+        error => PyOSError::new_err(error.to_string()),
+    }
+}
+
 /// Reads a codec's name and level.
 pub(crate) fn codec(name: &str) -> PyResult<CodecSpec> {
     name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
@@ -62,7 +77,7 @@ impl Heap {
         codec: &str,
         capacity: usize,
         store_limit: Option<u64>,
-        backing: Option<(PathBuf, Option<u64>)>,
+        backing: Option<(PathBuf, Option<u64>, bool)>,
         threads: bool,
     ) -> PyResult<Self> {
         let faults = if threads { FaultMode::Thread } else { FaultMode::InThread };
@@ -71,9 +86,9 @@ impl Heap {
             .with_capacity(capacity)
             .with_store_limit(store_limit)
             .with_faults(faults);
-        if let Some((path, len)) = backing {
-            let file = FileBacking::open(&path, len);
-            let file = file.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        if let Some((path, len, force)) = backing {
+            let file = FileOptions::new().with_len(len).with_force(force);
+            let file = FileBacking::open(&path, &file).map_err(unusable)?;
             options = options.with_backing(BackingOptions::new(Arc::new(file)));
         }
         let memory = py.detach(|| Memory::new(&options)).map_err(raise)?;

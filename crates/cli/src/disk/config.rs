@@ -1,6 +1,9 @@
 //! The configuration file: TOML whose keys are the flags, with a table for each device.
 
+use std::io::Read as _;
 use std::path::Path;
+
+use zfold_store::files::open_believed;
 
 use crate::args::ServerSettings;
 use crate::shared::exit::Failure;
@@ -18,11 +21,12 @@ pub(crate) fn read(path: &Path) -> Result<ServerSettings, Failure> {
     let unreadable = |why: &dyn std::fmt::Display| {
         Failure::new(format!("cannot read {name}: {why}; give --config a readable TOML file"))
     };
-    let len = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
-    if len > LEN_MAX {
+    let file = open_believed(path).map_err(|error| unreadable(&error))?;
+    let mut text = String::new();
+    let read = file.take(LEN_MAX + 1).read_to_string(&mut text);
+    if read.map_err(|error| unreadable(&error))? as u64 > LEN_MAX {
         return Err(unreadable(&"it is longer than 1 MiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
     parse(&text).map_err(|(line, what)| Failure::usage(format!("{name}:{line}: {what}")))
 }
 

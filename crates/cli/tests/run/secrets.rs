@@ -19,16 +19,12 @@ fn no_variable_of_zfold_reaches_the_program() {
 
 /// Looks whether this user can read the memory of the manager, and of what was forked off it.
 const LOOK: &str = r#"
-for try in $(seq 100); do
+for try in $(seq 30); do
     found= open=
-    for process in /proc/[0-9]*; do
-        case "$(cat $process/cmdline 2>/dev/null | tr '\0' ' ')" in
-        "zfold manage "*" $0 ")
-            name=$(cat $process/comm)
-            found="$found $name"
-            test -r $process/mem && open="$open $name"
-            ;;
-        esac
+    for process in $(pgrep -f "^zfold manage .* $0\$"); do
+        name=$(cat /proc/$process/comm)
+        found="$found $name"
+        test -r /proc/$process/mem && open="$open $name"
     done
     # What was forked off closes itself in its own time.
     test -z "$open" && break

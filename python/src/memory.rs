@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{
+    PyFileExistsError, PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use zfold_pool::process::{Forked, Local};
-use zfold_store::backing::FileBacking;
+use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecSpec};
 use zfold_vmem::region::{self, FaultMode, Memory, MemoryOptions, RegionError};
 
@@ -45,6 +47,19 @@ pub(crate) fn raise(error: RegionError) -> PyErr {
     }
 }
 
+/// Turns an error of a backing file into the exception that Python programs expect.
+fn unusable(error: BackingError) -> PyErr {
+    match error {
+        BackingError::Foreign { path } => PyFileExistsError::new_err(format!(
+            "{} is a file that zfold did not make, and its contents would be lost (name another, \
+             or give force=True to overwrite it)",
+            path.display()
+        )),
+        // Not what a lack of rights to faults by threads is told by.
+        error => PyOSError::new_err(error.to_string()),
+    }
+}
+
 /// Reads a codec's name and level.
 pub(crate) fn codec(name: &str) -> PyResult<CodecSpec> {
     name.parse().map_err(|error| PyValueError::new_err(format!("{error}")))
@@ -69,7 +84,7 @@ impl Heap {
         codec: &str,
         capacity: usize,
         store_limit: Option<u64>,
-        backing: Option<(PathBuf, Option<u64>)>,
+        backing: Option<(PathBuf, Option<u64>, bool)>,
         threads: bool,
     ) -> PyResult<Self> {
         let faults = if threads { FaultMode::Thread } else { FaultMode::InThread };
@@ -78,9 +93,9 @@ impl Heap {
             .with_capacity(capacity)
             .with_store_limit(store_limit)
             .with_faults(faults);
-        if let Some((path, len)) = backing {
-            let file = FileBacking::open(&path, len);
-            let file = file.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        if let Some((path, len, force)) = backing {
+            let file = FileOptions::new().with_len(len).with_force(force);
+            let file = FileBacking::open(&path, &file).map_err(unusable)?;
             options = options.with_backing(BackingOptions::new(Arc::new(file)));
         }
         let memory = py.detach(|| Memory::new(&options)).map_err(raise)?;

@@ -135,6 +135,7 @@ def test_options_out_of_range_are_refused_by_name():
         ({"codec": "zip"}, "zip"),
         ({"faults": "magic"}, "faults"),
         ({"backing": "/tmp/x"}, "store_limit"),
+        ({"force": True}, "give one"),
         ({"limit": "4MiB", "store_limit": "1MiB"}, "one of the two"),
         ({"limit": "4MiB", "resident": "4MiB"}, "resident: .* give less"),
         ({"backing": "/tmp/x", "store_limit": "1MiB", "faults": "signal"}, "threads"),
@@ -160,6 +161,25 @@ def test_what_the_store_has_no_room_for_goes_to_a_file(tmp_path):
     a = mem.array(plain)
     assert np.array_equal(a, plain)
     assert mem.stats()["store_bytes"] < 5 * MIB < 20 * MIB < mem.stats()["stored_bytes"]
+
+
+def test_a_file_that_somebody_may_miss_is_overwritten_by_force_only(tmp_path):
+    path, link = tmp_path / "thesis", tmp_path / "link"
+    path.write_text("years of work")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    options = {"store_limit": "4MiB", "backing_size": "8MiB"}
+    with pytest.raises(FileExistsError, match="force=True"):
+        zfold.Memory(backing=path, **options)
+    with pytest.raises(OSError, match="symbolic link"):
+        zfold.Memory(backing=link, force=True, **options)
+    path.chmod(0o644)
+    with pytest.raises(OSError, match="chmod 600"):
+        zfold.Memory(backing=path, force=True, **options)
+    assert path.read_text() == "years of work"
+    path.chmod(0o600)
+    for force in (True, False):
+        memory("threads", backing=path, force=force, **options)
 
 
 def test_a_limit_is_for_all_pages_uncompressed_and_compressed(tmp_path):

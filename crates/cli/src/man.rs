@@ -1,11 +1,12 @@
 //! Manual pages, made from the declarations that `--help` shows.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
+use zfold_store::files::{Readers, replace};
 
 use crate::args::Args;
 use crate::shared::exit::Failure;
@@ -59,7 +60,8 @@ fn write(command: &Command, folder: &Path) -> io::Result<()> {
     if command.get_name() != "zfold" {
         see_also().to_writer(&mut text)?;
     }
-    std::fs::File::create(folder.join(page.get_filename()))?.write_all(&text)
+    let path = folder.join(page.get_filename());
+    replace(&path, Readers::AsBefore, |out| out.write_all(&text))
 }
 
 /// Returns what stands behind the options in `--help` as sections. Indented lines stay as they are.

@@ -30,6 +30,7 @@ pub mod backing;
 pub mod codec;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+pub mod files;
 pub mod pressure;
 pub mod shrinker;
 pub mod snapshot;

@@ -480,9 +480,10 @@ fn threads_and_processing_do_not_disturb_each_other() {
 #[test]
 fn the_room_on_a_file_comes_back_when_the_store_goes() {
     use std::os::unix::fs::MetadataExt as _;
+    use zfold_store::backing::{FileBacking, FileOptions};
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cold");
-    let backing = zfold_store::backing::FileBacking::open(&path, Some(8 << 20)).unwrap();
+    let backing = FileBacking::open(&path, &FileOptions::new().with_len(Some(8 << 20))).unwrap();
     let mut options = StoreOptions::new(1000, CodecKind::Lz4.into());
     options.backing = Some(BackingOptions::new(Arc::new(backing)).with_compressed(false));
     let pool = create("store", &PoolOptions::default()).unwrap();

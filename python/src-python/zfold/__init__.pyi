@@ -26,6 +26,7 @@ class Memory:
         *,
         limit: int | str | None = None,
         backing_size: int | str | None = None,
+        force: bool = False,
         capacity: int | str = "256GiB",
         faults: Literal["auto", "threads", "signal"] = "auto",
     ) -> None: ...

@@ -46,8 +46,10 @@ class Memory:
     store_limit  the most that compressed pages may take; None: no limit. When it is hit and room is
                  needed, they go to `backing`, or the process ends.
     backing      path of a file for pages that the store has no room for; needs `store_limit` and
-                 faults by threads. Its content is of use to this process only.
+                 faults by threads. Its content is of use to this process only. One that exists is
+                 taken if only its owner, who runs this, may open it, and zfold made it.
     backing_size the size of that file; None: it exists and keeps its size
+    force        overwrite a file of `backing` that zfold did not make
     limit        the most that uncompressed and compressed pages may take together, in place of
                  `store_limit`: compressed ones get what `resident` leaves. With `backing`, the
                  process needs no more than that for its arrays, whatever is in them
@@ -58,7 +60,8 @@ class Memory:
                  where that is permitted, else signal, with a SystemCallWarning.
 
     Raises ValueError for a value out of range, PermissionError for "threads" without the right,
-    OSError where the kernel is too old (Linux 6.8).
+    FileExistsError for a file of `backing` that is somebody's, OSError for one that cannot be used, and
+    where the kernel is too old (Linux 6.8).
 
     >>> import zfold
     >>> mem = zfold.Memory(resident="1MiB")
@@ -78,6 +81,7 @@ class Memory:
         *,
         limit=None,
         backing_size=None,
+        force=False,
         capacity="256GiB",
         faults="auto",
     ):
@@ -99,7 +103,9 @@ class Memory:
                 raise FileNotFoundError(
                     f"backing: there is no {os.fspath(backing)}; give backing_size to create it"
                 )
-            backing = (os.fspath(backing), size)
+            backing = (os.fspath(backing), size, force)
+        elif force:
+            raise ValueError("force: it is for a file of backing; give one")
 
         def make(threads):
             return _zfold.Heap(resident, codec, capacity, store_limit, backing, threads)

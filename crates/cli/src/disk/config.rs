@@ -1,9 +1,14 @@
 //! The configuration file: TOML whose keys are the flags, with a table for each device.
 
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+
+use zfold_store::files::open_believed;
 
 use crate::args::ServerSettings;
 use crate::shared::exit::Failure;
+use crate::shared::secret::is_credential;
 
 /// Longest configuration file that is read, in bytes.
 const LEN_MAX: u64 = 1 << 20;
@@ -11,19 +16,43 @@ const LEN_MAX: u64 = 1 << 20;
 /// Reads the settings of the file at `path`.
 ///
 /// # Errors
-/// When it cannot be read (status 1), or is not a configuration (status 2): the line and, for a
-/// key that does not exist, the one that is meant.
+/// When it cannot be read, or has a password that others can read (status 1), or is not a
+/// configuration (status 2): the line and, for a key that does not exist, the one that is meant.
 pub(crate) fn read(path: &Path) -> Result<ServerSettings, Failure> {
     let name = path.display();
     let unreadable = |why: &dyn std::fmt::Display| {
         Failure::new(format!("cannot read {name}: {why}; give --config a readable TOML file"))
     };
-    let len = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
-    if len > LEN_MAX {
+    let file = open_believed(path).map_err(|error| unreadable(&error))?;
+    let mode = file.metadata().map_err(|error| unreadable(&error))?.mode();
+    let mut text = String::new();
+    let read = file.take(LEN_MAX + 1).read_to_string(&mut text);
+    if read.map_err(|error| unreadable(&error))? as u64 > LEN_MAX {
         return Err(unreadable(&"it is longer than 1 MiB"));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
+    if mode & 0o044 != 0 && !is_credential(path) && has_password(&text) {
+        return Err(Failure::new(format!(
+            "{name} has a password and others can read it: chmod 600 {name}"
+        )));
+    }
     parse(&text).map_err(|(line, what)| Failure::usage(format!("{name}:{line}: {what}")))
+}
+
+/// Returns whether a value is an address with a password in it.
+fn has_password(text: &str) -> bool {
+    fn any(value: &toml::Value) -> bool {
+        match value {
+            toml::Value::String(text) => text.split_once("://").is_some_and(|(_, rest)| {
+                let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
+                rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
+            }),
+            toml::Value::Array(values) => values.iter().any(any),
+            toml::Value::Table(table) => table.values().any(any),
+            _ => false,
+        }
+    }
+    // What is no TOML is refused with its line.
+    text.parse::<toml::Table>().is_ok_and(|table| table.values().any(any))
 }
 
 /// Returns the settings, or the number of the line that is wrong and what is wrong with it.
@@ -57,6 +86,8 @@ fn explain(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::shared::size::Size;
 
@@ -70,6 +101,35 @@ mod tests {
         assert!(settings.no_mlock && !settings.tls_required);
         assert_eq!(settings.disk[0].size, Some(Size(1 << 30)));
         assert_eq!(settings.disk[1].sector, Some(512));
+    }
+
+    #[test]
+    fn a_password_is_its_owners_to_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("zfold.toml");
+        let disk = |place: &str| format!("[[disk]]\nsize = '1GiB'\nbacking = '{place}'\n");
+        for (place, open, closed) in [
+            ("redis://me:secret@host/?copies=2", false, true),
+            ("rediss://:secret@host", false, true),
+            ("redis://me@[::1]:7", true, true),
+            ("redis://host:6379/", true, true),
+            ("/var/tmp/a:b@c", true, true),
+        ] {
+            std::fs::write(&path, disk(place)).expect("written");
+            for (mode, read) in [(0o644, open), (0o640, open), (0o604, open), (0o600, closed)] {
+                let mode = std::fs::Permissions::from_mode(mode);
+                std::fs::set_permissions(&path, mode.clone()).expect("a mode");
+                match super::read(&path) {
+                    Ok(_) => assert!(read, "{place} {mode:?}"),
+                    Err(refused) => {
+                        let line = refused.line();
+                        let remedy = format!("chmod 600 {}", path.display());
+                        assert!(!read && line.contains(&remedy), "{place} {mode:?}: {line}");
+                        assert!(!line.contains("secret"), "{line}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

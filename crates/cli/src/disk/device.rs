@@ -1,5 +1,6 @@
 //! A device at work: made from its plan, filled from a snapshot, tuned and saved.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use zfold_disk::{Disk, DiskOptions};
 use zfold_far::FarBacking;
 use zfold_pool::PoolOptions;
+use zfold_store::files::open_believed;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
 use zfold_store::snapshot::SnapshotError;
@@ -248,11 +250,12 @@ fn dictionary(path: &Path) -> Result<Dictionary, Failure> {
              such as zfold ctl train writes"
         ))
     };
-    let len = std::fs::metadata(path).map_err(|error| failure(&error))?.len();
-    if len > DICTIONARY_LEN_MAX {
-        return Err(failure(&format!("it has {len} bytes")));
+    let file = open_believed(path).map_err(|error| failure(&error))?;
+    let mut bytes = Vec::new();
+    let read = file.take(DICTIONARY_LEN_MAX + 1).read_to_end(&mut bytes);
+    if read.map_err(|error| failure(&error))? as u64 > DICTIONARY_LEN_MAX {
+        return Err(failure(&"it is longer"));
     }
-    let bytes = std::fs::read(path).map_err(|error| failure(&error))?;
     Dictionary::new(bytes).map_err(|error| failure(&error))
 }
 

@@ -42,6 +42,7 @@ use crate::args::DiskArgs;
 use crate::control::service::Service;
 use crate::control::{protocol, runtime};
 use crate::shared::exit::{self, Failure, remark};
+use crate::shared::secret::keep_memory;
 use device::Device;
 use frontends::Frontends;
 use plan::DiskPlan;
@@ -53,6 +54,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves the devices that were asked for until a signal, a command or the end of `--run`.
 pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
+    keep_memory();
     let mut plan = DiskPlan::new(args)?;
     let (events, happened) = mpsc::channel();
     watch_signals(events.clone()).map_err(|error| system("watch signals", &error))?;

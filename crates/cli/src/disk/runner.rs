@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::server::{Event, Server};
 use crate::shared::exit::remark;
+use crate::shared::secret::without_own_variables;
 
 /// What a shell says of a command that it cannot start.
 const NOT_STARTED: u8 = 127;
@@ -79,7 +80,9 @@ fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> 
     if starting.stopped {
         return Some(128 + Signal::TERM.as_raw() as u8);
     }
-    let spawned = Command::new("sh").arg("-c").arg(command).envs(environment).spawn();
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).envs(environment);
+    let spawned = without_own_variables(&mut shell).spawn();
     let mut child = match spawned {
         Ok(child) => child,
         Err(error) => {

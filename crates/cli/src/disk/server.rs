@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use zfold_store::{Processed, Recompress, snapshot};
+use zfold_store::files::{self, Readers};
+use zfold_store::{Processed, Recompress};
 
 use crate::control::protocol::Request;
 
@@ -181,7 +182,7 @@ fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> 
     let dictionary = trained.map_err(|error| format!("{}: {error}", device.made.name))?;
     let bytes = dictionary.bytes();
     // What it was trained on is in it.
-    snapshot::replace_file(path, |out| out.write_all(bytes))
+    files::replace(path, Readers::Owner, |out| out.write_all(bytes))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(json!({ "bytes": bytes.len() }))
 }

@@ -1,7 +1,6 @@
 //! Where a snapshot of a device is kept: in a file, or in an object on other machines.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 use zfold_far::place::Place;
 use zfold_far::{Object, object};
 use zfold_store::Store;
+use zfold_store::files;
 use zfold_store::snapshot::{self, SnapshotError, SnapshotReport};
 
 use super::label::Label;
@@ -69,7 +69,7 @@ impl SnapshotPlace {
     /// It is not there, or cannot be reached.
     pub(crate) fn device_size(&self) -> io::Result<Option<u64>> {
         match self {
-            Self::File(path) => Ok(size_told(&mut BufReader::new(File::open(path)?))),
+            Self::File(path) => Ok(size_told(&mut BufReader::new(files::open_believed(path)?))),
             Self::Object(place) => Ok(size_told(&mut opened(place)?.read()?)),
         }
     }
@@ -87,7 +87,7 @@ impl SnapshotPlace {
     /// It could not.
     pub(crate) fn try_save(&self) -> io::Result<()> {
         match self {
-            Self::File(path) => snapshot::replaceable(path).map(drop),
+            Self::File(path) => files::replaceable(path).map(drop),
             Self::Object(place) => opened(place)?.try_write(),
         }
     }

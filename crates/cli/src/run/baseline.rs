@@ -13,6 +13,7 @@ use super::plan::RunPlan;
 use super::recipients::{Recipient, Recipients, held};
 use super::record::{Baseline, End};
 use crate::shared::exit::Failure;
+use crate::shared::secret::without_own_variables;
 
 /// Least time between two looks at the memory of the tree.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -30,7 +31,7 @@ pub(super) fn run(
     let mut command = Command::new(&plan.program);
     command.args(&plan.args);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    inherited.pass_on(&mut command);
+    inherited.pass_on(without_own_variables(&mut command));
     let started = Instant::now();
     let mut child = command.spawn().map_err(|error| cannot_start(plan, &error))?;
     let root = child.id();

@@ -30,6 +30,7 @@ use crate::args::RunArgs;
 use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
 use crate::shared::far_watch::{self, FarWatch};
+use crate::shared::secret::keep_memory;
 
 /// Signals to the group, which are the program's and not the manager's.
 const GROUP: [i32; 9] =
@@ -46,7 +47,9 @@ enum Program {
 
 /// Runs the program, as the front that started this process says.
 pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
-    // First, while all that is open was there at the start.
+    // What the program keeps from others must not lie open here.
+    keep_memory();
+    // Soon, while all that is open was there at the start.
     let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
     let Ok(socket) = take_socket() else {
         return Err(Failure::usage("zfold manage belongs to zfold run: use that"));

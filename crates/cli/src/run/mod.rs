@@ -44,6 +44,7 @@ use zfold_vmem::run::{access, may_trace};
 use crate::args::RunArgs;
 use crate::shared::exit::{Failure, remark};
 use crate::shared::file::NewFile;
+use crate::shared::secret::without_own_variables;
 use failure::{FAILED, cannot_start};
 use given::Given;
 use plan::RunPlan;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Err(denied) if plan.best_effort => {
             remark(&format!("warning: running without a limit: {}", denied::why(&denied)));
             let mut command = Command::new(&plan.program);
-            let error = given.inherited.exec(command.args(&plan.args));
+            let error = given.inherited.exec(without_own_variables(command.args(&plan.args)));
             Err(cannot_start(&plan, &error))
         }
         Err(denied) => Err(Failure::new(denied::why(&denied)).with_status(FAILED)),

@@ -1,12 +1,7 @@
 //! Where pages are written back to: a file, a block device, or other machines.
 //!
-//! A file begins with a block that says what it is, so that zfold overwrites a file of its own and
-//! no other. It tells nothing of the pages, which are of no use to anybody else. A device has no
-//! such block: to name one is to give it away.
+//! What may be overwritten the store's `FileBacking` decides.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +9,12 @@ use std::time::Duration;
 use zfold_far::place::Place;
 use zfold_far::{FarBacking, NearOptions};
 use zfold_store::BackingOptions;
-use zfold_store::backing::{AlignedBuffer, Backing, FileBacking, MAX_ALIGN};
+use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 
 use crate::shared::duration::Interval;
 use crate::shared::exit::Failure;
 use crate::shared::far;
 use crate::shared::size::at_least;
-
-/// What a backing file begins with.
-const MARK: &[u8] = b"zfold backing file: pages that left the memory of a process\n";
-
-/// Length of the block with the mark.
-const MARK_LEN: u64 = MAX_ALIGN as u64;
 
 /// Least bandwidth: a batch of pages goes out within a second.
 const BANDWIDTH_MIN: u64 = 1 << 20;
@@ -224,104 +213,24 @@ fn connect(
 /// # Errors
 /// It cannot be used, or it is somebody else's file and not to be overwritten.
 fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOptions, Failure> {
-    let failure = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
-    let found = fs::metadata(path).ok();
-    let is_new = found.as_ref().is_none_or(|found| found.is_file() && found.len() == 0);
-    let len = plan.size.or(is_new.then_some(size));
-    if found.is_some_and(|found| found.file_type().is_block_device()) {
-        let backing = FileBacking::open(path, len).map_err(|error| failure(&error))?;
-        return Ok(options(backing, plan));
-    }
-    if !plan.force && !is_ours(path).map_err(|error| unreadable(path, &error))? {
-        return Err(Failure::new(format!(
+    let asked = FileOptions::new().with_len(plan.size).with_len_if_new(Some(size));
+    let backing = FileBacking::open(path, &asked.with_force(plan.force));
+    let backing = backing.map_err(|error| match error {
+        BackingError::Foreign { path } => Failure::new(format!(
             "{} is a file that zfold did not make, and its contents would be lost: name another \
              for --backing, or give --force to overwrite it",
             path.display()
-        )));
-    }
-    let len = len.map(|len| len.saturating_add(MARK_LEN));
-    let file = FileBacking::open(path, len).map_err(|error| failure(&error))?;
-    let marked = Marked::new(file);
-    let marked = marked.map_err(|error| {
-        failure(&format_args!(
-            "cannot write to {}: {error}; free some space or name another file",
-            path.display()
-        ))
+        )),
+        error => Failure::new(error.to_string()),
     })?;
-    Ok(options(marked, plan))
-}
-
-fn options(backing: impl Backing + 'static, plan: &BackingPlan) -> BackingOptions {
-    BackingOptions::new(Arc::new(backing)).with_compressed(!plan.raw)
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    let path = path.display();
-    Failure::new(format!("cannot read {path}: {error}; name a file of yours for --backing"))
-}
-
-/// Returns whether nothing of anybody else's is lost when `path` is written to: there is no file,
-/// or it holds nothing, or it is a backing file. What is no file is left to the one who opens it.
-fn is_ours(path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() && found.blocks() > 0 => {}
-        _ => return Ok(true),
-    }
-    let mut start = Vec::new();
-    File::open(path)?.take(MARK.len() as u64).read_to_end(&mut start)?;
-    Ok(start == MARK)
-}
-
-/// A file behind the block with the mark.
-#[derive(Debug)]
-struct Marked(FileBacking);
-
-impl Marked {
-    /// Writes the mark.
-    fn new(file: FileBacking) -> io::Result<Self> {
-        if file.len() < 2 * MARK_LEN {
-            return Err(io::Error::other("it is too short for a single page"));
-        }
-        let mut block = AlignedBuffer::new(MAX_ALIGN);
-        block[..MARK.len()].copy_from_slice(MARK);
-        file.write_at(0, &block)?;
-        Ok(Self(file))
-    }
-}
-
-/// Returns where `offset` of the pages lies in the file. What is beyond its end stays beyond.
-fn behind_mark(offset: u64) -> u64 {
-    offset.saturating_add(MARK_LEN)
-}
-
-impl Backing for Marked {
-    fn len(&self) -> u64 {
-        self.0.len() - MARK_LEN
-    }
-
-    fn align(&self) -> usize {
-        self.0.align()
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(behind_mark(offset), out)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(behind_mark(offset), data)
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.0.discard(behind_mark(offset), len)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.0.sync()
-    }
+    Ok(BackingOptions::new(Arc::new(backing)).with_compressed(!plan.raw))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn plan(path: &Path, force: bool) -> BackingPlan {
@@ -379,6 +288,7 @@ mod tests {
         let path = folder.path().join("thesis");
         let text = "years of work\n".repeat(2000);
         fs::write(&path, &text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
         let told = open(&plan(&path, false), 1 << 20, None).expect_err("refused");
         assert!(told.line().contains("--force"), "{told:?}");
         assert_eq!(fs::read_to_string(&path).expect("text"), text);
@@ -387,33 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_nothing_and_what_is_ours_is_taken() {
-        let folder = tempfile::tempdir().expect("a folder");
-        for (name, len) in [("empty", 0), ("sparse", 1 << 20)] {
-            let path = folder.path().join(name);
-            File::create(&path).and_then(|file| file.set_len(len)).expect("made");
-            open(&plan(&path, false), 1 << 20, None).expect(name);
-            open(&plan(&path, false), 1 << 20, None).expect("again");
-            let whole = if len == 0 { (1 << 20) + MARK_LEN } else { len };
-            assert_eq!(fs::metadata(&path).expect("it is there").len(), whole, "{name}");
-        }
-    }
-
-    #[test]
-    fn pages_lie_behind_the_mark() {
+    fn a_file_that_is_there_keeps_its_size() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cold");
-        let marked = Marked::new(FileBacking::open(&path, Some(3 * MARK_LEN)).expect("open"));
-        let marked = marked.expect("marked");
-        assert_eq!(marked.len(), 2 * MARK_LEN);
-        let mut page = AlignedBuffer::new(MAX_ALIGN);
-        page.fill(7);
-        marked.write_at(MARK_LEN, &page).expect("written");
-        assert!(marked.write_at(2 * MARK_LEN, &page).is_err(), "beyond the end");
-        assert!(marked.read_at(u64::MAX - 4095, &mut page).is_err());
-        let bytes = fs::read(&path).expect("bytes");
-        assert!(bytes.starts_with(MARK) && bytes[2 * MAX_ALIGN..] == [7; MAX_ALIGN]);
-        marked.read_at(0, &mut page).expect("read");
-        assert!(page.iter().all(|byte| *byte == 0));
+        for size in [1 << 20, 2 << 20] {
+            let opened = open(&plan(&path, false), size, None).expect("opened");
+            assert_eq!(opened.options.backing.len(), 1 << 20);
+        }
     }
 }

@@ -8,6 +8,7 @@ use zfold_far::place::{Place, Source};
 use zfold_far::{Engine, FarBacking, FarOptions, FarStats};
 
 use crate::shared::exit::Failure;
+use crate::shared::secret::variable;
 use crate::shared::table::{Row, count, size, time};
 
 /// How long connecting may take.
@@ -32,7 +33,7 @@ const OBJECT_SHARE: u64 = 32;
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     let typed = std::env::args_os().any(|argument| argument.to_string_lossy().contains(text));
     let source = if typed { Source::Arguments } else { Source::File };
-    let place = Place::parse(text, source, |name| std::env::var(name).ok());
+    let place = Place::parse(text, source, variable);
     place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 

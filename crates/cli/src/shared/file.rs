@@ -1,8 +1,10 @@
 //! Files that are written whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+
+use zfold_store::files::{Readers, followed, open_special, replace, try_replace};
 
 use crate::shared::exit::Failure;
 
@@ -10,9 +12,8 @@ use crate::shared::exit::Failure;
 #[derive(Debug)]
 pub(crate) struct NewFile {
     path: PathBuf,
-    /// The file that becomes the one at `path` when it is whole; none for what is no file, such as
-    /// a terminal, which is written to as it is.
-    sibling: Option<PathBuf>,
+    /// Whether it is written to as it is, being no file but, say, a terminal.
+    special: bool,
 }
 
 impl NewFile {
@@ -20,20 +21,19 @@ impl NewFile {
     ///
     /// # Errors
     ///
-    /// When it could not be written later: its directory is missing or may not be written to.
+    /// When it could not be written later: its directory is missing or may not be written to, or
+    /// another user may have put there what is there.
     pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
-        // A link stays a link: what it leads to is written.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut file = Self { path: path.to_owned(), special: false };
         if path.is_dir() {
-            return Err(refused(&path, "is a directory; name a file in it"));
+            return Err(refused(path, "is a directory; name a file in it"));
         }
-        let name = path.file_name().ok_or_else(|| refused(&path, "is not the name of a file"))?;
-        if path.exists() && !path.is_file() {
-            return Ok(Self { path, sibling: None });
-        }
-        let sibling = format!(".{}.{}.part", name.to_string_lossy(), std::process::id());
-        let file = Self { sibling: Some(path.with_file_name(sibling)), path };
-        file.probe().map_err(|error| file.failure(&error))?;
+        path.file_name().ok_or_else(|| refused(path, "is not the name of a file"))?;
+        let tried = followed(path).and_then(|_| {
+            file.special = fs::metadata(path).is_ok_and(|found| !found.is_file());
+            if file.special { Ok(()) } else { try_replace(path) }
+        });
+        tried.map_err(|error| file.failure(&error))?;
         Ok(file)
     }
 
@@ -43,36 +43,11 @@ impl NewFile {
     ///
     /// When it cannot be written; then what was there before is still there.
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
-        let written = match &self.sibling {
-            None => OpenOptions::new()
-                .write(true)
-                .open(&self.path)
-                .and_then(|mut file| file.write_all(text.as_bytes())),
-            Some(sibling) => self.replace(sibling, text),
+        let written = match self.special {
+            true => open_special(&self.path).and_then(|mut file| file.write_all(text.as_bytes())),
+            false => replace(&self.path, Readers::AsBefore, |out| out.write_all(text.as_bytes())),
         };
         written.map_err(|error| self.failure(&error))
-    }
-
-    /// Writes the sibling and puts it in the place of the file; leaves none behind.
-    fn replace(&self, sibling: &Path, text: &str) -> io::Result<()> {
-        let write = || {
-            let mut file = created(sibling)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(sibling, &self.path)
-        };
-        write().inspect_err(|_| {
-            // It may not have been created.
-            let _ = fs::remove_file(sibling);
-        })
-    }
-
-    /// Tries whether the sibling can be created.
-    fn probe(&self) -> io::Result<()> {
-        match &self.sibling {
-            Some(sibling) => created(sibling).and_then(|_| fs::remove_file(sibling)),
-            None => Ok(()),
-        }
     }
 
     fn failure(&self, error: &io::Error) -> Failure {
@@ -90,20 +65,14 @@ impl NewFile {
     }
 }
 
-/// Creates a file. What is left there of a process of the same number, or was put there, such as a
-/// link, is not written to.
-fn created(path: &Path) -> io::Result<File> {
-    // Mostly there is none.
-    let _ = fs::remove_file(path);
-    File::options().write(true).create_new(true).open(path)
-}
-
 fn refused(path: &Path, why: &str) -> Failure {
     Failure::new(format!("cannot write {}: {why}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     /// Returns an empty directory for one test.
@@ -164,7 +133,7 @@ mod tests {
         let directory = directory("planted");
         let (path, victim) = (directory.join("a.html"), directory.join("victim"));
         fs::write(&victim, "precious").expect("a file");
-        let sibling = format!(".a.html.{}.part", std::process::id());
+        let sibling = format!("a.html.part{}", std::process::id());
         std::os::unix::fs::symlink(&victim, directory.join(&sibling)).expect("a link");
         let file = NewFile::at(&path).expect("a place");
         std::os::unix::fs::symlink(&victim, directory.join(&sibling)).expect("a link");
@@ -172,6 +141,22 @@ mod tests {
         assert_eq!(fs::read_to_string(&victim).expect("text"), "precious");
         assert_eq!(fs::read_to_string(&path).expect("text"), "new");
         assert_eq!(names(&directory), ["a.html", "victim"]);
+        fs::remove_dir_all(directory).expect("a directory");
+    }
+
+    #[test]
+    fn a_file_that_only_its_owner_could_read_stays_one() {
+        let directory = directory("mode");
+        let path = directory.join("a.html");
+        let mode = || fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
+        NewFile::at(&path).expect("a place").write("new").expect("written");
+        let new = mode();
+        assert_eq!(new & 0o600, 0o600);
+        for kept in [0o600, 0o640, 0o664] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(kept)).expect("a mode");
+            NewFile::at(&path).expect("a place").write("newer").expect("written");
+            assert_eq!(mode(), kept, "{kept:o}");
+        }
         fs::remove_dir_all(directory).expect("a directory");
     }
 

@@ -8,5 +8,6 @@ pub(crate) mod far;
 pub(crate) mod far_watch;
 pub(crate) mod file;
 pub(crate) mod progress;
+pub(crate) mod secret;
 pub(crate) mod size;
 pub(crate) mod table;

@@ -13,4 +13,5 @@ mod nbd;
 mod refused;
 #[cfg(feature = "s3")]
 mod s3;
+mod secrets;
 mod server;

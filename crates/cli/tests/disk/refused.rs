@@ -1,11 +1,20 @@
 //! Arguments and files that are refused: one line each, before anything is served.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 
 use tempfile::tempdir;
 
 use crate::common::{assert_line, assert_refused, results};
 use crate::server::{text, zfold};
+
+/// What a backing file begins with.
+const MARK: &str = "zfold backing file: pages that left the memory of a process\n";
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+}
 
 #[test]
 fn arguments_that_do_not_go_together_are_wrong_usage() {
@@ -66,6 +75,19 @@ fn files_that_cannot_be_used_are_failures() {
     refused(&["--backing", text(&path("letter"))], &["letter", "--force"]);
     assert_eq!(fs::read_to_string(path("letter")).expect("text"), "dear");
     refused(&["--backing", text(&absent)], &["no/such"]);
+    let planted = path("planted");
+    fs::write(&planted, MARK).expect("written");
+    set_mode(&planted, 0o666);
+    symlink(&planted, path("link")).expect("a link");
+    for force in [&[][..], &["--force"]] {
+        let backing = |path| [&["--backing", path], force].concat();
+        refused(&backing(text(&planted)), &["open to other users", "chmod 600"]);
+        refused(&backing(text(&path("link"))), &["symbolic link"]);
+    }
+    assert_eq!(fs::read_to_string(&planted).expect("text"), MARK);
+    for flag in ["--load", "--config", "--dictionary"] {
+        refused(&[flag, text(&planted)], &["everybody may write to it"]);
+    }
     let socket = format!("unix:{}", absent.display());
     refused(&["--nbd", &socket], &["no/such", "create the directory"]);
     refused(&["--control", text(&empty)], &["empty", "choose another path"]);

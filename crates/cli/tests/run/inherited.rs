@@ -12,7 +12,7 @@ use crate::runs::{can_manage, text};
 const PROBE: &str = "\
 grep -E '^(Sig(Blk|Ign|Cgt|Q)|NoNewPrivs|Groups|Cpus_allowed_list|CapEff):' /proc/self/status |
     sed 's,^SigQ:.*/,SigQ: ,'
-env | grep -v '^_='
+env | grep -Ev '^(_|ZFOLD_[A-Z_]*)='
 for fd in 0 1 2 3 4 5 6 7 8 9; do
     readlink /proc/$$/fd/$fd || echo closed
 done

@@ -22,6 +22,8 @@ mod s3;
 #[cfg(target_arch = "x86_64")]
 mod sandboxes;
 #[cfg(target_arch = "x86_64")]
+mod secrets;
+#[cfg(target_arch = "x86_64")]
 mod servers;
 mod signals;
 mod status;

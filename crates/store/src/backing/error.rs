@@ -5,6 +5,17 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// How others could come to what is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// It belongs to another user.
+    Owner,
+    /// Its mode permits something to the group or to all.
+    Mode,
+    /// It has another name.
+    Names,
+}
+
 /// Why a file or device cannot be a backing. Every message names it and what to do.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -27,6 +38,24 @@ pub enum BackingError {
         /// The path as it was given.
         path: PathBuf,
     },
+    /// It is a symbolic link that leads to no block device.
+    Link {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// It is a file to which others could come.
+    Exposed {
+        /// The path as it was given.
+        path: PathBuf,
+        /// How.
+        why: Exposure,
+    },
+    /// It is a file with contents that are not those of a backing, and nobody said that these may
+    /// be lost.
+    Foreign {
+        /// The path as it was given.
+        path: PathBuf,
+    },
     /// It has fewer bytes than a page, or a device fewer than were asked for.
     TooShort {
         /// The path as it was given.
@@ -42,6 +71,13 @@ pub enum BackingError {
         path: PathBuf,
         /// The length that was asked for, in bytes.
         len: u64,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What marks a file as a backing cannot be written.
+    Mark {
+        /// The path as it was given.
+        path: PathBuf,
         /// What the system says.
         source: io::Error,
     },
@@ -70,6 +106,42 @@ impl fmt::Display for BackingError {
                 "{} is neither a file nor a block device; name one of these",
                 path.display()
             ),
+            Self::Link { path } => write!(
+                f,
+                "{} is a symbolic link, which others may have made; name what it leads to",
+                path.display()
+            ),
+            Self::Exposed { path, why } => {
+                let path = path.display();
+                match why {
+                    Exposure::Owner => write!(
+                        f,
+                        "{path} belongs to another user, who could read what is written there; \
+                         name a file of yours, or one that does not exist"
+                    ),
+                    Exposure::Mode => write!(
+                        f,
+                        "{path} is open to other users, who could read what is written there; \
+                         chmod 600 {path}, or name a file that does not exist"
+                    ),
+                    Exposure::Names => write!(
+                        f,
+                        "{path} has another name by which it can be opened (a hard link); name a \
+                         file that does not exist"
+                    ),
+                }
+            }
+            Self::Foreign { path } => write!(
+                f,
+                "{} is a file that zfold did not make, and its contents would be lost; name \
+                 another, or use force to overwrite it",
+                path.display()
+            ),
+            Self::Mark { path, source } => write!(
+                f,
+                "cannot write to {}: {source}; free some space or name another file",
+                path.display()
+            ),
             Self::TooShort { path, len, needed } => write!(
                 f,
                 "{} has {len} bytes and needs at least {needed}; give a length that it can have",
@@ -88,8 +160,15 @@ impl fmt::Display for BackingError {
 impl Error for BackingError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Open { source, .. } | Self::Resize { source, .. } => Some(source),
-            Self::InUse { .. } | Self::NotAFile { .. } | Self::TooShort { .. } => None,
+            Self::Open { source, .. } | Self::Resize { source, .. } | Self::Mark { source, .. } => {
+                Some(source)
+            }
+            Self::InUse { .. }
+            | Self::NotAFile { .. }
+            | Self::Link { .. }
+            | Self::Exposed { .. }
+            | Self::Foreign { .. }
+            | Self::TooShort { .. } => None,
         }
     }
 }

@@ -5,37 +5,82 @@
 //! blocks: at an offset of 512 bytes, and if that is refused, of 4096. Where neither works, access
 //! is through the page cache, which is told after every write that the bytes are not needed.
 //!
-//! What lies in the file is what pages of memory held: who can read the file can read these. A
-//! file that is created here is its owner's alone; the mode of one that was there stays.
+//! What lies in the file is what pages of memory held: who can read the file can read these. So it
+//! is one that only its owner can open (`claim`). It begins with a block that says what it is, so
+//! that zfold overwrites a file of its own and no other; a device has no such block.
 //!
 //! # Invariants
 //!
 //! - F1: a file is locked (`flock`) for as long as it is open, and a device opened exclusively, so
 //!   that no other backing, file system or swap area writes to it.
-//! - F2: a file is never made shorter, and nothing is written before the first `write_at`.
+//! - F2: a file is never made shorter, and only the block with the mark is written before the first
+//!   `write_at`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{
-    Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl,
-    flock,
-};
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::buffer::AlignedBuffer;
+use super::claim::{Claimed, MARK, cannot_open, claim};
 use super::contract::{Backing, MAX_ALIGN, MIN_ALIGN, check_access, check_range};
 use super::error::BackingError;
+
+/// Length of the block with the mark.
+const MARK_LEN: u64 = MAX_ALIGN as u64;
+
+/// How a file becomes a backing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileOptions {
+    len: Option<u64>,
+    len_if_new: Option<u64>,
+    force: bool,
+}
+
+impl FileOptions {
+    /// All of a file or device that is there and that nobody misses.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { len: None, len_if_new: None, force: false }
+    }
+
+    /// Sets the bytes for pages. A file that does not exist is created, and one that is shorter
+    /// made longer; neither takes room on the disk until it is written, so a full disk shows as an
+    /// error of a write. What lies in the file beyond stays as it is.
+    #[must_use]
+    pub const fn with_len(mut self, len: Option<u64>) -> Self {
+        self.len = len;
+        self
+    }
+
+    /// Sets the bytes for pages of a file that does not exist or is empty, unless
+    /// [`with_len`](Self::with_len) says how many.
+    #[must_use]
+    pub const fn with_len_if_new(mut self, len: Option<u64>) -> Self {
+        self.len_if_new = len;
+        self
+    }
+
+    /// Sets whether the contents of a file that zfold did not make may be lost.
+    #[must_use]
+    pub const fn with_force(mut self, force: bool) -> Self {
+        self.force = force;
+        self
+    }
+}
 
 /// A file or block device, open and locked.
 #[derive(Debug)]
 pub struct FileBacking {
     path: PathBuf,
     file: File,
-    /// In bytes.
+    /// Where pages begin, behind the mark.
+    start: u64,
+    /// In bytes, without the mark.
     len: u64,
     /// In bytes; that of a direct access, or [`MIN_ALIGN`].
     align: usize,
@@ -44,36 +89,52 @@ pub struct FileBacking {
 }
 
 impl FileBacking {
-    /// Opens the file or block device at `path` with `len` bytes, or all that it has. A length
-    /// that is no multiple of 4096 is rounded down.
+    /// Opens the file or block device at `path`, or creates a file for its owner only. A length
+    /// that is no multiple of 4096 is rounded down; a file is 4096 bytes longer, for the mark.
     ///
-    /// With a length, a file that does not exist is created, readable for its owner only, and one
-    /// that is shorter is made longer. Neither takes room on the disk until it is written, so a
-    /// full disk shows as an error of a write. What lies in the file beyond `len` is left alone.
+    /// A file must be this user's alone: its owner's, without rights for the group or others,
+    /// without another name, and no link. One that has contents and not the mark is somebody's, and
+    /// is taken by force only. A block device is overwritten without a question.
     ///
     /// # Errors
     ///
     /// [`BackingError`]; a file that was created or made longer stays so.
-    pub fn open(path: &Path, len: Option<u64>) -> Result<Self, BackingError> {
-        let len = len.map(round_down);
-        let (mut file, is_device) = open_locked(path, len.is_some())?;
+    pub fn open(path: &Path, options: &FileOptions) -> Result<Self, BackingError> {
+        let too_short = |len, needed| BackingError::TooShort { path: path.to_owned(), len, needed };
+        let asked = options.len.map(round_down);
+        if asked == Some(0) {
+            return Err(too_short(0, MAX_ALIGN as u64));
+        }
+        let create = asked.or(options.len_if_new).is_some();
+        let Claimed { mut file, is_device } = claim(path, create, options.force)?;
         let found = file.seek(SeekFrom::End(0)).map_err(|source| cannot_open(path, source))?;
-        if let Some(len) = len.filter(|&len| len > found && !is_device) {
+        let usual = options.len_if_new.filter(|_| found == 0 && !is_device).map(round_down);
+        let (len, start) = (asked.or(usual), if is_device { 0 } else { MARK_LEN });
+        let mut whole = found;
+        let asked = len.map(|len| len.saturating_add(start));
+        if let Some(len) = asked.filter(|&len| len > found && !is_device) {
             file.set_len(len).map_err(|source| BackingError::Resize {
                 path: path.to_owned(),
                 len,
                 source,
             })?;
+            whole = len;
         }
-        let needed = len.unwrap_or(0).max(MAX_ALIGN as u64);
-        let has = if is_device { found } else { found.max(len.unwrap_or(0)) };
-        if has < needed || len == Some(0) {
-            return Err(BackingError::TooShort { path: path.to_owned(), len: has, needed });
+        let (has, needed) = (whole.saturating_sub(start), len.unwrap_or(0).max(MAX_ALIGN as u64));
+        if has < needed {
+            return Err(too_short(has, needed));
         }
         let len = len.unwrap_or(round_down(has));
-        let direct = set_direct(&file, len);
+        let direct = set_direct(&file, start + len);
         let align = direct.unwrap_or(MIN_ALIGN);
-        Ok(Self { path: path.to_owned(), file, len, align, direct: direct.is_some() })
+        let direct = direct.is_some();
+        if !is_device {
+            let mut block = AlignedBuffer::new(MAX_ALIGN);
+            block[..MARK.len()].copy_from_slice(MARK);
+            file.write_all_at(&block, 0)
+                .map_err(|source| BackingError::Mark { path: path.to_owned(), source })?;
+        }
+        Ok(Self { path: path.to_owned(), file, start, len, align, direct })
     }
 
     /// Returns the path as it was given.
@@ -89,42 +150,6 @@ impl FileBacking {
 
 fn round_down(len: u64) -> u64 {
     len / MAX_ALIGN as u64 * MAX_ALIGN as u64
-}
-
-fn cannot_open(path: &Path, source: io::Error) -> BackingError {
-    BackingError::Open { path: path.to_owned(), source }
-}
-
-/// Opens and locks a file (F1), and returns whether it is a block device.
-fn open_locked(path: &Path, create: bool) -> Result<(File, bool), BackingError> {
-    let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    // Of a device, O_EXCL refuses one that is mounted or a swap area. A fifo would block without
-    // O_NONBLOCK, which files and devices ignore.
-    let exclusive = if is_device { OFlags::EXCL } else { OFlags::empty() };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(create && !is_device)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags((exclusive | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
-        .open(path)
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::ResourceBusy => BackingError::InUse { path: path.to_owned() },
-            io::ErrorKind::IsADirectory => BackingError::NotAFile { path: path.to_owned() },
-            _ => cannot_open(path, source),
-        })?;
-    let found = file.metadata().map_err(|source| cannot_open(path, source))?.file_type();
-    // A device that took the place of a file just now was not opened exclusively.
-    let usable = if is_device { found.is_block_device() } else { found.is_file() };
-    if !usable {
-        return Err(BackingError::NotAFile { path: path.to_owned() });
-    }
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok((file, is_device)),
-        Err(Errno::WOULDBLOCK) => Err(BackingError::InUse { path: path.to_owned() }),
-        Err(errno) => Err(cannot_open(path, errno.into())),
-    }
 }
 
 /// Makes access direct if the file allows it, and returns the alignment that it then needs.
@@ -155,15 +180,15 @@ impl Backing for FileBacking {
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         check_access(self, offset, out)?;
-        self.file.read_exact_at(out, offset)
+        self.file.read_exact_at(out, self.start + offset)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         check_access(self, offset, data)?;
-        self.file.write_all_at(data, offset)?;
+        self.file.write_all_at(data, self.start + offset)?;
         if let Some(len) = NonZeroU64::new(data.len() as u64).filter(|_| !self.direct) {
             // The data is in the file; advice that is not taken costs memory only.
-            fadvise(&self.file, offset, Some(len), Advice::DontNeed).ok();
+            fadvise(&self.file, self.start + offset, Some(len), Advice::DontNeed).ok();
         }
         Ok(())
     }
@@ -175,7 +200,7 @@ impl Backing for FileBacking {
         }
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         loop {
-            match fallocate(&self.file, hole, offset, len) {
+            match fallocate(&self.file, hole, self.start + offset, len) {
                 Err(Errno::INTR) => {}
                 result => return Ok(result?),
             }
@@ -189,6 +214,7 @@ impl Backing for FileBacking {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write as _;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -229,6 +255,10 @@ mod tests {
         }
     }
 
+    fn open(path: &Path, len: Option<u64>) -> Result<FileBacking, BackingError> {
+        FileBacking::open(path, &FileOptions::new().with_len(len))
+    }
+
     fn filled(len: usize, byte: u8) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::new(len);
         buffer.fill(byte);
@@ -251,11 +281,11 @@ mod tests {
     #[test]
     fn a_file_is_created_and_keeps_bytes() {
         let scratch = Scratch::new();
-        let backing = FileBacking::open(&scratch.file(), Some(100_000)).unwrap();
+        let backing = open(&scratch.file(), Some(100_000)).unwrap();
         eprintln!("{}: direct {}", scratch.0.display(), backing.is_direct());
         assert_eq!(backing.len(), 98304);
         let metadata = fs::metadata(scratch.file()).unwrap();
-        assert_eq!(metadata.len(), 98304);
+        assert_eq!(metadata.len(), 98304 + MARK_LEN);
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
         assert_keeps_bytes(&backing);
     }
@@ -263,7 +293,7 @@ mod tests {
     #[test]
     fn a_file_through_the_page_cache_keeps_bytes() {
         let scratch = Scratch::new();
-        let mut backing = FileBacking::open(&scratch.file(), Some(1 << 20)).unwrap();
+        let mut backing = open(&scratch.file(), Some(1 << 20)).unwrap();
         let flags = fcntl_getfl(&backing.file).unwrap();
         fcntl_setfl(&backing.file, flags - OFlags::DIRECT).unwrap();
         (backing.direct, backing.align) = (false, MIN_ALIGN);
@@ -277,29 +307,31 @@ mod tests {
             return skip("a_file_in_memory_keeps_bytes", "there is no /dev/shm");
         }
         let scratch = Scratch::within(shared);
-        assert_keeps_bytes(&FileBacking::open(&scratch.file(), Some(1 << 20)).unwrap());
+        assert_keeps_bytes(&open(&scratch.file(), Some(1 << 20)).unwrap());
     }
 
     #[test]
     fn a_second_user_is_refused_by_name() {
         let scratch = Scratch::new();
-        let first = FileBacking::open(&scratch.file(), Some(8192)).unwrap();
-        let error = FileBacking::open(&scratch.file(), None).unwrap_err();
+        let first = open(&scratch.file(), Some(8192)).unwrap();
+        let error = open(&scratch.file(), None).unwrap_err();
         assert!(matches!(error, BackingError::InUse { .. }), "{error}");
         assert!(error.to_string().starts_with(scratch.file().to_str().unwrap()), "{error}");
         drop(first);
-        FileBacking::open(&scratch.file(), None).unwrap();
+        open(&scratch.file(), None).unwrap();
     }
 
     #[test]
     fn a_file_that_is_there_is_opened_as_it_is() {
         let scratch = Scratch::new();
-        fs::write(scratch.file(), vec![5; 20_000]).unwrap();
-        assert_eq!(FileBacking::open(&scratch.file(), None).unwrap().len(), 16384);
+        fs::write(scratch.file(), vec![5; 24_096]).unwrap();
+        fs::set_permissions(scratch.file(), fs::Permissions::from_mode(0o600)).unwrap();
+        let all = FileOptions::new().with_len_if_new(Some(1 << 20)).with_force(true);
+        assert_eq!(FileBacking::open(&scratch.file(), &all).unwrap().len(), 16384);
         // A shorter length leaves the rest alone, a longer one adds to it.
-        assert_eq!(FileBacking::open(&scratch.file(), Some(8192)).unwrap().len(), 8192);
-        assert_eq!(fs::metadata(scratch.file()).unwrap().len(), 20_000);
-        let backing = FileBacking::open(&scratch.file(), Some(32768)).unwrap();
+        assert_eq!(open(&scratch.file(), Some(8192)).unwrap().len(), 8192);
+        assert_eq!(fs::metadata(scratch.file()).unwrap().len(), 24_096);
+        let backing = open(&scratch.file(), Some(32768)).unwrap();
         let mut out = AlignedBuffer::new(32768);
         backing.read_at(0, &mut out).unwrap();
         assert!(out[..20_000].iter().all(|&byte| byte == 5));
@@ -307,9 +339,25 @@ mod tests {
     }
 
     #[test]
+    fn pages_lie_behind_the_mark() {
+        let scratch = Scratch::new();
+        let new = FileOptions::new().with_len_if_new(Some(8192));
+        let backing = FileBacking::open(&scratch.file(), &new).unwrap();
+        assert_eq!(backing.len(), 8192);
+        backing.write_at(4096, &filled(MAX_ALIGN, 7)).unwrap();
+        let mut page = filled(MAX_ALIGN, 9);
+        assert!(backing.write_at(8192, &page).is_err(), "beyond the end");
+        assert!(backing.read_at(u64::MAX - 4095, &mut page).is_err());
+        let bytes = fs::read(scratch.file()).unwrap();
+        assert!(bytes.starts_with(MARK) && bytes[2 * MAX_ALIGN..] == [7; MAX_ALIGN]);
+        backing.read_at(0, &mut page).unwrap();
+        assert!(page.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
     fn what_is_no_file_is_refused() {
         let scratch = Scratch::new();
-        let open = |path: &Path, len| FileBacking::open(path, len).unwrap_err();
+        let open = |path: &Path, len| open(path, len).unwrap_err();
         assert!(matches!(open(&scratch.0, None), BackingError::NotAFile { .. }));
         assert!(matches!(open(Path::new("/dev/null"), None), BackingError::NotAFile { .. }));
         let missing = open(&scratch.file(), None);
@@ -317,6 +365,7 @@ mod tests {
         assert!(!scratch.file().exists());
         let empty = open(&scratch.file(), Some(4095));
         assert!(matches!(empty, BackingError::TooShort { needed: 4096, .. }), "{empty}");
+        assert!(!scratch.file().exists());
         let endless = open(&scratch.file(), Some(u64::MAX));
         assert!(matches!(endless, BackingError::Resize { .. }), "{endless}");
     }
@@ -324,8 +373,8 @@ mod tests {
     #[test]
     fn a_file_cut_meanwhile_reads_as_an_error() {
         let scratch = Scratch::new();
-        let backing = FileBacking::open(&scratch.file(), Some(16384)).unwrap();
-        backing.file.set_len(8192).unwrap();
+        let backing = open(&scratch.file(), Some(16384)).unwrap();
+        backing.file.set_len(MARK_LEN + 8192).unwrap();
         let error = backing.read_at(4096, &mut AlignedBuffer::new(8192)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
@@ -333,7 +382,7 @@ mod tests {
     #[test]
     fn a_discarded_range_takes_no_room() {
         let scratch = Scratch::new();
-        let backing = FileBacking::open(&scratch.file(), Some(1 << 20)).unwrap();
+        let backing = open(&scratch.file(), Some(1 << 20)).unwrap();
         backing.write_at(0, &filled(1 << 20, 6)).unwrap();
         backing.sync().unwrap();
         let before = fs::metadata(scratch.file()).unwrap().blocks();
@@ -345,7 +394,7 @@ mod tests {
         }
         let metadata = fs::metadata(scratch.file()).unwrap();
         assert!(metadata.blocks() < before, "{before} to {} blocks", metadata.blocks());
-        assert_eq!(metadata.len(), 1 << 20);
+        assert_eq!(metadata.len(), (1 << 20) + MARK_LEN);
         let mut out = AlignedBuffer::new(1 << 19);
         backing.read_at(1 << 19, &mut out).unwrap();
         assert!(out.iter().all(|&byte| byte == 6));

@@ -19,6 +19,7 @@
 
 pub(crate) mod backed;
 mod buffer;
+mod claim;
 mod contract;
 mod error;
 pub(crate) mod extents;
@@ -29,8 +30,8 @@ mod memory;
 
 pub use buffer::AlignedBuffer;
 pub use contract::{Backing, MAX_ALIGN, MIN_ALIGN};
-pub use error::BackingError;
+pub use error::{BackingError, Exposure};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Fault, Faults, FaultyBacking};
-pub use file::FileBacking;
+pub use file::{FileBacking, FileOptions};
 pub use memory::MemoryBacking;

@@ -25,13 +25,11 @@
 pub(crate) mod epoch;
 mod error;
 mod format;
-mod replace;
 mod restore;
 mod save;
 
 pub use error::{LABEL_MAX, SnapshotError, SnapshotReport};
 pub use format::Header;
-pub use replace::{replace_file, replaceable};
 pub use restore::{header, verify};
 
 #[cfg(all(test, loom))]

@@ -1,7 +1,6 @@
 //! Reading a snapshot, and filling a store from it.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read, Seek as _};
 use std::path::Path;
 
 use super::error::{SnapshotError, SnapshotReport};
@@ -9,6 +8,7 @@ use super::format::{Header, Reader, Record};
 use crate::codec::Codec;
 use crate::entry::{Entry, Kind, State};
 use crate::error::StoreError;
+use crate::files::open_believed;
 use crate::pages::contexts::reader_of;
 use crate::store::Store;
 
@@ -37,11 +37,13 @@ impl Store {
     /// Restores from a file as [`restore`](Self::restore) does, after the whole file was checked.
     ///
     /// # Errors
-    /// [`SnapshotError`]; the store is empty then.
+    /// [`SnapshotError`], also for a file that another user may have put there; the store is empty
+    /// then.
     pub fn restore_from(&self, path: &Path) -> Result<SnapshotReport, SnapshotError> {
-        let open = || Ok::<_, io::Error>(BufReader::with_capacity(BUFFER, File::open(path)?));
-        verify(&mut open()?)?;
-        self.restore(&mut open()?)
+        let mut file = open_believed(path)?;
+        verify(&mut BufReader::with_capacity(BUFFER, &file))?;
+        file.rewind()?;
+        self.restore(&mut BufReader::with_capacity(BUFFER, &file))
     }
 
     fn restore_records(&self, input: &mut dyn Read) -> Result<SnapshotReport, SnapshotError> {

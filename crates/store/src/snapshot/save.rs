@@ -7,9 +7,9 @@ use std::sync::PoisonError;
 
 use super::error::{LABEL_MAX, SnapshotError, SnapshotReport};
 use super::format::{Header, Record, Writer};
-use super::replace::{beside, replace, replaceable};
 use crate::entry::{Entry, Flag, State};
 use crate::error::LoadError;
+use crate::files::{Readers, beside, replace_or, replaceable};
 use crate::store::Store;
 
 /// Slots swept between two looks at the list of preserved entries.
@@ -68,7 +68,7 @@ impl Store {
             0 => path.to_owned(),
             _ => incomplete.clone(),
         };
-        let report = replace(path, |out| self.save(label, out), target)?;
+        let report = replace_or(path, Readers::Owner, |out| self.save(label, out), target)?;
         match report.lost_pages {
             0 => Ok(report),
             pages => Err(SnapshotError::Lost { pages, saved: incomplete }),

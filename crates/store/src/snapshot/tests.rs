@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::replace::beside;
 use super::*;
 use crate::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
 use crate::codec::CodecKind;
@@ -15,6 +14,7 @@ use crate::conformance::page;
 use crate::content::Stored;
 use crate::entry::Entry;
 use crate::error::{LoadError, StoreError};
+use crate::files::beside;
 use crate::options::{BackingOptions, Incompressible, StoreOptions};
 use crate::postprocess::Selection;
 use crate::store::Store;

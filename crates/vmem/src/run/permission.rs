@@ -100,10 +100,10 @@ pub fn access() -> Result<Access, Denied> {
 pub fn may_trace() -> Result<(), Denied> {
     process::may_trace_calls().map_err(Denied::Filters)?;
     let child = process::start_bell().map_err(Denied::Tracing)?;
-    let tried = may_trace_child(child);
-    process::kill(child);
+    let tried = may_trace_child(child.pid);
+    process::kill(child.pid);
     // Its end is told to its parent, or to nobody where that does not want to know.
-    let _ = Pid::from_raw(child).map(|pid| waitpid(Some(pid), WaitOptions::empty()));
+    let _ = Pid::from_raw(child.pid).map(|pid| waitpid(Some(pid), WaitOptions::empty()));
     tried
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zfold_store::backing::FileBacking;
+use zfold_store::backing::{FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecKind};
 use zfold_vmem::region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
 
@@ -171,7 +171,7 @@ fn a_pin_keeps_pages_and_may_outlive_its_block() {
 fn what_the_store_has_no_room_for_goes_to_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cold");
-    let backing = FileBacking::open(&path, Some(128 << 20)).unwrap();
+    let backing = FileBacking::open(&path, &FileOptions::new().with_len(Some(128 << 20))).unwrap();
     let options = small(2 * MIB).with_store_limit(4 << 20);
     let options = options.with_backing(BackingOptions::new(Arc::new(backing)));
     let refused = Memory::new(&options).unwrap_err();

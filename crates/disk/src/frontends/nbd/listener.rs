@@ -5,12 +5,13 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -257,14 +258,20 @@ impl AsFd for Listener {
 }
 
 fn bind_unix(path: &Path, address: &SocketAddrUnix) -> io::Result<(UnixListener, SocketFile)> {
-    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
+    let socket = owners_socket()?;
     bind(&socket, address)?;
     let file = SocketFile::new(path)?;
-    // Before anyone can connect, which takes a listening socket.
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listen(&socket, BACKLOG)?;
     Ok((socket.into(), file))
+}
+
+/// Returns a socket whose file will be for its owner only.
+fn owners_socket() -> io::Result<OwnedFd> {
+    let (unix, stream) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = socket_with(unix, stream, SocketFlags::CLOEXEC, None)?;
+    // Linux takes the file's mode from here. Once it has a name, the name may lead elsewhere.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    Ok(socket)
 }
 
 /// Removes a socket that no server listens at any more.
@@ -294,4 +301,17 @@ fn percent_encode(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::fstat;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_its_owners_before_it_has_a_name() {
+        let socket = owners_socket().expect("a socket");
+        assert_eq!(fstat(&socket).expect("a mode").st_mode & 0o777, 0o600);
+    }
 }

@@ -3,14 +3,14 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::ptr;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open,
-    setrlimit,
+    DumpableBehavior, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd,
+    pidfd_open, set_dumpable_behavior, setrlimit,
 };
 
 use super::inherited::Inherited;
@@ -87,6 +87,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
     let (wait, gate) = pipe_with(PipeFlags::CLOEXEC)?;
     let (failure, report) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (made, ready) = pipe_with(PipeFlags::CLOEXEC)?;
     let arguments = pointers(&image.arguments);
     let environment = pointers(&image.environment);
     // SAFETY: the child only makes calls that are safe after a fork in a process with threads,
@@ -97,13 +98,20 @@ pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
         0 => {
             // Its own copy would keep it waiting for a tracer that has died.
             drop(gate);
+            may_be_seized(true);
+            let _ = rustix::io::write(&ready, &[1]);
             let error = become_program(image, &wait, &arguments, &environment);
             let number = error.raw_os_error().unwrap_or(libc::EINVAL);
             let _ = rustix::io::write(&report, &number.to_ne_bytes());
             // SAFETY: ends the process without running what belongs to its parent.
             unsafe { libc::_exit(127) }
         }
-        pid => Ok(Waiting { pid, gate, failure }),
+        pid => {
+            drop(ready);
+            // Not for the end: a child that another thread makes may hold a copy.
+            rustix::io::retry_on_intr(|| rustix::io::read(&made, &mut [0]))?;
+            Ok(Waiting { pid, gate, failure })
+        }
     }
 }
 
@@ -131,26 +139,43 @@ fn become_program(
     io::Error::last_os_error()
 }
 
+/// Sets whether this process may be seized by another of its user, and its memory read: a child of
+/// one that may not has to permit it, until it is seized or becomes a program.
+fn may_be_seized(may: bool) {
+    let behavior = if may { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
+    // It cannot fail: every kernel knows the values.
+    let _ = set_dumpable_behavior(behavior);
+}
+
+/// A child that does nothing but receive SIGUSR1.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    pub(crate) pid: i32,
+    /// Once it is seized this may go: then nobody else can read what was its parent's memory.
+    _unseized: OwnedFd,
+}
+
 /// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When
 /// this returns it holds no file any more, so that nobody waits for it to close one.
-pub(crate) fn start_bell() -> io::Result<i32> {
+pub(crate) fn start_bell() -> io::Result<Bell> {
     let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (seized, unseized) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: as in `start`.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => listen_for_bell(),
+        0 => listen_for_bell(&seized),
         pid => {
             drop(open);
             // Ends when the child has closed its copy, with all else.
             rustix::io::retry_on_intr(|| rustix::io::read(&closed, &mut [0]))?;
-            Ok(pid)
+            Ok(Bell { pid, _unseized: unseized })
         }
     }
 }
 
 /// In the child: holds nothing of its parent's, and no terminal signals it.
-fn listen_for_bell() -> ! {
+fn listen_for_bell(seized: &OwnedFd) -> ! {
     // SAFETY: takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     // SAFETY: takes a string that lives for ever.
@@ -159,8 +184,17 @@ fn listen_for_bell() -> ! {
     // turn behind all that others run.
     // SAFETY: takes numbers only.
     unsafe { libc::setpgid(0, 0) };
-    // SAFETY: nothing in this process uses a descriptor any more.
-    unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+    may_be_seized(true);
+    // One descriptor is left, in a place where it is in nobody's way.
+    // SAFETY: nothing in this process uses another descriptor any more.
+    unsafe { libc::dup2(seized.as_raw_fd(), 0) };
+    // SAFETY: as before.
+    unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
+    // SAFETY: the kernel writes a byte at most to one that lives across the call.
+    while unsafe { libc::read(0, [0_u8; 1].as_mut_ptr().cast(), 1) } < 0 {}
+    // SAFETY: as before, nothing uses it.
+    unsafe { libc::close(0) };
+    may_be_seized(false);
     // SAFETY: the set is an array of integers.
     let mut others = unsafe { std::mem::zeroed() };
     // SAFETY: the set lives across the call.

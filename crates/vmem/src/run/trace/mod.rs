@@ -164,8 +164,10 @@ fn let_go(result: io::Result<()>) {
 
 impl Tracer<'_> {
     fn hang_bell(&mut self) -> io::Result<()> {
-        self.bell = process::start_bell()?;
+        let bell = process::start_bell()?;
+        self.bell = bell.pid;
         ptrace::seize(self.bell, ptrace::FOLLOW)?;
+        drop(bell);
         let pid = Pid::from_raw(self.bell).expect("not 0");
         let bell = pidfd_open(pid, PidfdFlags::empty())?;
         self.handle.lock().bell = Some(bell);

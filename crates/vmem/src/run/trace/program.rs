@@ -24,7 +24,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// A program with arguments, in the environment of this process.
+    /// A program with arguments, in the environment of this process without zfold's own variables,
+    /// such as passwords.
     pub(crate) fn new<A: Into<OsString>>(
         program: impl Into<OsString>,
         arguments: impl IntoIterator<Item = A>,
@@ -32,7 +33,9 @@ impl Program {
         Self {
             program: program.into(),
             arguments: arguments.into_iter().map(Into::into).collect(),
-            environment: std::env::vars_os().collect(),
+            environment: std::env::vars_os()
+                .filter(|(name, _)| !name.as_bytes().starts_with(b"ZFOLD_"))
+                .collect(),
             directory: None,
             inherited: Inherited::of_this_process(),
         }

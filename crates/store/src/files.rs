@@ -1,0 +1,368 @@
+//! Files by name, in folders where others may have been first.
+//!
+//! Who may write to a folder, such as `/tmp`, can put a link or a file there under a name that
+//! somebody else is about to use. What lies in such a folder is *planted* if it belongs neither to
+//! this user nor to root nor to the owner of the folder, as for Linux's `protected_symlinks` and
+//! `protected_regular`, which do not reach what a program itself looks up and renames.
+//!
+//! - T1: no planted link is followed, and nothing planted is believed or written to.
+//! - T2: what is believed is looked at by the descriptor that it is read by, and must not be
+//!   writable for everybody.
+//! - T3: a file appears whole, and readable for nobody who could not read the one before it.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, open, readlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// Bytes written at once.
+const BUFFER: usize = 1 << 20;
+
+/// Most links in a row, as for Linux.
+const LINKS_MAX: usize = 40;
+
+/// Who may read a file that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner.
+    Owner,
+    /// Who could read the file before it; of a new one, whom the process's mask permits.
+    AsBefore,
+}
+
+/// Returns where `path` leads: its last name's links are followed one by one, which need not lead
+/// to anything. A link of the kernel's own, such as `/dev/stdout`, is as far as it goes.
+///
+/// # Errors
+/// A link is planted; what the system says.
+pub fn followed(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = match open(&path, flags, Mode::empty()) {
+            Ok(link) => link,
+            Err(Errno::NOENT) => return Ok(path),
+            Err(errno) => return Err(errno.into()),
+        };
+        let found = fstat(&link)?;
+        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+        if !is_link || fstatfs(&link)?.f_type == PROC_SUPER_MAGIC {
+            return Ok(path);
+        }
+        if is_planted(&path, found.st_uid)? {
+            return Err(io::Error::other(
+                "it is a link that another user made, in a folder where others may write; name \
+                 what it should lead to",
+            ));
+        }
+        let target = readlinkat(&link, c"", Vec::new())?;
+        path = folder(&path).join(OsStr::from_bytes(target.as_bytes()));
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// Opens a file for reading what this process then acts on.
+///
+/// # Errors
+/// It is planted or everybody may write to it; what [`followed`] or the system says.
+pub fn open_believed(path: &Path) -> io::Result<File> {
+    let path = followed(path)?;
+    let file = File::open(&path)?;
+    let found = file.metadata()?;
+    refuse_planted(&path, &found)?;
+    if found.is_file() && found.mode() & 0o002 != 0 {
+        return Err(io::Error::other("everybody may write to it: chmod o-w, if it is as it was"));
+    }
+    Ok(file)
+}
+
+/// Opens what is there and no file, such as a terminal or a pipe, for writing.
+///
+/// # Errors
+/// It is planted; what the system says.
+pub fn open_special(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).open(path)?;
+    refuse_planted(path, &file.metadata()?)?;
+    Ok(file)
+}
+
+/// Lets `write` write a file that replaces the one at `path` as a whole, once it is complete and on
+/// stable storage. A link stays a link, and what it leads to is replaced.
+///
+/// # Errors
+/// What [`replaceable`], `write` or the system says; the file at `path` is then as it was.
+pub fn replace<T, E: From<io::Error>>(
+    path: &Path,
+    readers: Readers,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    replace_or(path, readers, write, |path, _| path.to_owned())
+}
+
+/// As [`replace`]; `target` says, once it is written, which file of that folder is replaced.
+pub(crate) fn replace_or<T, E: From<io::Error>>(
+    path: &Path,
+    readers: Readers,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    target: impl FnOnce(&Path, &T) -> PathBuf,
+) -> Result<T, E> {
+    let path = &replaceable(path)?;
+    let part = part(path);
+    let written = (|| {
+        let file = create_part(&part, path, readers)?;
+        let mut out = BufWriter::with_capacity(BUFFER, file);
+        let result = write(&mut out)?;
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&part, replaceable(&target(path, &result))?)?;
+        // The name, too, must survive.
+        File::open(folder(path))?.sync_all()?;
+        Ok(result)
+    })();
+    if written.is_err() {
+        // It may not be there; the error that counts is the first one.
+        let _ = fs::remove_file(&part);
+    }
+    written
+}
+
+/// Tries whether a file could be written beside `path` and replace it; leaves nothing behind.
+///
+/// # Errors
+/// What [`replace`] would say.
+pub fn try_replace(path: &Path) -> io::Result<()> {
+    let path = replaceable(path)?;
+    let part = part(&path);
+    create_part(&part, &path, Readers::Owner).and_then(|_| fs::remove_file(part))
+}
+
+/// Returns the path of what would be replaced at `path`, links followed; nothing need be there.
+///
+/// # Errors
+/// There is something that is not a regular file, such as a device or a pipe, or a link to nothing.
+pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
+    let found = followed(path)?;
+    match fs::symlink_metadata(&found) {
+        Ok(meta) if meta.is_file() => Ok(found),
+        Ok(_) => Err(io::Error::other("it is not a regular file")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match found == path {
+            true => Ok(found),
+            false => Err(io::Error::other("it is a link to nothing")),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the name of a file with something added.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+fn part(path: &Path) -> PathBuf {
+    beside(path, &format!(".part{}", std::process::id()))
+}
+
+/// Creates the file that is to replace the one at `path` (T3).
+fn create_part(part: &Path, path: &Path, readers: Readers) -> io::Result<File> {
+    // What is left of a process of this number, or was put there: it is not written to.
+    let _ = fs::remove_file(part);
+    let before = fs::symlink_metadata(path).ok();
+    let mode = match readers {
+        Readers::Owner => 0o600,
+        Readers::AsBefore => 0o666 & before.as_ref().map_or(0o666, Metadata::mode),
+    };
+    let file = File::options().write(true).create_new(true).mode(mode).open(part)?;
+    let own = before.filter(|before| before.uid() == geteuid().as_raw());
+    if let (Readers::AsBefore, Some(own)) = (readers, own) {
+        // What its owner has permitted the mask does not take away.
+        file.set_permissions(fs::Permissions::from_mode(own.mode() & 0o777))?;
+    }
+    Ok(file)
+}
+
+/// Refuses what is planted (T1).
+fn refuse_planted(path: &Path, found: &Metadata) -> io::Result<()> {
+    if is_planted(path, found.uid())? {
+        return Err(io::Error::other(
+            "another user made it, in a folder where others may write; name one of yours",
+        ));
+    }
+    Ok(())
+}
+
+/// Returns whether something of `owner` at `path` is planted.
+fn is_planted(path: &Path, owner: u32) -> io::Result<bool> {
+    if owner == 0 || owner == geteuid().as_raw() {
+        return Ok(false);
+    }
+    let folder = fs::metadata(folder(path))?;
+    Ok(folder.mode() & 0o022 != 0 && folder.uid() != owner)
+}
+
+/// Returns the folder in which `path` is a name.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    /// Another user.
+    const OTHER: u32 = 65534;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).expect("it is there").mode() & 0o777
+    }
+
+    /// Returns whether files can be given to another user, and says if not.
+    fn can_plant(test: &str) -> bool {
+        let can = geteuid().is_root();
+        if !can {
+            // Not by a macro, whose output the test harness would keep to itself.
+            let line = format!("SKIPPED: {test}: only root gives files away\n");
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+        can
+    }
+
+    fn replaced(path: &Path) -> io::Result<()> {
+        replace(path, Readers::AsBefore, |out| out.write_all(b"new"))
+    }
+
+    #[test]
+    fn links_of_this_user_are_followed_to_their_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        symlink("second", at("first")).expect("a link");
+        symlink(at("target"), at("second")).expect("a link");
+        assert_eq!(followed(&at("first")).expect("followed"), at("target"));
+        fs::write(at("target"), "old").expect("written");
+        replaced(&at("first")).expect("replaced");
+        assert_eq!(fs::read(at("target")).expect("bytes"), b"new");
+        assert!(at("first").is_symlink() && at("second").is_symlink());
+        symlink("loop", at("loop")).expect("a link");
+        followed(&at("loop")).expect_err("it never ends");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 4);
+    }
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        if !can_plant("a_planted_link_is_not_followed") {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+        fs::write(&target, "precious").expect("written");
+        symlink(&target, &link).expect("a link");
+        lchown(&link, Some(OTHER), None).expect("given away");
+        for open_to_all in [0o1777, 0o777, 0o775] {
+            set_mode(folder.path(), open_to_all);
+            for refused in [
+                followed(&link).map(drop),
+                replaced(&link),
+                try_replace(&link),
+                open_believed(&link).map(drop),
+            ] {
+                assert!(refused.expect_err("refused").to_string().contains("another user"));
+            }
+            assert_eq!(fs::read(&target).expect("bytes"), b"precious");
+        }
+        // Where only root puts links, and where the folder's owner does.
+        set_mode(folder.path(), 0o755);
+        replaced(&link).expect("it is not planted");
+        set_mode(folder.path(), 0o775);
+        lchown(folder.path(), Some(OTHER), None).expect("given away");
+        replaced(&link).expect("it is not planted");
+    }
+
+    #[test]
+    fn a_planted_file_is_not_believed() {
+        if !can_plant("a_planted_file_is_not_believed") {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        fs::write(&path, "lies").expect("written");
+        lchown(&path, Some(OTHER), None).expect("given away");
+        set_mode(folder.path(), 0o1777);
+        open_believed(&path).expect_err("refused");
+        open_special(&path).expect_err("refused");
+        set_mode(folder.path(), 0o755);
+        open_believed(&path).expect("it is not planted");
+    }
+
+    #[test]
+    fn a_file_that_everybody_may_write_to_is_not_believed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        fs::write(&path, "truth").expect("written");
+        for open_to_all in [0o666, 0o602] {
+            set_mode(&path, open_to_all);
+            let refused = open_believed(&path).expect_err("refused");
+            assert!(refused.to_string().contains("chmod o-w"), "{refused}");
+        }
+        for kept in [0o600, 0o644, 0o664] {
+            set_mode(&path, kept);
+            let mut text = String::new();
+            let read = open_believed(&path).and_then(|mut file| file.read_to_string(&mut text));
+            assert_eq!((read.expect("believed"), &*text), (5, "truth"));
+        }
+    }
+
+    #[test]
+    fn what_the_system_links_to_is_read() {
+        let mut null = open_believed(Path::new("/dev/null")).expect("everybody may write to it");
+        assert_eq!(null.read(&mut [0]).expect("read"), 0);
+        let (pipe, mut writer) = io::pipe().expect("a pipe");
+        writer.write_all(b"said").expect("written");
+        drop(writer);
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        let mut text = String::new();
+        let opened = open_believed(Path::new(&path));
+        opened.and_then(|mut file| file.read_to_string(&mut text)).expect("read");
+        assert_eq!(text, "said");
+    }
+
+    #[test]
+    fn no_more_can_read_a_file_than_the_one_before() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        for kept in [0o600, 0o640, 0o666] {
+            fs::write(&path, "old").expect("written");
+            set_mode(&path, kept);
+            replaced(&path).expect("replaced");
+            assert_eq!(mode(&path), kept, "{kept:o}");
+            replace(&path, Readers::Owner, |out| out.write_all(b"new")).expect("replaced");
+            assert_eq!(mode(&path), 0o600);
+        }
+        if can_plant("no_more_can_read_a_file_than_the_one_before") {
+            // Of another user, who permits more than the mask: that is not this user's wish.
+            set_mode(&path, 0o666);
+            lchown(&path, Some(OTHER), None).expect("given away");
+            let new = folder.path().join("new");
+            File::create(&new).expect("made");
+            replaced(&path).expect("replaced");
+            assert_eq!(mode(&path), mode(&new));
+        }
+    }
+}

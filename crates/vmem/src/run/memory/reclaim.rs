@@ -24,6 +24,7 @@ use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Ranges};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
+use crate::run::sys::process::is_there;
 
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
@@ -231,6 +232,7 @@ impl Evictor {
         pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
     ) -> (usize, Option<PageNo>) {
         let Some(mover) = managed.mover() else { return (0, None) };
+        lock(&managed.kept).look(is_there);
         let shared = Arc::clone(&self.shared);
         let mut mover = lock(mover);
         let mut space = managed.lock();

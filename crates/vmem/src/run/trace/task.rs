@@ -47,6 +47,8 @@ pub(crate) enum Park {
     IntoCall,
     /// It stays as it is, with its whole process.
     Listen,
+    /// It ends.
+    End,
 }
 
 impl Park {
@@ -77,6 +79,8 @@ pub(crate) struct Task {
     pub why_alone: String,
     /// It runs under the filter.
     pub filtered: bool,
+    /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.
+    pub ends: bool,
     /// It is in a wait that was interrupted and made anew.
     pub softened: Option<Softened>,
 }

@@ -22,11 +22,13 @@ impl Tracer<'_> {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         // For what it was held is over: whoever has a ticket for it does not let it go.
         (task.held, task.parked, task.ends) = (None, None, true);
-        let (space, tid_at) = (task.space, task.tid_at);
+        let (space, mut tid_at) = (task.space, task.tid_at);
         if let Some(id) = space
             && let Some(space) = self.spaces.get_mut(id)
         {
             space.waiting.retain(|waiting| *waiting != tid);
+            // Nobody else would see it.
+            tid_at = tid_at.filter(|_| space.tasks > 1);
         }
         let Some(space) = space.filter(|&space| self.memory.is_attached(space)) else {
             return self.let_end(tid);

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
+use crate::run::sys::seccomp::HELPERS_MARK;
 use crate::sys::uffd::Uffd;
 
 /// An address space, from exec or fork to the exit or exec of the last task in it. Never reused.
@@ -51,6 +52,9 @@ pub(crate) enum Request {
     /// It was, to here, or that has failed: what is added is closed if the rest is, and left to the
     /// program if that is.
     Moved { from: Range<usize>, to: Option<Range<usize>> },
+    /// The kernel can read at this address, whoever has to bring the page: the thread's own call is
+    /// about to.
+    Fetch { address: usize },
     /// A large new mapping for which there may be no room.
     Mapped { range: Range<usize> },
     /// The heap ends here now, and may have grown by more than there is room for.
@@ -82,8 +86,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Number that the descriptor for missing pages has in the helper, for `ioctl` calls there.
-    pub(crate) const UFFD: u64 = 1;
+    /// Number that the descriptor for missing pages has in the helper.
+    pub(crate) const NUMBER: u32 = 1;
+    /// As `ioctl` calls there name it. The kernel does not look at the upper half, the filter does.
+    pub(crate) const UFFD: u64 = Self::NUMBER as u64 | (HELPERS_MARK as u64) << 32;
     /// Calls that go to the helper at once, at most.
     pub(crate) const AT_ONCE: usize = 256;
 }
@@ -116,12 +122,14 @@ pub(crate) struct Attached {
     /// Descriptor for its missing pages, after the handshake, not blocking. `None` if the memory
     /// side has it already, from a fork.
     pub uffd: Option<Uffd>,
-    /// Number of that descriptor in the helper, for the calls it makes with it.
-    pub number: i32,
+    /// The descriptor as the helper names it in its calls: its number, marked for the filter.
+    pub number: u64,
     /// Makes calls there.
     pub inside: Box<dyn Inside>,
     /// Number of the helper as the kernel's messages name it.
     pub helper: i32,
+    /// The same here; 0 if it is no process.
+    pub helper_here: i32,
     /// The number of its process here.
     pub pid: i32,
     /// An empty writable mapping of the helper's own; not inherited by fork. The part up to
@@ -173,6 +181,8 @@ pub(crate) trait Memory: Send + Sync {
     fn unborn(&self, parent: SpaceId);
     /// A thread was stopped because the memory side wanted to see it stopped.
     fn visited(&self, space: SpaceId, thread: i32);
+    /// The helper of a space has ended; the space may get another one.
+    fn unattached(&self, space: SpaceId);
     /// The last task of a space has left it; what is stored for it can go.
     fn gone(&self, space: SpaceId);
 }
@@ -187,6 +197,11 @@ pub(crate) trait Tracing: Send + Sync {
     fn visit(&self, thread: i32);
     /// Stop all threads where they are, without anybody noticing, or let them go on.
     fn pause(&self, paused: bool);
+    /// End the helper of a space, which is late; [`Memory::unattached`] says when it has ended.
+    fn end_helper(&self, space: SpaceId);
+    /// End the processes that have this space, because what it needs cannot be served. The message
+    /// is for the person.
+    fn end_space(&self, space: SpaceId, message: String);
     /// Tell the person of processes that are not managed, whom the memory side knows.
     fn tell(&self);
     /// End the whole tree: what it needs cannot be served. The message is for the person.

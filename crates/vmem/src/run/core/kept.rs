@@ -26,7 +26,7 @@ impl Kept {
         }
     }
 
-    /// A thread is gone, and another one may have its number.
+    /// A thread is gone, for another one has its number, or for another reason.
     pub(crate) fn remove(&mut self, thread: i32) {
         for page in self.threads.remove(&thread).into_iter().flatten() {
             if let Some(count) = self.pages.get_mut(&page) {

@@ -35,8 +35,9 @@ pub(crate) struct PageOut {
 
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {
-    /// A space was attached: what is too much is closed before its thread goes on.
-    Attached(Arc<Managed>, Ticket),
+    /// A space was attached: what is too much is closed before its thread goes on. Of one that was
+    /// before, or came from a fork, what the tracer made is still to be set.
+    Attached { managed: Arc<Managed>, attached: Option<Box<Attached>>, ticket: Ticket },
     /// See [`crate::run::link::Request`].
     Open(Arc<Managed>, Pages, Ticket),
     /// As above.

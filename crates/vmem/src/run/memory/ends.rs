@@ -20,7 +20,7 @@ use super::shared::Shared;
 use crate::page::PAGE;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Pages, page_of};
-use crate::run::link::{Ending, Ticket};
+use crate::run::link::{Ending, SpaceId, Ticket};
 use crate::run::sys::process::is_there;
 
 /// Robust mutexes of a thread, at most.
@@ -35,12 +35,8 @@ const HEAD: usize = 3 * WORD;
 const END: usize = 1 << 56;
 
 /// The thread of `ticket` is about to end; see [`crate::run::link::Memory::ends`]. Does not wait.
-pub(super) fn begin(
-    shared: &Shared,
-    managed: &Arc<Managed>,
-    ending: &Ending<'_>,
-    ticket: Ticket,
-) -> bool {
+pub(super) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
+    let Some(managed) = shared.find(space) else { return true };
     if managed.access().is_none() || managed.is_dead() {
         return true;
     }
@@ -55,10 +51,9 @@ pub(super) fn begin(
         pages.iter().for_each(|&page| kept.add(ticket.thread, page));
     }
     let is_ready = managed.try_lock().is_some_and(|space| {
-        !pages.iter().any(|&page| is_away(&space, page)) && has_no_mutex(managed, &space, ending)
+        !pages.iter().any(|&page| is_away(&space, page)) && has_no_mutex(&managed, &space, ending)
     });
     if !is_ready {
-        let managed = Arc::clone(managed);
         shared.ask(Work::End { managed, pages, robust: ending.robust, ticket });
     }
     is_ready

@@ -33,7 +33,7 @@ use crate::run::core::pages::PAYLOADS;
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::run::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::options::{Report, Unmanaged};
-use crate::run::sys::proc;
+use crate::run::sys::remote;
 
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(in crate::run) const KEYS: u64 = 1 << 26;
@@ -303,13 +303,11 @@ impl Memory for Engine {
     fn joined(&self, space: SpaceId, thread: i32) {
         let Some(managed) = self.shared.find(space) else { return };
         lock(&managed.tasks).insert(thread);
-        // Of an earlier one that had its number.
         lock(&managed.kept).remove(thread);
     }
 
     fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
-        let Some(managed) = self.shared.find(space) else { return true };
-        ends::begin(&self.shared, &managed, ending, ticket)
+        ends::begin(&self.shared, space, ending, ticket)
     }
 
     fn left(&self, space: SpaceId, thread: i32) {
@@ -325,7 +323,7 @@ impl Memory for Engine {
                 || (budget.is_growing() && managed.charged() >= super::close::CLOSE_MIN)
         };
         self.shared.find(space).is_some_and(|managed| {
-            managed.mover().is_none() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
+            !managed.is_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
         })
     }
 
@@ -344,34 +342,33 @@ impl Memory for Engine {
         let Some(managed) = self.shared.find(space) else {
             return self.shared.tracing.go_on(ticket);
         };
-        let is_new = managed.access().is_none();
-        if is_new && let Err(error) = Self::leave_wiped_open(&managed) {
-            self.cannot_attach(space, format!("its mappings cannot be read: {error}"));
+        // One that others may be at work with is left to the watcher, since that may wait.
+        if managed.access().is_some() {
+            let attached = Some(Box::new(attached));
+            return self.shared.ask(Work::Attached { managed, attached, ticket });
+        }
+        // Not so a new one: the tracer asks next whether it is attached.
+        let set = Self::leave_wiped_open(&managed)
+            .map_err(|error| format!("its mappings cannot be read: {error}"))
+            .and_then(|()| set_attached(&managed, attached).map_err(|error| error.to_string()));
+        if let Err(reason) = set {
+            self.cannot_attach(space, reason);
             return self.shared.tracing.go_on(ticket);
         }
-        match set_attached(&managed, attached) {
-            Ok(()) => {
-                self.shared.counters.attached.add(1);
-                if is_new {
-                    self.shared.polls.add(&managed);
-                }
-                self.shared.ask(Work::Attached(managed, ticket));
-            }
-            Err(error) => {
-                self.cannot_attach(space, error.to_string());
-                self.shared.tracing.go_on(ticket);
-            }
-        }
+        self.shared.counters.attached.add(1);
+        self.shared.polls.add(&managed);
+        self.shared.ask(Work::Attached { managed, attached: None, ticket });
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {
-        let Some(managed) = self.shared.find(space) else { return };
-        managed.refused.store(true, Ordering::Relaxed);
-        // One that has ended meanwhile has nothing to be managed.
-        if lock(&managed.tasks).iter().any(|&task| proc::lives(task)) {
-            let pid = managed.pid();
-            let process = Unmanaged { pid, program: proc::name(pid), reason };
-            lock(&self.shared.unmanaged).add(process);
+        if let Some(managed) = self.shared.find(space) {
+            self.shared.cannot_attach(&managed, reason);
+        }
+    }
+
+    fn unattached(&self, space: SpaceId) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.unattached();
         }
     }
 
@@ -392,6 +389,18 @@ impl Memory for Engine {
                 return false;
             }
             Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
+            Request::Fetch { address } => {
+                let shared = Arc::clone(&self.shared);
+                // Nobody knows whom it waits for, nor for how long. As many as there are threads
+                // that stop at once.
+                let fetch = move || {
+                    // What cannot be read is found out again by whoever asked.
+                    let _ = remote::read(ticket.thread, address, &mut [0]);
+                    shared.tracing.go_on(ticket);
+                };
+                let started = std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch);
+                return started.is_err();
+            }
             Request::Opened => {
                 lock(&managed.asked_for).remove(&ticket.thread);
                 return true;

@@ -13,6 +13,7 @@ use crate::run::core::pages::Counts;
 use crate::run::core::ranges::Pages;
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
+use crate::run::sys::proc;
 
 /// An address space.
 pub(crate) struct Managed {
@@ -23,8 +24,12 @@ pub(crate) struct Managed {
     space: Mutex<Space>,
     /// What is done from outside; from attach or, of a child of an attached space, from birth.
     access: OnceLock<Access>,
-    /// What is done from inside; from attach.
-    mover: OnceLock<Mutex<Mover>>,
+    /// What is done from inside; from attach, but for times at which it has no helper.
+    mover: Mutex<Option<Mover>>,
+    /// Whether there is one.
+    attached: AtomicBool,
+    /// Its helper has ended; whoever waits for that helper need not wait any more.
+    helper_ended: AtomicBool,
     /// It cannot be attached.
     pub refused: AtomicBool,
     /// The address space is gone or lost: nothing more can be done there.
@@ -44,6 +49,8 @@ pub(crate) struct Managed {
     pub unclaimed: Mutex<Vec<Arc<Managed>>>,
     /// Thread of the helper, by its number in the namespace of the program; 0 if there is none.
     helper: AtomicI32,
+    /// The same by its number here.
+    helper_here: AtomicI32,
     /// Threads that were stopped because that was asked for.
     pub visited: Mutex<BTreeSet<i32>>,
     /// The last look at all mappings, if there was one.
@@ -108,7 +115,9 @@ impl Managed {
             budget: Arc::clone(budget),
             space: Mutex::default(),
             access: OnceLock::new(),
-            mover: OnceLock::new(),
+            mover: Mutex::default(),
+            attached: AtomicBool::new(false),
+            helper_ended: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             charged: Mutex::default(),
@@ -118,6 +127,7 @@ impl Managed {
             kept: Mutex::default(),
             unclaimed: Mutex::default(),
             helper: AtomicI32::new(0),
+            helper_here: AtomicI32::new(0),
             visited: Mutex::default(),
             survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
@@ -154,20 +164,52 @@ impl Managed {
         assert!(self.access.set(access).is_ok(), "set once");
     }
 
-    /// Returns what moves pages out, if it is attached.
-    pub(crate) fn mover(&self) -> Option<&Mutex<Mover>> {
-        self.mover.get()
+    /// Takes the lock of what moves pages out, if it is attached.
+    pub(crate) fn mover(&self) -> MutexGuard<'_, Option<Mover>> {
+        lock(&self.mover)
     }
 
-    /// Sets the mover, once.
-    pub(crate) fn set_mover(&self, mover: Mover, helper: i32) {
+    /// Sets the mover: there is a helper.
+    pub(crate) fn set_mover(&self, mover: Mover, helper: i32, here: i32) {
+        let mut current = lock(&self.mover);
         self.helper.store(helper, Ordering::Relaxed);
-        assert!(self.mover.set(Mutex::new(mover)).is_ok(), "attached once");
+        self.helper_here.store(here, Ordering::Relaxed);
+        self.helper_ended.store(false, Ordering::Release);
+        *current = Some(mover);
+        self.attached.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives up the mover, of a helper that is gone.
+    pub(crate) fn drop_mover(&self, mover: &mut Option<Mover>) {
+        self.attached.store(false, Ordering::Relaxed);
+        self.helper.store(0, Ordering::Relaxed);
+        self.helper_here.store(0, Ordering::Relaxed);
+        *mover = None;
+    }
+
+    /// Notes that its helper has ended. Whoever is at work with it finds out; else the mover goes.
+    pub(crate) fn unattached(&self) {
+        self.attached.store(false, Ordering::Relaxed);
+        self.helper_ended.store(true, Ordering::Release);
+        if let Ok(mut mover) = self.mover.try_lock() {
+            self.drop_mover(&mut mover);
+        }
+    }
+
+    /// Returns whether its helper has ended.
+    pub(crate) fn has_lost_helper(&self) -> bool {
+        self.helper_ended.load(Ordering::Acquire)
+    }
+
+    /// Returns whether its helper can do nothing at the moment.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let helper = self.helper_here.load(Ordering::Relaxed);
+        helper != 0 && proc::is_frozen(helper)
     }
 
     /// Returns whether pages can leave.
     pub(crate) fn is_attached(&self) -> bool {
-        self.mover.get().is_some() && !self.is_dead()
+        self.attached.load(Ordering::Relaxed) && !self.is_dead()
     }
 
     pub(crate) fn is_dead(&self) -> bool {

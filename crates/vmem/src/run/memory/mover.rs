@@ -18,18 +18,17 @@ use std::ops::Range;
 
 use linux_raw_sys::general::{uffdio_move, uffdio_register};
 
+use super::access::Access;
 use crate::page::{PAGE, is_zero};
-use crate::run::core::ranges::{PageNo, Pages, bytes_of};
+use crate::run::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::run::link::{Call, Inside};
-use crate::sys::map::DONTNEED_LOCKED;
+use crate::sys::map::{DONTNEED_LOCKED, POPULATE_WRITE};
 use crate::sys::uffd::Uffd;
 
 /// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.
 pub(crate) const BATCH_MAX: usize = 128;
 /// Tries of a move that says "again" without progress.
 const TRIES: u8 = 2;
-/// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
-const POPULATE_WRITE: u64 = 23;
 /// Where in the arguments the staging itself is described, and behind it the spare page.
 const STAGING_REQUEST: usize = 12 << 10;
 const SPARE_REQUEST: usize = STAGING_REQUEST + size_of::<uffdio_register>();
@@ -62,7 +61,7 @@ pub(crate) struct Moved {
 pub(crate) struct Mover {
     inside: Box<dyn Inside>,
     /// Number of the userfaultfd in the helper.
-    number: i32,
+    number: u64,
     staging: Range<usize>,
     arguments: usize,
     /// Whether pages lie in the staging.
@@ -95,7 +94,7 @@ impl Mover {
     /// The helper is gone.
     pub(crate) fn new(
         mut inside: Box<dyn Inside>,
-        number: i32,
+        number: u64,
         staging: Range<usize>,
         arguments: usize,
     ) -> io::Result<Self> {
@@ -122,7 +121,8 @@ impl Mover {
     /// neighbours.
     ///
     /// # Errors
-    /// The helper or the address space is gone: nothing is known of the pages.
+    /// The helper or the address space is gone, or the helper is late: nothing is known of the
+    /// pages before [`salvage`](Self::salvage).
     pub(crate) fn take(
         &mut self,
         pages: &[PageNo],
@@ -164,6 +164,38 @@ impl Mover {
         Ok(())
     }
 
+    /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
+    /// more: brings what the batch had moved, read from another process of the space. What is not
+    /// found has stayed, or was zeros (M2), and is to be tried again.
+    ///
+    /// # Errors
+    /// The staging cannot be read, nor can the space.
+    pub(crate) fn salvage(
+        &self,
+        access: &Access,
+        pages: &[PageNo],
+        moved: &mut Moved,
+        mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        moved.pages.clear();
+        moved.bytes.clear();
+        moved.stay.clear();
+        // It may be registered still, and whoever reads what is missing there would wait.
+        access.unregister(&pages_of(&self.staging))?;
+        for (at, &page) in pages.iter().enumerate() {
+            let end = moved.bytes.len();
+            moved.bytes.resize(end + PAGE, 0);
+            read(self.staging.start + at * PAGE, &mut moved.bytes[end..])?;
+            if is_zero(&moved.bytes[end..]) {
+                moved.bytes.truncate(end);
+                moved.stay.push((page, Stays::Again));
+            } else {
+                moved.pages.push(page);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
     /// a page that went meanwhile is asked for like any other.
     ///
@@ -174,6 +206,11 @@ impl Mover {
             runs(pages).into_iter().map(|job| madvise(&bytes_of(&job.from), POPULATE_WRITE));
         let calls: Vec<_> = calls.collect();
         self.inside.call(&calls, &mut vec![0; calls.len()])
+    }
+
+    /// Returns whether pages lie in the staging.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty
     }
 
     /// Drops what lies in the staging.
@@ -189,13 +226,13 @@ impl Mover {
 
     /// Also drops what is locked, if the program has locked all its memory.
     fn drop_call(&self) -> Call {
-        madvise(&self.staging, DONTNEED_LOCKED as u64)
+        madvise(&self.staging, DONTNEED_LOCKED)
     }
 
     /// A call of the userfaultfd whose argument lies there among the arguments.
     fn control(&self, code: u64, argument: usize) -> Call {
         let argument = (self.arguments + argument) as u64;
-        let args = [self.number as u64, code, argument, 0, 0, 0];
+        let args = [self.number, code, argument, 0, 0, 0];
         Call { number: libc::SYS_ioctl as u64, args }
     }
 
@@ -283,8 +320,8 @@ fn words(request: &uffdio_move) -> [u64; REQUEST / 8] {
     [request.dst, request.src, request.len, request.mode, request.move_ as u64]
 }
 
-fn madvise(range: &Range<usize>, advice: u64) -> Call {
-    let args = [range.start as u64, range.len() as u64, advice, 0, 0, 0];
+fn madvise(range: &Range<usize>, advice: libc::c_int) -> Call {
+    let args = [range.start as u64, range.len() as u64, advice as u64, 0, 0, 0];
     Call { number: libc::SYS_madvise as u64, args }
 }
 

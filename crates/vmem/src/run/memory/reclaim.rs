@@ -25,6 +25,7 @@ use crate::run::core::ranges::{PageNo, Ranges};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
 use crate::run::sys::process::is_there;
+use crate::run::sys::remote;
 
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
@@ -231,10 +232,12 @@ impl Evictor {
         managed: &Arc<Managed>,
         pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
     ) -> (usize, Option<PageNo>) {
-        let Some(mover) = managed.mover() else { return (0, None) };
-        lock(&managed.kept).look(is_there);
         let shared = Arc::clone(&self.shared);
-        let mut mover = lock(mover);
+        let mut mover = managed.mover();
+        if mover.is_none() || managed.is_dead() {
+            return (0, None);
+        }
+        lock(&managed.kept).look(is_there);
         let mut space = managed.lock();
         if space.is_unsure() {
             return (0, None);
@@ -245,12 +248,21 @@ impl Evictor {
             let kept = lock(&managed.kept);
             pick(&mut space, &|page| kept.has(page), &mut self.victims)
         };
+        // Whoever begins with a helper that is frozen waits for it in vain.
+        if !self.victims.is_empty() && managed.is_frozen() {
+            self.victims.clear();
+        }
         let mut taken = self.take(managed, &mut mover, &mut space, false);
         drop(space);
         if taken.is_ok() && !self.victims.is_empty() {
             // Pages that a fork shares become the space's own, and are tried once more.
             taken = taken.and_then(|out| {
-                mover.make_own(&self.victims)?;
+                if let Some(Err(error)) = mover.as_mut().map(|mover| mover.make_own(&self.victims))
+                {
+                    // Nothing was on its way.
+                    shared.end_helper(managed, &error);
+                    managed.drop_mover(&mut mover);
+                }
                 let mut space = managed.lock();
                 drain(&shared, managed, &mut space, &mut self.answers.told);
                 // A fork may have begun meanwhile, or a thread whose number lies in such a page.
@@ -270,32 +282,60 @@ impl Evictor {
     }
 
     /// Moves out the victims; returns how many are out. Those that are shared are the victims then.
+    ///
+    /// # Errors
+    /// The space is lost, with what was on its way out.
     fn take(
         &mut self,
         managed: &Managed,
-        mover: &mut Mover,
+        current: &mut Option<Mover>,
         space: &mut Space,
         own: bool,
     ) -> io::Result<usize> {
-        if self.victims.is_empty() {
+        let Some(mover) = current.as_mut().filter(|_| !self.victims.is_empty()) else {
             return Ok(0);
-        }
+        };
         let bytes = lock(&self.shared.swap_cache).buffer();
         let mut moved = Moved { bytes, ..Moved::default() };
-        // Some may be out, and nobody knows which: before the lock is released.
-        mover.take(&self.victims, own, &mut moved).inspect_err(|_| managed.die())?;
+        if let Err(error) = mover.take(&self.victims, own, &mut moved) {
+            // Some may be out, and it is found out which before the lock is released.
+            self.salvage(managed, mover, &error, &mut moved).inspect_err(|_| managed.die())?;
+            managed.drop_mover(current);
+        }
         let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
         self.victims = busy.map(|(page, _)| *page).collect();
         Ok(settle(&self.shared, managed, space, moved, own))
     }
 
+    /// A helper has failed in the middle of a batch: finds what was on its way out.
+    fn salvage(
+        &self,
+        managed: &Managed,
+        mover: &Mover,
+        error: &io::Error,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        let gone = || io::Error::new(error.kind(), error.to_string());
+        if !self.shared.end_helper(managed, error) {
+            return Err(gone());
+        }
+        let access = managed.access().ok_or_else(gone)?;
+        let tasks = lock(&managed.tasks).clone();
+        // Any of them has the memory, but those that have just ended.
+        mover.salvage(access, &self.victims, moved, |from, into| {
+            let mut reads = tasks.iter().map(|&task| remote::read(task, from, into));
+            reads.find(Result::is_ok).unwrap_or_else(|| Err(gone()))
+        })
+    }
+
     /// Drops what the last batches left in the stagings.
     fn clean(&self) {
-        for managed in self.shared.all() {
-            if let Some(mover) = managed.mover().filter(|_| !managed.is_dead())
-                && let Err(error) = lock(mover).clean()
-            {
-                self.shared.lost(&managed, &error);
+        for managed in self.shared.all().iter().filter(|managed| managed.is_attached()) {
+            let mut mover = managed.mover();
+            let able = |mover: &&mut Mover| mover.is_dirty() && !managed.is_frozen();
+            if let Some(Err(error)) = mover.as_mut().filter(able).map(Mover::clean) {
+                self.shared.end_helper(managed, &error);
+                managed.drop_mover(&mut mover);
             }
         }
     }

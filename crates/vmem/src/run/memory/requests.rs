@@ -24,7 +24,15 @@ use crate::run::sys::procmap::within;
 /// Does it, and lets the thread go on.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
-        Work::Attached(managed, ticket) => {
+        Work::Attached { managed, attached, ticket } => {
+            match attached.map(|attached| set_attached(&managed, *attached)) {
+                Some(Ok(())) => shared.counters.attached.add(1),
+                Some(Err(error)) => {
+                    shared.cannot_attach(&managed, error.to_string());
+                    shared.tracing.tell();
+                }
+                None => {}
+            }
             if shared.budget.is_near() {
                 close_open(shared, &managed, answers);
             }
@@ -275,7 +283,8 @@ fn born(
 
 /// Gives a space what the tracer made.
 pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
-    let Attached { uffd, number, inside, helper, pid, staging, arguments, all } = attached;
+    let Attached { uffd, number, inside, helper, helper_here, pid, staging, arguments, all } =
+        attached;
     let spare = pages_of(&(staging.start..arguments)).end - 1;
     // Before the first page of it is registered, and any thread can ask for it.
     managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
@@ -288,7 +297,7 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
         let _ = access.pagemap(pid);
     }
     managed.set_pid(pid);
-    managed.set_mover(mover, helper);
+    managed.set_mover(mover, helper, helper_here);
     Ok(())
 }
 

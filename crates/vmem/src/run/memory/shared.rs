@@ -51,12 +51,16 @@ use super::swap_cache::{Batch, SwapCache};
 use crate::run::core::pages::{Key, Page};
 use crate::run::core::ranges::{PageNo, Pages};
 use crate::run::link::{SpaceId, Tracing};
+use crate::run::options::Unmanaged;
 use crate::run::sys::proc;
 
-/// How long a space whose helper is gone may take to end.
+/// How long a space of which pages are lost may take to end by itself.
 const LOST: Duration = Duration::from_secs(2);
 
-/// A space whose helper is gone.
+/// How long a helper that is being ended may take for it.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// A space of which pages are lost.
 #[derive(Debug)]
 pub(crate) struct Lost {
     space: SpaceId,
@@ -83,7 +87,7 @@ pub(crate) struct Shared {
     pub page_outs: Mutex<VecDeque<PageOut>>,
     /// What the watcher is asked for.
     pub work: Mutex<VecDeque<Work>>,
-    /// Spaces whose helper is gone; they should be gone soon, too.
+    /// Spaces of which pages are lost; they should be gone soon, too.
     pub lost: Mutex<Vec<Lost>>,
     /// Processes that could not be attached.
     pub unmanaged: Mutex<Refusals>,
@@ -260,12 +264,38 @@ impl Shared {
         }
     }
 
+    /// Notes why a space cannot be attached.
+    pub(crate) fn cannot_attach(&self, managed: &Managed, reason: String) {
+        managed.refused.store(true, Ordering::Relaxed);
+        // One that has ended meanwhile has nothing to be managed.
+        if lock(&managed.tasks).iter().any(|&task| proc::lives(task)) {
+            let pid = managed.pid();
+            let process = Unmanaged { pid, program: proc::name(pid), reason };
+            lock(&self.unmanaged).add(process);
+        }
+    }
+
     /// Ends the tree because a page cannot be loaded.
     pub(crate) fn end_load(&self, error: &LoadError) {
         self.tracing.end(format!("cannot restore a page of the program: {error}"));
     }
 
-    /// Notes that a space's helper is gone. That should mean that the space is, and that the
+    /// A helper has failed, or is late: has it ended, if it has not been yet. Returns whether it has,
+    /// so that it makes no more calls.
+    pub(crate) fn end_helper(&self, managed: &Managed, error: &io::Error) -> bool {
+        self.tracing.end_helper(managed.id);
+        // It closes its socket behind its last call.
+        if error.kind() != io::ErrorKind::TimedOut {
+            return true;
+        }
+        let began = Instant::now();
+        while !managed.has_lost_helper() && began.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        managed.has_lost_helper()
+    }
+
+    /// Notes that pages of a space are lost. That should mean that the space is, and that the
     /// tracer is about to say so; see [`check_lost`](Self::check_lost). Until then nothing is
     /// filled in there.
     pub(crate) fn lost(&self, managed: &Managed, error: &io::Error) {
@@ -277,8 +307,8 @@ impl Shared {
         });
     }
 
-    /// Ends the tree if a space has lost its helper and goes on. On a busy machine its end may take
-    /// long to be told.
+    /// Ends a space that has lost pages and goes on. On a busy machine its end may take long to be
+    /// told.
     pub(crate) fn check_lost(&self) {
         let mut lost = lock(&self.lost);
         lost.retain(|lost| self.find(lost.space).is_some());
@@ -286,10 +316,13 @@ impl Shared {
             let tasks = self.find(id).map(|managed| lock(&managed.tasks).clone());
             tasks.into_iter().flatten().any(proc::lives)
         };
-        let late = lost.iter().find(|lost| lost.since.elapsed() > LOST && goes_on(lost.space));
-        if let Some(Lost { error, .. }) = late {
-            self.tracing.end(format!("the helper of a process is gone: {error}"));
-            lost.clear();
-        }
+        lost.retain(|Lost { space, since, error }| {
+            let ends = since.elapsed() > LOST && goes_on(*space);
+            if ends {
+                let message = format!("it lost pages that were on their way out: {error}");
+                self.tracing.end_space(*space, message);
+            }
+            !ends
+        });
     }
 }

@@ -33,6 +33,40 @@ impl Status {
     }
 }
 
+/// Returns whether children of a thread begin a PID namespace of their own, or are in another one
+/// than it is. Not known is no.
+pub(crate) fn begins_pid_namespace(tid: i32) -> bool {
+    let link = |name: &str| fs::read_link(format!("/proc/{tid}/ns/{name}"));
+    match (link("pid"), link("pid_for_children")) {
+        (Ok(own), Ok(children)) => own != children,
+        // The one of the children has no process yet.
+        (Ok(_), Err(error)) => error.kind() == io::ErrorKind::NotFound && lives(tid),
+        _ => false,
+    }
+}
+
+/// Returns the process that a descriptor of a thread names, as this process knows it.
+pub(crate) fn of_pidfd(tid: i32, pidfd: i32) -> Option<i32> {
+    let info = fs::read_to_string(format!("/proc/{tid}/fdinfo/{pidfd}")).ok()?;
+    let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+    number.trim().parse().ok().filter(|&pid| pid > 0)
+}
+
+/// Returns whether a thread that should sleep is frozen with its control group, so that it does
+/// nothing until it is thawed. A thread of a first-generation group that is frozen is told from one
+/// that waits for a disk by nothing.
+///
+/// # Cost
+/// Some 10 microseconds.
+pub(crate) fn is_frozen(tid: i32) -> bool {
+    if state(tid) == Some('D') {
+        return true;
+    }
+    // Where threads of second-generation groups are stopped.
+    let place = fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default();
+    matches!(place.as_str(), "get_signal" | "do_freezer_trap" | "__refrigerator")
+}
+
 /// Returns a word of the file `stat` of a thread, counted from 0 behind the name; `None` if the
 /// thread is gone.
 ///

@@ -6,8 +6,12 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr;
 
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit, test_kill_process};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd, pidfd_open,
+    setrlimit, test_kill_process,
+};
 
 use super::inherited::Inherited;
 use super::proc::Status;
@@ -85,7 +89,7 @@ pub(crate) fn is_leader(tid: i32) -> bool {
 
 /// Returns whether there is a thread of this number, also one whose end nobody has received yet.
 pub(crate) fn is_there(tid: i32) -> bool {
-    let gone = Err(rustix::io::Errno::SRCH);
+    let gone = Err(Errno::SRCH);
     Pid::from_raw(tid).is_some_and(|tid| test_kill_process(tid) != gone)
 }
 
@@ -183,15 +187,6 @@ fn listen_for_bell() -> ! {
     }
 }
 
-/// Copies bytes of a process's memory; returns how many could be read from the beginning.
-pub(crate) fn read_memory(pid: i32, from: usize, to: &mut [u8]) -> io::Result<usize> {
-    let local = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    let remote = libc::iovec { iov_base: ptr::without_provenance_mut(from), iov_len: to.len() };
-    // SAFETY: the kernel writes into the slice, which is borrowed across the call.
-    let got = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
-    if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
-}
-
 /// Length of a System V shared memory segment in bytes; `None` if it may not be asked.
 pub(crate) fn segment_len(id: i32) -> Option<usize> {
     // SAFETY: the structure is plain integers.
@@ -207,6 +202,30 @@ pub(crate) fn kill(pid: i32) {
     assert!(pid > 0, "a process has a positive number");
     // SAFETY: takes numbers only.
     unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// Sends a signal to a thread of a process.
+pub(crate) fn send_signal(process: i32, tid: i32, signal: i32) {
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, tid, signal) };
+}
+
+/// Makes sure that descriptors can be taken from the process of a thread.
+///
+/// # Errors
+/// It does not want to be dumped, and this process has no right to trace it all the same.
+pub(crate) fn may_take_from(tid: i32) -> io::Result<()> {
+    const NONE: i32 = i32::MAX;
+    let Some(pid) = relatives(tid).and_then(|found| Pid::from_raw(found.process)) else {
+        return Ok(());
+    };
+    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    match pidfd_getfd(&process, NONE, PidfdGetfdFlags::empty()) {
+        Err(Errno::PERM | Errno::ACCESS) => {
+            Err(io::Error::other("it does not let itself be dumped (PR_SET_DUMPABLE)"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes this process the parent of descendants whose own has ended.

@@ -26,6 +26,7 @@ pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
 /// `PTRACE_EVENT_STOP`, for which libc has no name.
 const EVENT_STOP: libc::c_int = 128;
 const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 /// Length of the kernel's signal sets.
 const MASK_LEN: usize = 8;
 
@@ -238,22 +239,56 @@ pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> io::Result<()> {
     check(done).map(drop)
 }
 
+/// The filters of system calls of a stopped thread. Needs `CAP_SYS_ADMIN` and no filter on the
+/// tracer.
+///
+/// # Errors
+/// Without these; or one is of a kind that cannot be read.
+pub(crate) fn filters(tid: i32) -> io::Result<Vec<Vec<libc::sock_filter>>> {
+    /// `BPF_MAXINSNS`.
+    const LONGEST: usize = 4096;
+    let mut filters = Vec::new();
+    loop {
+        let mut code = Vec::<libc::sock_filter>::with_capacity(LONGEST);
+        // SAFETY: the kernel writes at most as many instructions as a filter may have, for which
+        // there is room.
+        let len =
+            unsafe { libc::ptrace(SECCOMP_GET_FILTER as _, tid, filters.len(), code.as_mut_ptr()) };
+        match check(len) {
+            Ok(len) => {
+                // SAFETY: it has written so many.
+                unsafe { code.set_len((len as usize).min(LONGEST)) };
+                filters.push(code);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(filters),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads memory of a stopped thread. Never waits for a page that is asked of a userfaultfd.
+///
+/// # Errors
+/// `EIO` if such a page is missing, or nothing is mapped there.
+///
+/// # Cost
+/// A system call for each eight bytes.
+pub(crate) fn read(tid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
+    for (index, part) in into.chunks_mut(8).enumerate() {
+        let mut word = 0_u64;
+        let at = from.wrapping_add(8 * index);
+        // SAFETY: the kernel writes one word, which lives across the call.
+        check(unsafe {
+            libc::syscall(libc::SYS_ptrace, libc::PTRACE_PEEKDATA, tid, at, &raw mut word)
+        })?;
+        part.copy_from_slice(&word.to_ne_bytes()[..part.len()]);
+    }
+    Ok(())
+}
+
 /// Writes eight bytes into the memory of a stopped thread, whatever its protection.
 pub(crate) fn poke(tid: i32, address: usize, word: u64) -> io::Result<()> {
     plain(libc::PTRACE_POKETEXT as _, tid, address, word as usize)
-}
-
-/// Reads a word of the memory of a stopped thread, whatever its protection. Never waits for a
-/// userfaultfd, whoever has it: a page that is missing is an error.
-///
-/// # Errors
-/// `EIO` if it is not there.
-pub(crate) fn word(tid: i32, address: usize) -> io::Result<usize> {
-    let mut word = 0_usize;
-    let request = libc::PTRACE_PEEKDATA;
-    // SAFETY: the kernel writes one word, which lives across the call.
-    let done = unsafe { libc::syscall(libc::SYS_ptrace, request, tid, address, &raw mut word) };
-    check(done).map(|_| word)
 }
 
 /// Where the list of robust mutexes of a thread begins; `None` if it has none, or that may not be

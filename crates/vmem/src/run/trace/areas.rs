@@ -1,7 +1,7 @@
 //! Where the kernel writes to the memory of a new thread, by the arguments of the call that made
 //! it.
 
-use crate::run::sys::process;
+use crate::run::sys::ptrace;
 use crate::run::sys::registers::Registers;
 
 /// What a call that makes a thread or process says.
@@ -31,7 +31,7 @@ pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
             // u64 each: flags, descriptor, child's number, parent's number.
             let mut words = [0_u64; 4];
             let mut bytes = [0; 32];
-            if matches!(process::read_memory(tid, args[0] as usize, &mut bytes), Ok(32)) {
+            if ptrace::read(tid, args[0] as usize, &mut bytes).is_ok() {
                 for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
                     *word = u64::from_ne_bytes(*bytes);
                 }

@@ -4,8 +4,8 @@ use super::handle::Asked;
 use super::task::{Park, Task};
 use super::{News, Tracer, let_go};
 use crate::run::link::SpaceId;
-use crate::run::sys::proc;
 use crate::run::sys::ptrace::{self, Event};
+use crate::run::sys::{proc, process};
 
 impl Tracer<'_> {
     pub(super) fn serve_requests(&mut self) {
@@ -32,9 +32,29 @@ impl Tracer<'_> {
                     let held = self.paused.take().unwrap_or_default();
                     held.into_iter().for_each(|ticket| self.go_on(ticket));
                 }
+                Asked::EndHelper(space) => {
+                    // Its end is an event, which says so.
+                    if let Some(helper) = self.spaces.get_mut(space).and_then(|known| known.helper)
+                    {
+                        process::kill(helper.pid);
+                    }
+                }
+                Asked::EndSpace(space, message) => self.end_space(space, &message),
                 Asked::Tell => (self.tell)(News::Refused),
                 Asked::End(message) => self.end(message),
             }
+        }
+    }
+
+    /// Ends the processes that have a space, and tells why.
+    pub(super) fn end_space(&mut self, space: SpaceId, message: &str) {
+        if let Some(known) = self.spaces.get_mut(space) {
+            known.refused = true;
+            self.memory.cannot_attach(space, format!("zfold ends it: {message}"));
+            (self.tell)(News::Refused);
+        }
+        for (&tid, _) in self.tasks.iter().filter(|(_, task)| task.space == Some(space)) {
+            process::kill(tid);
         }
     }
 
@@ -55,6 +75,10 @@ impl Tracer<'_> {
                 Some('Z' | 'X') => 3,
                 Some(_) => 1,
             });
+        // A call that is made in one that is frozen would hold up the tracer.
+        if chosen.is_some_and(proc::is_frozen) {
+            return;
+        }
         match chosen {
             Some(tid) => let_go(ptrace::interrupt(tid)),
             None => self.stop_anew(space),

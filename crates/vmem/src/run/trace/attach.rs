@@ -26,6 +26,7 @@ impl Tracer<'_> {
     pub(super) fn no_helper_for_child(&self, tid: i32) -> Option<String> {
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
         filters::no_helper(tid, filtered)
+            .or_else(|| process::may_take_from(tid).err().map(|why| why.to_string()))
             .or_else(|| process::descriptors_left(SPARE_AND_OWN).err().map(|why| why.to_string()))
     }
 
@@ -103,6 +104,10 @@ impl Tracer<'_> {
         if let Err(error) = process::descriptors_left(SPARE) {
             return (Err(error), Err(gone()));
         }
+        if proc::begins_pid_namespace(tid) {
+            let reason = "it has begun a PID namespace, whose process 1 a helper would be";
+            return (Err(io::Error::other(reason)), Err(gone()));
+        }
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
         let unfiltered = match suspend_filters(tid, filtered) {
             Ok(unfiltered) => unfiltered,
@@ -120,6 +125,16 @@ impl Tracer<'_> {
             Ok(injection) => injection,
             Err(error) => return (Err(error), Err(gone())),
         };
+        let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+        let ended = match self.spaces.get_mut(space) {
+            Some(known) => known.ended.extract_if(.., |helper| helper.parent == process).collect(),
+            None => Vec::new(),
+        };
+        for helper in ended {
+            self.buried.remove(&helper.pid);
+            // It fails only if the thread has ended.
+            let _ = helper::reap(&mut injection, helper.inside);
+        }
         let growth = (!filtered).then(|| self.memory.growth());
         let made = helper::attach(&mut injection, descriptor, growth);
         let stop = injection.finish();

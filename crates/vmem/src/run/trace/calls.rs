@@ -11,6 +11,7 @@
 //! | shmat(SHM_REMAP) | it unmaps without a message |
 //! | mmap, large | a program fills it faster than anybody looks |
 //! | brk, under a small limit | the same |
+//! | exit_group, wait4, waitid, setns, process_mrelease | they would notice a helper ([`super::aside`]) |
 //!
 //! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments
 //! mean nothing.
@@ -44,6 +45,38 @@ pub(crate) enum Meaning {
     Move { from: Range<usize>, len: usize },
     /// A child with a copy of the address space.
     Fork,
+}
+
+/// A call that would notice a helper ([`super::aside`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aside {
+    /// The process ends.
+    Exit,
+    /// It waits for children of any kind.
+    Wait,
+    /// It changes namespaces.
+    Namespace,
+    /// The memory of a process that was killed is given up.
+    Release { pidfd: i32 },
+}
+
+impl Aside {
+    /// Whether it notices children of its process only.
+    pub(crate) fn is_about_children(self) -> bool {
+        matches!(self, Self::Exit | Self::Wait)
+    }
+
+    /// Returns whether a call is such.
+    pub(crate) fn of(call: &Syscall) -> Option<Self> {
+        match call.number as libc::c_long {
+            libc::SYS_exit_group => Some(Self::Exit),
+            // The filter stops those that are for all kinds of children.
+            libc::SYS_wait4 | libc::SYS_waitid => Some(Self::Wait),
+            libc::SYS_setns => Some(Self::Namespace),
+            libc::SYS_process_mrelease => Some(Self::Release { pidfd: call.args[0] as i32 }),
+            _ => None,
+        }
+    }
 }
 
 /// Reads bytes of the caller's memory; all of them or an error.

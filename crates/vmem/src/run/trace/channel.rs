@@ -1,17 +1,14 @@
-//! The channel to a helper: calls go there and results come back. Also where its memory lies, and
-//! what it does to itself at its beginning.
+//! The channel to a helper: calls go there and results come back. Also where its memory lies.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use crate::page::PAGE;
 use crate::run::link::{Call, Inside};
-use crate::run::permission::{Access, features};
-use crate::run::sys::{process, remote, seccomp};
-use crate::sys::uffd::Uffd;
+use crate::run::sys::remote;
 
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.
@@ -45,12 +42,6 @@ pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
     Err(named(what, &error))
 }
 
-/// A copy of a descriptor of a helper, which is traced: its number is nobody else's.
-fn take(pid: i32, number: i32) -> io::Result<OwnedFd> {
-    let process = pidfd_open(Pid::from_raw(pid).expect("not 0"), PidfdFlags::empty())?;
-    Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)
-}
-
 /// The manager's end of the helper's socket.
 #[derive(Debug)]
 pub(super) struct Channel {
@@ -61,6 +52,10 @@ pub(super) struct Channel {
     /// it to the socket.
     by_socket: bool,
 }
+
+/// A helper that answers later is given up: whoever waits for it holds up others. Its calls take
+/// milliseconds, and what makes pages the program's own waits for pages to come in.
+const LATE: Duration = Duration::from_secs(2);
 
 /// Bytes that go through the socket at once.
 const AT_ONCE: usize = 32 << 10;
@@ -119,10 +114,13 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 impl Channel {
-    /// Returns the channel of a process that has just begun its loop, with one end of its socket
-    /// as number 1.
-    pub(super) fn of(pid: i32) -> io::Result<Self> {
-        let socket = because("taking the helper's socket", take(pid, 1))?;
+    /// Returns the channel of a process that reads from the other end of this socket in its loop.
+    ///
+    /// # Errors
+    /// The socket takes no deadline.
+    pub(super) fn new(pid: i32, socket: OwnedFd) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(LATE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(LATE))?;
         Ok(Self { socket, pid, buffer: Vec::new(), by_socket: false })
     }
 
@@ -156,6 +154,9 @@ impl Channel {
         loop {
             match recv(&self.socket, &mut *into, RecvFlags::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the helper is late"));
+                }
                 Err(error) => return Err(error.into()),
                 Ok((got, _)) if got == into.len() => return Ok(()),
                 Ok(_) => {
@@ -163,113 +164,5 @@ impl Channel {
                 }
             }
         }
-    }
-
-    pub(super) fn one(
-        &mut self,
-        what: &str,
-        number: libc::c_long,
-        args: [u64; 6],
-    ) -> io::Result<i64> {
-        let mut result = [0];
-        self.call(&[plain(number, args)], &mut result)?;
-        checked(what, result[0])
-    }
-
-    /// Gives up what the helper has in common with the program but the memory (helper/H2,
-    /// helper/H4).
-    pub(super) fn settle(&mut self) -> io::Result<()> {
-        const NAME: &[u8] = b"zfold-inside\0/\0";
-        const ROOT: u64 = ARGUMENTS as u64 + 13;
-        self.write(ARGUMENTS, NAME)?;
-        let advise = |at: usize, end: usize, advice: libc::c_int| {
-            plain(libc::SYS_madvise, [at as u64, (end - at) as u64, advice as u64, 0, 0, 0])
-        };
-        let set_name = libc::PR_SET_NAME as u64;
-        let calls = [
-            plain(libc::SYS_close, [1, 0, 0, 0, 0, 0]),
-            plain(libc::SYS_setpgid, [0; 6]),
-            advise(AT, AT + PAGE, libc::MADV_DONTFORK),
-            advise(STAGING, DATA_END, libc::MADV_DONTFORK),
-            // These may be refused without harm. A sandbox may have made its root a folder of a
-            // process that has ended, to which nobody can change.
-            plain(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]),
-            advise(STAGING, DATA_END, libc::MADV_NOHUGEPAGE),
-            plain(libc::SYS_prctl, [set_name, ARGUMENTS as u64, 0, 0, 0, 0]),
-        ];
-        let mut results = [0; 7];
-        self.call(&calls, &mut results)?;
-        for (what, result) in ["close", "setpgid", "madvise", "madvise"].iter().zip(results) {
-            checked(what, result)?;
-        }
-        Ok(())
-    }
-
-    /// Opens userfaultfd in the helper, as [`Call::UFFD`], and takes a copy.
-    pub(super) fn open_uffd(&mut self, access: &Access) -> io::Result<Uffd> {
-        let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
-        match access {
-            Access::Call => {
-                self.one("userfaultfd", libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])?;
-            }
-            Access::Device(device) => {
-                self.receive_descriptor(&**device)?;
-                let device = Call::UFFD;
-                let new = [device, Uffd::NEW_CODE, flags, 0, 0, 0];
-                let opened = self.one("/dev/userfaultfd", libc::SYS_ioctl, new)? as u64;
-                let close_on_exec = libc::O_CLOEXEC as u64;
-                self.one("dup3", libc::SYS_dup3, [opened, Call::UFFD, close_on_exec, 0, 0, 0])?;
-                self.one("close", libc::SYS_close, [opened, 0, 0, 0, 0, 0])?;
-            }
-        }
-        let uffd = Uffd::from_fd(because("taking userfaultfd", take(self.pid, 1))?);
-        because("userfaultfd", uffd.handshake(features()))?;
-        Ok(uffd)
-    }
-
-    /// Passes a descriptor to the helper, which gets it as the lowest number that is free there:
-    /// [`Call::UFFD`].
-    pub(super) fn receive_descriptor(&mut self, descriptor: impl AsFd) -> io::Result<()> {
-        // A header for recvmsg: no name, one vector, room for one descriptor.
-        const VECTOR: u64 = ARGUMENTS as u64 + 56;
-        const BYTE: u64 = VECTOR + 16;
-        const CONTROL: u64 = BYTE + 8;
-        let words = [0, 0, VECTOR, 1, CONTROL, 24, 0, BYTE, 1, 0, 0, 0, 0];
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.write(ARGUMENTS, &bytes)?;
-        let close_on_exec = libc::MSG_CMSG_CLOEXEC as u64;
-        self.send(&[plain(libc::SYS_recvmsg, [0, ARGUMENTS as u64, close_on_exec, 0, 0, 0])])?;
-        process::send_descriptor(&self.socket, descriptor)?;
-        let mut result = [0];
-        self.receive(&mut result)?;
-        checked("passing a descriptor to the helper", result[0]).map(drop)
-    }
-
-    /// Writes a filter to where it can be installed from, and returns where.
-    pub(super) fn write_filter(&mut self, code: &[seccomp::Instruction]) -> io::Result<usize> {
-        const CODE: usize = ARGUMENTS + 16;
-        let mut bytes = (code.len() as u64).to_ne_bytes().to_vec();
-        bytes.extend(CODE.to_ne_bytes());
-        for step in code {
-            bytes.extend(step.code.to_ne_bytes());
-            bytes.extend([step.jt, step.jf]);
-            bytes.extend(step.k.to_ne_bytes());
-        }
-        self.write(ARGUMENTS, &bytes)?;
-        Ok(ARGUMENTS)
-    }
-
-    /// Gives up all rights but that to a few calls (helper/H5).
-    pub(super) fn lock_down(&mut self) -> io::Result<()> {
-        // A header of version 3 for the calling thread, and no capability in six words.
-        const VERSION: u64 = 0x2008_0522;
-        const NONE: u64 = ARGUMENTS as u64 + 8;
-        let set = libc::PR_SET_NO_NEW_PRIVS as u64;
-        self.one("no_new_privs", libc::SYS_prctl, [set, 1, 0, 0, 0, 0])?;
-        self.write(ARGUMENTS, &[VERSION, 0, 0, 0, 0].map(u64::to_ne_bytes).concat())?;
-        self.one("capset", libc::SYS_capset, [ARGUMENTS as u64, NONE, 0, 0, 0, 0])?;
-        let at = self.write_filter(&seccomp::helpers_own())?;
-        let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, 0, at as u64, 0, 0, 0];
-        self.one("the helper's filter", libc::SYS_seccomp, filter).map(drop)
     }
 }

@@ -37,7 +37,10 @@ impl Tracer<'_> {
         if let Some(task) = self.tasks.get_mut(&tid) {
             (task.held, task.parked) = (Some(ticket.turn), Some(Park::End));
         }
-        let word = |at| ptrace::word(tid, at).ok();
+        let word = |at| {
+            let mut bytes = [0; 8];
+            ptrace::read(tid, at, &mut bytes).ok().map(|()| usize::from_ne_bytes(bytes))
+        };
         let ending = Ending { tid_at, robust: ptrace::robust_list(tid), word: &word };
         if self.memory.ends(space, &ending, ticket) {
             self.go_on(ticket);

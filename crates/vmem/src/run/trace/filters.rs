@@ -4,16 +4,17 @@ use std::io;
 
 use super::let_go;
 use crate::run::sys::proc::Status;
-use crate::run::sys::ptrace;
+use crate::run::sys::{ptrace, seccomp};
 
 /// The field that counts the filters of a thread.
 pub(super) const FILTERS: &str = "Seccomp_filters";
 
-/// Has the filters of a program that has its own not be asked while calls are made in it, and never
-/// in its helper; returns whether there was any.
+/// Has the filters of a program that has its own not be asked while calls are made in it and its
+/// helper is being made; returns whether there was any.
 ///
 /// # Errors
-/// It is not permitted: what is done there might end the program.
+/// It is not permitted: what is done there might end the program. Or they forbid what a helper
+/// does, which is asked of them as long as it lives.
 pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
     let status = Status::of(tid)?;
     let own = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
@@ -25,9 +26,14 @@ pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
     if own <= base_filters() + usize::from(filtered) {
         return Ok(false);
     }
-    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(|error| {
-        io::Error::new(error.kind(), "its own seccomp filter may kill a helper")
-    })?;
+    let may_kill =
+        |error: io::Error| io::Error::new(error.kind(), "its own seccomp filter may kill a helper");
+    let filters = ptrace::filters(tid).map_err(may_kill)?;
+    let calls = seccomp::helpers_calls();
+    if !filters.iter().all(|filter| calls.iter().all(|call| seccomp::allows(filter, call))) {
+        return Err(io::Error::other("its own seccomp filter forbids what a helper does"));
+    }
+    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(may_kill)?;
     Ok(true)
 }
 

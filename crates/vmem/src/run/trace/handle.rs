@@ -14,6 +14,8 @@ pub(super) enum Asked {
     GoOn(Ticket),
     Visit(i32),
     Pause(bool),
+    EndHelper(SpaceId),
+    EndSpace(SpaceId, String),
     Tell,
     End(String),
 }
@@ -67,6 +69,14 @@ impl Tracing for Handle {
 
     fn pause(&self, paused: bool) {
         self.ask(Asked::Pause(paused));
+    }
+
+    fn end_helper(&self, space: SpaceId) {
+        self.ask(Asked::EndHelper(space));
+    }
+
+    fn end_space(&self, space: SpaceId, message: String) {
+        self.ask(Asked::EndSpace(space, message));
     }
 
     fn tell(&self) {

@@ -12,24 +12,27 @@
 //! ```
 //!
 //! Invariants:
-//! - H1: the page lies at the same address in every space, so that the filter of system calls can
-//!   let calls from there pass. A program that has something there already is not managed.
+//! - H1: the page lies at the same address in every space. A program that has something there
+//!   already is not managed.
 //! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
 //!   not with `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and
 //!   holds no descriptor or signal handler of the program's, and no directory but its root.
 //! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.
-//! - H5: it is of no use to the program, which could write to its page: it has no capabilities, and
-//!   a filter leaves it the five calls that it makes, on its socket and its userfaultfd.
+//! - H5: it is of no use to the program, which could write to its page: it has no capabilities, a
+//!   filter leaves it the five calls that it makes, on its socket and its userfaultfd, and the
+//!   program's own filters are asked as well. Before that it executes nothing of the program's
+//!   ([`super::birth`]).
 //! - H6: no call that it makes touches a page but of its own mappings, except that of
 //!   `MADV_POPULATE_WRITE`.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use super::channel::{ARGUMENTS, AT, CALLS, Channel, DATA_END, STAGING, checked};
-use super::inject::{At, Injection, Queue, next};
+use super::birth::{Birth, put_filter};
+use super::channel::{ARGUMENTS, AT, Channel, DATA_END, STAGING, checked};
+use super::inject::{Injection, Queue};
 use crate::page::PAGE;
 use crate::run::link::{Attached, Call, Growth};
 use crate::run::permission::Access;
@@ -80,7 +83,7 @@ const LOOP: [u8; 120] = [
     0x0f, 0x0b,                                 // ud2
 ];
 /// Address of a system call instruction there.
-const GADGET: usize = AT + 116;
+pub(super) const GADGET: usize = AT + 116;
 
 /// A helper as the tracer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,7 +173,7 @@ fn map(injection: &mut Injection<'_>) -> io::Result<()> {
 /// Returns whether an address space has a helper's page.
 pub(super) fn is_ours(pid: i32) -> bool {
     let mut found = [0; LOOP.len()];
-    matches!(process::read_memory(pid, AT, &mut found), Ok(n) if n == found.len()) && found == LOOP
+    ptrace::read(pid, AT, &mut found).is_ok() && found == LOOP
 }
 
 /// Takes the mappings away; the data first, since the instruction may lie in the page.
@@ -193,42 +196,33 @@ pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
     }
 }
 
-/// Waits until a new process stops before it runs.
-fn wait_for_birth(pid: i32, queue: &mut Queue) -> io::Result<()> {
-    loop {
-        match next(pid, queue)? {
-            Event::Stop { .. } => return Ok(()),
-            _ => ptrace::cont(pid, 0)?,
-        }
-    }
-}
-
 fn start(
     injection: &mut Injection<'_>,
     pid: i32,
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
 ) -> io::Result<Attached> {
-    let mut channel = boot(injection, pid)?;
-    channel.settle()?;
+    let mut birth = Birth::begin(pid, injection.queue())?;
     let uffd = match descriptor {
-        Descriptor::Open(access) => Some(channel.open_uffd(access)?),
+        Descriptor::Open(access) => Some(birth.open_uffd(access)?),
         Descriptor::Given(uffd) => {
-            channel.receive_descriptor(&uffd)?;
+            birth.receive_descriptor(&uffd)?;
             None
         }
     };
-    let helper = channel.one("getpid", libc::SYS_getpid, [0; 6])? as i32;
+    let helper = birth.inside()?;
+    birth.lock_down()?;
+    let socket = birth.finish()?;
     if let Some(growth) = filter {
-        let at = channel.write_filter(&seccomp::program(AT, growth))?;
-        install(injection, at)?;
+        put_filter(injection, &seccomp::program(growth))?;
+        install(injection)?;
     }
-    channel.lock_down()?;
     Ok(Attached {
         uffd,
-        number: Call::UFFD as i32,
-        inside: Box::new(channel),
+        number: Call::UFFD,
+        inside: Box::new(Channel::new(pid, socket)?),
         helper,
+        helper_here: pid,
         pid,
         staging: STAGING..DATA_END,
         arguments: ARGUMENTS,
@@ -236,11 +230,11 @@ fn start(
     })
 }
 
-/// Puts all threads of the program under the filter that was written to `at`.
-fn install(injection: &mut Injection<'_>, at: usize) -> io::Result<()> {
+/// Puts all threads of the program under the filter that was written to [`ARGUMENTS`].
+fn install(injection: &mut Injection<'_>) -> io::Result<()> {
     const EVERY_THREAD: u64 = 1;
     let flags = EVERY_THREAD | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, flags, at as u64, 0, 0, 0];
+    let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, flags, ARGUMENTS as u64, 0, 0, 0];
     let mut result = injection.call(libc::SYS_seccomp, filter)?;
     if result == -i64::from(libc::EACCES) {
         let set = libc::PR_SET_NO_NEW_PRIVS as u64;
@@ -252,17 +246,4 @@ fn install(injection: &mut Injection<'_>, at: usize) -> io::Result<()> {
         return Err(io::Error::other("its threads have different seccomp filters"));
     }
     checked("the seccomp filter", result).map(drop)
-}
-
-/// From the birth of a helper to its loop.
-fn boot(injection: &mut Injection<'_>, pid: i32) -> io::Result<Channel> {
-    wait_for_birth(pid, injection.queue())?;
-    let mut birth = Injection::begin(pid, At::Stop, Some(GADGET), injection.queue())?;
-    let closed = birth.call(libc::SYS_close_range, [0, u64::from(u32::MAX), 0, 0, 0, 0])?;
-    checked("close_range in the helper", closed)?;
-    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64;
-    let pair = [libc::AF_UNIX as u64, kind, 0, CALLS as u64, 0, 0];
-    checked("socketpair in the helper", birth.call(libc::SYS_socketpair, pair)?)?;
-    birth.become_code(AT, CALLS)?;
-    Channel::of(pid)
 }

@@ -13,12 +13,15 @@
 //! - I3: events that do not belong to the injection are not lost: they go to the queue of the
 //!   tracer. All threads are waited for: the end of a process is told only when the ends of all
 //!   its threads were received.
+//! - I4: no other call than the one asked for is made, though another thread of the program may
+//!   write to the instruction that makes it: each call is compared at its entry.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
-use crate::run::sys::process;
+use super::channel::checked;
 use crate::run::sys::ptrace::{self, Event, SyscallInfo};
 use crate::run::sys::registers::{Registers, SYSCALL};
 
@@ -126,7 +129,7 @@ impl<'a> Injection<'a> {
         }
         match at {
             At::Stop => {
-                leave_sequence(tid, &mut saved);
+                leave_sequence(tid, &mut saved)?;
             }
             At::Seccomp => {}
             At::Behind => saved = ptrace::registers(tid)?,
@@ -178,16 +181,49 @@ impl<'a> Injection<'a> {
             ptrace::syscall(self.tid, signal)?;
             signal = 0;
             match next(self.tid, self.queue)? {
-                Event::Syscall => {
-                    if let SyscallInfo::Exit(result) = ptrace::syscall_info(self.tid)? {
-                        return Ok(result);
+                Event::Syscall => match ptrace::syscall_info(self.tid)? {
+                    SyscallInfo::Exit(result) => return Ok(result),
+                    SyscallInfo::Entry(call) if (call.number, &call.args) != (number, args) => {
+                        let mut skipped = ptrace::registers(self.tid)?;
+                        skipped.skip();
+                        ptrace::set_registers(self.tid, &skipped)?;
+                        return Err(io::Error::other(
+                            "its code changed while a call was made in it",
+                        ));
                     }
-                }
+                    _ => {}
+                },
                 Event::Child => self.child = ptrace::message(self.tid)?,
                 Event::Signal(stopping) => signal = stopping,
                 _ => {}
             }
         }
+    }
+
+    /// Writes to the memory of the thread, whatever its protection.
+    ///
+    /// # Errors
+    /// Nothing is mapped there, or the thread is gone.
+    pub(crate) fn put(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+        for (index, part) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            ptrace::poke(self.tid, to + 8 * index, u64::from_ne_bytes(word))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a system call; its error is one of this program, which says what failed.
+    ///
+    /// # Errors
+    /// That of the call, or that the thread has ended.
+    pub(crate) fn one(
+        &mut self,
+        what: &str,
+        number: libc::c_long,
+        args: [u64; 6],
+    ) -> io::Result<i64> {
+        checked(what, self.call(number, args)?)
     }
 
     /// Ends it, but has the thread go on with `code`, all signals blocked as they are. For threads
@@ -219,29 +255,34 @@ impl<'a> Injection<'a> {
 
 /// A restartable sequence in which a thread was stopped is aborted, as after any preemption: the
 /// kernel, which sees the thread elsewhere, would forget it.
-fn leave_sequence(tid: i32, registers: &mut Registers) {
+///
+/// # Errors
+/// `ESRCH` if its area is not there at the moment, so that nobody knows: it is as before.
+fn leave_sequence(tid: i32, registers: &mut Registers) -> io::Result<()> {
     if registers.number().is_none()
-        && let Some(abort) = restartable_abort(tid, registers.instruction())
+        && let Some(abort) = restartable_abort(tid, registers.instruction())?
     {
         registers.jump(abort);
     }
+    Ok(())
 }
 
 /// Where a restartable sequence goes on that is left at `instruction`; `None` outside of one.
-fn restartable_abort(tid: i32, instruction: usize) -> Option<usize> {
+fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> {
     /// Offset of the pointer to the sequence in the area that a thread registers.
     const SEQUENCE: usize = 8;
-    let word = |address: usize| {
-        let mut bytes = [0; 8];
-        let got = process::read_memory(tid, address, &mut bytes).ok()?;
-        (got == 8).then(|| usize::from_ne_bytes(bytes))
-    };
-    let area = ptrace::restartable(tid)?;
-    let sequence = word(area + SEQUENCE).filter(|sequence| *sequence != 0)?;
-    let start = word(sequence.checked_add(8)?)?;
-    let len = word(sequence.checked_add(16)?)?;
-    let abort = word(sequence.checked_add(24)?)?;
-    (start..start.checked_add(len)?).contains(&instruction).then_some(abort)
+    let Some(area) = ptrace::restartable(tid) else { return Ok(None) };
+    let mut sequence = [0; 8];
+    ptrace::read(tid, area + SEQUENCE, &mut sequence).map_err(|_| gone())?;
+    let sequence = usize::from_ne_bytes(sequence);
+    // Version and flags, start, length, where it goes on.
+    let mut words = [0; 32];
+    if sequence == 0 || ptrace::read(tid, sequence, &mut words).is_err() {
+        return Ok(None);
+    }
+    let word = |index: usize| usize::from_ne_bytes(words.as_chunks::<8>().0[index]);
+    let is_inside = (word(1)..word(1).saturating_add(word(2))).contains(&instruction);
+    Ok(is_inside.then(|| word(3)))
 }
 
 /// Finds a system call instruction: the one just executed, or any in what is executable, the
@@ -250,7 +291,7 @@ fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
     let before = registers.instruction().wrapping_sub(SYSCALL.len());
     for candidate in [before, registers.instruction()] {
         let mut bytes = [0; SYSCALL.len()];
-        if matches!(process::read_memory(tid, candidate, &mut bytes), Ok(2)) && bytes == SYSCALL {
+        if ptrace::read(tid, candidate, &mut bytes).is_ok() && bytes == SYSCALL {
             return Ok(candidate);
         }
     }
@@ -276,9 +317,11 @@ fn range_of(line: &str) -> Option<(usize, usize)> {
 
 fn search(tid: i32, mut at: usize, end: usize, left: &mut usize) -> Option<usize> {
     let mut buffer = vec![0; SEARCHED];
+    // Unlike process_vm_readv, it does not wait for a page that is asked of a userfaultfd.
+    let memory = fs::File::open(format!("/proc/{tid}/mem")).ok()?;
     while at < end && *left > 0 {
         let wanted = (end - at).min(SEARCHED);
-        let got = process::read_memory(tid, at, &mut buffer[..wanted]).ok()?;
+        let got = memory.read_at(&mut buffer[..wanted], at as u64).ok().filter(|&got| got > 0)?;
         let found = buffer[..got].windows(SYSCALL.len()).position(|bytes| bytes == SYSCALL);
         if let Some(offset) = found {
             return Some(at + offset);

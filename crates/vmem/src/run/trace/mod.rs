@@ -15,7 +15,8 @@
 //!   waits in `unclaimed`, one that ends first in `stillborn`.
 //! - T3: a space is `gone` when the last thread in it ends or leaves it by exec. Its helper ends
 //!   before the end of that thread is received, or before exec goes on, so that nobody who waits
-//!   for it finds the executable or the mounts of its program busy.
+//!   for it finds the executable or the mounts of its program busy. It has stepped aside before,
+//!   and is forgotten by its parent, unless SIGKILL ended that ([`aside`]).
 //! - T4: the tracer waits for nothing but events. It receives those of all threads while it waits
 //!   for one, and what the memory side does for a thread is done while that is held.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
@@ -29,8 +30,10 @@
 //!   it. A child of vfork or fork that was made just before is known by its filters.
 
 mod areas;
+mod aside;
 mod asked;
 mod attach;
+mod birth;
 mod calls;
 mod channel;
 mod ends;
@@ -61,7 +64,7 @@ use crate::run::sys::urgency::be_urgent;
 pub use channel::AT as HELPER_AT;
 pub(crate) use handle::Handle;
 use helper::Helper;
-use inject::{At, Injection, Queue};
+use inject::{At, Queue};
 pub(crate) use news::{Exit, News};
 pub(crate) use program::Program;
 use task::{Spaces, Task, Waits};
@@ -215,20 +218,6 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has the maker of a helper, which goes on with another program, forget that it had a child.
-    fn reap(&mut self, tid: i32, space: SpaceId, helper: Helper) {
-        let reaped =
-            Injection::begin(tid, At::Behind, None, &mut self.queue).and_then(|mut injection| {
-                helper::reap(&mut injection, helper.inside)?;
-                injection.finish()
-            });
-        self.buried.remove(&helper.pid);
-        if reaped.is_ok() && self.wanted(tid, space) {
-            return self.attach(tid, space, At::Stop);
-        }
-        self.resume_after(tid, reaped);
-    }
-
     fn end(&mut self, message: String) {
         self.ended.get_or_insert(message);
         for &tid in self.tasks.keys().chain(&self.unclaimed) {
@@ -262,7 +251,10 @@ impl Tracer<'_> {
     fn helper_event(&mut self, pid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {
-                self.helpers.remove(&pid);
+                if let Some(space) = self.helpers.remove(&pid) {
+                    self.buried.insert(pid);
+                    self.helper_died(space, pid);
+                }
             }
             Event::Signal(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGILL)) => {
                 let_go(ptrace::cont(pid, signal));
@@ -293,6 +285,9 @@ impl Tracer<'_> {
     }
 
     fn task_event(&mut self, tid: i32, event: Event) {
+        if !event.is_end() && event != Event::Ending {
+            self.come_back(tid);
+        }
         match event {
             Event::Exited(code) => self.exited(tid, Exit::Code(code)),
             Event::Killed { signal, core } => {
@@ -306,7 +301,9 @@ impl Tracer<'_> {
             Event::Stop { .. } => self.stopped(tid, event),
             Event::Signal(signal) => {
                 self.soften(tid, signal);
-                let_go(self.resume_with(tid, signal));
+                if !self.before_signal(tid, signal) {
+                    let_go(self.resume_with(tid, signal));
+                }
             }
         }
     }
@@ -359,9 +356,14 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread has left its space; returns the helper if that was the last.
-    fn leave(&mut self, tid: i32, task: &Task) -> Option<Helper> {
-        let id = task.space?;
+    /// A thread has left its space; returns its helpers if that was the last.
+    fn leave(&mut self, tid: i32, task: &Task) -> Vec<Helper> {
+        let Some(id) = task.space else { return Vec::new() };
+        if task.aside
+            && let Some(space) = self.spaces.get_mut(id)
+        {
+            space.aside -= 1;
+        }
         if matches!(task.waits, Waits::Fork(_)) {
             self.lost_forks += 1;
             self.memory.unborn(id);
@@ -378,20 +380,23 @@ impl Tracer<'_> {
             if self.spaces.get_mut(id).is_some_and(|space| space.shared.is_some()) {
                 self.ask_for(id);
             }
-            return None;
+            return Vec::new();
         };
         self.memory.gone(id);
-        space.helper.inspect(|&helper| self.end_helper(helper))
+        if let Some(helper) = space.helper {
+            self.end_helper(helper);
+        }
+        space.helper.into_iter().chain(space.ended).collect()
     }
 
     fn exec(&mut self, tid: i32) {
         let former = ptrace::message(tid).unwrap_or(tid);
         let mut filtered = false;
-        let mut helper = None;
+        let mut helpers = Vec::new();
         for number in [tid, former] {
             if let Some(task) = self.tasks.remove(&number) {
                 filtered |= task.filtered;
-                helper = self.leave(number, &task).or(helper);
+                helpers.extend(self.leave(number, &task));
             }
         }
         let space = self.memory.exec(tid);
@@ -401,10 +406,17 @@ impl Tracer<'_> {
             (self.tell)(News::Started(tid));
         }
         self.refuse_foreign(tid, space);
-        match helper {
-            Some(helper) if helper.parent == tid => self.reap(tid, space, helper),
-            _ if self.wanted(tid, space) => self.attach(tid, space, At::Behind),
-            _ => let_go(ptrace::cont(tid, 0)),
+        helpers.retain(|helper| helper.parent == tid);
+        if self.wanted(tid, space) {
+            // Whoever attaches forgets these first.
+            if let Some(known) = self.spaces.get_mut(space) {
+                known.ended = helpers;
+            }
+            self.attach(tid, space, At::Behind);
+        } else if helpers.is_empty() {
+            let_go(ptrace::cont(tid, 0));
+        } else {
+            self.forget(tid, At::Behind, &helpers);
         }
     }
 

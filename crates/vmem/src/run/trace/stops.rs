@@ -1,9 +1,10 @@
 //! What the tracer does with a stopped thread: asks the memory side, lets it go.
 
+use std::cell::Cell;
 use std::io;
 
 use super::areas::{self, Areas};
-use super::calls::{self, Meaning};
+use super::calls::{self, Aside, Meaning};
 use super::filters::FILTERS;
 use super::inject::At;
 use super::task::{Birth, Park, Task, Waits};
@@ -31,18 +32,33 @@ impl Tracer<'_> {
     }
 
     fn before_change(&mut self, tid: i32, space: SpaceId, call: &Syscall) {
+        if let Some(aside) = Aside::of(call) {
+            return self.before_aside(tid, space, aside);
+        }
         if self.wanted(tid, space) {
             return self.attach(tid, space, At::Seccomp);
         }
         if !self.memory.is_attached(space) {
             return let_go(ptrace::cont(tid, 0));
         }
-        let read = |from: usize, to: &mut [u8]| match process::read_memory(tid, from, to)? {
-            got if got == to.len() => Ok(()),
-            _ => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        let missing = Cell::new(None);
+        let read = |from: usize, to: &mut [u8]| {
+            ptrace::read(tid, from, to).inspect_err(|_| missing.set(Some(from)))
         };
         let meaning = calls::decode(call, &read);
+        if let Some(address) = missing.get()
+            && self.fetch(tid, space, address)
+        {
+            return;
+        }
         follow_children(tid, call, &read);
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.fetched = 0;
+            // Of others the registers still say it behind the call.
+            task.areas = (call.number == libc::SYS_clone3 as u64)
+                .then(|| Some(areas::of(tid, &ptrace::registers(tid).ok()?)))
+                .flatten();
+        }
         match meaning {
             Meaning::Nothing => let_go(ptrace::cont(tid, 0)),
             Meaning::Before(request @ Request::Open { .. }) => {
@@ -71,6 +87,19 @@ impl Tracer<'_> {
                 }
             }
         }
+    }
+
+    /// Has a page brought that a call points to, and looks at the call again then; `false` after
+    /// some tries: the call fails for it.
+    fn fetch(&mut self, tid: i32, space: SpaceId, address: usize) -> bool {
+        const TRIES: u8 = 8;
+        let Some(task) = self.tasks.get_mut(&tid) else { return false };
+        task.fetched += 1;
+        let again = task.fetched <= TRIES;
+        if again {
+            self.ask(tid, space, Request::Fetch { address }, Park::Again);
+        }
+        again
     }
 
     fn before_fork(&mut self, tid: i32, space: SpaceId) {
@@ -148,7 +177,7 @@ impl Tracer<'_> {
             }
             self.stop_if_paused(tid);
             // What it held others up for is over, unless it is about to begin.
-            if park != Park::IntoCall
+            if !matches!(park, Park::IntoCall | Park::Again)
                 && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
             {
                 self.end_change(tid, space);
@@ -156,6 +185,10 @@ impl Tracer<'_> {
             let_go(match park {
                 Park::Run => ptrace::cont(tid, 0),
                 Park::IntoCall => ptrace::syscall(tid, 0),
+                Park::Again => {
+                    self.before(tid);
+                    Ok(())
+                }
                 Park::Listen => self.leave_stopped(tid),
                 Park::End => Ok(()),
             });
@@ -284,7 +317,11 @@ impl Tracer<'_> {
             }
             return resume();
         };
-        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
+        let known = self.tasks.get_mut(&tid).and_then(|task| task.areas.take());
+        let areas = ptrace::registers(tid).ok().map(|registers| match known {
+            Some(known) if registers.number() == Some(libc::SYS_clone3 as u64) => known,
+            _ => areas::of(tid, &registers),
+        });
         let areas = areas.unwrap_or_default();
         let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
         // A thread gets the filter with all others of its process; a fork that was stopped was made
@@ -370,7 +407,8 @@ impl Tracer<'_> {
             Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
             Err(error) => {
                 if is_there || error.raw_os_error() != Some(libc::ESRCH) {
-                    self.end(format!("a child of fork cannot be managed: {error}"));
+                    // Nobody can give it what its memory should hold.
+                    self.end_space(space, &format!("a child of fork cannot be managed: {error}"));
                 }
                 self.memory.unborn(parent_space);
                 self.go_on(ticket);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use super::areas::Areas;
 use super::helper::Helper;
 use super::waits::Softened;
 use crate::run::link::SpaceId;
@@ -45,6 +46,8 @@ pub(crate) enum Park {
     Run,
     /// It makes its call, and stops when that has returned.
     IntoCall,
+    /// What its call points to has been fetched: the call is looked at once more.
+    Again,
     /// It stays as it is, with its whole process.
     Listen,
     /// It ends.
@@ -77,6 +80,12 @@ pub(crate) struct Task {
     pub birth: Option<(i32, SpaceId)>,
     /// Why the child that it is about to have will not be managed ([`Birth::Alone`]).
     pub why_alone: String,
+    /// What the call says in which it makes a child, if that could be read before.
+    pub areas: Option<Areas>,
+    /// How often what its call points to was to be fetched before that is made.
+    pub fetched: u8,
+    /// It is in a call that would notice a helper of its space.
+    pub aside: bool,
     /// It runs under the filter.
     pub filtered: bool,
     /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.
@@ -92,6 +101,14 @@ pub(crate) struct Space {
     pub tasks: usize,
     /// The process that makes calls in it, once it is attached.
     pub helper: Option<Helper>,
+    /// Helpers that have ended, of which their parents still know.
+    pub ended: Vec<Helper>,
+    /// Threads in calls that would notice a helper.
+    pub aside: usize,
+    /// Helpers that have ended unasked, and until when there is no other.
+    pub deaths: u32,
+    /// As above.
+    pub rests: Option<Instant>,
     /// It cannot be attached, and that was told.
     pub refused: bool,
     /// The thread that moves a mapping or forks, and those that wait to do that (T5).
@@ -143,6 +160,9 @@ impl Spaces {
 
     /// Whether it has no helper and may get one.
     pub(crate) fn attachable(&self, id: SpaceId) -> bool {
-        self.spaces.get(&id).is_some_and(|space| space.helper.is_none() && !space.refused)
+        self.spaces.get(&id).is_some_and(|space| {
+            let rests = space.rests.is_some_and(|until| Instant::now() < until);
+            space.helper.is_none() && !space.refused && space.aside == 0 && !rests
+        })
     }
 }

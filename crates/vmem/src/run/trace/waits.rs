@@ -9,7 +9,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::run::sys::proc::Status;
-use crate::run::sys::process;
 use crate::run::sys::ptrace;
 use crate::run::sys::registers::Registers;
 
@@ -145,8 +144,8 @@ fn length(tid: i32, registers: &Registers, limit: Limit) -> Option<Duration> {
         Limit::Timespec(index, _) => {
             let at = registers.arguments()[index] as usize;
             let mut bytes = [0; 16];
-            let got = process::read_memory(tid, at, &mut bytes);
-            if at == 0 || !matches!(got, Ok(16)) {
+            // One that is missing begins anew.
+            if at == 0 || ptrace::read(tid, at, &mut bytes).is_err() {
                 return None;
             }
             let (words, _) = bytes.as_chunks::<8>();

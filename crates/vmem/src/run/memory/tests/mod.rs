@@ -103,6 +103,12 @@ impl Tracing for Asked {
 
     fn pause(&self, _paused: bool) {}
 
+    fn end_helper(&self, _space: SpaceId) {}
+
+    fn end_space(&self, _space: SpaceId, message: String) {
+        self.end(message);
+    }
+
     fn tell(&self) {}
 
     fn end(&self, message: String) {
@@ -195,10 +201,11 @@ impl World {
         assert!(sys::map(self.staging.start, self.staging.len(), true) > 0);
         assert_eq!(sys::advise(&self.staging, libc::MADV_DONTFORK), 0);
         let attached = Attached {
-            number: uffd.as_fd().as_raw_fd(),
+            number: uffd.as_fd().as_raw_fd() as u64,
             uffd: Some(uffd),
             inside: Box::new(self.here.clone()),
             helper: 0,
+            helper_here: 0,
             pid: std::process::id() as i32,
             staging: self.staging.clone(),
             arguments: self.staging.start + STAGING,

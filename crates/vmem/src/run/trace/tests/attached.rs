@@ -75,7 +75,7 @@ fn a_thread_that_was_joined_is_known_no_more() {
         assert_eq!(witness.together.load(Ordering::Relaxed), 2, "the first and one other");
         // Only of attached spaces is anything needed then.
         let ends = witness.ends.load(Ordering::Relaxed);
-        assert_eq!(ends > 300, is_greedy, "{ends} ends");
+        assert_eq!(ends >= 300, is_greedy, "{ends} ends");
         assert_eq!(witness.robust.load(Ordering::Relaxed) > 0, is_greedy, "of {ends} ends");
     }
 }

@@ -181,6 +181,10 @@ impl Memory for Witness {
 
     fn unborn(&self, _parent: SpaceId) {}
 
+    fn unattached(&self, space: SpaceId) {
+        self.attached.lock().unwrap().remove(&space);
+    }
+
     fn visited(&self, _space: SpaceId, _thread: i32) {}
 
     fn gone(&self, space: SpaceId) {

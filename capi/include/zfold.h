@@ -3,8 +3,10 @@
  * Functions that return int return 0, or a code below zero; zfold_error() then has a text for the
  * calling thread. What zfold_*_open or _new gave belongs to the caller until _close, _release or
  * _free. All may be called from any number of threads, but nothing that is being closed. Codecs are
- * "lz4" (also if NULL), "page", "zstd:3" ... A child that was forked must not use its parent's
- * objects.
+ * "lz4" (also if NULL), "page", "zstd:3" ...
+ *
+ * An object belongs to the process that made it. In a forked child, calls on objects of its parent
+ * return ZFOLD_FORKED at once, and closing them does nothing. Objects that the child makes are its own.
  *
  * EXAMPLE
  *     #include <stdio.h>
@@ -42,6 +44,7 @@ extern "C" {
 #define ZFOLD_SYSTEM (-6)     /* the system refused memory, a thread or a file */
 #define ZFOLD_BUFFER (-7)     /* the buffer is too small; its length is said */
 #define ZFOLD_PANIC (-8)      /* a mistake of the library; do not use the object any more */
+#define ZFOLD_FORKED (-9)     /* the object is the parent process's; make one of your own after a fork */
 
 #define ZFOLD_PAGE 4096
 
@@ -94,7 +97,9 @@ int zfold_cache_remove(const zfold_cache *cache, const uint8_t *key, uint64_t ke
 int zfold_cache_get_stats(const zfold_cache *cache, zfold_cache_stats *stats);
 void zfold_cache_close(zfold_cache *cache);
 
-/* Pool: objects of 1 to ZFOLD_PAGE bytes, densely packed, not compressed. A handle is never 0. */
+/* Pool: objects of 1 to ZFOLD_PAGE bytes, densely packed, not compressed. A handle is never 0. One that
+ * was freed, is another pool's or is made up is ZFOLD_MISSING, unless it is by chance (one in 2^31) the
+ * number of an object of this pool: then it names that. Memory and other objects stay sound. */
 typedef struct zfold_pool zfold_pool;
 
 int zfold_pool_open(zfold_pool **pool);
@@ -115,6 +120,7 @@ typedef struct zfold_pin zfold_pin;
 
 int zfold_region_new(uint64_t len, uint64_t resident_bytes, const char *codec, int by_threads,
                      zfold_region **region);
+/* NULL for NULL, and in a forked child, where a touch of the region raises SIGSEGV. */
 uint8_t *zfold_region_pointer(const zfold_region *region);
 int zfold_region_pin(const zfold_region *region, uint64_t offset, uint64_t len, zfold_pin **pin);
 void zfold_pin_release(zfold_pin *pin);

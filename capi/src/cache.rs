@@ -2,9 +2,15 @@
 
 use std::ffi::{c_char, c_int};
 
+use zfold_pool::process::Local;
 use zfold_store::{Cache, CacheError, CacheOptions};
 
 use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put_bytes, put_sized};
+
+/// A cache.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_cache(Local<Cache>);
 
 /// `zfold_cache_stats` of the header.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +41,15 @@ fn fail(error: CacheError) -> Failure {
 pub unsafe extern "C" fn zfold_cache_open(
     limit_bytes: u64,
     codec: *const c_char,
-    cache: *mut *mut Cache,
+    cache: *mut *mut zfold_cache,
 ) -> c_int {
     guard(|| {
         let open = || {
             // SAFETY: the caller's promise.
             let codec = unsafe { crate::text::codec(codec) }?;
             let opened = Cache::open(&CacheOptions::new(limit_bytes).with_codec(codec));
-            opened.map_err(|error| Failure::new(Code::System, error))
+            let cache = opened.map_err(|error| Failure::new(Code::System, error))?;
+            Ok(zfold_cache(Local::new(cache)))
         };
         // SAFETY: the caller's promise.
         unsafe { give(cache, open) }
@@ -53,7 +60,7 @@ pub unsafe extern "C" fn zfold_cache_open(
 /// # Safety
 /// As the header says: pointers are null or valid for so many bytes.
 pub unsafe extern "C" fn zfold_cache_insert(
-    cache: *const Cache,
+    cache: *const zfold_cache,
     key: *const u8,
     key_len: u64,
     value: *const u8,
@@ -61,7 +68,7 @@ pub unsafe extern "C" fn zfold_cache_insert(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let cache = unsafe { borrow(cache) }?;
+        let cache = unsafe { borrow(cache) }?.0.get()?;
         // SAFETY: as above.
         let key = unsafe { bytes(key, key_len) }?;
         // SAFETY: as above.
@@ -74,7 +81,7 @@ pub unsafe extern "C" fn zfold_cache_insert(
 /// # Safety
 /// As the header says: pointers are null or valid for so many bytes.
 pub unsafe extern "C" fn zfold_cache_get(
-    cache: *const Cache,
+    cache: *const zfold_cache,
     key: *const u8,
     key_len: u64,
     value: *mut u8,
@@ -83,7 +90,7 @@ pub unsafe extern "C" fn zfold_cache_get(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let cache = unsafe { borrow(cache) }?;
+        let cache = unsafe { borrow(cache) }?.0.get()?;
         // SAFETY: as above.
         let key = unsafe { bytes(key, key_len) }?;
         let found = cache.get(key).map_err(fail)?;
@@ -97,13 +104,13 @@ pub unsafe extern "C" fn zfold_cache_get(
 /// # Safety
 /// As the header says: pointers are null or valid for so many bytes.
 pub unsafe extern "C" fn zfold_cache_remove(
-    cache: *const Cache,
+    cache: *const zfold_cache,
     key: *const u8,
     key_len: u64,
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let cache = unsafe { borrow(cache) }?;
+        let cache = unsafe { borrow(cache) }?.0.get()?;
         // SAFETY: as above.
         match cache.remove(unsafe { bytes(key, key_len) }?) {
             true => Ok(()),
@@ -116,12 +123,12 @@ pub unsafe extern "C" fn zfold_cache_remove(
 /// # Safety
 /// As the header says: pointers are null or valid.
 pub unsafe extern "C" fn zfold_cache_get_stats(
-    cache: *const Cache,
+    cache: *const zfold_cache,
     stats: *mut zfold_cache_stats,
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let cache = unsafe { borrow(cache) }?;
+        let cache = unsafe { borrow(cache) }?.0.get()?;
         let of = cache.stats();
         let of = zfold_cache_stats {
             size: 0,
@@ -141,7 +148,7 @@ pub unsafe extern "C" fn zfold_cache_get_stats(
 #[unsafe(no_mangle)]
 /// # Safety
 /// `cache` is null or open, and not used any more.
-pub unsafe extern "C" fn zfold_cache_close(cache: *mut Cache) {
+pub unsafe extern "C" fn zfold_cache_close(cache: *mut zfold_cache) {
     // SAFETY: `zfold_cache_open` gave it, and the caller gives it up.
     unsafe { close(cache) }
 }

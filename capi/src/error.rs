@@ -5,6 +5,8 @@ use std::ffi::{CString, c_char, c_int};
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use zfold_pool::process::Forked;
+
 /// What a call returns, but 0 for success; as in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -17,6 +19,7 @@ pub(crate) enum Code {
     System = -6,
     Buffer = -7,
     Panic = -8,
+    Forked = -9,
 }
 
 /// A code with its text.
@@ -26,6 +29,12 @@ pub(crate) struct Failure(Code, String);
 impl Failure {
     pub(crate) fn new(code: Code, text: impl Display) -> Self {
         Self(code, text.to_string())
+    }
+}
+
+impl From<Forked> for Failure {
+    fn from(error: Forked) -> Self {
+        Self::new(Code::Forked, error)
     }
 }
 

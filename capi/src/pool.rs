@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use ::zfold_pool::process::Local;
 use ::zfold_pool::{AllocError, Handle, HandleError, Pool, PoolOptions};
 
 use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_bytes};
@@ -9,9 +10,7 @@ use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_by
 /// A pool.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
-pub struct zfold_pool {
-    pool: Box<dyn Pool>,
-}
+pub struct zfold_pool(Local<Box<dyn Pool>>);
 
 fn stale(error: HandleError) -> Failure {
     Failure::new(Code::Missing, error)
@@ -30,7 +29,7 @@ pub unsafe extern "C" fn zfold_pool_open(pool: *mut *mut zfold_pool) -> c_int {
         let open = || {
             let opened = ::zfold_pool::create("c", &PoolOptions::default());
             let pool = opened.map_err(|error| Failure::new(Code::System, error))?;
-            Ok(zfold_pool { pool })
+            Ok(zfold_pool(Local::new(pool)))
         };
         // SAFETY: the caller's promise.
         unsafe { give(pool, open) }
@@ -48,12 +47,12 @@ pub unsafe extern "C" fn zfold_pool_insert(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let pool = unsafe { borrow(pool) }?;
+        let pool = unsafe { borrow(pool) }?.0.get()?;
         // SAFETY: as above.
         let object = unsafe { bytes(object, len) }?;
         // SAFETY: as above. Before the insertion, so that none is lost to a null pointer.
         unsafe { put(to, 0) }?;
-        let inserted = pool.pool.insert(object).map_err(|error| match error {
+        let inserted = pool.insert(object).map_err(|error| match error {
             AllocError::ZeroLength | AllocError::TooLong { .. } => {
                 Failure::new(Code::Argument, error)
             }
@@ -76,8 +75,8 @@ pub unsafe extern "C" fn zfold_pool_read(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let pool = unsafe { borrow(pool) }?;
-        let found = pool.pool.read(handle(of)?).map_err(stale)?;
+        let pool = unsafe { borrow(pool) }?.0.get()?;
+        let found = pool.read(handle(of)?).map_err(stale)?;
         // SAFETY: as above.
         unsafe { put_bytes("object", &found, object, room, len) }
     })
@@ -89,7 +88,7 @@ pub unsafe extern "C" fn zfold_pool_read(
 pub unsafe extern "C" fn zfold_pool_free(pool: *const zfold_pool, of: u64) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        unsafe { borrow(pool) }?.pool.free(handle(of)?).map_err(stale)
+        unsafe { borrow(pool) }?.0.get()?.free(handle(of)?).map_err(stale)
     })
 }
 
@@ -99,7 +98,7 @@ pub unsafe extern "C" fn zfold_pool_free(pool: *const zfold_pool, of: u64) -> c_
 pub unsafe extern "C" fn zfold_pool_compact(pool: *const zfold_pool, freed: *mut u64) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let pages = unsafe { borrow(pool) }?.pool.compact(u64::MAX);
+        let pages = unsafe { borrow(pool) }?.0.get()?.compact(u64::MAX);
         // SAFETY: as above.
         unsafe { put(freed, pages) }
     })

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
+use zfold_pool::process::Local;
 use zfold_vmem::region::{FaultMode, Heap, HeapPin, Memory, MemoryOptions, RegionError};
 
 use crate::error::{Code, Failure, borrow, close, give, guard, length};
@@ -10,7 +11,7 @@ use crate::error::{Code, Failure, borrow, close, give, guard, length};
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct zfold_region {
-    block: zfold_vmem::region::Block,
+    block: Local<zfold_vmem::region::Block>,
     len: u64,
 }
 
@@ -18,7 +19,7 @@ pub struct zfold_region {
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct zfold_pin {
-    _pin: HeapPin,
+    _pin: Local<HeapPin>,
 }
 
 fn fail(error: RegionError) -> Failure {
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn zfold_region_new(
                 .with_faults(faults);
             let heap = Heap::new(&Memory::new(&options).map_err(fail)?);
             let block = heap.alloc(length(len)?).map_err(fail)?;
-            Ok(zfold_region { block, len })
+            Ok(zfold_region { block: Local::new(block), len })
         };
         // SAFETY: the caller's promise.
         unsafe { give(region, open) }
@@ -68,19 +69,22 @@ pub unsafe extern "C" fn zfold_region_new(
 /// # Safety
 /// As the header says: `region` is null or of `zfold_region_new`.
 pub unsafe extern "C" fn zfold_region_pointer(region: *const zfold_region) -> *mut u8 {
-    // SAFETY: the caller's promise.
-    match unsafe { region.as_ref() } {
-        Some(region) => region.block.as_ptr(),
-        None => std::ptr::null_mut(),
-    }
+    let mut pointer = std::ptr::null_mut();
+    guard(|| {
+        // SAFETY: the caller's promise.
+        pointer = unsafe { borrow(region) }?.block.get()?.as_ptr();
+        Ok(())
+    });
+    pointer
 }
 
-/// The address of a range of a region.
-fn range(region: &zfold_region, offset: u64, len: u64) -> Result<(usize, usize), Failure> {
+/// The heap of a region, and the address of a range there.
+fn range(region: &zfold_region, offset: u64, len: u64) -> Result<(&Heap, usize, usize), Failure> {
+    let block = region.block.get()?;
     let end = offset.checked_add(len).filter(|&end| end <= region.len);
     let text = || format!("{offset} and {len} bytes from there are not in {}", region.len);
     end.ok_or_else(|| Failure::new(Code::Argument, text()))?;
-    Ok((region.block.as_ptr().addr() + length(offset)?, length(len)?))
+    Ok((block.heap(), block.as_ptr().addr() + length(offset)?, length(len)?))
 }
 
 #[unsafe(no_mangle)]
@@ -96,9 +100,9 @@ pub unsafe extern "C" fn zfold_region_pin(
         // SAFETY: the caller's promise.
         let region = unsafe { borrow(region) }?;
         let open = || {
-            let (address, len) = range(region, offset, len)?;
-            let pinned = region.block.heap().pin(address, len).map_err(fail)?;
-            Ok(zfold_pin { _pin: pinned })
+            let (heap, address, len) = range(region, offset, len)?;
+            let pinned = heap.pin(address, len).map_err(fail)?;
+            Ok(zfold_pin { _pin: Local::new(pinned) })
         };
         // SAFETY: as above.
         unsafe { give(pin, open) }
@@ -124,8 +128,8 @@ pub unsafe extern "C" fn zfold_region_pageout(
     guard(|| {
         // SAFETY: the caller's promise.
         let region = unsafe { borrow(region) }?;
-        let (address, len) = range(region, offset, len)?;
-        region.block.heap().pageout(address, len).map_err(fail)
+        let (heap, address, len) = range(region, offset, len)?;
+        heap.pageout(address, len).map_err(fail)
     })
 }
 

@@ -2,11 +2,17 @@
 
 use std::ffi::{c_char, c_int};
 
-use zfold_store::{LoadError, Store, StoreError, StoreOptions};
+use ::zfold_store::{LoadError, Store, StoreError, StoreOptions};
+use zfold_pool::process::Local;
 
 use crate::error::{Code, Failure, borrow, bytes, close, give, guard, put, put_sized};
 
 const PAGE: usize = 4096;
+
+/// A store.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct zfold_store(Local<Store>);
 
 /// `zfold_store_stats` of the header.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +50,7 @@ pub unsafe extern "C" fn zfold_store_open(
     keys: u64,
     limit_bytes: u64,
     codec: *const c_char,
-    store: *mut *mut Store,
+    store: *mut *mut zfold_store,
 ) -> c_int {
     guard(|| {
         let open = || {
@@ -52,7 +58,8 @@ pub unsafe extern "C" fn zfold_store_open(
             let codec = unsafe { crate::text::codec(codec) }?;
             let limit = (limit_bytes > 0).then_some(limit_bytes);
             let opened = Store::open(&StoreOptions::new(keys, codec).with_limit_bytes(limit));
-            opened.map_err(|error| Failure::new(Code::Argument, error))
+            let store = opened.map_err(|error| Failure::new(Code::Argument, error))?;
+            Ok(zfold_store(Local::new(store)))
         };
         // SAFETY: the caller's promise.
         unsafe { give(store, open) }
@@ -63,13 +70,13 @@ pub unsafe extern "C" fn zfold_store_open(
 /// # Safety
 /// As the header says: `page` is null or has 4096 bytes.
 pub unsafe extern "C" fn zfold_store_store(
-    store: *const Store,
+    store: *const zfold_store,
     key: u64,
     page: *const u8,
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let store = unsafe { borrow(store) }?;
+        let store = unsafe { borrow(store) }?.0.get()?;
         // SAFETY: as above.
         let page = unsafe { bytes(page, PAGE as u64) }?;
         store.store(key, page).map(drop).map_err(stored)
@@ -79,10 +86,14 @@ pub unsafe extern "C" fn zfold_store_store(
 #[unsafe(no_mangle)]
 /// # Safety
 /// As the header says: `page` is null or has room for 4096 bytes.
-pub unsafe extern "C" fn zfold_store_load(store: *const Store, key: u64, page: *mut u8) -> c_int {
+pub unsafe extern "C" fn zfold_store_load(
+    store: *const zfold_store,
+    key: u64,
+    page: *mut u8,
+) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let store = unsafe { borrow(store) }?;
+        let store = unsafe { borrow(store) }?.0.get()?;
         let mut found = [0; PAGE];
         if !store.load(key, &mut found).map_err(loaded)? {
             return Err(Failure::new(Code::Missing, format!("key {key} holds no page")));
@@ -95,10 +106,10 @@ pub unsafe extern "C" fn zfold_store_load(store: *const Store, key: u64, page: *
 #[unsafe(no_mangle)]
 /// # Safety
 /// As the header says: `store` is null or open.
-pub unsafe extern "C" fn zfold_store_invalidate(store: *const Store, key: u64) -> c_int {
+pub unsafe extern "C" fn zfold_store_invalidate(store: *const zfold_store, key: u64) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let store = unsafe { borrow(store) }?;
+        let store = unsafe { borrow(store) }?.0.get()?;
         if key >= store.slots() {
             let text = format!("key {key} is not below the {} keys of the store", store.slots());
             return Err(Failure::new(Code::Argument, text));
@@ -112,12 +123,12 @@ pub unsafe extern "C" fn zfold_store_invalidate(store: *const Store, key: u64) -
 /// # Safety
 /// As the header says: pointers are null or valid.
 pub unsafe extern "C" fn zfold_store_get_stats(
-    store: *const Store,
+    store: *const zfold_store,
     stats: *mut zfold_store_stats,
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let of = unsafe { borrow(store) }?.stats();
+        let of = unsafe { borrow(store) }?.0.get()?.stats();
         let of = zfold_store_stats {
             size: 0,
             stored_pages: of.stored_pages,
@@ -133,7 +144,7 @@ pub unsafe extern "C" fn zfold_store_get_stats(
 #[unsafe(no_mangle)]
 /// # Safety
 /// `store` is null or open, and not used any more.
-pub unsafe extern "C" fn zfold_store_close(store: *mut Store) {
+pub unsafe extern "C" fn zfold_store_close(store: *mut zfold_store) {
     // SAFETY: `zfold_store_open` gave it, and the caller gives it up.
     unsafe { close(store) }
 }

@@ -85,6 +85,44 @@ static void pools(void) {
     zfold_pool_close(pool);
 }
 
+/* Freed handles, those of another pool and made-up numbers are refused, and harm nothing. */
+static void handles(void) {
+    enum { OBJECTS = 300 };
+    zfold_pool *pool = NULL, *other = NULL;
+    uint64_t live[OBJECTS], foreign[OBJECTS], n, m, bit, forged, len = 0;
+    uint8_t object[64], back[64];
+    CHECK(zfold_pool_open(&pool) == 0 && zfold_pool_open(&other) == 0);
+    for (n = 0; n < OBJECTS; n++) {
+        memset(object, (int)n, sizeof object);
+        CHECK(zfold_pool_insert(pool, object, sizeof object, &live[n]) == 0);
+        CHECK(zfold_pool_insert(other, object, sizeof object, &foreign[n]) == 0);
+    }
+    for (n = 1; n < OBJECTS; n += 2) CHECK(zfold_pool_free(pool, live[n]) == 0);
+    for (n = 1; n < 10000; n++) {
+        CHECK(zfold_pool_free(pool, n) == ZFOLD_MISSING);
+        CHECK(zfold_pool_read(pool, n << 32, back, sizeof back, &len) == ZFOLD_MISSING);
+    }
+    CHECK(zfold_pool_free(pool, UINT64_MAX) == ZFOLD_MISSING);
+    for (n = 0; n < OBJECTS; n++) {
+        if (n % 2 == 1) CHECK(zfold_pool_free(pool, live[n]) == ZFOLD_MISSING);
+        for (bit = 0; bit <= 64; bit++) {
+            forged = bit == 64 ? foreign[n] : live[n] ^ (uint64_t)1 << bit;
+            /* One that is by chance the number of a live object names that. */
+            for (m = 0; m < OBJECTS && live[m] != forged; m += 2) continue;
+            if (m < OBJECTS) continue;
+            CHECK(zfold_pool_read(pool, forged, back, sizeof back, &len) == ZFOLD_MISSING);
+            CHECK(zfold_pool_free(pool, forged) == ZFOLD_MISSING);
+        }
+    }
+    for (n = 0; n < OBJECTS; n += 2) {
+        memset(object, (int)n, sizeof object);
+        CHECK(zfold_pool_read(pool, live[n], back, sizeof back, &len) == 0 && len == sizeof object);
+        CHECK(memcmp(object, back, sizeof object) == 0 && zfold_pool_free(pool, live[n]) == 0);
+    }
+    zfold_pool_close(pool);
+    zfold_pool_close(other);
+}
+
 static void regions(void) {
     zfold_region *region = NULL;
     zfold_pin *pin = NULL;
@@ -111,6 +149,7 @@ int main(int count, char **arguments) {
     stores();
     caches();
     pools();
+    handles();
     if (count == 1) regions();
     puts("all right");
     return 0;

@@ -1,11 +1,15 @@
 //! A block of memory as an object with the buffer protocol, which an array keeps alive.
 
 use std::ffi::c_int;
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
+use zfold_pool::process::Local;
 use zfold_vmem::region;
+
+use crate::forked::forked;
 
 /// Blocks of so many bytes are freed without the lock of the interpreter.
 const LARGE: usize = 1 << 20;
@@ -14,19 +18,20 @@ const LARGE: usize = 1 << 20;
 #[pyclass(frozen, weakref)]
 pub(crate) struct Block {
     /// `None` only while it is dropped.
-    block: Option<region::Block>,
+    block: Option<Local<region::Block>>,
 }
 
 impl Block {
     pub(crate) fn new(block: region::Block) -> Self {
-        Self { block: Some(block) }
+        Self { block: Some(Local::new(block)) }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        if block.len() < LARGE {
+        // In a forked child nothing is freed.
+        if block.get().map_or(true, |block| block.len() < LARGE) {
             return drop(block);
         }
         // Where the interpreter has ended there is no lock to give up.
@@ -50,7 +55,7 @@ impl Block {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view to fill"));
         }
-        let block = slf.get().block.as_ref().expect("taken only by drop");
+        let block = slf.get().block.as_ref().expect("taken only by drop").get().map_err(forked)?;
         // SAFETY: `view` is the interpreter's to fill; the bytes live as long as `slf`, to which
         // the view takes a reference. What aliases them is the business of Python programs.
         let filled = unsafe {
@@ -70,19 +75,21 @@ impl Block {
 /// Pages that stay where they are until `release`.
 #[pyclass(frozen)]
 pub(crate) struct Pin {
-    pin: std::sync::Mutex<Option<region::HeapPin>>,
+    pin: Local<Mutex<Option<region::HeapPin>>>,
 }
 
 impl Pin {
     pub(crate) fn new(pin: region::HeapPin) -> Self {
-        Self { pin: std::sync::Mutex::new(Some(pin)) }
+        Self { pin: Local::new(Mutex::new(Some(pin))) }
     }
 }
 
 #[pymethods]
 impl Pin {
-    /// Lets the pages go; a second call does nothing.
+    /// Lets the pages go; a second call does nothing, nor does one in a forked child.
     fn release(&self) {
-        drop(self.pin.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+        if let Ok(pin) = self.pin.get() {
+            drop(pin.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
     }
 }

@@ -4,12 +4,22 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use zfold_pool::process::Local;
 use zfold_store::{self as store, CacheError, CacheOptions};
+
+use crate::forked::forked;
 
 /// Values of bytes by keys of bytes, compressed, under a limit.
 #[pyclass(frozen)]
 pub(crate) struct Cache {
-    cache: store::Cache,
+    cache: Local<store::Cache>,
+}
+
+impl Cache {
+    /// The cache, if this is not a forked child of the process that made it.
+    fn here(&self) -> PyResult<&store::Cache> {
+        self.cache.get().map_err(forked)
+    }
 }
 
 fn raise(error: CacheError) -> PyErr {
@@ -26,65 +36,74 @@ impl Cache {
         let options = CacheOptions::new(limit).with_codec(crate::memory::codec(codec)?);
         let cache = store::Cache::open(&options);
         let cache = cache.map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-        Ok(Self { cache })
+        Ok(Self { cache: Local::new(cache) })
     }
 
     /// Gives a key the bytes of a buffer, which are copied first: others may write to it.
     fn insert(&self, py: Python<'_>, key: &[u8], value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let cache = self.here()?;
         if let Ok(bytes) = value.cast::<PyBytes>() {
             let bytes = bytes.as_bytes();
-            return py.detach(|| self.cache.insert(key, bytes)).map_err(raise);
+            return py.detach(|| cache.insert(key, bytes)).map_err(raise);
         }
         let buffer = Buffer::get(value)?;
         let bytes = buffer.copy(py)?;
-        py.detach(|| self.cache.insert(key, &bytes)).map_err(raise)
+        py.detach(|| cache.insert(key, &bytes)).map_err(raise)
     }
 
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let value = py.detach(|| self.cache.get(key)).map_err(raise)?;
+        let cache = self.here()?;
+        let value = py.detach(|| cache.get(key)).map_err(raise)?;
         Ok(value.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
-    fn remove(&self, py: Python<'_>, key: &[u8]) -> bool {
-        py.detach(|| self.cache.remove(key))
+    fn remove(&self, py: Python<'_>, key: &[u8]) -> PyResult<bool> {
+        let cache = self.here()?;
+        Ok(py.detach(|| cache.remove(key)))
     }
 
-    fn contains(&self, key: &[u8]) -> bool {
-        self.cache.contains(key)
+    fn contains(&self, key: &[u8]) -> PyResult<bool> {
+        Ok(self.here()?.contains(key))
     }
 
-    fn keys<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        let keys = py.detach(|| self.cache.keys());
-        keys.iter().map(|key| PyBytes::new(py, key)).collect()
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let cache = self.here()?;
+        let keys = py.detach(|| cache.keys());
+        Ok(keys.iter().map(|key| PyBytes::new(py, key)).collect())
     }
 
-    fn clear(&self, py: Python<'_>) {
-        py.detach(|| self.cache.clear());
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        let cache = self.here()?;
+        py.detach(|| cache.clear());
+        Ok(())
     }
 
-    fn resize(&self, py: Python<'_>, limit: u64) {
-        py.detach(|| self.cache.resize(limit));
+    fn resize(&self, py: Python<'_>, limit: u64) -> PyResult<()> {
+        let cache = self.here()?;
+        py.detach(|| cache.resize(limit));
+        Ok(())
     }
 
-    fn __len__(&self) -> usize {
-        self.cache.len()
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.here()?.len())
     }
 
     #[getter]
-    fn limit(&self) -> u64 {
-        self.cache.limit_bytes()
+    fn limit(&self) -> PyResult<u64> {
+        Ok(self.here()?.limit_bytes())
     }
 
     #[getter]
-    fn held(&self) -> u64 {
-        self.cache.held_bytes()
+    fn held(&self) -> PyResult<u64> {
+        Ok(self.here()?.held_bytes())
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let of = self.cache.stats();
+        let cache = self.here()?;
+        let of = cache.stats();
         let stats = PyDict::new(py);
         for (name, value) in [
-            ("limit_bytes", self.cache.limit_bytes()),
+            ("limit_bytes", cache.limit_bytes()),
             ("held_bytes", of.held_bytes),
             ("metadata_bytes", of.metadata_bytes),
             ("value_bytes", of.value_bytes),

@@ -3,6 +3,7 @@
 mod block;
 mod cache;
 mod compare;
+mod forked;
 mod memory;
 mod numpy;
 
@@ -16,6 +17,7 @@ fn _zfold(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cache::Cache>()?;
     module.add_class::<numpy::Placement>()?;
     module.add_function(wrap_pyfunction!(compare::compare, module)?)?;
+    module.add("ForkedError", module.py().get_type::<forked::ForkedError>())?;
     module.add("codecs", compare::codecs())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

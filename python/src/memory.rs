@@ -6,19 +6,28 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyMemoryError, PyOSError, PyPermissionError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use zfold_pool::process::{Forked, Local};
 use zfold_store::backing::FileBacking;
 use zfold_store::{BackingOptions, CodecSpec};
 use zfold_vmem::region::{self, FaultMode, Memory, MemoryOptions, RegionError};
 
 use crate::block::{Block, Pin};
+use crate::forked::forked;
 
 /// Blocks of memory under one limit.
 #[pyclass(frozen)]
 pub(crate) struct Heap {
-    pub(crate) heap: region::Heap,
+    heap: Local<region::Heap>,
     by_threads: bool,
     /// The handler of SIGBUS when the memory was made, which must stay where faults are signals.
     handler: usize,
+}
+
+impl Heap {
+    /// The heap, if this is not a forked child of the process that made it.
+    pub(crate) fn here(&self) -> PyResult<&region::Heap> {
+        self.heap.get().map_err(forked)
+    }
 }
 
 /// Turns an error of a region into the exception that Python programs expect.
@@ -31,9 +40,7 @@ pub(crate) fn raise(error: RegionError) -> PyErr {
         | RegionError::StoreFull => PyMemoryError::new_err(text),
         RegionError::NotPermitted(_) => PyPermissionError::new_err(text),
         RegionError::Kernel(_) | RegionError::System(_) => PyOSError::new_err(text),
-        RegionError::Elsewhere => PyRuntimeError::new_err(
-            "this Memory was made by the parent process (make one of your own after a fork)",
-        ),
+        RegionError::Elsewhere => forked(Forked),
         _ => PyValueError::new_err(text),
     }
 }
@@ -77,12 +84,13 @@ impl Heap {
             options = options.with_backing(BackingOptions::new(Arc::new(file)));
         }
         let memory = py.detach(|| Memory::new(&options)).map_err(raise)?;
-        let heap = region::Heap::new(&memory);
+        let heap = Local::new(region::Heap::new(&memory));
         Ok(Self { heap, by_threads: threads, handler: sigbus_handler() })
     }
 
     /// Returns a block of at least so many bytes, all zeros.
     fn alloc(&self, py: Python<'_>, len: usize) -> PyResult<Block> {
+        let heap = self.here()?;
         if !self.by_threads && sigbus_handler() != self.handler {
             return Err(PyRuntimeError::new_err(
                 "the handler of SIGBUS was replaced since this Memory was made, so a touch of its \
@@ -90,28 +98,31 @@ impl Heap {
                  or use faults='threads')",
             ));
         }
-        let block = py.detach(|| self.heap.alloc(len)).map_err(raise)?;
+        let block = py.detach(|| heap.alloc(len)).map_err(raise)?;
         Ok(Block::new(block))
     }
 
     /// Keeps the pages of a range of addresses where they are.
     fn pin(&self, py: Python<'_>, address: usize, len: usize) -> PyResult<Pin> {
-        py.detach(|| self.heap.pin(address, len)).map(Pin::new).map_err(raise)
+        let heap = self.here()?;
+        py.detach(|| heap.pin(address, len)).map(Pin::new).map_err(raise)
     }
 
     /// Compresses the pages of a range of addresses.
     fn pageout(&self, py: Python<'_>, address: usize, len: usize) -> PyResult<()> {
-        py.detach(|| self.heap.pageout(address, len)).map_err(raise)
+        let heap = self.here()?;
+        py.detach(|| heap.pageout(address, len)).map_err(raise)
     }
 
     /// Returns whether an address is of this memory.
-    fn contains(&self, address: usize) -> bool {
-        self.heap.contains(address)
+    fn contains(&self, address: usize) -> PyResult<bool> {
+        Ok(self.here()?.contains(address))
     }
 
     /// Returns all figures.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (memory, heap) = py.detach(|| (self.heap.memory().stats(), self.heap.stats()));
+        let heap = self.here()?;
+        let (memory, heap) = py.detach(|| (heap.memory().stats(), heap.stats()));
         let page = 4096;
         let stats = PyDict::new(py);
         for (name, value) in [

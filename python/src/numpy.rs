@@ -65,7 +65,7 @@ impl Placement {
         name.iter_mut().zip(b"zfold").for_each(|(to, &byte)| *to = byte as c_char);
         let context = ptr::null_mut();
         let allocator = Allocator { context, malloc, calloc, realloc, free };
-        let heap = heap.get().heap.clone();
+        let heap = heap.get().here()?.clone();
         let handler =
             Box::into_raw(Box::new(Handler { name, version: 1, allocator, heap, min: min.max(1) }));
         // SAFETY: made just now, and nobody else has it.
@@ -132,7 +132,13 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     let handler = handler.cast::<Handler>();
     if !handler.is_null() {
         // SAFETY: `Box::into_raw` made it, and the capsule was its only owner.
-        drop(unsafe { Box::from_raw(handler) });
+        let handler = unsafe { Box::from_raw(handler) };
+        if handler.heap.is_here() {
+            drop(handler);
+        } else {
+            // A lock of the heap may be held for ever in a forked child.
+            std::mem::forget(handler);
+        }
     }
 }
 

@@ -26,7 +26,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
             with_progress(|progress| compare::run(&plan, &inputs, progress))?
         }
     };
-    exit::write_output(text(args, &records).as_bytes())
+    match args.format {
+        Format::Json => exit::write_data(report::json(&records).as_bytes()),
+        Format::Csv => exit::write_text(&report::csv(&records)),
+        Format::Table => exit::write_text(&text(args, &records)),
+    }
 }
 
 /// Returns what to compare: the preset or the defaults, overridden by what was typed.
@@ -86,16 +90,10 @@ where
     work(&|step| bar.show(step.what, step.done as f64 / step.total as f64)).map_err(run_failure)
 }
 
-/// Returns the results as they are to be written.
+/// Returns the results as tables.
 fn text(args: &CompareArgs, records: &[Record]) -> String {
-    match args.format {
-        Format::Json => report::json(records),
-        Format::Csv => report::csv(records),
-        Format::Table if args.histogram => {
-            format!("{}{}", report::histograms(records), report::table(records, terminal_width()))
-        }
-        Format::Table => report::table(records, terminal_width()),
-    }
+    let histograms = if args.histogram { report::histograms(records) } else { String::new() };
+    histograms + &report::table(records, terminal_width())
 }
 
 fn without_doubles<T: Copy + PartialEq>(list: &[T]) -> Vec<T> {
@@ -115,6 +113,9 @@ fn input_failure(error: InputError) -> Failure {
             "give a readable file, or no input to use the built-in captures".to_owned()
         }
         InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
+        InputError::TooLong { .. } => {
+            "unpack it by zstd -d, and give what comes out: a whole file has no limit".to_owned()
+        }
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
         InputError::PartialPage { .. } => {
             "give whole pages, or use --file to pad the last one".to_owned()
@@ -141,5 +142,18 @@ fn run_failure(error: RunError) -> Failure {
             Failure::new(format!("{error}; give --allocators without {allocator}"))
         }
         _ => Failure::new(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_unpacks_to_too_much_is_refused_with_the_remedy() {
+        let failure = input_failure(InputError::TooLong { path: "bomb.zst".into() });
+        for part in ["bomb.zst has more than 256 MiB unpacked; ", "zstd -d"] {
+            assert!(failure.line().contains(part), "{failure:?}");
+        }
     }
 }

@@ -71,14 +71,14 @@ fn command() -> clap::Command {
 /// Writes the script for a shell to stdout.
 pub(crate) fn run(shell: Shell) -> Result<(), Failure> {
     if shell == Shell::Bash {
-        return exit::write_output(BASH.as_bytes());
+        return exit::write_data(BASH.as_bytes());
     }
     let shells = Shells::builtins();
     let of_shell = shells.completer(&shell.to_string()).expect("the two lists are the same");
     let mut script = Vec::new();
     let written = of_shell.write_registration(ASKED, "zfold", "zfold", "zfold", &mut script);
     written.expect("a Vec takes all");
-    exit::write_output(&script)
+    exit::write_data(&script)
 }
 
 /// Completes a program by its name or path, and its arguments as files.

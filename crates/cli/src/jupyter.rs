@@ -40,7 +40,7 @@ pub(crate) fn run(args: &JupyterArgs) -> Result<(), Failure> {
     fs::create_dir_all(&folder)
         .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
     NewFile::at(&file)?.write(&kernel(args, &under_limit))?;
-    exit::write_output(format!("{}\n", file.display()).as_bytes())
+    exit::write_data(format!("{}\n", file.display()).as_bytes())
 }
 
 fn is_mark(byte: u8) -> bool {

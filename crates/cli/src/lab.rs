@@ -7,6 +7,7 @@ use zfold_lab::experiment::{Error, Figure, Outcome, report};
 use zfold_lab::{Experiment, UnknownExperiment, calls, pageout};
 
 use crate::args::{Format, LabArgs};
+use crate::shared::clean::clean_lines;
 use crate::shared::exit::{self, Failure};
 use crate::shared::file::NewFile;
 use crate::shared::progress::Progress;
@@ -24,17 +25,17 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
         let question = |name: &str| name.parse().ok().map(Experiment::summary);
-        page.write(&report::html(&machine, &outcomes, &question))?;
+        page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
     }
     let text = match args.format {
         Format::Json => report::json(&machine, &outcomes),
-        Format::Csv => report::csv(&outcomes),
-        Format::Table => report::table(&machine, &outcomes, None),
+        Format::Csv => clean_lines(&report::csv(&outcomes)),
+        Format::Table => clean_lines(&report::table(&machine, &outcomes, None)),
     };
     match output {
         Some(file) => file.write(&text),
         None if shows => Ok(()),
-        None => exit::write_output(text.as_bytes()),
+        None => exit::write_data(text.as_bytes()),
     }
 }
 
@@ -78,7 +79,7 @@ fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Fai
         match shown {
             Some(machine) => {
                 if done > 0 {
-                    bar.beside(|| exit::write_output(b"\n\n"))?;
+                    bar.beside(|| exit::write_text("\n\n"))?;
                 }
                 run_and_show(*experiment, args, machine, &bar, &show)
             }
@@ -99,7 +100,7 @@ fn run_and_show(
     show: &(dyn Fn(&str, f64) + Sync),
 ) -> Result<Outcome, Failure> {
     let width = terminal_width();
-    let write = |text: String| bar.beside(|| exit::write_output(text.as_bytes()));
+    let write = |text: String| bar.beside(|| exit::write_text(&text));
     let mut written = Ok(());
     if let Some(parts) = experiment.parts() {
         let heading = report::heading(machine, experiment.name(), experiment.summary(), width);

@@ -31,15 +31,15 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
         std::thread::sleep(INTERVAL);
     }
     let now = Look::take()?;
-    let text = match args.json {
+    match args.json {
         true => {
             let (runs, disks) = (rates::runs(&now, &before), rates::disks(&now, &before));
             let document = Document { schema: SCHEMA, runs: &runs, disks: &disks };
-            serde_json::to_string(&document).expect("numbers and text are JSON") + "\n"
+            let json = serde_json::to_string(&document).expect("numbers and text are JSON") + "\n";
+            exit::write_data(json.as_bytes())
         }
-        false => text(&Subject::all(&now, &before)),
-    };
-    exit::write_output(text.as_bytes())
+        false => exit::write_text(&text(&Subject::all(&now, &before))),
+    }
 }
 
 fn text(subjects: &[Subject]) -> String {
@@ -83,7 +83,7 @@ mod tests {
     fn runs_and_disks_stand_in_columns() {
         let state = RunState {
             pid: 7,
-            command: "sort\nx".to_owned(),
+            command: "sort\n\x1b[2Jx".to_owned(),
             limit_bytes: 64 << 20,
             stored_pages_bytes: 4 << 20,
             ..RunState::default()
@@ -93,7 +93,7 @@ mod tests {
         let text = text(&[Subject::Run(run), Subject::Disk(disk)]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("  7  64.00 MiB"), "{text}");
-        assert!(lines[1].contains("  4.00        10          0  sort x"), "{text}");
+        assert!(lines[1].contains("  4.00        10          0  sort\\n\\u{1b}[2Jx"), "{text}");
         assert!(lines[2].ends_with("  -  disk a") && lines[2].contains("none"), "{text}");
         assert_eq!(super::text(&[]), "no runs and no disks of this user\n");
     }

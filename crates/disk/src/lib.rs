@@ -24,7 +24,7 @@
 //! `nbd`, `nbd-tls`, `fuse` and `vhost-user` are frontends, all on by default; `ublk` is off,
 //! because its library needs libclang to build.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod disk;
 mod error;

@@ -2,7 +2,7 @@
 
 mod client;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
@@ -248,15 +248,22 @@ fn a_client_that_says_nothing_is_dropped() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_at_once() {
+fn a_handshake_has_one_time_for_all_of_it() {
     let disk = disk(1);
-    let options = NbdOptions::default().with_max_connections(2);
+    let options = NbdOptions::default().with_handshake_timeout(Duration::from_millis(500));
     let mut served = Served::new(vec![export("", &disk)], options);
-    let (first, second) = (served.client(), served.client());
-    let mut third = Client { stream: served.connect(), next_cookie: 1 };
-    third.assert_closed();
-    let stats = served.server.stats();
-    assert_eq!((stats.connections, stats.connections_total, stats.refused_total), (2, 2, 1));
-    drop((first, second));
+    // Each option in good time, and always one more; 4096 of them would take 20 seconds.
+    let mut client = served.client();
+    let unknown = b"IHAVEOPT\0\0\0\x63\0\0\0\0";
+    let heard = (0..4096).take_while(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        let mut reply = [0; 20 + "this server does not know the option".len()];
+        client.stream.write_all(unknown).is_ok() && client.stream.read_exact(&mut reply).is_ok()
+    });
+    assert!(
+        (1..4000).contains(&heard.count()),
+        "it ends by its time, not by the number of its options"
+    );
+    assert_eq!(served.server.stats().failed_handshakes_total, 1);
     served.finish();
 }

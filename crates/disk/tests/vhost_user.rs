@@ -5,178 +5,21 @@
 //! - A monitor that talks nonsense does not end the server.
 
 mod common;
+mod monitor;
 
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 use common::Numbers;
-use tempfile::TempDir;
+use monitor::{Guest, MIB, serve};
+use vhost::VhostBackend;
+use vhost::vhost_user::VhostUserFrontend as _;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures};
-use vhost::vhost_user::{Frontend, VhostUserFrontend as _};
-use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
-use vm_memory::{
-    Bytes, FileOffset, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion,
-};
-use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
-use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
-use zfold_disk::Disk;
 use zfold_disk::vhost_user::{VhostUserError, VhostUserFrontend, VhostUserOptions};
-
-const MIB: u64 = 1 << 20;
-const MEMORY: u64 = 4 * MIB;
-const QUEUE: u16 = 16;
-/// Where the parts of the queue lie in the guest's memory, and a request behind them.
-const TABLE: u64 = 0x1000;
-const AVAILABLE: u64 = 0x2000;
-const USED: u64 = 0x3000;
-const REQUEST: u64 = 0x10_0000;
-/// Longer than anything here takes on the busiest machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Server {
-    disk: Arc<Disk>,
-    frontend: Option<VhostUserFrontend>,
-    socket: PathBuf,
-    _dir: TempDir,
-}
-
-fn serve() -> Server {
-    let disk = common::disk(16 * MIB, false);
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("disk.sock");
-    let options = VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("s");
-    let frontend = Some(VhostUserFrontend::listen(disk.clone(), &socket, options).unwrap());
-    Server { disk, frontend, socket, _dir: dir }
-}
-
-/// A monitor with a guest of one queue.
-struct Guest {
-    monitor: Frontend,
-    memory: GuestMemoryMmap,
-    kick: EventFd,
-    call: EventFd,
-    /// Becomes ready when `call` is.
-    calls: Epoll,
-    sent: u16,
-}
-
-impl Guest {
-    fn connect(socket: &Path) -> Self {
-        let mut monitor = Frontend::connect(socket, 2).unwrap();
-        monitor.set_owner().unwrap();
-        let features = monitor.get_features().unwrap();
-        // What the monitor and the guest ask for, without which a queue's events come for every
-        // request.
-        let event_idx = 1 << 29;
-        monitor.set_features(features & !event_idx).unwrap();
-        let protocol = monitor.get_protocol_features().unwrap();
-        monitor.set_protocol_features(protocol).unwrap();
-        assert_eq!(monitor.get_queue_num().unwrap(), 2);
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(MEMORY).unwrap();
-        let range = (GuestAddress(0), MEMORY as usize, Some(FileOffset::new(file, 0)));
-        let memory = GuestMemoryMmap::from_ranges_with_files([range]).unwrap();
-        let (kick, call) = (EventFd::new(0).unwrap(), EventFd::new(EFD_NONBLOCK).unwrap());
-        let calls = Epoll::new().unwrap();
-        let event = EpollEvent::new(EventSet::IN, 0);
-        calls.ctl(ControlOperation::Add, call.as_raw_fd(), event).unwrap();
-        let mut guest = Self { monitor, memory, kick, call, calls, sent: 0 };
-        guest.start();
-        guest
-    }
-
-    /// Hands over the memory and the queue.
-    fn start(&mut self) {
-        let region = self.memory.iter().next().unwrap();
-        let userspace = self.memory.get_host_address(GuestAddress(0)).unwrap().addr() as u64;
-        let regions = [VhostUserMemoryRegionInfo {
-            guest_phys_addr: 0,
-            memory_size: region.len(),
-            userspace_addr: userspace,
-            mmap_offset: 0,
-            mmap_handle: region.file_offset().unwrap().file().as_raw_fd(),
-        }];
-        self.monitor.set_mem_table(&regions).unwrap();
-        self.monitor.set_vring_num(0, QUEUE).unwrap();
-        let ring = VringConfigData {
-            queue_max_size: QUEUE,
-            queue_size: QUEUE,
-            flags: 0,
-            desc_table_addr: userspace + TABLE,
-            used_ring_addr: userspace + USED,
-            avail_ring_addr: userspace + AVAILABLE,
-            log_addr: None,
-        };
-        self.monitor.set_vring_addr(0, &ring).unwrap();
-        self.monitor.set_vring_base(0, 0).unwrap();
-        self.monitor.set_vring_call(0, &self.call).unwrap();
-        self.monitor.set_vring_kick(0, &self.kick).unwrap();
-        self.monitor.set_vring_enable(0, true).unwrap();
-    }
-
-    /// Writes a descriptor: where, how long, whether it is for the device to write, whether
-    /// another one follows.
-    fn descriptor(&self, n: u16, at: u64, len: u32, writable: bool, last: bool) {
-        let flags = u16::from(writable) << 1 | u16::from(!last);
-        let next = if last { 0 } else { n + 1 };
-        let head = [&at.to_le_bytes()[..], &len.to_le_bytes()].concat();
-        let tail = [flags.to_le_bytes(), next.to_le_bytes()].concat();
-        let slot = GuestAddress(TABLE + u64::from(n) * 16);
-        self.memory.write_slice(&[head, tail].concat(), slot).unwrap();
-    }
-
-    /// Puts the chain that begins with descriptor `head` into the queue.
-    fn submit(&mut self, head: u16) {
-        let slot = AVAILABLE + 4 + u64::from(self.sent % QUEUE) * 2;
-        self.memory.write_obj(head, GuestAddress(slot)).unwrap();
-        self.sent = self.sent.wrapping_add(1);
-        let at = GuestAddress(AVAILABLE + 2);
-        self.memory.store(self.sent, at, std::sync::atomic::Ordering::Release).unwrap();
-        self.kick.write(1).unwrap();
-    }
-
-    /// Waits until all chains have come back.
-    fn wait(&self) {
-        let began = Instant::now();
-        loop {
-            let at = GuestAddress(USED + 2);
-            let used: u16 = self.memory.load(at, std::sync::atomic::Ordering::Acquire).unwrap();
-            if used == self.sent {
-                return;
-            }
-            assert!(began.elapsed() < PATIENCE, "no answer");
-            let mut events = [EpollEvent::default()];
-            self.calls.wait(PATIENCE.as_millis() as i32, &mut events).unwrap();
-            let _ = self.call.read();
-        }
-    }
-
-    /// Sends a request with `data` to write, or as much room to read, and returns the status and
-    /// the data.
-    fn request(&mut self, kind: u32, sector: u64, data: &[u8]) -> (u8, Vec<u8>) {
-        let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
-        self.memory.write_slice(&header, GuestAddress(REQUEST)).unwrap();
-        let data_at = REQUEST + 16;
-        self.memory.write_slice(data, GuestAddress(data_at)).unwrap();
-        let status_at = data_at + data.len() as u64;
-        self.memory.write_obj(0xAA_u8, GuestAddress(status_at)).unwrap();
-        self.descriptor(0, REQUEST, 16, false, false);
-        self.descriptor(1, data_at, data.len() as u32, kind == VIRTIO_BLK_T_IN, false);
-        self.descriptor(2, status_at, 1, true, true);
-        self.submit(0);
-        self.wait();
-        let mut back = vec![0; data.len()];
-        self.memory.read_slice(&mut back, GuestAddress(data_at)).unwrap();
-        (self.memory.read_obj(GuestAddress(status_at)).unwrap(), back)
-    }
-}
 
 #[test]
 fn the_device_outlives_its_monitors() {

@@ -60,7 +60,8 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or unpacked, or is not a whole trace.
+    /// When the file cannot be read or unpacked, has more than 256 MiB unpacked, or is not a whole
+    /// trace.
     pub fn from_file(path: &Path) -> Result<Self, InputError> {
         let mut bytes = read_file(path)?;
         if bytes.starts_with(&ZSTD_MAGIC) {

@@ -7,8 +7,14 @@
 //!
 //! `index` says where the pool looks; `serial` is drawn anew for every object and stored with
 //! it, so a handle whose object is gone, or which another pool gave out, does not match what is
-//! found there. Serials of one pool repeat after 2^31 allocations; a stale handle passes for a
-//! live one only if its index was reused exactly then. A handle of another pool passes with a
+//! found there. Serial 0 is no object's: places without an object have it, or none at all.
+//!
+//! A handle is a number and carries no right. One that equals that of a live object *is* that
+//! object's, wherever it came from: the call does to the object what it would do for its owner.
+//! Every other one is stale. So a wrong handle reads or frees at most an object that another owner
+//! still wants; memory stays safe, each page is freed once, and the counters are right. By chance
+//! that is rare: serials of one pool repeat after 2^31 allocations, so a stale handle passes for a
+//! live one only if its index was reused exactly then; a handle of another pool passes with a
 //! probability of 2^-31.
 
 use std::fmt;
@@ -43,6 +49,12 @@ impl Handle {
         (self.0.get() >> INDEX_BITS) as u32
     }
 
+    /// Returns whether this names the object that has `serial`, which is 0 where there is none.
+    #[inline]
+    pub(crate) fn is_of(self, serial: u32) -> bool {
+        serial != 0 && self.serial() == serial
+    }
+
     /// Returns the handle with the same serial and another index; `None` if that is no handle.
     #[inline]
     pub(crate) fn with_index(self, index: u32) -> Option<Self> {
@@ -59,7 +71,9 @@ impl Handle {
     }
 
     /// Returns the handle of which `bits` came from [`Handle::to_bits`]. Any other number is a
-    /// handle that every pool refuses (as stale) or, by chance, one of a live object.
+    /// handle that every pool refuses as stale, unless it is by chance the number of one of its
+    /// live objects: then it names that object, as any copy of that object's handle does. Neither
+    /// harms the pool or its other objects.
     #[must_use]
     #[inline]
     pub fn from_bits(bits: NonZeroU64) -> Self {
@@ -155,9 +169,11 @@ mod tests {
             assert_eq!(Handle::from_bits(handle.to_bits()), handle);
             assert!(handle.to_bits().get() < 1 << 63);
             assert_eq!(handle.with_index(5), Some(Handle::new(5, serial)));
+            assert!(handle.is_of(serial) && !handle.is_of(serial ^ 2) && !handle.is_of(0));
         }
         let made_up = Handle::from_bits(1.try_into().expect("not zero"));
         assert_eq!(made_up.with_index(0), None);
+        assert!(!made_up.is_of(0), "serial 0 is no object's");
     }
 
     #[test]

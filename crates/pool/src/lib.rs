@@ -19,6 +19,9 @@
 //! [`Handle`] for each, moves them together when asked, and returns every page that becomes
 //! empty. The four allocators stand behind one contract, [`Pool`]; [`create`] makes one.
 //!
+//! A pool is its process's own. A forked child must not call or drop one of its parent: a lock may
+//! be held there by a thread that the child does not have. [`process::Local`] sees to that.
+//!
 //! Rooms, each knowing only those below it:
 //! - `create`: makes a pool of what [`PoolOptions`] says
 //! - `buddy`: zbud and z3fold, single-threaded cores, and the locks around them
@@ -30,6 +33,7 @@
 //! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists
 //!   and tables
 //! - `sync`: locks, their order and statistics, threads of a pool's own
+//! - [`process`]: values that a forked child leaves alone
 //! - `sys`: the system calls
 
 mod buddy;
@@ -42,6 +46,7 @@ mod memory;
 mod options;
 mod owned;
 mod pool;
+pub mod process;
 mod reclaim;
 mod sync;
 mod sys;

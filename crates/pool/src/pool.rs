@@ -2,8 +2,9 @@
 //!
 //! - P1: an object keeps its bytes and its handle from `alloc` until `free`, however often it
 //!   is moved.
-//! - P2: a handle that names no live object of the pool is refused with
-//!   [`HandleError::Stale`] by every call; nothing changes.
+//! - P2: a handle that is not that of a live object of the pool is refused with
+//!   [`HandleError::Stale`] by every call; nothing changes. A freed, forged or foreign one that has
+//!   the number of a live object by chance names that object (see the module `handle`).
 //! - P3: while a [`ReadGuard`] lives, its object is not moved, written or freed; `write` and
 //!   `free` of it return [`HandleError::Busy`]. Other objects are not affected.
 //! - P4: a pool holds memory for whole pages only, and says exactly how many

@@ -6,17 +6,23 @@
 
 use std::io;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Size in bytes of the system's page.
 pub(crate) fn page_bytes() -> usize {
-    static BYTES: OnceLock<usize> = OnceLock::new();
-    *BYTES.get_or_init(|| {
-        // SAFETY: sysconf has no preconditions.
-        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).expect("the system has a page size")
-    })
+    // Not a `OnceLock`, which would stay locked in a child that was forked meanwhile. Relaxed: all
+    // threads find the same.
+    static BYTES: AtomicUsize = AtomicUsize::new(0);
+    match BYTES.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: sysconf has no preconditions.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            let bytes = usize::try_from(bytes).expect("the system has a page size");
+            BYTES.store(bytes, Ordering::Relaxed);
+            bytes
+        }
+        bytes => bytes,
+    }
 }
 
 /// Number of the CPU that the calling thread runs on; 0 if the system does not tell.
@@ -39,6 +45,22 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: the range was mapped just now and nobody else knows it.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(NonNull::new(start.cast()).expect("mmap never returns page zero"))
+}
+
+/// Maps a page of zeros that a forked child gets as zeros, whatever is in it; `None` if the kernel
+/// has none.
+pub(crate) fn wiped_page() -> Option<NonNull<u8>> {
+    let (page, bytes) = (reserve(page_bytes()).ok()?, page_bytes());
+    // SAFETY: all of a reservation that was made just now.
+    let opened = unsafe { open(page, bytes) };
+    // SAFETY: as above.
+    let wiped = unsafe { libc::madvise(page.as_ptr().cast(), bytes, libc::MADV_WIPEONFORK) };
+    if opened.is_ok() && wiped == 0 {
+        return Some(page);
+    }
+    // SAFETY: as above, and nobody else knows it.
+    unsafe { unreserve(page, bytes) };
+    None
 }
 
 /// Makes a reserved range readable and writable.

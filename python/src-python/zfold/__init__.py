@@ -17,12 +17,13 @@ from ._arrays import Memory, SystemCallWarning
 from ._cache import Cache
 from ._compare import Comparison, compare
 from ._disk import Disk
-from ._zfold import __version__
+from ._zfold import ForkedError, __version__
 
 __all__ = [
     "Cache",
     "Comparison",
     "Disk",
+    "ForkedError",
     "Memory",
     "SystemCallWarning",
     "__version__",

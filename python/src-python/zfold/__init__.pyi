@@ -14,6 +14,7 @@ Order = Literal["C", "F"]
 Shape = int | tuple[int, ...]
 
 class SystemCallWarning(RuntimeWarning): ...
+class ForkedError(RuntimeError): ...
 
 class Memory:
     def __init__(

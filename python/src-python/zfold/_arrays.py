@@ -119,7 +119,6 @@ class Memory:
             )
             self._faults = "signal"
             self._heap = make(False)
-        self._pid = os.getpid()
 
     @property
     def faults(self):
@@ -257,9 +256,10 @@ class Memory:
         return self._heap.stats()
 
     def __repr__(self):
-        if os.getpid() != self._pid:
+        try:
+            stats, show = self.stats(), _sizes.show
+        except _zfold.ForkedError:
             return "<zfold.Memory of the parent process>"
-        stats, show = self.stats(), _sizes.show
         return (
             f"<zfold.Memory: {show(stats['resident_bytes'])} of {show(stats['limit_bytes'])} "
             f"resident, {show(stats['stored_bytes'])} stored in {show(stats['store_bytes'])}, "

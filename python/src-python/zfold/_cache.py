@@ -12,6 +12,9 @@ class Cache(MutableMapping):
     methods may be called from any number of threads. A read counts as a use; `in` and iteration do
     not. Iteration begins with the least recently used key.
 
+    A cache belongs to the process that made it: in a forked child all that is asked of it raises
+    ForkedError.
+
     limit  the most memory that the cache may hold, with keys and tables
     codec  as of `zfold.Memory`
 
@@ -93,7 +96,10 @@ class Cache(MutableMapping):
         return self._cache.stats()
 
     def __repr__(self):
-        stats, show = self.stats(), _sizes.show
+        try:
+            stats, show = self.stats(), _sizes.show
+        except _zfold.ForkedError:
+            return "<zfold.Cache of the parent process>"
         return (
             f"<zfold.Cache: {stats['values']} values, {show(stats['value_bytes'])} in "
             f"{show(stats['held_bytes'])} of {show(stats['limit_bytes'])}>"

@@ -30,14 +30,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut needs = run::needs();
     needs.extend(others::others());
     let works = works(&needs, Use::Run);
-    let text = match args.json {
+    match args.json {
         true => {
             let document = Document { schema: SCHEMA, run: works, needs: &needs };
-            serde_json::to_string(&document).expect("text is JSON") + "\n"
+            let json = serde_json::to_string(&document).expect("text is JSON") + "\n";
+            exit::write_data(json.as_bytes())?;
         }
-        false => text(&needs),
-    };
-    exit::write_output(text.as_bytes())?;
+        false => exit::write_text(&text(&needs))?,
+    }
     Ok(ExitCode::from(u8::from(!works)))
 }
 

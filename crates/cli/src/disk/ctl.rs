@@ -8,6 +8,7 @@ use crate::args::{CtlArgs, CtlCommand};
 use crate::control::client::Client;
 use crate::disk::command::ControlCommand;
 use crate::disk::snapshot::SnapshotPlace;
+use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure};
 
 /// Carries out the command, and writes what it found to stdout.
@@ -21,19 +22,22 @@ pub(crate) fn run(args: &CtlArgs) -> Result<(), Failure> {
         }
     };
     let result = client.ask(command, arguments)?;
-    let text = match result {
-        _ if args.json => format!("{result}\n"),
-        Value::Object(fields) if command != "stat" => {
-            fields.iter().map(|(name, value)| format!("{name} {}\n", plain(value))).collect()
+    match result {
+        Value::Object(fields) if command != "stat" && !args.json => {
+            let lines = fields.iter();
+            let lines = lines.map(|(name, value)| format!("{} {}\n", clean(name), plain(value)));
+            exit::write_text(&lines.collect::<String>())
         }
-        result => format!("{result:#}\n"),
-    };
-    exit::write_output(text.as_bytes())
+        result => {
+            let json = if args.json { result.to_string() } else { format!("{result:#}") };
+            exit::write_data(format!("{json}\n").as_bytes())
+        }
+    }
 }
 
 /// Returns text without its quotes.
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), clean)
 }
 
 /// Returns the command as the server reads it: a name, and words.

@@ -91,7 +91,7 @@ fn serve(
 ) -> Result<u8, Failure> {
     match &runner {
         Some(runner) => runner.start(server),
-        None => exit::write_output(addresses(server).as_bytes())?,
+        None => exit::write_data(addresses(server).as_bytes())?,
     }
     notify::tell("READY=1");
     loop {

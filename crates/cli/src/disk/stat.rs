@@ -9,13 +9,11 @@ use crate::args::{StatArgs, StatFormat};
 use crate::control::client::Client;
 use crate::control::state::{self as run_state, RunState};
 use crate::disk::report::{DiskReport, Report, SCHEMA};
-use crate::shared::exit::{self, Failure};
+use crate::shared::clean::clean;
+use crate::shared::exit::{self, Failure, Form};
 use crate::shared::far::FarReport;
 use crate::shared::table::{Row, count, size, table, time};
 use crate::watched::rates::Since;
-
-/// Moves to the upper left corner and clears what follows.
-const CLEAR: &str = "\x1b[H\x1b[2J";
 
 /// Writes the statistics to stdout, again and again if that was asked for.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
@@ -55,11 +53,13 @@ fn repeat<T: DeserializeOwned>(
                 text
             }
         };
-        let Some(seconds) = args.watch else { return exit::write_output(text.as_bytes()) };
-        let clear = if args.format == StatFormat::Table { CLEAR } else { "" };
-        if !exit::write_line(&format!("{clear}{text}"))? {
-            return Ok(());
-        }
+        let form = match args.format {
+            StatFormat::Json => Form::Data,
+            StatFormat::Table if args.watch.is_some() => Form::Screen,
+            StatFormat::Table => Form::Text,
+        };
+        let reads_on = exit::write_part(form, &text)?;
+        let Some(seconds) = args.watch.filter(|_| reads_on) else { return Ok(()) };
         std::thread::sleep(Duration::from_secs(seconds.into()));
     }
 }
@@ -92,7 +92,7 @@ fn unrated<T>(value: String, since: Option<Since<'_, T>>) -> String {
 
 /// Returns the state of a run for people.
 fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
-    let mut text = format!("{}: {}\n\n", state.pid, state.command);
+    let mut text = format!("{}: {}\n\n", state.pid, clean(&state.command));
     let mut rows = vec![
         ("limit", size(state.limit_bytes), ""),
         ("resident", size(state.resident_bytes), "what counts against it"),
@@ -167,7 +167,9 @@ fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
     let _ = writeln!(
         text,
         "zfold {}, process {}, up {} s",
-        report.version, report.pid, report.uptime_seconds
+        clean(&report.version),
+        report.pid,
+        report.uptime_seconds
     );
     text
 }
@@ -179,13 +181,13 @@ fn heading(text: &mut String, disk: &DiskReport) {
     let _ = writeln!(
         text,
         "{}: {}, sectors of {sector} bytes, {}, {}{read_only}",
-        disk.name,
+        clean(&disk.name),
         size(disk.size_bytes),
-        disk.codec,
-        disk.allocator
+        clean(&disk.codec),
+        clean(&disk.allocator)
     );
     for address in &disk.addresses {
-        let _ = writeln!(text, "{address}");
+        let _ = writeln!(text, "{}", clean(address));
     }
     let _ = writeln!(text);
 }

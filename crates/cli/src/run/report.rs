@@ -1,7 +1,6 @@
 //! What a run did, as a table or a document.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use super::plan::RunPlan;
 use super::record::{
@@ -9,7 +8,8 @@ use super::record::{
     Unmanaged,
 };
 use crate::args::ReportFormat;
-use crate::shared::exit::Failure;
+use crate::shared::clean::clean;
+use crate::shared::exit::{self, Failure, Form};
 use crate::shared::file::NewFile;
 use crate::shared::size::PAGE_LEN;
 use crate::shared::table::{Row, count, size, table, time};
@@ -35,15 +35,14 @@ pub(super) fn write(
     format: ReportFormat,
     file: Option<&NewFile>,
 ) -> Result<(), Failure> {
-    let text = match format {
-        ReportFormat::Text => text(told),
-        ReportFormat::Json => json(told),
+    let (form, text) = match format {
+        ReportFormat::Text => (Form::Text, text(told)),
+        ReportFormat::Json => (Form::Data, json(told)),
     };
     match file {
         Some(file) => file.write(&text),
         None => {
-            // Nobody is left to be told when it is closed.
-            let _ = io::stderr().write_all(text.as_bytes());
+            exit::report(form, &text);
             Ok(())
         }
     }
@@ -65,11 +64,12 @@ fn text(told: &Told<'_>) -> String {
     let Told { plan, end, record, baseline } = told;
     let mut text = String::new();
     // Writing to a string does not fail.
-    let _ = writeln!(text, "zfold: {} ended with {end}\n", plan.program.display());
+    let program = clean(&plan.program.display().to_string());
+    let _ = writeln!(text, "zfold: {program} ended with {end}\n");
     table(&mut text, "memory", &memory(record));
     if let Some(auto) = &record.limit_auto {
         table(&mut text, "limit, chosen", &chosen(auto));
-        let _ = writeln!(text, "  by {}\n", auto.steered_by);
+        let _ = writeln!(text, "  by {}\n", clean(&auto.steered_by));
     }
     table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
     latency(&mut text, record);
@@ -158,6 +158,7 @@ fn unmanaged(text: &mut String, record: &Record) {
     }
     let _ = writeln!(text, "not managed");
     for Unmanaged { pid, program, reason } in &record.unmanaged {
+        let (program, reason) = (clean(program), clean(reason));
         let _ = writeln!(text, "  {program} ({pid}): {reason}");
     }
     let more = record.unmanaged_total.saturating_sub(record.unmanaged.len() as u64);
@@ -275,14 +276,16 @@ mod tests {
     #[test]
     fn what_was_not_managed_is_listed() {
         let reason = "it is a 32-bit program".to_owned();
-        let process = Unmanaged { pid: 7, program: "old".to_owned(), reason };
+        let process = Unmanaged { pid: 7, program: "old\x1b[31m\n".to_owned(), reason };
         let record = Record { unmanaged: vec![process], unmanaged_total: 3, ..record() };
         let plan = plan();
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
         let text = text(&told);
-        assert!(text.contains("not managed\n  old (7): it is a 32-bit program\n  and 2 more\n"));
+        assert!(
+            text.contains("not managed\n  old\\u{1b}[31m\\n (7): it is a 32-bit program\n  and 2")
+        );
         let document: serde_json::Value = serde_json::from_str(&json(&told)).expect("JSON");
-        assert_eq!(document["unmanaged"][0]["program"], "old");
+        assert_eq!(document["unmanaged"][0]["program"], "old\x1b[31m\n");
         assert_eq!(document["unmanaged_total"], 3);
     }
 

@@ -1,11 +1,14 @@
-//! How the program ends: one line about a failure, an exit status, and quiet broken pipes.
+//! How the program ends: one line about a failure, an exit status, and quiet broken pipes; and all
+//! that it writes to stdout and stderr, cleaned where it is for people (L1 of `clean.rs`).
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A reason to end without success: one line for people, and an exit status.
+use super::clean::{clean, clean_lines};
+
+/// A reason to end without success: one clean line for people, and an exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     line: String,
@@ -15,12 +18,12 @@ pub(crate) struct Failure {
 impl Failure {
     /// Returns a failure of the work itself, status 1.
     pub(crate) fn new(line: impl Into<String>) -> Self {
-        Self { line: line.into(), status: 1 }
+        Self { line: clean(&line.into()), status: 1 }
     }
 
     /// Returns the failure of arguments that do not go together, status 2.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
-        Self { line: line.into(), status: 2 }
+        Self { line: clean(&line.into()), status: 2 }
     }
 
     /// Returns the failure of arguments that clap refused, status 2.
@@ -66,15 +69,53 @@ impl Failure {
 
 /// Writes a remark for people to stderr.
 pub(crate) fn remark(line: &str) {
-    let _ = writeln!(io::stderr(), "zfold: {line}");
+    let _ = writeln!(io::stderr(), "zfold: {}", clean(line));
 }
 
-/// Writes the results to stdout.
+/// Whom a text is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// People: it is cleaned.
+    Text,
+    /// People who look at a terminal that is to be cleared first.
+    Screen,
+    /// Programs: it has escapes of its own, and stays exact.
+    Data,
+}
+
+impl Form {
+    /// Moves to the upper left corner and clears what follows.
+    const CLEAR: &str = "\x1b[H\x1b[2J";
+
+    /// Returns the text as it is written.
+    fn formed(self, text: &str) -> String {
+        match self {
+            Self::Text => clean_lines(text),
+            Self::Screen => format!("{}{}", Self::CLEAR, clean_lines(text)),
+            Self::Data => text.to_owned(),
+        }
+    }
+}
+
+/// Writes a report to stderr.
+pub(crate) fn report(form: Form, text: &str) {
+    // Nobody is left to be told when it is closed.
+    let _ = io::stderr().write_all(form.formed(text).as_bytes());
+}
+
+/// Writes results for people to stdout.
 ///
 /// # Errors
-///
 /// When they cannot be written; a reader that has left is no error.
-pub(crate) fn write_output(bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_text(text: &str) -> Result<(), Failure> {
+    write_data(clean_lines(text).as_bytes())
+}
+
+/// Writes results for programs to stdout, as they are.
+///
+/// # Errors
+/// As of [`write_text`].
+pub(crate) fn write_data(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
@@ -82,10 +123,10 @@ pub(crate) fn write_output(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes one of several results to stdout; returns whether somebody reads on.
 ///
 /// # Errors
-/// As of [`write_output`].
-pub(crate) fn write_line(text: &str) -> Result<bool, Failure> {
+/// As of [`write_text`].
+pub(crate) fn write_part(form: Form, text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout.write_all(form.formed(text).as_bytes()).and_then(|()| stdout.flush());
     let reads_on = written.is_ok();
     finish_output(written).map(|()| reads_on)
 }
@@ -132,6 +173,15 @@ mod tests {
             "invalid value 'x' for '--format <FORMAT>' [possible values: table, json]; \
              a similar value exists: 'table' (see zfold compare --help)"
         );
+    }
+
+    #[test]
+    fn what_is_for_people_is_cleaned_and_what_is_for_programs_is_not() {
+        assert_eq!(Failure::new("a \x1b[31m\nb").line(), "a \\u{1b}[31m\\nb");
+        assert_eq!(Failure::usage("\x07").line(), "\\u{7}");
+        assert_eq!(Form::Text.formed("a\x1b\n"), "a\\u{1b}\n");
+        assert_eq!(Form::Screen.formed("a\x1b\n"), "\x1b[H\x1b[2Ja\\u{1b}\n");
+        assert_eq!(Form::Data.formed("a\x1b\n"), "a\x1b\n");
     }
 
     #[test]

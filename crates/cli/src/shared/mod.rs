@@ -1,6 +1,7 @@
 //! What all commands share: how a command ends, and how people write and read sizes, times, tables.
 
 pub(crate) mod backing;
+pub(crate) mod clean;
 pub(crate) mod duration;
 pub(crate) mod exit;
 pub(crate) mod far;

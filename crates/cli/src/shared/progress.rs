@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::clean::clean;
+
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Positions of the bar.
@@ -35,7 +37,7 @@ impl Progress {
             ProgressBar::new(STEPS).with_style(style)
         });
         bar.set_position((share.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        bar.set_message(what.to_owned());
+        bar.set_message(clean(what));
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal as _};
 
 use rustix::termios::tcgetwinsize;
 
+use super::clean::clean;
+
 /// Returns the columns of the terminal that stdout is, if it is one.
 pub(crate) fn terminal_width() -> Option<usize> {
     let stdout = io::stdout();
@@ -15,14 +17,15 @@ pub(crate) fn terminal_width() -> Option<usize> {
 /// A line of a table: name, value, and what it means.
 pub(crate) type Row = (&'static str, String, &'static str);
 
-/// Appends rows under a title, with names to the left and values to the right.
+/// Appends rows under a title, with names to the left and values, which are cleaned, to the right.
 pub(crate) fn table(text: &mut String, title: &str, rows: &[Row]) {
     if rows.is_empty() {
         return;
     }
-    let width = rows.iter().map(|row| row.1.chars().count()).max().unwrap_or(0);
+    let values: Vec<String> = rows.iter().map(|row| clean(&row.1)).collect();
+    let width = values.iter().map(|value| value.chars().count()).max().unwrap_or(0);
     let _ = writeln!(text, "{title}");
-    for (name, value, meaning) in rows {
+    for ((name, _, meaning), value) in rows.iter().zip(&values) {
         let line = format!("  {name:<24} {value:>width$}  {meaning}");
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -135,7 +138,10 @@ mod tests {
         let mut text = String::new();
         table(&mut text, "t", &[("a", "1".into(), "x"), ("b", "1,000".into(), "")]);
         table(&mut text, "none", &[]);
+        table(&mut text, "c", &[("b", "x\x1b[31m\ny".into(), "")]);
         let name = |name: &str| format!("  {name:<24}");
-        assert_eq!(text, format!("t\n{}     1  x\n{} 1,000\n\n", name("a"), name("b")));
+        let cleaned = format!("c\n{} x\\u{{1b}}[31m\\ny\n\n", name("b"));
+        let aligned = format!("t\n{}     1  x\n{} 1,000\n\n", name("a"), name("b"));
+        assert_eq!(text, aligned + &cleaned);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use super::figures::of_machine;
-use crate::shared::exit::{self, Failure};
+use crate::shared::exit::{self, Failure, Form};
 use crate::watched::columns::COLUMNS;
 use crate::watched::look::Look;
 use crate::watched::machine::Machine;
@@ -32,11 +32,11 @@ pub(super) fn run(interval: Duration, once: bool, json: bool) -> Result<(), Fail
     loop {
         std::thread::sleep(interval);
         let now = Look::take()?;
-        let text = match json {
-            true => document(&now, &before),
-            false => table(&Subject::all(&now, &before), &Machine::now()),
+        let (form, text) = match json {
+            true => (Form::Data, document(&now, &before)),
+            false => (Form::Text, table(&Subject::all(&now, &before), &Machine::now())),
         };
-        match exit::write_line(&text)? {
+        match exit::write_part(form, &text)? {
             true if !once => before = now,
             _ => return Ok(()),
         }

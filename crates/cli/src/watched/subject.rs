@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::look::Look;
 use super::rates::{self, Disk, Run};
+use crate::shared::clean::clean;
 
 /// A run or a disk.
 #[derive(Clone, Debug)]
@@ -49,15 +50,14 @@ impl Subject {
         }
     }
 
-    /// Returns the command of a run, or which disk it is, in one line of plain text.
+    /// Returns the command of a run, or which disk it is, in one clean line.
     pub(crate) fn command(&self) -> String {
         let command = match self {
             Self::Run(run) if run.state.paused => format!("(paused) {}", run.state.command),
             Self::Run(run) => run.state.command.clone(),
             Self::Disk(disk) => format!("disk {}", disk.name),
         };
-        // It is shown on a terminal, which control characters would steer.
-        command.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        clean(&command)
     }
 
     /// Returns the limit in bytes, if there is one.

@@ -1,12 +1,13 @@
 //! Real engines: what keeps objects by number on other machines.
 
-mod nbd;
+pub(crate) mod nbd;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod random;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
+mod said;
 mod tcp;
 #[cfg(any(feature = "redis", feature = "s3"))]
 mod tls;

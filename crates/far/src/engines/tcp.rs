@@ -12,12 +12,15 @@ use std::time::{Duration, Instant};
 
 use crate::place::Address;
 
+/// The most bytes of a handshake, with its certificates or what it says of an export.
+const HANDSHAKE_MAX: usize = 1 << 20;
+
 /// A socket whose every read and write ends by one deadline (R1).
 #[derive(Debug)]
 pub(super) struct Timed {
     tcp: TcpStream,
     pub(super) deadline: Instant,
-    /// Bytes that may still be read (R9).
+    /// Bytes that may still be read (R9); at first those of a handshake.
     pub(super) allowed: usize,
 }
 
@@ -30,12 +33,19 @@ impl Timed {
             match TcpStream::connect_timeout(&socket, left) {
                 Ok(tcp) => {
                     tcp.set_nodelay(true)?;
-                    return Ok(Self { tcp, deadline, allowed: usize::MAX });
+                    return Ok(Self { tcp, deadline, allowed: HANDSHAKE_MAX });
                 }
                 Err(error) => last = error,
             }
         }
         Err(last)
+    }
+
+    /// Returns one end of a pair of sockets, as if a server were at the other.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn over(pair: std::os::unix::net::UnixStream, deadline: Instant) -> Self {
+        let tcp = TcpStream::from(std::os::fd::OwnedFd::from(pair));
+        Self { tcp, deadline, allowed: HANDSHAKE_MAX }
     }
 
     /// Returns whether the other side has neither closed the connection nor said anything.
@@ -112,7 +122,28 @@ fn resolve(address: &Address, deadline: Instant) -> io::Result<Vec<SocketAddr>> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn a_handshake_has_a_bound() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = listener.local_addr().expect("an address").port();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let Ok(mut client) = Timed::connect(&Address::new("127.0.0.1", port), deadline) else {
+            let _ = writeln!(io::stderr(), "SKIPPED: a_handshake_has_a_bound: no loopback network");
+            return;
+        };
+        thread::spawn(move || {
+            let (mut server, _) = listener.accept().expect("a connection");
+            while server.write_all(&[0; 4096]).is_ok() {}
+        });
+        let mut heard = Vec::new();
+        let error = client.read_to_end(&mut heard).expect_err("it does not end").to_string();
+        assert!(error.contains("more than it was asked for"), "{error}");
+        assert_eq!(heard.len(), HANDSHAKE_MAX);
+    }
 
     #[test]
     fn signals_end_no_wait_before_its_deadline() {

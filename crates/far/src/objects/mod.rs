@@ -6,6 +6,15 @@ mod s3;
 use crate::object::Object;
 use crate::place::{Place, PlaceError, place_error};
 
+/// Takes a text as a list of parts, as it may lie beside an object.
+///
+/// # Panics
+/// If what was read is not what is written then.
+#[cfg(all(feature = "s3", any(test, feature = "testing")))]
+pub(crate) fn take_list(text: &str) {
+    s3::take_list(text);
+}
+
 /// Returns the object of that place. Asks nobody.
 ///
 /// # Errors

@@ -188,6 +188,16 @@ fn exports_that_are_not_fit_are_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_server_that_does_not_end_fills_no_memory() {
+    if !ready("a_server_that_does_not_end_fills_no_memory") {
+        return;
+    }
+    let server = Nbd::start(Kind { talks: true, ..Kind::default() });
+    let error = try_connect(&server.place()).expect_err("it does not end").to_string();
+    assert!(error.contains("more than it was asked for"), "{error}");
+}
+
+#[test]
 fn pages_come_back_and_nobody_else_can_read_them() {
     if !ready("pages_come_back_and_nobody_else_can_read_them") {
         return;

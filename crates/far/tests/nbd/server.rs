@@ -13,6 +13,8 @@ pub(crate) struct Kind {
     pub(crate) flags: u16,
     pub(crate) block: u32,
     pub(crate) payload: u32,
+    /// Whether it says ever more of the export before it opens it.
+    pub(crate) talks: bool,
 }
 
 pub(crate) const READ_ONLY: u16 = 1 << 1;
@@ -21,7 +23,7 @@ pub(crate) const MANY: u16 = 1 << 8;
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { size: 16 << 20, flags: 1 | TRIMS | MANY, block: 1, payload: 32 << 20 }
+        Self { size: 16 << 20, flags: 1 | TRIMS | MANY, block: 1, payload: 32 << 20, talks: false }
     }
 }
 
@@ -126,7 +128,12 @@ impl Nbd {
         if &rest[..name_len as usize] != b"cold" {
             return client.write_all(&option((1 << 31) + 6, b"try cold"));
         }
-        let Kind { size, flags, block, payload } = self.kind;
+        let Kind { size, flags, block, payload, talks } = self.kind;
+        if talks {
+            loop {
+                client.write_all(&option(3, &[7; 60_000]))?;
+            }
+        }
         let export = [&0_u16.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
         let blocks = [block, 4096, payload].map(u32::to_be_bytes).concat();
         client.write_all(&option(3, &[&3_u16.to_be_bytes()[..], &blocks].concat()))?;

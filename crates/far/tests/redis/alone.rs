@@ -1,6 +1,6 @@
 //! Servers that know nothing of each other.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
@@ -205,6 +205,33 @@ fn a_server_that_does_not_end_fills_no_memory() {
     });
     let error = connect_with(&format!("redis://{address}"), &[]).expect_err("it does not end");
     assert!(error.to_string().contains("more than it was asked for"), "{error}");
+}
+
+#[test]
+fn redirections_end() {
+    if !has_loopback("redirections_end") {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            thread::spawn(move || {
+                let mut heard = [0; 4096];
+                while let Ok(len @ 1..) = stream.read(&mut heard) {
+                    let info = "run_id:x\r\nrole:master\r\n";
+                    let _ = match heard[..len].windows(4).any(|word| word == b"INFO") {
+                        true => write!(stream, "${}\r\n{info}\r\n", info.len()),
+                        false => write!(stream, "-MOVED 7 {address}\r\n"),
+                    };
+                }
+            });
+        }
+    });
+    let engine = connect(&format!("redis://{address}"));
+    let error = engine.put(0, b"sealed", Instant::now() + Duration::from_secs(2)).expect_err("no");
+    assert!(error.to_string().contains("from node to node"), "{error}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn pass(mut client: TcpStream, behind: u16, answers: &Mutex<Box<Answer>>) -> io:
 }
 
 /// Reads a request: its head with the empty line, and its body.
-fn request(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
+pub(crate) fn request(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
     let (mut bytes, mut part) = (Vec::new(), [0; 1 << 16]);
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|at| at == b"\r\n\r\n") {

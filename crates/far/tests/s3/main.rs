@@ -1,7 +1,8 @@
 //! The engine and the objects of S3 against a real server: the contract, servers that stop, end and
-//! forget, and writes that are interrupted.
+//! forget, and writes that are interrupted; and against one that answers more than it is asked for.
 
 mod busy;
+mod endless;
 mod gate;
 #[path = "../common/noise.rs"]
 mod noise;

@@ -51,6 +51,15 @@ pub(crate) fn ready(test: &str) -> bool {
     false
 }
 
+/// Returns whether there is loopback, for tests with servers of their own, and says so if not.
+pub(crate) fn has_loopback(test: &str) -> bool {
+    let there = loopback::is_there();
+    if !there {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
+    }
+    there
+}
+
 /// A server with an empty bucket, which ends with this.
 pub(crate) struct S3 {
     child: Child,

@@ -5,6 +5,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+/// The most bytes that a packed file may have unpacked; a file that is given unpacked may have any
+/// number, which its owner sees.
+pub(super) const UNPACKED_MAX: u64 = 256 << 20;
+
 /// Why an input cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -22,6 +26,11 @@ pub enum InputError {
         path: PathBuf,
         /// What the decoder said.
         source: io::Error,
+    },
+    /// The file is packed, and has more bytes unpacked than are taken.
+    TooLong {
+        /// The file.
+        path: PathBuf,
     },
     /// There are no bytes.
     Empty {
@@ -130,6 +139,9 @@ impl fmt::Display for InputError {
             }
             Self::NotZstd { path, source } => {
                 write!(f, "cannot unpack {}: {}", path.display(), plain(source))
+            }
+            Self::TooLong { path } => {
+                write!(f, "{} has more than {} MiB unpacked", path.display(), UNPACKED_MAX >> 20)
             }
             Self::Empty { name } => write!(f, "{name} is empty"),
             Self::PartialPage { name, bytes, page_size } => write!(

@@ -1,8 +1,9 @@
 //! A set of pages, and where it can be had from.
 
+use std::io::Read as _;
 use std::path::Path;
 
-use crate::input::error::InputError;
+use crate::input::error::{InputError, UNPACKED_MAX};
 use crate::input::process;
 use crate::input::sample::{Sampling, read_sample};
 
@@ -67,7 +68,8 @@ impl PageSet {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or unpacked, is empty, or ends inside a page.
+    /// When the file cannot be read or unpacked, has more than 256 MiB unpacked, is empty, or ends
+    /// inside a page.
     pub fn from_capture(path: &Path, page_size: usize) -> Result<Self, InputError> {
         let mut bytes = read_file(path)?;
         if path.extension().is_some_and(|extension| extension == "zst") {
@@ -165,9 +167,17 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, InputError> {
     std::fs::read(path).map_err(|source| InputError::unreadable(path, source))
 }
 
-/// Returns the contents of `packed`, the zstd frames in the file at `path`.
+/// Returns the contents of `packed`, the zstd frames in the file at `path`: [`UNPACKED_MAX`] bytes
+/// at most, since a small file can have any number of them.
 pub(crate) fn unpack(path: &Path, packed: &[u8]) -> Result<Vec<u8>, InputError> {
-    zstd::decode_all(packed).map_err(|source| InputError::NotZstd { path: path.to_owned(), source })
+    let mut bytes = Vec::new();
+    let unpacked = zstd::Decoder::with_buffer(packed)
+        .and_then(|decoder| decoder.take(UNPACKED_MAX + 1).read_to_end(&mut bytes));
+    match unpacked {
+        Ok(len) if len as u64 > UNPACKED_MAX => Err(InputError::TooLong { path: path.to_owned() }),
+        Ok(_) => Ok(bytes),
+        Err(source) => Err(InputError::NotZstd { path: path.to_owned(), source }),
+    }
 }
 
 /// Returns the name of the file at `path` without those of `suffixes` that it ends in, in turn.

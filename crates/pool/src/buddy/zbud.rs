@@ -127,7 +127,7 @@ impl Zbud {
         let side = Side::BOTH[(handle.index() & 1) as usize];
         // A frame that was given back reads as zeros or has cleared serials (Z1).
         let live = page < self.arena.frames_fresh()
-            && self.headers.get(page, side.serial_field()) == handle.serial();
+            && handle.is_of(self.headers.get(page, side.serial_field()));
         if live { Ok((page, side)) } else { Err(HandleError::Stale) }
     }
 

@@ -39,6 +39,8 @@ const SHARE: u64 = 64;
 /// decompression go on beside it. A value costs its compressed bytes and about 140 bytes besides,
 /// its key included if that is short.
 ///
+/// A forked child must neither call nor drop its parent's: see [`zfold_pool::process::Local`].
+///
 /// # Examples
 /// ```
 /// use zfold_store::{Cache, CacheOptions};

@@ -49,6 +49,8 @@ use crate::tuning::Tuning;
 /// Pages by key, compressed. All methods take `&self` and may be called from any number of
 /// threads; calls with different keys wait for each other at most inside the pool.
 ///
+/// A forked child must neither call nor drop its parent's: see [`zfold_pool::process::Local`].
+///
 /// # Examples
 /// ```
 /// use zfold_store::{CodecKind, Store, StoreOptions};

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use zfold_pool::PoolOptions;
+use zfold_pool::process::Process;
 use zfold_store::{Store, StoreOptions};
 
 use super::core::{CHUNK, Core};
@@ -52,7 +53,7 @@ pub(super) struct Shared {
     pub core: Arc<Core>,
     pub keys: Mutex<Keys>,
     workers: Mutex<Workers>,
-    process: u32,
+    process: Process,
 }
 
 impl Memory {
@@ -88,7 +89,7 @@ impl Memory {
             core,
             keys: Mutex::new(Keys::new(slots)),
             workers: Mutex::new(workers),
-            process: std::process::id(),
+            process: Process::current(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -134,7 +135,7 @@ impl Shared {
     /// Whether this is a forked child of the process that made the memory: it has neither the
     /// regions nor the threads.
     pub(super) fn is_elsewhere(&self) -> bool {
-        std::process::id() != self.process
+        !self.process.is_current()
     }
 }
 

@@ -39,7 +39,8 @@
 //! - System calls that are given missing pages fail with `EFAULT`, and so do futexes there:
 //!   [`pin`](Region::pin) first, or choose [`FaultMode::Thread`]. Do not build an allocator for
 //!   everything on a region.
-//! - A forked child does not have the regions: a touch there raises `SIGSEGV`.
+//! - A forked child does not have the regions: a touch there raises `SIGSEGV`. It may drop what it
+//!   has of them; other calls may wait for ever, unless [`zfold_pool::process::Local`] refuses.
 //! - Threads that touch a region must not block `SIGBUS`; a program's own handler for it belongs
 //!   before the first region, and is called for all faults that are not ours.
 //! - Use [`discard`](Region::discard) in place of `madvise`. Do not `munmap` or `mremap` a part.

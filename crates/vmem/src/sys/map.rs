@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
+use zfold_pool::process::Process;
+
 use crate::page::PAGE;
 
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
@@ -49,7 +51,7 @@ pub(crate) fn is_there(page: usize) -> bool {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    owner: u32,
+    owner: Process,
 }
 
 // SAFETY: address and length of memory of the process; nothing of it belongs to a thread.
@@ -72,7 +74,7 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).expect("mmap never returns page zero");
-        Ok(Self { base, len, owner: std::process::id() })
+        Ok(Self { base, len, owner: Process::current() })
     }
 
     /// Maps memory of which the caller decides what is there: no huge pages, not locked, and not
@@ -173,7 +175,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // A forked child has not inherited managed mappings: something else may lie there.
-        if std::process::id() == self.owner {
+        if self.owner.is_current() {
             // SAFETY: the mapping is this value's own, whose use ends here.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }

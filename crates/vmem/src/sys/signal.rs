@@ -32,7 +32,13 @@ static BEFORE_USED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The system's, which has no reason to refuse.
 pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
+    static DONE: AtomicBool = AtomicBool::new(false);
     static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    // Without the lock, which might be held for ever in a forked child. Acquire pairs with the
+    // Release below: the handler is there.
+    if DONE.load(Ordering::Acquire) {
+        return Ok(());
+    }
     let _one = LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if INSTALLED.get().is_some() {
         return Ok(());
@@ -58,7 +64,10 @@ pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
     }
     // SAFETY: a handler of the right kind for SA_SIGINFO, which keeps to H1 to H4.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) } {
-        0 => Ok(()),
+        0 => {
+            DONE.store(true, Ordering::Release);
+            Ok(())
+        }
         _ => Err(io::Error::last_os_error()),
     }
 }

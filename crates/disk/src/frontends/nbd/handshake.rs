@@ -4,8 +4,8 @@
 //!   greeting -> client flags -> option -> replies -> option ... -> GO or EXPORT_NAME -> Agreed
 //! ```
 //!
-//! - H1: everything a client sends has a limit, and each message of it a time limit: a client that
-//!   keeps a server waiting is dropped.
+//! - H1: everything a client sends has a limit, and so has the time of all of it together: a client
+//!   that keeps a server waiting is dropped, however it goes about it.
 //! - H2: STARTTLS forgets all that was agreed on before it, and bytes that arrived with it are
 //!   never taken for what an encrypted client says.
 //! - H3: where TLS is required, a client without it learns no export's name and no size.
@@ -44,6 +44,8 @@ pub(super) struct Agreed {
 pub(super) struct Handshake<'a> {
     pub(super) exports: &'a [Export],
     pub(super) options: &'a NbdOptions,
+    /// Asks for a client's place.
+    admit: &'a dyn Fn() -> bool,
     channel: Channel,
     input: Input,
     no_zeroes: bool,
@@ -65,11 +67,13 @@ impl<'a> Handshake<'a> {
     pub(super) fn new(
         exports: &'a [Export],
         options: &'a NbdOptions,
+        admit: &'a dyn Fn() -> bool,
         (channel, input): (Channel, Input),
     ) -> Self {
         Self {
             exports,
             options,
+            admit,
             channel,
             input,
             no_zeroes: false,
@@ -85,7 +89,9 @@ impl<'a> Handshake<'a> {
     /// Any of the socket; `InvalidData` for a client that does not speak the protocol. The
     /// connection is to be closed.
     pub(super) fn run(mut self) -> io::Result<Option<(Agreed, Channel, Input)>> {
-        self.begin_message()?;
+        // A timeout without end is none.
+        let deadline = Instant::now().checked_add(self.options.handshake_timeout);
+        self.channel.set_deadline(deadline)?;
         let flags = greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES;
         self.out.extend_from_slice(&MAGIC.to_be_bytes());
         self.out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
@@ -97,7 +103,6 @@ impl<'a> Handshake<'a> {
         }
         self.no_zeroes = answer & u32::from(greeting::NO_ZEROES) != 0;
         for _ in 0..MAX_OPTIONS {
-            self.begin_message()?;
             match self.option()? {
                 Step::Next => {}
                 Step::End => return Ok(None),
@@ -108,12 +113,6 @@ impl<'a> Handshake<'a> {
             }
         }
         Err(invalid("too many options"))
-    }
-
-    /// From here on the client has its time for one message.
-    fn begin_message(&self) -> io::Result<()> {
-        // A timeout without end is none.
-        self.channel.set_deadline(Instant::now().checked_add(self.options.handshake_timeout))
     }
 
     /// Takes one option and answers it.
@@ -178,6 +177,9 @@ impl<'a> Handshake<'a> {
         let name = str::from_utf8(data).ok().filter(|name| name.len() <= MAX_NAME);
         // This option has no way to say no but to hang up.
         let export = name.and_then(|name| self.find(name)).ok_or(invalid("no such export"))?;
+        if !(self.admit)() {
+            return Err(invalid("no place"));
+        }
         let mut out = std::mem::take(&mut self.out);
         out.extend_from_slice(&self.exports[export].disk.size().to_be_bytes());
         out.extend_from_slice(&self.flags(export).to_be_bytes());
@@ -211,6 +213,9 @@ impl<'a> Handshake<'a> {
         let Some(export) = self.find(name) else {
             return self.refuse(option, reply::UNKNOWN, "there is no export of this name");
         };
+        if option == option::GO && !(self.admit)() {
+            return self.refuse(option, reply::POLICY, "all places are taken; try again later");
+        }
         let Export { name, description, disk, .. } = &self.exports[export];
         let mut info = |kind: u16, fields: &[&[u8]]| {
             let data = [&[&kind.to_be_bytes()[..]], fields].concat().concat();

@@ -19,7 +19,8 @@
 //! ```
 //!
 //! - N1: a client can harm its own connection only. What it sends has limits, and so has what it
-//!   makes the server keep: [`NbdOptions`] says how many connections there are, and what the
+//!   makes the server keep: [`NbdOptions`] says how many connections there are (who gives way where
+//!   there are as many is told in `places.rs`), how long a handshake may take, and what the
 //!   requests of all of them hold beyond 256 KiB of each. A client that keeps all of that makes
 //!   large requests of others go in pieces, and nobody wait. Each connection has buffers besides:
 //!   256 KiB, and some 200 KiB for each of its threads.
@@ -29,6 +30,7 @@
 //!   `connection.rs`. The server's own lock guards the list of connections and is held for moments
 //!   only.
 
+mod activity;
 mod budget;
 mod buffer;
 mod channel;
@@ -39,6 +41,7 @@ mod lock;
 mod options;
 mod output;
 mod pieces;
+mod places;
 mod protocol;
 mod serve;
 mod server;

@@ -43,7 +43,9 @@ impl Export {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NbdOptions {
-    /// Connections at a time, handshakes included; further ones are closed at once.
+    /// Clients at a time. Besides them an eighth as many, at least 8, may be in the handshake.
+    /// Where all places are taken, the oldest handshake of the address that has most gives way to a
+    /// newcomer, and an idle client to one whose handshake is done.
     pub max_connections: usize,
     /// Bytes of one read or write, told to clients; at least 64 KiB and at most 1 GiB count.
     pub max_request_bytes: u32,
@@ -52,8 +54,10 @@ pub struct NbdOptions {
     pub max_held_bytes: u64,
     /// Threads that one connection may use; at least 1.
     pub threads_per_connection: usize,
-    /// Time for each message of a client before the transmission begins.
+    /// Time for the whole handshake, encryption included.
     pub handshake_timeout: Duration,
+    /// Time without a request after which a client gives way to others that want its place.
+    pub idle_after: Duration,
     /// Encryption.
     pub tls: Tls,
 }
@@ -66,7 +70,8 @@ impl Default for NbdOptions {
             max_request_bytes: 64 << 20,
             max_held_bytes: 32 << 20,
             threads_per_connection: cpus.min(8),
-            handshake_timeout: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(30),
+            idle_after: Duration::from_secs(10),
             tls: Tls::Off,
         }
     }
@@ -79,6 +84,7 @@ impl NbdOptions {
         with_max_held_bytes => max_held_bytes: u64,
         with_threads_per_connection => threads_per_connection: usize,
         with_handshake_timeout => handshake_timeout: Duration,
+        with_idle_after => idle_after: Duration,
         with_tls => tls: Tls,
     }
 

@@ -74,10 +74,12 @@ fn write(
         let data = &mut data[..(piece.end - piece.start) as usize];
         receive(data)?;
         if served.is_ok() {
+            let _busy = responder.activity.begin();
             served = disk.write(piece.start, data).map_err(Refusal::from);
         }
     }
     if served.is_ok() && request.flags & command_flag::FUA != 0 {
+        let _busy = responder.activity.begin();
         served = disk.flush().map_err(Refusal::from);
     }
     Ok(served)

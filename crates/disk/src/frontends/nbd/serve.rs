@@ -3,6 +3,7 @@
 use crate::disk::{ExtentKind, Holes};
 use crate::error::IoError;
 
+use super::activity::Activity;
 use super::options::Export;
 use super::protocol::{
     BASE_ALLOCATION_ID, Request, chunk, chunk_head, command, command_flag, simple_reply, state,
@@ -77,6 +78,8 @@ pub(super) struct Responder<'a> {
     pub(super) allocation: bool,
     /// Longest read in bytes.
     pub(super) max_request: u32,
+    /// Where it is told when the device is at a request.
+    pub(super) activity: &'a Activity,
 }
 
 impl Responder<'_> {
@@ -84,6 +87,7 @@ impl Responder<'_> {
     /// whether it succeeded.
     pub(super) fn answer(&self, request: &Request, payload: &[u8], out: &mut Vec<u8>) -> bool {
         let begin = out.len();
+        let _busy = self.activity.begin();
         let served = self.check(request).and_then(|()| self.run(request, payload, out));
         if let Err(refusal) = served {
             // Whatever was prepared is not true.
@@ -163,6 +167,7 @@ impl Responder<'_> {
     }
 
     pub(super) fn read(&self, offset: u64, len: u32, out: &mut Vec<u8>) -> Result<(), Refusal> {
+        let _busy = self.activity.begin();
         let begin = out.len();
         out.resize(begin + len as usize, 0);
         Ok(self.export.disk.read(offset, &mut out[begin..])?)

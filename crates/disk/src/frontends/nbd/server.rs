@@ -1,6 +1,5 @@
 //! Accepting connections, and the list of those there are.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -18,6 +17,7 @@ use super::handshake::{Agreed, Handshake};
 use super::listener::Listener;
 use super::lock::lock;
 use super::options::{Export, NbdOptions};
+use super::places::Places;
 use super::serve::Responder;
 use super::socket::Socket;
 use super::stats::{NbdCounters, NbdStats};
@@ -61,20 +61,13 @@ pub struct NbdServer {
     left: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Registry {
     stopping: bool,
-    last: u64,
-    connections: HashMap<u64, Member>,
+    places: Places,
     /// One for each listener: readable once the server stops.
     wakers: Vec<Arc<OwnedFd>>,
     listeners: usize,
-}
-
-#[derive(Debug)]
-struct Member {
-    socket: Arc<Socket>,
-    in_transmission: bool,
 }
 
 /// A connection's place in the registry.
@@ -85,9 +78,8 @@ struct Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let member = lock(&self.server.registry).connections.remove(&self.id);
         // Also where a panic brought it here.
-        member.expect("a connection leaves once").socket.close();
+        lock(&self.server.registry).places.leave(self.id);
         self.server.left.notify_all();
     }
 }
@@ -97,13 +89,15 @@ impl NbdServer {
     #[must_use]
     pub fn new(exports: Vec<Export>, options: NbdOptions) -> Arc<Self> {
         let held = Shared::new(options.max_held_bytes);
+        let places = Places::new(&options);
+        let registry = Registry { stopping: false, places, wakers: Vec::new(), listeners: 0 };
         Arc::new(Self {
             exports,
             options,
             held,
             counters: NbdCounters::default(),
             stopping: AtomicBool::new(false),
-            registry: Mutex::default(),
+            registry: Mutex::new(registry),
             left: Condvar::new(),
         })
     }
@@ -151,8 +145,8 @@ impl NbdServer {
     }
 
     /// Serves one connection that is there already, such as one half of a socket pair, and
-    /// returns after its end. Nothing happens but that the socket is closed if the limit of
-    /// connections is reached or the server was shut down.
+    /// returns after its end. Nothing happens but that the socket is closed if the server was
+    /// shut down.
     pub fn serve_connection(self: &Arc<Self>, stream: UnixStream) {
         if let Some((member, socket)) = self.join(stream.into()) {
             member.converse(socket);
@@ -162,7 +156,7 @@ impl NbdServer {
     /// Returns the counts.
     #[must_use]
     pub fn stats(&self) -> NbdStats {
-        self.counters.snapshot(lock(&self.registry).connections.len() as u64)
+        self.counters.snapshot(lock(&self.registry).places.len() as u64)
     }
 
     /// Stops: accepts no more connections and takes no more requests. Requests that were received
@@ -178,19 +172,11 @@ impl NbdServer {
             // It is written to once, so there is room.
             let _ = rustix::io::write(&*waker, &1u64.to_ne_bytes());
         }
-        for member in registry.connections.values() {
-            if member.in_transmission {
-                member.socket.close_reading();
-            } else {
-                member.socket.close();
-            }
-        }
-        while !registry.connections.is_empty() || registry.listeners > 0 {
+        registry.places.finish();
+        while registry.places.len() > 0 || registry.listeners > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                for member in registry.connections.values() {
-                    member.socket.close();
-                }
+                registry.places.close();
                 return false;
             }
             let (guard, _) = self
@@ -236,15 +222,12 @@ impl NbdServer {
         let socket = Arc::new(socket);
         let id = {
             let mut registry = lock(&self.registry);
-            if registry.stopping || registry.connections.len() >= self.options.max_connections {
-                self.counters.refused_total.fetch_add(1, Ordering::Relaxed);
-                return None;
-            }
-            registry.last += 1;
-            let id = registry.last;
-            let member = Member { socket: Arc::clone(&socket), in_transmission: false };
-            registry.connections.insert(id, member);
-            id
+            let stopping = registry.stopping;
+            (!stopping).then(|| registry.places.enter(&socket)).flatten()
+        };
+        let Some(id) = id else {
+            self.counters.refused_total.fetch_add(1, Ordering::Relaxed);
+            return None;
         };
         self.counters.connections_total.fetch_add(1, Ordering::Relaxed);
         Some((Membership { server: Arc::clone(self), id }, socket))
@@ -255,35 +238,43 @@ impl Membership {
     /// Leads a connection from its greeting to its end.
     fn converse(&self, socket: Arc<Socket>) {
         let NbdServer { exports, options, counters, held, stopping, .. } = &*self.server;
-        let (agreed, channel, input) =
-            match Handshake::new(exports, options, Channel::new(socket)).run() {
-                Ok(Some(agreed)) => agreed,
-                Ok(None) => return,
-                Err(_) => {
-                    counters.failed_handshakes_total.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-            };
-        if !self.begin_transmission() {
-            return;
-        }
+        let admit = || self.become_client();
+        let channel = Channel::new(Arc::clone(&socket));
+        let (agreed, channel, input) = match Handshake::new(exports, options, &admit, channel).run()
+        {
+            Ok(Some(agreed)) => agreed,
+            Ok(None) => return,
+            Err(_) => {
+                counters.failed_handshakes_total.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
         let Agreed { export, structured, allocation } = agreed;
         let export = &exports[export];
         let _user = export.disk.attach("an NBD client is connected");
-        let responder =
-            Responder { export, structured, allocation, max_request: options.max_request() };
+        let responder = Responder {
+            export,
+            structured,
+            allocation,
+            max_request: options.max_request(),
+            activity: socket.activity(),
+        };
         let threads = options.threads_per_connection;
         let counted = (held, counters);
         Connection::new((channel, input), responder, threads, stopping, counted).run();
     }
 
-    /// From here on a shutdown waits for the requests. Returns whether there is none yet.
-    fn begin_transmission(&self) -> bool {
-        let mut registry = lock(&self.server.registry);
-        let stopping = registry.stopping;
-        let member = registry.connections.get_mut(&self.id).expect("members are registered");
-        member.in_transmission = true;
-        !stopping
+    /// Asks for a client's place. From there on a shutdown waits for the requests.
+    fn become_client(&self) -> bool {
+        let (admitted, gave_way) = {
+            let mut registry = lock(&self.server.registry);
+            let stopping = registry.stopping;
+            if stopping { (false, false) } else { registry.places.become_client(self.id) }
+        };
+        let NbdCounters { refused_total, gave_way_total, .. } = &self.server.counters;
+        refused_total.fetch_add(u64::from(!admitted), Ordering::Relaxed);
+        gave_way_total.fetch_add(u64::from(gave_way), Ordering::Relaxed);
+        admitted
     }
 }
 

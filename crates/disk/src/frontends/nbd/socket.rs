@@ -1,42 +1,81 @@
 //! A connected stream socket, shared by the threads that read and write it.
 
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{
+    Timeout, set_socket_keepalive, set_socket_timeout, set_tcp_keepcnt, set_tcp_keepidle,
+    set_tcp_keepintvl,
+};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, sendmsg, shutdown};
 
+use super::activity::Activity;
 use super::lock::lock;
 
 /// Slices that one system call takes at most.
 const SLICES_PER_CALL: usize = 512;
 
+/// When the system begins to ask whether a silent peer is still there, how often it asks, and how
+/// often in vain before it ends the connection: a peer that vanished is noticed after two minutes.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMES: u32 = 6;
+
+/// Where a client is, as far as it says something about who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Peer {
+    /// On this machine, let in by the mode of a file.
+    Local,
+    V4(Ipv4Addr),
+    /// The network of 64 bits, in which anyone may have as many addresses as he likes.
+    V6([u8; 8]),
+}
+
+impl From<IpAddr> for Peer {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address),
+            IpAddr::V6(address) => {
+                let octets = address.octets();
+                Self::V6(std::array::from_fn(|n| octets[n]))
+            }
+        }
+    }
+}
+
 /// A connected stream socket. Sending to one whose peer has left is an error, never a signal.
 #[derive(Debug)]
 pub(super) struct Socket {
     fd: OwnedFd,
+    peer: Peer,
+    activity: Activity,
     /// When calls give up waiting for the peer.
     deadline: Mutex<Option<Instant>>,
 }
 
 impl From<UnixStream> for Socket {
     fn from(stream: UnixStream) -> Self {
-        Self { fd: stream.into(), deadline: Mutex::default() }
+        Self::new(stream.into(), Peer::Local)
     }
 }
 
 impl From<TcpStream> for Socket {
     fn from(stream: TcpStream) -> Self {
         // Replies are small and never wait for another one; a peer that vanished is noticed.
-        // Both are conveniences: the connection works without them.
+        // All are conveniences: the connection works without them.
         let _ = stream.set_nodelay(true);
-        let _ = rustix::net::sockopt::set_socket_keepalive(&stream, true);
-        Self { fd: stream.into(), deadline: Mutex::default() }
+        let _ = set_socket_keepalive(&stream, true);
+        let _ = set_tcp_keepidle(&stream, KEEPALIVE_AFTER);
+        let _ = set_tcp_keepintvl(&stream, KEEPALIVE_EVERY);
+        let _ = set_tcp_keepcnt(&stream, KEEPALIVE_TIMES);
+        // One that has left already is in nobody's way.
+        let peer = stream.peer_addr().map_or(Peer::Local, |address| address.ip().into());
+        Self::new(stream.into(), peer)
     }
 }
 
@@ -47,10 +86,23 @@ impl AsFd for Socket {
 }
 
 impl Socket {
+    fn new(fd: OwnedFd, peer: Peer) -> Self {
+        Self { fd, peer, activity: Activity::new(), deadline: Mutex::default() }
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
     /// Receives what there is, at least one byte; 0 means that the peer sends no more.
     pub(super) fn receive(&self, out: &mut [u8]) -> io::Result<usize> {
         self.check_deadline()?;
         let (received, _) = retry_on_intr(|| recv(&self.fd, &mut *out, RecvFlags::empty()))?;
+        self.activity.note();
         Ok(received)
     }
 
@@ -64,6 +116,8 @@ impl Socket {
                 let mut nothing = SendAncillaryBuffer::default();
                 sendmsg(&self.fd, some, &mut nothing, SendFlags::NOSIGNAL)
             };
+            // Before: a peer that has the reply may count on it.
+            self.activity.note();
             let sent = retry_on_intr(send)?;
             IoSlice::advance_slices(&mut slices, sent);
         }
@@ -101,5 +155,34 @@ impl Socket {
     /// Ends both directions at once.
     pub(super) fn close(&self) {
         let _ = shutdown(&self.fd, Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::{
+        socket_keepalive, tcp_keepcnt, tcp_keepidle, tcp_keepintvl, tcp_nodelay,
+    };
+    use rustix::net::{AddressFamily, SocketType};
+
+    use super::*;
+
+    #[test]
+    fn the_system_asks_whether_a_silent_peer_is_there() {
+        let tcp = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let socket = Socket::from(TcpStream::from(tcp));
+        assert!(socket_keepalive(&socket).unwrap() && tcp_nodelay(&socket).unwrap());
+        assert_eq!(tcp_keepidle(&socket).unwrap(), KEEPALIVE_AFTER);
+        assert_eq!(tcp_keepintvl(&socket).unwrap(), KEEPALIVE_EVERY);
+        assert_eq!(tcp_keepcnt(&socket).unwrap(), KEEPALIVE_TIMES);
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_peer() {
+        let peer = |text: &str| Peer::from(text.parse::<IpAddr>().unwrap());
+        assert_eq!(peer("192.0.2.1"), peer("::ffff:192.0.2.1"));
+        assert_ne!(peer("192.0.2.1"), peer("192.0.2.2"));
+        assert_eq!(peer("2001:db8::1"), peer("2001:db8::ffff:1"));
+        assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
     }
 }

@@ -10,9 +10,11 @@ pub struct NbdStats {
     pub connections: u64,
     /// Connections accepted.
     pub connections_total: u64,
-    /// Connections closed at once, because there were as many as the limit allows.
+    /// Connections that got no place, because there were as many as the limit allows.
     pub refused_total: u64,
-    /// Connections that ended within the handshake by an error or a timeout.
+    /// Idle connections closed, because others wanted their places.
+    pub gave_way_total: u64,
+    /// Connections that ended within the handshake by an error or a timeout, or gave way.
     pub failed_handshakes_total: u64,
     /// Requests answered.
     pub requests_total: u64,
@@ -24,6 +26,7 @@ pub struct NbdStats {
 pub(super) struct NbdCounters {
     pub(super) connections_total: AtomicU64,
     pub(super) refused_total: AtomicU64,
+    pub(super) gave_way_total: AtomicU64,
     pub(super) failed_handshakes_total: AtomicU64,
     requests_total: AtomicU64,
     errors_total: AtomicU64,
@@ -44,6 +47,7 @@ impl NbdCounters {
             connections,
             connections_total: value(&self.connections_total),
             refused_total: value(&self.refused_total),
+            gave_way_total: value(&self.gave_way_total),
             failed_handshakes_total: value(&self.failed_handshakes_total),
             requests_total: value(&self.requests_total),
             errors_total: value(&self.errors_total),

@@ -9,10 +9,10 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
+use vhost_user_backend::{ShutdownHandle, VhostUserBackend, VhostUserDaemon, VringMutex, VringT};
 use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_BLK_SIZE, VIRTIO_BLK_F_CONFIG_WCE, VIRTIO_BLK_F_DISCARD, VIRTIO_BLK_F_FLUSH,
     VIRTIO_BLK_F_MQ, VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_TOPOLOGY,
@@ -22,11 +22,13 @@ use virtio_bindings::bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::bindings::virtio_ring::{
     VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC,
 };
-use virtio_queue::QueueOwnedT;
+use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryMmap};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
+use super::lost::Guest;
+use super::memory;
 use super::options::VhostUserOptions;
 use super::request::{RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, SEGMENTS_MAX, Serial, Server};
 use crate::disk::Disk;
@@ -40,12 +42,14 @@ const CONFIG_LEN: usize = 60;
 const CONFIG_WCE_AT: usize = 32;
 
 /// The device of one connection.
-#[derive(Debug)]
 pub(super) struct Device {
     disk: Arc<Disk>,
     options: VhostUserOptions,
     serial: Serial,
-    memory: Memory,
+    /// The guest's memory, as it was checked last.
+    guest: RwLock<Guest>,
+    /// Ends the connection.
+    connection: Mutex<Option<ShutdownHandle>>,
     /// What the guest chose in the configuration space.
     write_back: AtomicBool,
     /// Whether the guest knows how to flush.
@@ -74,11 +78,7 @@ impl From<io::Error> for BrokenQueue {
 }
 
 impl Device {
-    pub(super) fn new(
-        disk: Arc<Disk>,
-        options: &VhostUserOptions,
-        memory: Memory,
-    ) -> io::Result<Self> {
+    pub(super) fn new(disk: Arc<Disk>, options: &VhostUserOptions) -> io::Result<Self> {
         let mut serial = Serial::default();
         let len = options.serial.len().min(serial.len());
         serial[..len].copy_from_slice(&options.serial.as_bytes()[..len]);
@@ -86,7 +86,8 @@ impl Device {
             disk,
             options: options.clone(),
             serial,
-            memory,
+            guest: RwLock::new(Guest::watch(GuestMemoryMmap::new())?),
+            connection: Mutex::default(),
             write_back: AtomicBool::new(true),
             flushes: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -102,6 +103,26 @@ impl Device {
         threads.iter().try_for_each(|thread| {
             thread.register_listener(fd, EventSet::IN, self.stop_event().into())
         })
+    }
+
+    /// Says how to end the connection that the device has now.
+    pub(super) fn connect(&self, connection: Option<ShutdownHandle>) {
+        *lock(&self.connection) = connection;
+        if self.stopping() {
+            self.disconnect();
+        }
+    }
+
+    /// Ends the connection.
+    fn disconnect(&self) {
+        self.stopping.store(true, Ordering::Release);
+        if let Some(connection) = &*lock(&self.connection) {
+            connection.shutdown();
+        }
+    }
+
+    fn guest(&self) -> Guest {
+        self.guest.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the threads of the queues, after the request each is at.
@@ -128,12 +149,15 @@ impl Device {
         let mut buffer = lock(self.buffers.get(thread).ok_or(BrokenQueue)?);
         let mut found_nothing = false;
         loop {
-            vring.disable_notification()?;
+            vring.get_mut().get_queue_mut().disable_notification(&*self.guest())?;
             let mut served = 0_u64;
             while !self.stopping() && self.serve_next(vring, &mut buffer)? {
                 served += 1;
             }
-            if self.stopping() || !vring.enable_notification()? {
+            if self.stopping() {
+                return Ok(());
+            }
+            if !vring.get_mut().get_queue_mut().enable_notification(&*self.guest())? {
                 return Ok(());
             }
             // More is said to have come. If nothing has, twice, the queue's indices are lies.
@@ -150,13 +174,18 @@ impl Device {
         if !state.is_enabled() {
             return Ok(false);
         }
-        let memory = self.memory.memory();
-        let Some(chain) = state.get_queue_mut().iter(memory)?.next() else { return Ok(false) };
+        let guest = self.guest();
+        let queue = state.get_queue_mut();
+        let Some(chain) = queue.iter(guest.clone())?.next() else { return Ok(false) };
         let head = chain.head_index();
-        let (disk, serial) = (&*self.disk, &self.serial);
-        let len = Server { disk, serial, write_through: self.write_through(), buffer }.serve(chain);
-        state.add_used(head, len)?;
-        if state.needs_notification()? {
+        let (disk, serial, guest) = (&*self.disk, &self.serial, &guest);
+        let write_through = self.write_through();
+        let len = Server { disk, serial, guest, write_through, buffer }.serve(chain);
+        if guest.is_lost() {
+            return Err(BrokenQueue);
+        }
+        queue.add_used(&**guest, head, len)?;
+        if queue.needs_notification(&**guest)? {
             state.signal_used_queue()?;
         }
         Ok(true)
@@ -257,8 +286,10 @@ impl VhostUserBackend for Device {
         }
     }
 
-    fn update_memory(&self, _memory: Memory) -> io::Result<()> {
-        // It is the one the device was made with.
+    fn update_memory(&self, memory: Memory) -> io::Result<()> {
+        let memory = GuestMemoryMmap::clone(&memory.memory());
+        memory::check(&memory)?;
+        *self.guest.write().unwrap_or_else(PoisonError::into_inner) = Guest::watch(memory)?;
         Ok(())
     }
 
@@ -280,14 +311,18 @@ impl VhostUserBackend for Device {
         if let Some(vring) = vrings.get(usize::from(event)) {
             // A queue that broke is its guest's trouble (V1).
             let _ = self.serve_queue(vring, thread);
+            if self.guest().is_lost() {
+                self.disconnect();
+            }
         }
         Ok(())
     }
 }
 
-/// Takes a queue's buffer, whose contents mean nothing after a panic or before.
-fn lock(buffer: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    buffer.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes a queue's buffer, whose contents mean nothing after a panic or before, or the connection,
+/// which changes in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ fn bench() -> Bench {
     let shared = Memory::new(memory.clone());
     let options =
         VhostUserOptions::default().with_queues(2).with_queue_size(64).with_serial("x".repeat(30));
-    let device = Device::new(disk.clone(), &options, shared.clone()).unwrap();
+    let device = Device::new(disk.clone(), &options).unwrap();
+    device.update_memory(shared.clone()).unwrap();
     let vring = Vring::new(shared, QUEUE).unwrap();
     vring.set_queue_size(QUEUE);
     vring.set_queue_info(TABLE, AVAILABLE, USED).unwrap();

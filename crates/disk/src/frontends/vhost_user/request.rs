@@ -11,7 +11,8 @@
 //! answered with a status.
 //!
 //! The guest may change its memory while we look at it. So each part of a request is copied before
-//! it is checked, and lengths are those that were checked.
+//! it is checked, and lengths are those that were checked. Nothing is done by what was
+//! copied from a guest that was lost meanwhile (`lost.rs`).
 
 use std::io::{Read, Write};
 use std::ops::Deref;
@@ -24,6 +25,7 @@ use virtio_bindings::bindings::virtio_blk::{
 use virtio_queue::{DescriptorChain, Reader, Writer};
 use vm_memory::GuestMemoryMmap;
 
+use super::lost::Guest;
 use crate::disk::{Disk, Holes};
 use crate::error::IoError;
 
@@ -69,6 +71,8 @@ impl From<std::io::Error> for Failure {
 pub(super) struct Server<'a> {
     pub(super) disk: &'a Disk,
     pub(super) serial: &'a Serial,
+    /// The memory in which requests lie.
+    pub(super) guest: &'a Guest,
     /// Whether writes are flushed at once, because the guest will not ask for it.
     pub(super) write_through: bool,
     /// The queue's own memory, through which all data goes.
@@ -103,7 +107,7 @@ impl Server<'_> {
 
     fn execute(&mut self, mut reader: Reader, data: &mut Writer) -> Result<(), Failure> {
         let mut header = [0; HEADER_LEN];
-        reader.read_exact(&mut header)?;
+        take(self.guest, &mut reader, &mut header)?;
         let sector = u64_at(&header, 8);
         match u32_at(&header, 0) {
             VIRTIO_BLK_T_IN => self.read(sector, data),
@@ -138,7 +142,7 @@ impl Server<'_> {
         }
         while at < end {
             let piece = self.piece(end - at);
-            data.read_exact(&mut self.buffer[..piece])?;
+            take(self.guest, data, &mut self.buffer[..piece])?;
             self.disk.write(at, &self.buffer[..piece])?;
             at += piece as u64;
         }
@@ -153,7 +157,7 @@ impl Server<'_> {
         }
         for _ in 0..len / RANGE_LEN {
             let mut range = [0; RANGE_LEN];
-            ranges.read_exact(&mut range)?;
+            take(self.guest, ranges, &mut range)?;
             let (sectors, flags) = (u32_at(&range, 8), u32_at(&range, 12));
             let unmap = flags & VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP != 0;
             if flags & !VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP != 0 || unmap && !zeroes {
@@ -192,6 +196,12 @@ impl Server<'_> {
         }
         piece
     }
+}
+
+/// Copies the next bytes of a request.
+fn take(guest: &Guest, from: &mut Reader, bytes: &mut [u8]) -> Result<(), Failure> {
+    from.read_exact(bytes)?;
+    if guest.is_lost() { Err(Failure::Io) } else { Ok(()) }
 }
 
 /// Returns whether a chain ends, is not too long, and is readable first and writable after.

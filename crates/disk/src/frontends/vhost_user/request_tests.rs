@@ -33,6 +33,7 @@ const UNSUPP: u8 = VIRTIO_BLK_S_UNSUPP as u8;
 struct Guest {
     disk: Disk,
     memory: GuestMemoryMmap,
+    guest: super::Guest,
     write_through: bool,
 }
 
@@ -51,7 +52,8 @@ fn guest(read_only: bool) -> Guest {
         DiskOptions::new(1024 * 4096).with_sector(SectorSize::B512).with_read_only(read_only);
     let disk = Disk::new(Arc::new(store), &options).unwrap();
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY as usize)]).unwrap();
-    Guest { disk, memory, write_through: false }
+    let guest = super::Guest::watch(memory.clone()).unwrap();
+    Guest { disk, memory, guest, write_through: false }
 }
 
 fn header(kind: u32, sector: u64) -> Vec<u8> {
@@ -106,7 +108,8 @@ impl Guest {
         let mut serial = Serial::default();
         serial[..6].copy_from_slice(b"serial");
         let (disk, write_through) = (&self.disk, self.write_through);
-        Server { disk, serial: &serial, write_through, buffer: &mut Vec::new() }.serve(chain)
+        let (guest, buffer) = (&self.guest, &mut Vec::new());
+        Server { disk, serial: &serial, guest, write_through, buffer }.serve(chain)
     }
 
     fn write(&self, sector: u64, data: &[u8]) -> Reply {

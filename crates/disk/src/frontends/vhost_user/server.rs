@@ -152,7 +152,7 @@ fn serve_connection(
     state: &Mutex<Served>,
 ) -> io::Result<()> {
     let memory = Memory::new(GuestMemoryMmap::new());
-    let device = Arc::new(Device::new(disk.clone(), options, memory.clone())?);
+    let device = Arc::new(Device::new(disk.clone(), options)?);
     let daemon = VhostUserDaemon::new("zfold-vhost-msg".into(), device.clone(), memory);
     let mut daemon = daemon.map_err(|error| io::Error::other(error.to_string()))?;
     if let Err(error) = device.attach(&daemon) {
@@ -164,6 +164,7 @@ fn serve_connection(
     let started = daemon.start(listener).map_err(|error| io::Error::other(error.to_string()));
     if started.is_ok() {
         let connection = daemon.shutdown_handle();
+        device.connect(connection.clone());
         {
             let mut state = lock(state);
             if state.closed {

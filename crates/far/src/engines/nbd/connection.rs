@@ -1,7 +1,8 @@
 //! One connection to an export: the handshake, then rows of requests, each by a deadline.
 //!
 //! Only what is needed of the protocol: fixed newstyle with `NBD_OPT_GO`, and simple replies, in
-//! any order. What an error reply is to a request, `Refused`, leaves the connection good.
+//! any order. What an error reply is to a request, `Refused`, leaves the connection good. No more
+//! is read than requests ask for (R9).
 //!
 //! - R2: a connection on which something else went wrong is not used again: what it would read next
 //!   may belong to a request that was given up.
@@ -10,6 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use crate::engine::EngineError;
+use crate::engines::said::short;
 use crate::engines::tcp::Timed;
 use crate::place::NbdPlace;
 
@@ -110,9 +112,13 @@ pub(super) struct Connection {
 impl Connection {
     /// Connects to the export of `place`.
     pub(super) fn open(place: &NbdPlace, deadline: Instant) -> Result<(Self, Export), Trouble> {
-        let stream = Timed::connect(&place.server, deadline)?;
+        Self::over(Timed::connect(&place.server, deadline)?, &place.export)
+    }
+
+    /// Opens an export over a new connection.
+    pub(super) fn over(stream: Timed, export: &str) -> Result<(Self, Export), Trouble> {
         let mut link = Self { stream, cookie: 0, used: Instant::now() };
-        let export = link.shake_hands(&place.export)?;
+        let export = link.shake_hands(export)?;
         Ok((link, export))
     }
 
@@ -180,8 +186,13 @@ impl Connection {
         self.stream.deadline = deadline;
         let first = self.cookie;
         self.cookie += jobs.len() as u64;
+        // Replies have 16 bytes, and what is read.
+        self.stream.allowed = 16 * jobs.len();
         let mut out = Vec::new();
         for (job, cookie) in jobs.iter().zip(first..) {
+            if let Job::Read(_, out) = job {
+                self.stream.allowed += out.len();
+            }
             let (command, offset, len) = match job {
                 Job::Read(offset, out) => (COMMAND_READ, *offset, out.len() as u32),
                 Job::Write(offset, bytes) => (COMMAND_WRITE, *offset, bytes.len() as u32),
@@ -258,7 +269,7 @@ fn refusal(kind: u32, said: &[u8]) -> Trouble {
         6 => "there is no such export; name another",
         _ => "it does not open the export",
     };
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = short(&said);
     Trouble::Refused(if said.is_empty() { why.to_owned() } else { format!("{why} ({said})") })
 }
 

@@ -19,6 +19,8 @@
 
 mod connection;
 mod extents;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod heard;
 mod links;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::trouble::Trouble;
+use crate::engines::said::short;
 use crate::engines::tcp::Timed;
 use crate::place::{Address, Login};
 
@@ -69,7 +70,7 @@ impl Connection {
                 Stream::Tls(Box::new(StreamOwned::new(session, timed)))
             }
         };
-        let mut link = Self { stream, parser: Parser::new(), used: Instant::now() };
+        let mut link = Self::over(stream);
         if let Some(password) = access.login.password() {
             let mut auth = redis::cmd("AUTH");
             if let Some(user) = access.login.user() {
@@ -78,6 +79,16 @@ impl Connection {
             link.call(auth.arg(password), deadline)?;
         }
         Ok(link)
+    }
+
+    fn over(stream: Stream) -> Self {
+        Self { stream, parser: Parser::new(), used: Instant::now() }
+    }
+
+    /// Returns a connection to what is at the other end of a socket.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn plain(timed: Timed) -> Self {
+        Self::over(Stream::Plain(timed))
     }
 
     /// Sends a command and returns its reply.
@@ -142,7 +153,7 @@ impl From<io::Error> for Trouble {
                 Self::Refused(format!("{error}; name its authority's certificate in SSL_CERT_FILE"))
             }
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Late,
-            _ => Self::Lost(error.to_string()),
+            _ => Self::Lost(short(&error.to_string())),
         }
     }
 }
@@ -150,13 +161,13 @@ impl From<io::Error> for Trouble {
 impl From<redis::RedisError> for Trouble {
     fn from(error: redis::RedisError) -> Self {
         let said = error.detail().unwrap_or_default();
-        let coded = || format!("{} {said}", error.code().unwrap_or("ERR"));
+        let coded = || short(&format!("{} {said}", error.code().unwrap_or("ERR")));
         match error.kind() {
             ErrorKind::Io if error.is_timeout() => Self::Late,
             ErrorKind::Server(ServerErrorKind::Moved) => Self::Moved(target(said)),
             ErrorKind::Server(ServerErrorKind::Ask) => Self::Ask(target(said)),
             ErrorKind::Server(_) | ErrorKind::Extension => Self::of_answer(coded()),
-            _ => Self::Lost(error.to_string()),
+            _ => Self::Lost(short(&error.to_string())),
         }
     }
 }

@@ -26,6 +26,8 @@
 mod book;
 mod connection;
 mod connections;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod heard;
 mod homes;
 mod leases;
 mod requests;

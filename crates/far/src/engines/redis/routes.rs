@@ -9,6 +9,7 @@
 //! - R4: two copies of an object lie on different masters, unless slots were moved from master to
 //!   master since the engine connected.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ struct Asked {
 
 /// What a node said of its cluster.
 #[derive(Clone, Debug, PartialEq)]
-struct Map {
+pub(super) struct Map {
     /// Index of the master of each slot, or `NOBODY`.
     masters: Vec<u16>,
     /// All nodes, masters and replicas.
@@ -217,9 +218,14 @@ impl Map {
 
     /// Reads `[[first, last, [host, port, ..], replica..]..]`. A node that does not know its own
     /// host is the one that answers, `answering`.
-    fn parse(reply: &Value, answering: &str) -> Option<Self> {
+    pub(super) fn parse(reply: &Value, answering: &str) -> Option<Self> {
         let mut map = Self { masters: vec![NOBODY; SLOTS], nodes: Vec::new() };
         let Value::Array(ranges) = reply else { return None };
+        if ranges.len() > SLOTS {
+            return None;
+        }
+        // By address: a reply may name more nodes than there is time to compare with each other.
+        let mut numbers = HashMap::new();
         for range in ranges {
             let Value::Array(parts) = range else { return None };
             let [Value::Int(first), Value::Int(last), nodes @ ..] = &parts[..] else { return None };
@@ -228,11 +234,10 @@ impl Map {
             let mut master = None;
             for node in nodes {
                 let Some(address) = node_address(node, answering) else { continue };
-                let known = map.nodes.iter().position(|node| *node == address);
-                let at = known.unwrap_or(map.nodes.len());
-                if known.is_none() {
-                    map.nodes.push(address);
-                }
+                let at = *numbers.entry(address).or_insert_with_key(|address| {
+                    map.nodes.push(address.clone());
+                    map.nodes.len() - 1
+                });
                 master = master.or(u16::try_from(at).ok());
             }
             slots.fill(master.unwrap_or(NOBODY));
@@ -303,6 +308,9 @@ mod tests {
             assert_eq!(Map::parse(&reply, "self"), None, "{first} to {last}");
         }
         assert_eq!(Map::parse(&Value::Nil, "self"), None);
+        let ranges = |count| Value::Array(vec![range(0, 0, &[node("a", 1)]); count]);
+        assert!(Map::parse(&ranges(SLOTS), "self").is_some());
+        assert_eq!(Map::parse(&ranges(SLOTS + 1), "self"), None, "more ranges than slots");
     }
 
     #[test]

@@ -8,13 +8,14 @@ use super::connections::Connections;
 use super::routes::Routes;
 use super::trouble::Trouble;
 use crate::engine::EngineError;
+use crate::engines::said::short;
 use crate::place::{Address, PlaceError, RedisPlace, place_error};
 
 /// How long one of several nodes of a cluster may take to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a server says of itself.
-struct Info {
+pub(super) struct Info {
     run: String,
     policy: String,
     is_replica: bool,
@@ -101,25 +102,29 @@ fn failed(server: &Address, trouble: Trouble) -> PlaceError {
 impl Info {
     fn ask(links: &Connections, server: &Address, deadline: Instant) -> Result<Self, Trouble> {
         let reply = links.call(server, &redis::cmd("INFO"), deadline)?;
-        let text = match &reply {
+        Self::of(&reply).ok_or_else(|| Trouble::Refused("INFO: no text".to_owned()))
+    }
+
+    /// Reads a reply; none if it is no text.
+    pub(super) fn of(reply: &Value) -> Option<Self> {
+        let text = match reply {
             Value::BulkString(text) => str::from_utf8(text).ok(),
             Value::VerbatimString { text, .. } => Some(text.as_str()),
             _ => None,
-        };
-        let text = text.ok_or_else(|| Trouble::Refused("INFO: no text".to_owned()))?;
+        }?;
         let field = |name: &str| {
             let lines = text.lines().filter_map(|line| line.split_once(':'));
             lines.filter(|(key, _)| *key == name).map(|(_, value)| value.trim()).next()
         };
-        Ok(Self {
+        Some(Self {
             run: field("run_id").unwrap_or_default().to_owned(),
-            policy: field("maxmemory_policy").unwrap_or("noeviction").to_owned(),
+            policy: short(field("maxmemory_policy").unwrap_or("noeviction")),
             is_replica: field("role") == Some("slave"),
             is_cluster: field("cluster_enabled") == Some("1"),
         })
     }
 
-    fn check(&self, server: &Address) -> Result<(), PlaceError> {
+    pub(super) fn check(&self, server: &Address) -> Result<(), PlaceError> {
         if self.is_replica {
             return Err(place_error!(
                 "redis at {server} is a replica, which takes no data: name its master"

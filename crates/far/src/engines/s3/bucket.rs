@@ -14,7 +14,9 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use rustls::ClientConfig;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::bounded::{Bounded, TooLong};
 use crate::engine::EngineError;
+use crate::engines::said::short;
 use crate::engines::tls;
 use crate::place::{PlaceError, S3Place, place_error};
 
@@ -47,9 +49,19 @@ impl Bucket {
     /// What the environment says makes no sense, or the system has no threads.
     pub(crate) fn open(place: &S3Place) -> Result<Self, PlaceError> {
         let plain = place.endpoint().is_some_and(|endpoint| endpoint.starts_with("http://"));
+        Self::over(place, plain, Connector { tls: tls::client("s3://", !plain)? }, RETRIES)
+    }
+
+    /// Returns the bucket of `place` behind connections that somebody else makes.
+    pub(super) fn over(
+        place: &S3Place,
+        plain: bool,
+        connector: impl HttpConnector,
+        max_retries: usize,
+    ) -> Result<Self, PlaceError> {
         let retry = RetryConfig {
             backoff: BackoffConfig { init_backoff: BACKOFF, max_backoff: BACKOFF_MAX, base: 2.0 },
-            max_retries: RETRIES,
+            max_retries,
             ..RetryConfig::default()
         };
         let mut builder = AmazonS3Builder::new()
@@ -58,7 +70,7 @@ impl Bucket {
             .with_allow_http(plain)
             // Over TLS what arrives is what was sent: a hash of it all would only cost time.
             .with_unsigned_payload(!plain)
-            .with_http_connector(Connector { tls: tls::client("s3://", !plain)? });
+            .with_http_connector(connector);
         for (name, value) in place.variables() {
             let key = name.to_ascii_lowercase().parse();
             let key =
@@ -138,13 +150,16 @@ impl HttpConnector for Connector {
             store: "S3",
             source: Box::new(error),
         })?;
-        Ok(HttpClient::new(client))
+        Ok(HttpClient::new(Bounded(client)))
     }
 }
 
 /// Returns a failure in the words of an engine, with the remedy if there is one.
 pub(crate) fn failed(error: &object_store::Error) -> EngineError {
     use object_store::Error as Failed;
+    if let Some(too_long) = innermost(error).downcast_ref::<TooLong>() {
+        return EngineError::Refused(too_long.to_string());
+    }
     let (code, said) = said(error);
     let remedy = match (error, code.as_deref()) {
         (_, Some("InvalidRange")) => return EngineError::Missing,
@@ -177,8 +192,8 @@ fn passes(error: &object_store::Error) -> bool {
     status || text.starts_with("Server returned error response")
 }
 
-fn innermost(error: &object_store::Error) -> &dyn Error {
-    let mut inner: &dyn Error = error;
+fn innermost(error: &object_store::Error) -> &(dyn Error + 'static) {
+    let mut inner: &(dyn Error + 'static) = error;
     while let Some(source) = inner.source() {
         inner = source;
     }
@@ -196,8 +211,8 @@ fn said(error: &object_store::Error) -> (Option<String>, String) {
     match field("Code") {
         Some(code) => {
             let message = field("Message").unwrap_or("it gives no reason");
-            (Some(code.to_owned()), format!("{code}: {message}"))
+            (Some(code.to_owned()), short(&format!("{code}: {message}")))
         }
-        None => (None, text.split_whitespace().collect::<Vec<_>>().join(" ")),
+        None => (None, short(&text)),
     }
 }

@@ -14,7 +14,10 @@
 //!   arrived late of a run that was removed, or a server shows late what was written to it.
 //! - V4: a removal has the time of one renewal; what is left is for the next one.
 
+mod bounded;
 pub(crate) mod bucket;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod heard;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +25,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use object_store::list::{PaginatedListOptions, PaginatedListStore as _};
 use object_store::path::{Path, PathPart};
 use object_store::{ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutPayload};
 
@@ -72,7 +76,7 @@ impl S3Engine {
         let engine = Self { bucket, path, run, lease: LEASE, renewed: Mutex::new(None) };
         let tried = (|| {
             engine.write_lease(deadline)?;
-            engine.runs(deadline)?;
+            engine.runs(None, deadline)?;
             engine.delete(&[0], deadline)
         })();
         tried.map_err(|error| {
@@ -99,17 +103,29 @@ impl S3Engine {
         self.bucket.call(deadline, store.head(&lease))
     }
 
-    /// Returns the folders of runs.
-    fn runs(&self, deadline: Instant) -> Result<Vec<Path>, EngineError> {
-        let store = self.bucket.store();
-        let list = self.bucket.call(deadline, store.list_with_delimiter(Some(&self.path)))?;
+    /// Returns the folders of runs on one page of the list, the first one or that of a token, and
+    /// the token of the next one. One page: a list need not end.
+    fn runs(
+        &self,
+        page_token: Option<String>,
+        deadline: Instant,
+    ) -> Result<(Vec<Path>, Option<String>), EngineError> {
+        let folder = match self.path.as_ref() {
+            "" => String::new(),
+            path => format!("{path}/"),
+        };
+        let delimiter = Some("/".into());
+        let options = PaginatedListOptions { delimiter, page_token, ..Default::default() };
+        let list = self.bucket.store().list_paginated(Some(&folder), options);
+        let page = self.bucket.call(deadline, list)?;
         let is_run = |folder: &Path| {
             let name = folder.filename().and_then(|name| name.strip_prefix(FOLDER));
             name.is_some_and(|name| {
                 name.len() == random::NAME_LEN && name.bytes().all(|byte| byte.is_ascii_hexdigit())
             })
         };
-        Ok(list.common_prefixes.into_iter().filter(is_run).collect())
+        let runs = page.result.common_prefixes.into_iter().filter(is_run);
+        Ok((runs.collect(), page.page_token))
     }
 
     /// Removes what other runs left behind, by `now` of the server (V2, V3).
@@ -119,7 +135,16 @@ impl S3Engine {
             age.num_seconds() > self.lease.as_secs() as i64
         };
         let store = self.bucket.store();
-        for run in self.runs(deadline)?.into_iter().filter(|run| *run != self.run) {
+        let (mut runs, mut next) = self.runs(None, deadline)?;
+        loop {
+            let Some(run) = runs.pop() else {
+                let Some(token) = next else { return Ok(()) };
+                (runs, next) = self.runs(Some(token), deadline)?;
+                continue;
+            };
+            if run == self.run {
+                continue;
+            }
             let over = match self.bucket.call(deadline, store.head(&lease(&run))) {
                 Ok(found) => lease_over(&found),
                 Err(EngineError::Missing) => {
@@ -135,7 +160,6 @@ impl S3Engine {
                 self.remove_run(&run, deadline)?;
             }
         }
-        Ok(())
     }
 
     /// Removes all objects of a run, and then its lease (V1).

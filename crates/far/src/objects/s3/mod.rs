@@ -20,6 +20,14 @@ use crate::place::{PlaceError, S3Place};
 const INTERRUPTED: &str =
     "it is not whole: saving it was interrupted; save it again, which goes on from there";
 
+/// See `objects::take_list`.
+#[cfg(any(test, feature = "testing"))]
+pub(super) fn take_list(text: &str) {
+    if let Some(list) = parts::Parts::parse(text) {
+        assert_eq!(parts::Parts::parse(&list.text()), Some(list));
+    }
+}
+
 /// An object in a bucket.
 #[derive(Debug)]
 pub(super) struct S3Object(Target);

@@ -16,6 +16,12 @@ use crate::hex::hex;
 /// What the list begins with.
 const MAGIC: &str = "zfold parts 1";
 
+/// The most parts of an object of S3.
+pub(super) const PARTS_MAX: usize = 10_000;
+
+/// Longest list in bytes: tags may have 143 each, and that of S3 has 34.
+pub(super) const LIST_MAX: usize = 2 << 20;
+
 /// A SHA-256.
 pub(super) type Sum = [u8; 32];
 
@@ -47,8 +53,8 @@ impl Parts {
             return None;
         }
         let upload = lines.next().filter(|id| !id.is_empty())?.to_owned();
-        let parts = lines.map(part).collect::<Option<_>>()?;
-        Some(Self { upload, parts })
+        let parts: Vec<_> = lines.take(PARTS_MAX + 1).map(part).collect::<Option<_>>()?;
+        (parts.len() <= PARTS_MAX).then_some(Self { upload, parts })
     }
 
     /// Returns the list as text.
@@ -139,6 +145,7 @@ mod tests {
             text.replace(" \"tag 3\"", ""),
             text[..text.len() - 12].to_owned(),
             "zfold parts 1".to_owned(),
+            format!("{text}{}", "-\n".repeat(PARTS_MAX)),
         ] {
             assert_eq!(Parts::parse(&wrong), None, "{wrong}");
         }

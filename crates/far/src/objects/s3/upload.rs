@@ -20,20 +20,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use object_store::multipart::{MultipartStore as _, PartId};
-use object_store::{ObjectStoreExt as _, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore as _, ObjectStoreExt as _, PutPayload};
 use ring::digest::{SHA256, digest};
 use tokio::task::{JoinError, JoinSet};
 
-use super::parts::{Part, Parts, Sum};
+use super::parts::{LIST_MAX, PARTS_MAX, Part, Parts, Sum};
 use super::target::{ATTEMPT, PATIENCE, PAUSE, Target, insist, may_pass, stream_error};
 use crate::engine::EngineError;
 use crate::object::{ObjectWrite, Written};
 
-/// Length of the first parts. S3 allows 10 000 of at least 5 MiB; each [`STEP`] parts they double,
-/// so that an object can have 290 GiB.
+/// Length of the first parts, which are of at least 5 MiB; each [`STEP`] parts they double, so that
+/// an object can have 290 GiB.
 const PART: usize = 8 << 20;
-const STEP: usize = 2500;
-const PARTS_MAX: usize = 4 * STEP;
+const STEP: usize = PARTS_MAX / 4;
 
 /// The most parts on their way.
 const WINDOW: usize = 4;
@@ -263,16 +262,33 @@ fn begin_parts(object: &Target) -> Result<Parts, EngineError> {
 
 /// Reads the list beside an object; none if there is none.
 fn read_list(object: &Target) -> Result<Option<Parts>, EngineError> {
-    let get = || async { object.bucket.store().get(&object.list).await?.bytes().await };
+    let store = object.bucket.store();
+    let get = || async {
+        // Whoever may write to the bucket can have put something else there.
+        let range = Some(GetRange::Bounded(0..LIST_MAX as u64));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let got = store.get_opts(&object.list, options).await?;
+        Ok((got.meta.size, got.bytes().await?))
+    };
     match object.insist(get) {
-        Ok(bytes) => Ok(str::from_utf8(&bytes).ok().and_then(Parts::parse)),
+        Ok((size, _)) if size > LIST_MAX as u64 => Err(EngineError::Refused(format!(
+            "{} beside it has {size} bytes and is no list of parts: remove it, or save under \
+             another name",
+            object.list
+        ))),
+        Ok((_, bytes)) => Ok(str::from_utf8(&bytes).ok().and_then(Parts::parse)),
         Err(EngineError::Missing) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 fn write_list(object: &Target, parts: &Parts) -> Result<(), EngineError> {
-    let text = PutPayload::from(parts.text());
+    let text = parts.text();
+    if text.len() > LIST_MAX {
+        let what = "its names for parts are too long to be kept: save to a file";
+        return Err(EngineError::Refused(what.to_owned()));
+    }
+    let text = PutPayload::from(text);
     object.insist(|| object.bucket.store().put(&object.list, text.clone())).map(drop)
 }
 

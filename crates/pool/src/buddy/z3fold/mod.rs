@@ -111,7 +111,7 @@ impl Z3fold {
     fn find(&self, handle: Handle) -> Result<Object, HandleError> {
         let record = self.objects.records().get(handle.index()).ok_or(HandleError::Stale)?;
         let object = record.get();
-        if object.serial == handle.serial() { Ok(object) } else { Err(HandleError::Stale) }
+        if handle.is_of(object.serial) { Ok(object) } else { Err(HandleError::Stale) }
     }
 
     /// Takes a record back; the page of a table chunk that has become empty leaves at once.

@@ -191,6 +191,11 @@ impl Managed {
     pub(crate) fn unattached(&self) {
         self.attached.store(false, Ordering::Relaxed);
         self.helper_ended.store(true, Ordering::Release);
+        // The helper's number was the space's as long as it lived.
+        let tasks = lock(&self.tasks).clone();
+        if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {
+            self.set_pid(task);
+        }
         if let Ok(mut mover) = self.mover.try_lock() {
             self.drop_mover(&mut mover);
         }

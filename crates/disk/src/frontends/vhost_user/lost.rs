@@ -1,0 +1,220 @@
+//! Guest memory whose owner may take it away.
+//!
+//! A guest's memory is a file of its monitor, mapped here as well. A touch of what the file does
+//! not hold any more, because it was truncated, or which the system cannot bring, raises `SIGBUS`,
+//! which ends the process and all its disks. No look at the file before can rule that out: it may
+//! shrink between the look and the touch. So a handler puts memory of zeros in the place of a
+//! guest's and marks the guest as lost. This is the only unsafe code of the crate.
+//!
+//! - L1: a range in a slot is whole pages of one mapping of [`Watched::memory`], which is unmapped
+//!   only after the slot was given back. Rust knows of no reference to these bytes: other processes
+//!   change them at any time, and `vm_memory` reads and writes them as such (volatile).
+//! - L2: a slot's `len` changes only while its `start` is 0. So a length read between two equal
+//!   starts belongs to them.
+//! - L3: the mark is set before the zeros appear: who has copied zeros and finds no mark has
+//!   copied the guest's.
+//! - L4: the handler takes no lock and allocates nothing. The thread that it interrupts is at a
+//!   touch of memory, not between a system call and its error number.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap};
+
+/// Regions of all guests of the process; a guest has at most 32, and twice as many while they
+/// change.
+const SLOTS_MAX: usize = 1024;
+
+static SLOTS: [Slot; SLOTS_MAX] = [const { Slot::new() }; SLOTS_MAX];
+
+/// The action for `SIGBUS` that was there before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// Held while slots are taken, and while the handler is installed.
+static TAKING: Mutex<()> = Mutex::new(());
+
+/// The addresses of a region.
+#[derive(Debug)]
+struct Slot {
+    /// 0: free.
+    start: AtomicUsize,
+    len: AtomicUsize,
+    lost: AtomicBool,
+}
+
+impl Slot {
+    const fn new() -> Self {
+        Self { start: AtomicUsize::new(0), len: AtomicUsize::new(0), lost: AtomicBool::new(false) }
+    }
+
+    /// Returns the range, if it has one (L2).
+    fn range(&self) -> Option<(usize, usize)> {
+        let start = self.start.load(Ordering::SeqCst);
+        let len = self.len.load(Ordering::SeqCst);
+        (start != 0 && self.start.load(Ordering::SeqCst) == start).then_some((start, len))
+    }
+}
+
+/// A guest's memory, of which a touch never ends the process.
+#[derive(Debug)]
+struct Watched {
+    memory: GuestMemoryMmap,
+    slots: Vec<&'static Slot>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Before the memory goes (L1).
+        self.slots.iter().for_each(|slot| slot.start.store(0, Ordering::SeqCst));
+    }
+}
+
+/// A share of a guest's memory.
+#[derive(Clone, Debug)]
+pub(super) struct Guest(Arc<Watched>);
+
+impl Guest {
+    /// Returns `memory`, watched.
+    ///
+    /// # Errors
+    /// If the guests of this process have too many regions, or the system takes no handler.
+    ///
+    /// # Cost
+    /// Looks for a free slot for each region.
+    pub(super) fn watch(memory: GuestMemoryMmap) -> io::Result<Self> {
+        let _taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+        install()?;
+        let mut watched = Watched { slots: Vec::new(), memory };
+        let page = rustix::param::page_size();
+        let mut free = SLOTS.iter().filter(|slot| slot.start.load(Ordering::SeqCst) == 0);
+        for region in watched.memory.iter() {
+            let slot = free.next().ok_or_else(|| io::Error::other("too many regions"))?;
+            slot.lost.store(false, Ordering::SeqCst);
+            slot.len.store(region.size().next_multiple_of(page), Ordering::SeqCst);
+            slot.start.store(region.as_ptr().expose_provenance(), Ordering::SeqCst);
+            watched.slots.push(slot);
+        }
+        Ok(Self(Arc::new(watched)))
+    }
+
+    /// Returns whether a part of it was taken away: what is read from it then is zeros.
+    pub(super) fn is_lost(&self) -> bool {
+        self.0.slots.iter().any(|slot| slot.lost.load(Ordering::SeqCst))
+    }
+}
+
+impl Deref for Guest {
+    type Target = GuestMemoryMmap;
+
+    fn deref(&self) -> &GuestMemoryMmap {
+        &self.0.memory
+    }
+}
+
+/// Installs the handler, once, in front of what is there. The caller holds [`TAKING`].
+fn install() -> io::Result<()> {
+    if BEFORE.get().is_some() {
+        return Ok(());
+    }
+    let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null action asks for the present one, which is written to `before`.
+    if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeros, or what the system wrote, are a valid value.
+    let before = unsafe { before.assume_init() };
+    let mut ours = before;
+    ours.sa_sigaction = on_sigbus as *const () as libc::sighandler_t;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // Known before the handler can run.
+    let _ = BEFORE.set(before);
+    // SAFETY: a handler of the right kind for SA_SIGINFO, which keeps to L4.
+    match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+extern "C" fn on_sigbus(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let of = unsafe { &*info };
+    // Nothing is behind the address, or what was there is broken. Not: a signal that was sent.
+    if matches!(of.si_code, libc::BUS_ADRERR | libc::BUS_MCEERR_AR) {
+        // SAFETY: signals with these codes have an address.
+        let address = unsafe { of.si_addr() }.expose_provenance();
+        if lose(address) {
+            return;
+        }
+    }
+    pass_on(signal, info, context);
+}
+
+/// Marks the guests whose memory `address` is, and puts zeros in its place. Returns whether the
+/// address can be touched again.
+fn lose(address: usize) -> bool {
+    let mut found = None;
+    for slot in &SLOTS {
+        // A region that a guest keeps when others change is in two slots for a moment.
+        if let Some((start, len)) = slot.range()
+            && (start..start + len).contains(&address)
+        {
+            slot.lost.store(true, Ordering::SeqCst);
+            found = Some((start, len));
+        }
+    }
+    let Some((start, len)) = found else { return false };
+    // All of it: a guest without a part of its memory is no guest, and one mapping stays one.
+    // Where there is no room for that, because the system promises no more memory than it has, one
+    // page after the other.
+    let page = rustix::param::page_size();
+    put_zeros(start, len) || put_zeros(address / page * page, page)
+}
+
+fn put_zeros(start: usize, len: usize) -> bool {
+    let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(start);
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    // Locked memory would count twice against its limit. Memory that is not locked does not mind.
+    // SAFETY: unlocking changes no contents.
+    unsafe { libc::munlock(start, len) };
+    // SAFETY: these are pages of a guest's mapping, which stays until the slot is given back, and
+    // of whose contents Rust assumes nothing (L1).
+    let mapped = unsafe { libc::mmap(start, len, access, flags, -1, 0) };
+    mapped != libc::MAP_FAILED
+}
+
+/// Does what would have happened without us.
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+    type Plain = extern "C" fn(libc::c_int);
+    let Some(before) = BEFORE.get() else { return };
+    if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+        // A fault comes again and ends the process; a signal that was sent is sent again, and
+        // comes when this handler returns.
+        // SAFETY: puts back an action that the system told us.
+        unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
+        // SAFETY: the structure is valid, as above.
+        if unsafe { (*info).si_code } <= 0 {
+            // SAFETY: sends the signal to this thread.
+            unsafe { libc::raise(signal) };
+        }
+        return;
+    }
+    let handler = std::ptr::with_exposed_provenance::<()>(before.sa_sigaction);
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: who installed it said so with SA_SIGINFO.
+        let handler: WithInfo = unsafe { std::mem::transmute(handler) };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: who installed it said so without SA_SIGINFO.
+        let handler: Plain = unsafe { std::mem::transmute(handler) };
+        handler(signal);
+    }
+}

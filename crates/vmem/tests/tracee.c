@@ -66,6 +66,71 @@ static int changes(void) {
     return 0;
 }
 
+static void *nothing(void *argument) {
+    return argument;
+}
+
+static int joins(void) {
+    for (int i = 0; i < 300; i++) {
+        pthread_t id;
+        pthread_create(&id, NULL, nothing, NULL);
+        pthread_join(id, NULL);
+    }
+    say("joins", 300);
+    return 6;
+}
+
+static void *rest(void *argument) {
+    for (;;) {
+        pause();
+    }
+}
+
+static void *run(void *argument) {
+    for (;;) {
+        getppid();
+    }
+}
+
+static void *become(void *argument) {
+    usleep(300);
+    execl(self, self, "say", "from the thread of a crowd", NULL);
+    _exit(9);
+}
+
+// Processes of several threads end in all ways, while some of these run, wait, or end.
+static int crowds(void) {
+    for (int i = 0; i < 40; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            void *(*kinds[])(void *) = {rest, run, nothing};
+            pthread_t id;
+            int leaves = i % 4 == 3;
+            for (int k = 0; k < 6; k++) {
+                pthread_create(&id, NULL, leaves ? nothing : kinds[k % 3], NULL);
+            }
+            if (i % 4 == 0) {
+                exit(i);
+            } else if (i % 4 == 1) {
+                pthread_create(&id, NULL, become, NULL);
+            } else if (leaves) {
+                pthread_exit(NULL);
+            }
+            for (;;) {
+                pause();
+            }
+        }
+        if (i % 4 == 2) {
+            usleep(i * 50);
+            kill(child, i % 8 == 2 ? SIGKILL : SIGTERM);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        say("status", status);
+    }
+    return 3;
+}
+
 static void *map_and_unmap(void *argument) {
     long sum = 0;
     for (long i = 0; i < 50; i++) {
@@ -572,7 +637,7 @@ int main(int argc, char **argv) {
         {"leader-exits", leader_exits}, {"jobs", jobs}, {"handlers", handlers},
         {"waits", waits}, {"exec-waits", exec_waits}, {"waits-all", waits_all}, {"descriptors", descriptors},
         {"storm", storm}, {"own-filter", own_filter},
-        {"filtered-after-vfork", filtered_after_vfork},
+        {"filtered-after-vfork", filtered_after_vfork}, {"joins", joins}, {"crowds", crowds},
     };
     for (unsigned i = 0; i < sizeof programs / sizeof *programs; i++) {
         if (!strcmp(what, programs[i].name)) {

@@ -77,6 +77,18 @@ fn locked_memory_grows_and_moves() {
     check_compiled("locked_memory_grows_and_moves", "locked.c", &[]);
 }
 
+/// The kernel waits for no page when a thread ends, and who waits for it waits for ever.
+#[test]
+fn what_threads_leave_is_told_wherever_it_is() {
+    check_compiled("what_threads_leave_is_told_wherever_it_is", "ends.c", &[]);
+}
+
+/// A tracer that has to receive the end of a thread keeps it until it has.
+#[test]
+fn threads_that_are_joined_are_gone() {
+    check_compiled("threads_that_are_joined_are_gone", "joined.c", &[]);
+}
+
 /// One thread, and several with their children, map, move, protect, discard, page out and fork.
 #[test]
 fn address_spaces_that_change_at_random() {

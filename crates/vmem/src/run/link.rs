@@ -25,6 +25,17 @@ pub(crate) struct Ticket {
     pub turn: u64,
 }
 
+/// A thread that is about to end: the kernel clears its number and looks through its robust mutexes
+/// after that, and does not wait for pages then.
+pub(crate) struct Ending<'a> {
+    /// Where its number is.
+    pub tid_at: Option<usize>,
+    /// Where its list of robust mutexes begins.
+    pub robust: Option<usize>,
+    /// Reads a word of its memory; `None` if it is not there. Waits for no userfaultfd.
+    pub word: &'a dyn Fn(usize) -> Option<usize>,
+}
+
 /// What the memory side does while a thread is held. Ranges are whole pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -136,12 +147,13 @@ pub(crate) trait Memory: Send + Sync {
     fn exec(&self, pid: i32) -> SpaceId;
     /// A process with a copy of an address space was made; it has not run yet. Returns its space.
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId;
-    /// A thread shares an address space from now on. `tid_at` is where the kernel writes when it
-    /// ends. Returns whether the thread may run; if not, it and the one that made it are held by
-    /// `ticket`.
-    fn joined(&self, space: SpaceId, thread: i32, tid_at: Option<usize>, ticket: Ticket) -> bool;
-    /// A thread no longer does. `tid_at` as before.
-    fn left(&self, space: SpaceId, thread: i32, tid_at: Option<usize>);
+    /// A thread shares an address space from now on.
+    fn joined(&self, space: SpaceId, thread: i32);
+    /// The thread of `ticket` is about to end. Returns true if it may go on at once, because what
+    /// the kernel needs of it is there; else it is held by the ticket.
+    fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool;
+    /// A thread no longer shares it; it may still be on its way to its end.
+    fn left(&self, space: SpaceId, thread: i32);
     /// Whether this space should be attached at the next opportunity (asked at each stop, cheap).
     fn wants(&self, space: SpaceId) -> bool;
     /// The descriptor of a space that has one, for its helper.

@@ -1,32 +1,92 @@
 //! Pages that never leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ranges::PageNo;
 
-/// Pages that never leave, each as often as it was asked for: the kernel writes to them where it
-/// cannot wait for a page.
+/// So many threads are there before any is looked for.
+const LOOK_MIN: usize = 32;
+
+/// Pages that never leave as long as there are the threads that need them: the kernel accesses them
+/// where it cannot wait for a page.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(BTreeMap<PageNo, usize>);
+pub(crate) struct Kept {
+    threads: BTreeMap<i32, BTreeSet<PageNo>>,
+    /// How many threads need a page.
+    pages: BTreeMap<PageNo, usize>,
+    /// Threads that were there at the last look.
+    seen: usize,
+}
 
 impl Kept {
-    /// One more reason to keep a page.
-    pub(crate) fn add(&mut self, page: PageNo) {
-        *self.0.entry(page).or_insert(0) += 1;
+    /// A thread needs a page.
+    pub(crate) fn add(&mut self, thread: i32, page: PageNo) {
+        if self.threads.entry(thread).or_default().insert(page) {
+            *self.pages.entry(page).or_insert(0) += 1;
+        }
     }
 
-    /// One less.
-    pub(crate) fn remove(&mut self, page: PageNo) {
-        if let Some(count) = self.0.get_mut(&page) {
-            *count -= 1;
-            if *count == 0 {
-                self.0.remove(&page);
+    /// A thread is gone, for another one has its number, or for another reason.
+    pub(crate) fn remove(&mut self, thread: i32) {
+        for page in self.threads.remove(&thread).into_iter().flatten() {
+            if let Some(count) = self.pages.get_mut(&page) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pages.remove(&page);
+                }
             }
         }
     }
 
+    /// Removes the threads that are gone.
+    pub(crate) fn look(&mut self, is_there: impl Fn(i32) -> bool) {
+        let gone: Vec<_> = self.threads.keys().copied().filter(|&at| !is_there(at)).collect();
+        gone.into_iter().for_each(|thread| self.remove(thread));
+        self.seen = self.threads.len();
+    }
+
+    /// Returns whether there are so many threads that some should be looked for: each is, on
+    /// average, once or twice.
+    pub(crate) fn is_look_due(&self) -> bool {
+        self.threads.len() >= LOOK_MIN.max(2 * self.seen)
+    }
+
     /// Returns whether a page is kept.
     pub(crate) fn has(&self, page: PageNo) -> bool {
-        self.0.contains_key(&page)
+        self.pages.contains_key(&page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_kept_until_the_last_thread_that_needs_them_is_gone() {
+        let mut kept = Kept::default();
+        for (thread, page) in [(1, 7), (1, 7), (1, 8), (2, 7)] {
+            kept.add(thread, page);
+        }
+        kept.look(|thread| thread != 1);
+        assert!(kept.has(7) && !kept.has(8));
+        kept.remove(2);
+        kept.remove(3);
+        assert!(!kept.has(7) && kept.pages.is_empty() && kept.threads.is_empty());
+    }
+
+    #[test]
+    fn threads_are_looked_for_when_there_are_twice_as_many() {
+        let mut kept = Kept::default();
+        let mut looks = 0;
+        for thread in 0..10_000 {
+            kept.add(thread, 1);
+            if kept.is_look_due() {
+                kept.look(|_| true);
+                looks += 1;
+            }
+        }
+        assert!(looks < 10, "{looks} looks");
+        kept.look(|_| false);
+        assert!(!kept.has(1) && !kept.is_look_due());
     }
 }

@@ -50,8 +50,8 @@ pub(crate) enum Work {
     Grown(Arc<Managed>, PageNo, Ticket),
     /// As above; addresses of the pages.
     Hold(Arc<Managed>, Option<Vec<usize>>, Ticket),
-    /// A page comes in that never leaves from now on.
-    Keep(Arc<Managed>, PageNo, Ticket),
+    /// What the kernel needs of a thread that ends comes in: these pages, and its robust mutexes.
+    End { managed: Arc<Managed>, pages: Vec<PageNo>, robust: Option<usize>, ticket: Ticket },
     /// A child of a fork that was held.
     Born { parent: Arc<Managed>, child: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
     /// There is none.

@@ -13,6 +13,7 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 
 use super::asked::{PageOut, Work};
 use super::budget::Budget;
+use super::ends;
 use super::keys::Keys;
 use super::managed::{Managed, Sharing, lock};
 use super::maps::marked_of;
@@ -28,9 +29,9 @@ use super::strangers;
 use super::swap_cache::SwapCache;
 use super::watch::Watcher;
 use crate::page::PAGE;
-use crate::run::core::pages::{PAYLOADS, Page};
+use crate::run::core::pages::PAYLOADS;
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
-use crate::run::link::{Attached, Growth, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::run::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::options::{Report, Unmanaged};
 use crate::run::sys::remote;
 
@@ -299,30 +300,20 @@ impl Memory for Engine {
         id
     }
 
-    fn joined(&self, space: SpaceId, thread: i32, tid_at: Option<usize>, ticket: Ticket) -> bool {
-        let Some(managed) = self.shared.find(space) else { return true };
+    fn joined(&self, space: SpaceId, thread: i32) {
+        let Some(managed) = self.shared.find(space) else { return };
         lock(&managed.tasks).insert(thread);
-        let Some(page) = tid_at.map(page_of) else { return true };
-        lock(&managed.kept).add(page);
-        if managed.access().is_none() {
-            return true;
-        }
-        let is_there = managed
-            .try_lock()
-            .is_some_and(|space| !matches!(space.page(page), Page::Cached(_) | Page::Stored(_)));
-        if !is_there {
-            self.shared.ask(Work::Keep(managed, page, ticket));
-        }
-        is_there
+        lock(&managed.kept).remove(thread);
     }
 
-    fn left(&self, space: SpaceId, thread: i32, tid_at: Option<usize>) {
+    fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
+        ends::begin(&self.shared, space, ending, ticket)
+    }
+
+    fn left(&self, space: SpaceId, thread: i32) {
         let Some(managed) = self.shared.find(space) else { return };
         lock(&managed.tasks).remove(&thread);
         lock(&managed.asked_for).remove(&thread);
-        if let Some(at) = tid_at {
-            lock(&managed.kept).remove(page_of(at));
-        }
     }
 
     fn wants(&self, space: SpaceId) -> bool {

@@ -6,6 +6,7 @@ mod asked;
 mod budget;
 mod close;
 mod discards;
+mod ends;
 pub(crate) mod engine;
 mod faults;
 mod keys;

@@ -24,6 +24,7 @@ use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Ranges};
 use crate::run::core::space::Space;
 use crate::run::link::SpaceId;
+use crate::run::sys::process::is_there;
 use crate::run::sys::remote;
 
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
@@ -236,6 +237,7 @@ impl Evictor {
         if mover.is_none() || managed.is_dead() {
             return (0, None);
         }
+        lock(&managed.kept).look(is_there);
         let mut space = managed.lock();
         if space.is_unsure() {
             return (0, None);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::access::Access;
 use super::asked::Work;
 use super::close::{Rest, closable, close, close_open, close_rest};
+use super::ends;
 use super::faults::{Answers, answer_told, bring_in};
 use super::managed::{Held, Managed, lock};
 use super::maps::{Mapping, mapping_around, mappings, may_be_locked};
@@ -100,8 +101,8 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             hold(shared, &managed, pages, answers);
             ticket
         }
-        Work::Keep(managed, page, ticket) => {
-            bring_in(shared, &managed, page, answers);
+        Work::End { managed, pages, robust, ticket } => {
+            ends::bring(shared, &managed, ticket.thread, &pages, robust, answers);
             ticket
         }
         Work::Born { parent, child, attached, ticket } => {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, PidfdGetfdFlags, Resource, Rlimit, getrlimit, pidfd_getfd,
-    pidfd_open, set_dumpable_behavior, setrlimit,
+    pidfd_open, set_dumpable_behavior, setrlimit, test_kill_process,
 };
 
 use super::inherited::Inherited;
@@ -77,6 +77,20 @@ pub(crate) struct Relatives {
 pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
     let status = Status::of(tid).ok()?;
     Some(Relatives { process: status.number("Tgid")?, parent: status.number("PPid")? })
+}
+
+/// Returns whether a thread is the first of its process, whose end is that of the process.
+pub(crate) fn is_leader(tid: i32) -> bool {
+    // SAFETY: takes numbers only; no signal is sent.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, tid, tid, 0) };
+    // Nothing else is said of a thread that is there but of another process.
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Returns whether there is a thread of this number, also one whose end nobody has received yet.
+pub(crate) fn is_there(tid: i32) -> bool {
+    let gone = Err(Errno::SRCH);
+    Pid::from_raw(tid).is_some_and(|tid| test_kill_process(tid) != gone)
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {

@@ -9,11 +9,12 @@ use std::mem::MaybeUninit;
 use super::registers::{ARCH, Registers};
 
 /// The options with which programs are traced: their children and threads are traced from birth,
-/// exec and the calls of the filter stop them, and all of them end with the tracer.
+/// exec, the calls of the filter and their own end stop them, and all of them end with the tracer.
 pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
     | libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEEXIT
     | libc::PTRACE_O_TRACESECCOMP
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
@@ -44,6 +45,9 @@ pub(crate) enum Event {
     Child,
     /// Stopped inside exec; [`message`] is its thread number of before.
     Exec,
+    /// Stopped on its way to its end: it executes nothing of its own any more. It may leave this
+    /// stop by itself if it is killed once more, and one that is being killed may not stop here.
+    Ending,
     /// Stopped on request or at birth (`signal` is SIGTRAP), or because its whole process is.
     Stop { signal: i32 },
     /// Stopped before this signal is delivered to it.
@@ -74,6 +78,7 @@ impl Event {
                 Self::Child
             }
             libc::PTRACE_EVENT_EXEC => Self::Exec,
+            libc::PTRACE_EVENT_EXIT => Self::Ending,
             libc::PTRACE_EVENT_SECCOMP => Self::Seccomp,
             EVENT_STOP => Self::Stop { signal },
             _ if signal == libc::SIGTRAP | 0x80 => Self::Syscall,
@@ -157,6 +162,11 @@ pub(crate) fn syscall(tid: i32, signal: i32) -> io::Result<()> {
 /// Leaves a thread whose process is stopped as it is, until the process goes on.
 pub(crate) fn listen(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_LISTEN as _, tid, 0, 0)
+}
+
+/// Lets a stopped thread go on and traces it no more: its end is not told.
+pub(crate) fn detach(tid: i32) -> io::Result<()> {
+    plain(libc::PTRACE_DETACH as _, tid, 0, 0)
 }
 
 /// The number that belongs to the event: the child's, or what a thread was called before exec.
@@ -279,6 +289,16 @@ pub(crate) fn read(tid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
 /// Writes eight bytes into the memory of a stopped thread, whatever its protection.
 pub(crate) fn poke(tid: i32, address: usize, word: u64) -> io::Result<()> {
     plain(libc::PTRACE_POKETEXT as _, tid, address, word as usize)
+}
+
+/// Where the list of robust mutexes of a thread begins; `None` if it has none, or that may not be
+/// asked.
+pub(crate) fn robust_list(tid: i32) -> Option<usize> {
+    let (mut head, mut len) = (0_usize, 0_usize);
+    // SAFETY: the kernel writes two words, which live across the call.
+    let done =
+        unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &raw mut head, &raw mut len) };
+    (done == 0 && head != 0).then_some(head)
 }
 
 /// Where a stopped thread has registered its area for restartable sequences; `None` if nowhere.

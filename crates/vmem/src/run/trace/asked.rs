@@ -66,7 +66,7 @@ impl Tracer<'_> {
             return;
         }
         let here = self.tasks.iter().filter(|(_, task)| {
-            task.space == Some(space) && task.parked.is_none() && task.held.is_none()
+            task.space == Some(space) && task.parked.is_none() && task.held.is_none() && !task.ends
         });
         let chosen =
             here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match proc::state(tid) {

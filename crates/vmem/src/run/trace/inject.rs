@@ -79,7 +79,7 @@ pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
         },
     };
     match event {
-        Event::Exited(_) | Event::Killed { .. } | Event::Exec => {
+        Event::Exited(_) | Event::Killed { .. } | Event::Exec | Event::Ending => {
             queue.push_back((tid, event));
             Err(gone())
         }

@@ -4,9 +4,9 @@
 //! waits for the next stop of any thread; requests of others ([`Handle`]) reach it as a stop, too:
 //! of a child of its own that does nothing else (the *bell*), which they signal.
 //!
-//! Before the first helper nothing stops but fork, clone, exec and their children at birth. A
-//! program with a helper runs under a filter, which stops the few calls of which the kernel does
-//! not tell in time ([`calls`]).
+//! Before the first helper nothing stops but fork, clone, exec, their children at birth and threads
+//! at their ends ([`ends`]). A program with a helper runs under a filter, which stops the few calls
+//! of which the kernel does not tell in time ([`calls`]).
 //!
 //! Invariants:
 //! - T1: a thread that is stopped is let go by whoever handles its event, or it is held by a
@@ -36,6 +36,7 @@ mod attach;
 mod birth;
 mod calls;
 mod channel;
+mod ends;
 mod filters;
 mod handle;
 mod helper;
@@ -242,7 +243,8 @@ impl Tracer<'_> {
             self.unknown_event(tid, event);
         }
         // It had not come into being when all others were killed.
-        if self.ended.is_some() && !event.is_end() && !self.is_queued(tid) {
+        if self.ended.is_some() && !event.is_end() && event != Event::Ending && !self.is_queued(tid)
+        {
             process::kill(tid);
         }
     }
@@ -285,7 +287,7 @@ impl Tracer<'_> {
     }
 
     fn task_event(&mut self, tid: i32, event: Event) {
-        if !event.is_end() {
+        if !event.is_end() && event != Event::Ending {
             self.come_back(tid);
         }
         match event {
@@ -297,6 +299,7 @@ impl Tracer<'_> {
             Event::Syscall => self.behind(tid),
             Event::Child => self.child(tid),
             Event::Exec => self.exec(tid),
+            Event::Ending => self.ending(tid),
             Event::Stop { .. } => self.stopped(tid, event),
             Event::Signal(signal) => {
                 self.soften(tid, signal);
@@ -373,7 +376,7 @@ impl Tracer<'_> {
             self.memory.request(id, moved, ticket);
         }
         self.end_change(tid, id);
-        self.memory.left(id, tid, task.tid_at);
+        self.memory.left(id, tid);
         let Some(space) = self.spaces.leave(id) else {
             // It may have been the process that others had to wait for (T8).
             if self.spaces.get_mut(id).is_some_and(|space| space.shared.is_some()) {

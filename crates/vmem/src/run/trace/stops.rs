@@ -147,7 +147,7 @@ impl Tracer<'_> {
 
     /// Holds a thread by a ticket; `park` if it is stopped.
     pub(super) fn hold(&mut self, tid: i32, ticket: Ticket, park: Option<Park>) {
-        if let Some(task) = self.tasks.get_mut(&tid) {
+        if let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.ends) {
             task.held = Some(ticket.turn);
             task.parked = park;
         }
@@ -171,6 +171,10 @@ impl Tracer<'_> {
             }
         }
         for (tid, park) in parked {
+            if park == Park::End {
+                self.let_end(tid);
+                continue;
+            }
             self.stop_if_paused(tid);
             // What it held others up for is over, unless it is about to begin.
             if !matches!(park, Park::IntoCall | Park::Again)
@@ -186,6 +190,7 @@ impl Tracer<'_> {
                     Ok(())
                 }
                 Park::Listen => self.leave_stopped(tid),
+                Park::End => Ok(()),
             });
         }
     }
@@ -374,18 +379,11 @@ impl Tracer<'_> {
             }
             return;
         }
-        let ticket = self.ticket(tid);
-        if self.memory.joined(space, child, tid_at, ticket) {
-            if seen {
-                let_go(ptrace::cont(child, 0));
-            }
-            return resume();
+        self.memory.joined(space, child);
+        if seen {
+            let_go(ptrace::cont(child, 0));
         }
-        self.hold(tid, ticket, Some(park));
-        self.hold(child, ticket, seen.then_some(Park::Run));
-        if let Some(task) = self.tasks.get_mut(&tid) {
-            task.related = Some(child);
-        }
+        resume();
     }
 
     /// Parent and child of a held fork are both stopped.

@@ -50,6 +50,8 @@ pub(crate) enum Park {
     Again,
     /// It stays as it is, with its whole process.
     Listen,
+    /// It ends.
+    End,
 }
 
 impl Park {
@@ -86,6 +88,8 @@ pub(crate) struct Task {
     pub aside: bool,
     /// It runs under the filter.
     pub filtered: bool,
+    /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.
+    pub ends: bool,
     /// It is in a wait that was interrupted and made anew.
     pub softened: Option<Softened>,
 }

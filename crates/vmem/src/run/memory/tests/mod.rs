@@ -4,6 +4,7 @@
 //! A test that touches memory of a window waits for readers and the evictor, which touch none.
 
 mod discards;
+mod ends;
 mod engine;
 mod staging;
 

@@ -62,6 +62,24 @@ fn a_heap_that_grows_is_told_where_a_limit_is_small() {
     assert!(witness.notes().iter().any(grown), "{:?}", witness.notes());
 }
 
+/// Who has joined a thread does not find it in its process any more: it does not stay there until
+/// its end is received here. Else its end would be told after the next one has begun.
+#[test]
+fn a_thread_that_was_joined_is_known_no_more() {
+    const TEST: &str = "a_thread_that_was_joined_is_known_no_more";
+    let Some(path) = tracee(TEST) else { return };
+    for is_greedy in [false, true] {
+        let Some(access) = access(TEST) else { return };
+        let witness = Arc::new(if is_greedy { Witness::greedy() } else { Witness::default() });
+        assert_eq!(traced(path, &["joins"], &witness, access), alone(path, &["joins"]));
+        assert_eq!(witness.together.load(Ordering::Relaxed), 2, "the first and one other");
+        // Only of attached spaces is anything needed then.
+        let ends = witness.ends.load(Ordering::Relaxed);
+        assert_eq!(ends >= 300, is_greedy, "{ends} ends");
+        assert_eq!(witness.robust.load(Ordering::Relaxed) > 0, is_greedy, "of {ends} ends");
+    }
+}
+
 #[test]
 fn a_helper_is_no_child_after_exec() {
     const TEST: &str = "a_helper_is_no_child_after_exec";

@@ -39,8 +39,9 @@ fn a_program_starts_where_and_with_what_it_is_told() {
 }
 
 /// Those of which only what they print and how they end is of interest.
-pub(super) const PLAIN: [&str; 11] = [
+pub(super) const PLAIN: [&str; 12] = [
     "threads",
+    "crowds",
     "forks",
     "spawns",
     "exec-thread",

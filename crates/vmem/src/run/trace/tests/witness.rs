@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::run::link::{Attached, Growth, Memory, Request, SpaceId, Ticket, Tracing as _};
+use crate::run::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing as _};
 use crate::run::trace::Handle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,13 @@ pub(super) struct Witness {
     pub appetite: AtomicUsize,
     /// This one is.
     pub wanted: Mutex<Option<SpaceId>>,
+    /// Most threads that shared a space at a time.
+    pub together: AtomicUsize,
+    /// Threads of attached spaces that were seen to end, and of these such as had a list of robust
+    /// mutexes, and none in it.
+    pub ends: AtomicUsize,
+    /// As above.
+    pub robust: AtomicUsize,
     handle: OnceLock<Arc<Handle>>,
     ids: AtomicU64,
     notes: Mutex<Vec<Note>>,
@@ -104,16 +111,25 @@ impl Memory for Witness {
         self.begin(pid)
     }
 
-    fn joined(&self, space: SpaceId, thread: i32, _: Option<usize>, ticket: Ticket) -> bool {
-        self.tasks.lock().unwrap().insert((space, thread));
-        // Every other one is held, as if a page had to come first.
-        if thread % 2 == 0 {
-            self.go_on(ticket);
-        }
-        thread % 2 != 0
+    fn joined(&self, space: SpaceId, thread: i32) {
+        let mut tasks = self.tasks.lock().unwrap();
+        tasks.insert((space, thread));
+        let together = tasks.iter().filter(|(of, _)| *of == space).count();
+        self.together.fetch_max(together, Ordering::Relaxed);
     }
 
-    fn left(&self, space: SpaceId, thread: i32, _: Option<usize>) {
+    fn ends(&self, _space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
+        self.ends.fetch_add(1, Ordering::Relaxed);
+        let empty = |head| (ending.word)(head) == Some(head);
+        self.robust.fetch_add(usize::from(ending.robust.is_some_and(empty)), Ordering::Relaxed);
+        // Every other one is held, as if a page had to come first.
+        if ticket.thread % 2 == 0 {
+            self.go_on(ticket);
+        }
+        ticket.thread % 2 != 0
+    }
+
+    fn left(&self, space: SpaceId, thread: i32) {
         self.tasks.lock().unwrap().remove(&(space, thread));
     }
 

@@ -52,7 +52,7 @@ pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
 
 fn mapping(vma: Vma) -> Option<Mapping> {
     let nameless = vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
-    let other = vma.name == "[stack]" || (vma.file && vma.data);
+    let other = vma.name == "[stack]" || (vma.file && vma.is_data());
     let counts = vma.private && (other || (!vma.file && nameless));
     counts.then(|| Mapping { pages: pages_of(&vma.range), other })
 }

@@ -2,12 +2,14 @@
 //! them back, and keeps the whole under its limit.
 
 mod access;
+mod again;
 mod asked;
 mod budget;
 mod close;
 mod discards;
 pub(crate) mod engine;
 mod faults;
+mod fixed;
 mod keys;
 mod managed;
 mod maps;
@@ -21,6 +23,7 @@ mod requests;
 mod retire;
 mod shared;
 mod signal;
+mod staging;
 mod stats;
 mod strangers;
 mod swap_cache;

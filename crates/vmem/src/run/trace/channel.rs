@@ -2,6 +2,7 @@
 //! what it does to itself at its beginning.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -19,7 +20,15 @@ pub const AT: usize = 0x7ab0_7a00_0000;
 pub(super) const STAGING: usize = AT + (2 << 20);
 pub(super) const ARGUMENTS: usize = AT + (4 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
-pub(super) const DATA_END: usize = CALLS + (16 << 10);
+const OTHERS: usize = CALLS + (16 << 10);
+const OTHER: usize = 512 << 10;
+/// What may be done with the memory there, one after the other.
+const PROTECTIONS: [i32; 3] = [
+    libc::PROT_WRITE,
+    libc::PROT_WRITE | libc::PROT_EXEC,
+    libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+];
+pub(super) const DATA_END: usize = OTHERS + PROTECTIONS.len() * OTHER;
 
 /// Says what failed; `ESRCH` stays as it is: who was asked has ended.
 pub(super) fn because<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
@@ -81,6 +90,8 @@ impl Inside for Channel {
         if !self.by_socket {
             match remote::read(self.pid, from, into) {
                 Err(error) if is_refused(&error) => self.by_socket = true,
+                // Memory that can only be written to can be read by who has it, on this machine.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
                 result => return result,
             }
         }
@@ -203,6 +214,20 @@ impl Channel {
             checked(what, result)?;
         }
         Ok(())
+    }
+
+    /// Gives the other stagings their protection; returns them. The system may refuse memory that
+    /// is writable and executable: what the program has of it stays then.
+    pub(super) fn protect_others(&mut self) -> io::Result<Vec<(u8, Range<usize>)>> {
+        let all = PROTECTIONS.iter().zip((OTHERS..DATA_END).step_by(OTHER));
+        let protect = |(&protection, at): (&i32, usize)| {
+            plain(libc::SYS_mprotect, [at as u64, OTHER as u64, protection as u64, 0, 0, 0])
+        };
+        let calls: Vec<_> = all.clone().map(protect).collect();
+        let mut results = [0; PROTECTIONS.len()];
+        self.call(&calls, &mut results)?;
+        let made = all.zip(results).filter(|(_, result)| *result == 0);
+        Ok(made.map(|((&protection, at), _)| (protection as u8, at..at + OTHER)).collect())
     }
 
     /// Opens userfaultfd in the helper, as [`Call::UFFD`], and takes a copy.

@@ -9,6 +9,7 @@
 //! AT + 2 MiB         staging: pages that are moved out
 //! AT + 4 MiB         arguments of ioctls, 16 KiB
 //! AT + 4 MiB + 16 K  calls and results
+//! AT + 4 MiB + 32 K  staging for memory of other protections, 512 KiB each
 //! ```
 //!
 //! Invariants:
@@ -218,6 +219,7 @@ fn start(
             None
         }
     };
+    let others = channel.protect_others()?;
     let helper = channel.one("getpid", libc::SYS_getpid, [0; 6])? as i32;
     if let Some(growth) = filter {
         let at = channel.write_filter(&seccomp::program(AT, growth))?;
@@ -230,7 +232,8 @@ fn start(
         inside: Box::new(channel),
         helper,
         pid,
-        staging: STAGING..DATA_END,
+        staging: STAGING..ARGUMENTS,
+        others,
         arguments: ARGUMENTS,
         all: AT..DATA_END,
     })

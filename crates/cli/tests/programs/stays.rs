@@ -51,3 +51,24 @@ fn what_children_share_and_cannot_leave_counts_once() {
     let (printed, ..) = run("inherited.c", 32, &["34"]);
     assert!(printed.ends_with(" MiB, 0 wrong\n"), "{printed}");
 }
+
+#[test]
+fn what_cannot_leave_is_counted_by_kind_and_told() {
+    if !ready("what_cannot_leave_is_counted_by_kind_and_told", &["cc"]) {
+        return;
+    }
+    let (printed, report, said) = run("shared.c", 32, &[]);
+    let told = |what: &str| said.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let lines = told(" of shared memory cannot leave, most in process ");
+    assert!(lines.len() == 1 && lines[0].contains("24.00 MiB"), "once, of three: {said}");
+    assert!(lines[0].contains("(program)") && lines[0].contains("on top of the limit"), "{said}");
+    let figure = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
+    // A part of a page that is shared is rounded down.
+    let mib = |name: &str| (figure(name) + (1 << 19)) >> 20;
+    assert_eq!(mib("peak_shared_bytes"), 24, "{report}");
+    assert!(figure("peak_file_bytes") > 0 && figure("peak_page_table_bytes") > 0, "{report}");
+    let is_locked = printed == "locked\n";
+    assert_eq!(mib("peak_locked_bytes"), if is_locked { 12 } else { 0 }, "{report}");
+    assert_eq!(told(" of locked memory cannot leave").len(), usize::from(is_locked), "{said}");
+    assert_eq!(said.lines().count(), 1 + usize::from(is_locked), "{said}");
+}

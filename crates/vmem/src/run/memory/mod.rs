@@ -11,6 +11,8 @@ pub(crate) mod engine;
 mod faults;
 mod fixed;
 mod keys;
+mod kinds;
+mod looks;
 mod managed;
 mod maps;
 mod messages;
@@ -25,6 +27,7 @@ mod shared;
 mod signal;
 mod staging;
 mod stats;
+mod stayed;
 mod strangers;
 mod swap_cache;
 #[cfg(test)]

@@ -46,18 +46,29 @@ fn text(subjects: &[Subject]) -> String {
     if subjects.is_empty() {
         return "no runs and no disks of this user\n".to_owned();
     }
-    let titles =
-        ["PID", "LIMIT", "RESIDENT", "STORED", "RATIO", "FAULTS/S", "UNMANAGED", "COMMAND"];
+    let titles = [
+        "PID",
+        "LIMIT",
+        "RESIDENT",
+        "STAYS",
+        "STORED",
+        "RATIO",
+        "FAULTS/S",
+        "UNMANAGED",
+        "COMMAND",
+    ];
     let none = || "-".to_owned();
     let bytes = |bytes: u64| size(bytes).trim_end().to_owned();
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(subjects.iter().map(|one| {
         let faults = one.of_run(|run| run.faults_per_second);
+        let stays = one.of_run(|run| Some(run.state.stays.all()));
         let unmanaged = one.of_run(|run| Some(run.state.unmanaged_total));
         [
             one.pid().to_string(),
             one.limit().map_or_else(|| "none".to_owned(), bytes),
             bytes(one.resident()),
+            stays.map_or_else(none, bytes),
             bytes(one.stored()),
             one.ratio().map_or_else(none, |ratio| format!("{ratio:.2}")),
             faults.map_or_else(none, |rate| format!("{rate:.0}")),
@@ -67,9 +78,9 @@ fn text(subjects: &[Subject]) -> String {
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..titles.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &[String; 8]| {
-        let numbers = row[..7].iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}  {}\n", numbers.collect::<Vec<_>>().join("  "), row[7])
+    let line = |row: &[String; 9]| {
+        let numbers = row[..8].iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
+        format!("{}  {}\n", numbers.collect::<Vec<_>>().join("  "), row[8])
     };
     rows.iter().map(line).collect()
 }

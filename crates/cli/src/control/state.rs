@@ -39,6 +39,9 @@ pub(crate) struct RunState {
     /// The other machines, if pages go there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) far: Option<Box<FarReport>>,
+    /// What cannot leave.
+    #[serde(flatten)]
+    pub(crate) stays: Box<Stays>,
     /// Address spaces, and those that pages have left.
     pub(crate) spaces: u64,
     pub(crate) managed: u64,
@@ -53,4 +56,23 @@ pub(crate) struct RunState {
     /// The latency of faults: bound of a bucket, faults in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fault_histogram_ns: Vec<(u64, u64)>,
+}
+
+/// What cannot leave of a run, as seen in the last second: what counts against the limit, and what
+/// does not.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub(crate) struct Stays {
+    pub(crate) locked_bytes: u64,
+    pub(crate) protected_bytes: u64,
+    pub(crate) shared_bytes: u64,
+    pub(crate) file_bytes: u64,
+    pub(crate) page_table_bytes: u64,
+}
+
+impl Stays {
+    /// Returns what the kernel cannot take back either.
+    pub(crate) fn all(&self) -> u64 {
+        self.locked_bytes + self.protected_bytes + self.shared_bytes + self.page_table_bytes
+    }
 }

@@ -104,6 +104,18 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
         rows.push(("  used", size(state.backing_used_bytes), ""));
     }
     table(&mut text, "memory", &rows);
+    let rows = [
+        ("locked", size(state.stays.locked_bytes), "counts"),
+        (
+            "protected",
+            size(state.stays.protected_bytes),
+            "counts: read-only, inaccessible or in use",
+        ),
+        ("shared", size(state.stays.shared_bytes), "shared memory, does not count"),
+        ("files", size(state.stays.file_bytes), "pages of files, do not count"),
+        ("page tables", size(state.stays.page_table_bytes), "do not count"),
+    ];
+    table(&mut text, "memory that cannot leave", &rows);
     if let Some(now) = &state.far {
         let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
         table(&mut text, "pages on other machines", &far(now, since));

@@ -15,7 +15,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 use zfold_vmem::run::internals::{Files, tell};
-use zfold_vmem::run::{Control, Event, Inherited, RunError, RunOptions, access};
+use zfold_vmem::run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
 
 use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
@@ -31,6 +31,7 @@ use crate::shared::exit::Failure;
 use crate::shared::far::FarReport;
 use crate::shared::far_watch::{self, FarWatch};
 use crate::shared::secret::keep_memory;
+use crate::shared::table::size;
 
 /// Signals to the group, which are the program's and not the manager's.
 const GROUP: [i32; 9] =
@@ -132,6 +133,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             // The failure will name it.
             Event::Unmanaged(_) if plan.strict => return,
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
+            Event::Stays(staying) => ToFront::Told(stays(&staying)),
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -167,6 +169,26 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             Err(Failure::new(line).with_status(FAILED))
         }
     }
+}
+
+/// Returns the line that says what cannot leave.
+fn stays(staying: &Staying) -> String {
+    let Staying { kind, bytes, pid, program } = staying;
+    let what = match kind {
+        Kind::Locked => "locked memory",
+        Kind::Protected => "memory that is read-only, inaccessible or in use",
+        Kind::Shared => "shared memory",
+        Kind::File => "pages of files",
+        Kind::PageTables => "page tables",
+    };
+    let remedy = if kind.counts() {
+        "it leaves less of the limit for the rest: raise --limit if the program is slow"
+    } else {
+        "it comes on top of the limit: leave room for it"
+    };
+    let size = size(*bytes);
+    let size = size.trim();
+    format!("{size} of {what} cannot leave, most in process {pid} ({program}); {remedy}")
 }
 
 /// Lets go of all files that the program was started with (F5).

@@ -184,6 +184,11 @@ figures! {
         peak_resident_bytes, Bytes, "peak_resident", "the most seen resident";
         peak_stored_pages, Count, "peak_stored_pages", "the most compressed at a time";
         peak_stored_bytes, Bytes, "peak_stored", "the memory they took, tables included";
+        peak_locked_bytes, Bytes, "peak_locked", "of what counts: locked, stays";
+        peak_protected_bytes, Bytes, "peak_protected", "the same: read-only, or in use";
+        peak_shared_bytes, Bytes, "peak_shared", "shared memory, which stays and does not count";
+        peak_file_bytes, Bytes, "peak_file", "the same: pages of files";
+        peak_page_table_bytes, Bytes, "peak_page_table", "the same: page tables";
     }
     Faults {
         faults, Count, "faults", "";

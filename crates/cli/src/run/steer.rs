@@ -15,7 +15,7 @@ use crate::args::Limit;
 use crate::control::protocol::{self, Request};
 use crate::control::runtime;
 use crate::control::service::Service;
-use crate::control::state::{LIMIT_MIN, RunState, SCHEMA};
+use crate::control::state::{LIMIT_MIN, RunState, SCHEMA, Stays};
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::far::FarReport;
 use crate::shared::size::{Size, format_size};
@@ -156,6 +156,13 @@ impl Steered {
             backing_bytes: state.backing_bytes,
             backing_used_bytes: state.backing_used_bytes,
             far: self.far.as_deref().map(FarReport::of).map(Box::new),
+            stays: Box::new(Stays {
+                locked_bytes: state.locked_bytes,
+                protected_bytes: state.protected_bytes,
+                shared_bytes: state.shared_bytes,
+                file_bytes: state.file_bytes,
+                page_table_bytes: state.page_table_bytes,
+            }),
             spaces: state.spaces,
             managed: state.managed,
             unmanaged_total: state.unmanaged_total,

@@ -23,4 +23,5 @@ mod observer;
 mod servers;
 mod small;
 mod sources;
+mod stays;
 mod stressors;

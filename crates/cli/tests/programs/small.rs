@@ -12,7 +12,7 @@ use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};
 
 /// Compiles `source`; returns the program, which everybody may run, and the folder it lies in.
-fn compile(source: &str) -> (PathBuf, TempDir) {
+pub(crate) fn compile(source: &str) -> (PathBuf, TempDir) {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     let program = dir.path().join("program");
@@ -27,7 +27,7 @@ fn check_compiled(test: &str, source: &str, arguments: &[&str]) {
 }
 
 /// The same of a program whose limit is kept in any case.
-fn check_kept(test: &str, source: &str, arguments: &[&str]) {
+pub(crate) fn check_kept(test: &str, source: &str, arguments: &[&str]) {
     check_made(test, source, arguments, true);
 }
 

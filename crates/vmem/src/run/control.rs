@@ -44,6 +44,17 @@ pub struct State {
     pub backing_bytes: u64,
     /// Of it, in use.
     pub backing_used_bytes: u64,
+    /// Memory that is locked ([`Kind::Locked`](super::Kind)), as seen in the last second; so are
+    /// the others.
+    pub locked_bytes: u64,
+    /// Memory that cannot be moved at present.
+    pub protected_bytes: u64,
+    /// Shared memory.
+    pub shared_bytes: u64,
+    /// Pages of files.
+    pub file_bytes: u64,
+    /// Page tables.
+    pub page_table_bytes: u64,
     /// Address spaces now.
     pub spaces: u64,
     /// Of these, managed.
@@ -79,7 +90,14 @@ impl Control {
         let (stats, store) = (self.0.stats(), self.0.store().stats());
         let tunables = self.0.store().tunables();
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let [locked_bytes, protected_bytes, shared_bytes, file_bytes, page_table_bytes] =
+            self.0.staying();
         State {
+            locked_bytes,
+            protected_bytes,
+            shared_bytes,
+            file_bytes,
+            page_table_bytes,
             limit_bytes: stats.limit_bytes,
             paused: self.0.is_paused(),
             store_limit_bytes: tunables.limit_bytes,

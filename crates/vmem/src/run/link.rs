@@ -132,9 +132,12 @@ pub(crate) struct Attached {
     pub helper_here: i32,
     /// The number of its process here.
     pub pid: i32,
-    /// An empty writable mapping of the helper's own; not inherited by fork. The part up to
-    /// `arguments` receives pages that are moved out.
+    /// An empty writable mapping of the helper's own, which receives pages that are moved out; not
+    /// inherited by fork.
     pub staging: Range<usize>,
+    /// More of these, one for each protection of memory that can be moved there (bits of `PROT_`);
+    /// as far as the system permits them.
+    pub others: Vec<(u8, Range<usize>)>,
     /// Where the arguments of ioctls may be written, 16 KiB.
     pub arguments: usize,
     /// Addresses that are the helper's, the above and its code among them: they never leave.

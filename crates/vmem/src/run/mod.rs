@@ -35,7 +35,7 @@ use sys::urgency::may_be_urgent;
 use trace::{Handle, News, Program};
 
 pub use control::{Control, State};
-pub use options::{Event, Exit, Report, RunOptions, UNMANAGED_MAX, Unmanaged};
+pub use options::{Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged};
 pub use permission::{Access, Denied, access, may_follow_forks, may_trace};
 pub use sys::inherited::Inherited;
 
@@ -85,6 +85,7 @@ pub fn manage(
                 }
                 tell(Event::Unmanaged(unmanaged));
             }
+            memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
             match news {
                 News::Refused => {}
                 News::Started(pid) => tell(Event::Started(pid)),

@@ -68,6 +68,52 @@ pub struct Unmanaged {
     pub reason: String,
 }
 
+/// A kind of memory that cannot leave its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Locked by `mlock`. Counts against the limit.
+    Locked,
+    /// Anonymous memory that cannot be moved at present, mostly because the program has made it
+    /// read-only or inaccessible. Counts against the limit.
+    Protected,
+    /// Shared memory: of `MAP_SHARED`, memfd, `/dev/shm`, System V. Does not count.
+    Shared,
+    /// Pages of files, such as code. Does not count, and the kernel takes most of it back itself.
+    File,
+    /// The kernel's tables of the pages. Do not count.
+    PageTables,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Locked, Self::Protected, Self::Shared, Self::File, Self::PageTables];
+
+    /// Returns whether it counts against the limit.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, Self::Locked | Self::Protected)
+    }
+
+    /// Returns whether much of it is told.
+    pub(crate) fn is_told(self) -> bool {
+        self != Self::File
+    }
+}
+
+/// Much memory of a kind that cannot leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staying {
+    /// Its kind.
+    pub kind: Kind,
+    /// How much of it all processes have, each page counted once.
+    pub bytes: u64,
+    /// The process that has most of it.
+    pub pid: i32,
+    /// The name of its program, as the kernel has it.
+    pub program: String,
+}
+
 /// What happens in a run before it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -76,6 +122,9 @@ pub enum Event {
     /// A process has, or is about to have, memory that the run cannot manage. Told of each once;
     /// what it has counts against the limit and stays.
     Unmanaged(Unmanaged),
+    /// More than a quarter of the limit is memory of this kind, which cannot leave. Told once of
+    /// each kind, and again when it has doubled.
+    Stays(Staying),
     /// The program itself was stopped by a signal, as a job of a shell is.
     Stopped,
     /// It goes on after that, or was ended.
@@ -116,6 +165,16 @@ pub struct Report {
     pub peak_stored_bytes: u64,
     /// Most pages that lay in the store.
     pub peak_stored_pages: u64,
+    /// Most bytes of [`Kind::Locked`] that were seen at a time; sampled, once a second at least.
+    pub peak_locked_bytes: u64,
+    /// The same of [`Kind::Protected`].
+    pub peak_protected_bytes: u64,
+    /// The same of [`Kind::Shared`].
+    pub peak_shared_bytes: u64,
+    /// The same of [`Kind::File`].
+    pub peak_file_bytes: u64,
+    /// The same of [`Kind::PageTables`].
+    pub peak_page_table_bytes: u64,
     /// Messages of missing pages that were answered.
     pub faults: u64,
     /// Of these, pages that were touched for the first time.

@@ -198,9 +198,20 @@ impl Budget {
         self.charge().saturating_sub(self.low() + self.raised())
     }
 
-    /// Returns whether sharing matters: whether less would be charged than is counted.
+    /// Returns whether the evictor would begin if all could leave.
+    pub(crate) fn is_above(&self) -> bool {
+        self.charge() > self.high()
+    }
+
+    /// Returns whether it would go on then.
+    pub(crate) fn is_above_low(&self) -> bool {
+        self.charge() > self.low()
+    }
+
+    /// Returns whether sharing matters: whether less would be charged than is counted. What cannot
+    /// leave does not matter here: how much that is hangs on what is shared.
     pub(crate) fn is_high_without_credit(&self) -> bool {
-        self.gross() > self.high() + self.raised()
+        self.gross() > self.high()
     }
 
     fn raised(&self) -> usize {

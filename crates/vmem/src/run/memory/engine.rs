@@ -93,6 +93,7 @@ impl Engine {
             work: Mutex::default(),
             lost: Mutex::default(),
             unmanaged: Mutex::default(),
+            kinds: Mutex::default(),
             polls: Polls::new()?,
             evictor: Signal::default(),
             watcher: Signal::default(),
@@ -189,6 +190,7 @@ impl Engine {
             unmanaged_total: unmanaged.total(),
             fault_latency: steps(&latency, 2.0),
             fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
+            ..lock(&self.shared.kinds).report()
         }
     }
 

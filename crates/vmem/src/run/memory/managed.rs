@@ -249,12 +249,19 @@ impl Managed {
         charged.fixed = counts.fixed;
     }
 
+    /// Returns how many pages of closed ranges could not be moved.
+    pub(crate) fn fixed(&self) -> usize {
+        lock(&self.charged).fixed
+    }
+
     /// Returns how many pages are there that cannot leave: those that are open for good, and those
-    /// that cannot be moved.
+    /// that cannot be moved; less those that are counted elsewhere as well. Of what forks share,
+    /// what can leave becomes a space's own when it does, so most of the rest cannot.
     pub(crate) fn immovable(&self) -> usize {
         let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
         let charged = lock(&self.charged);
-        charged.fixed + if closes { 0 } else { charged.open }
+        let there = charged.fixed + if closes { 0 } else { charged.open };
+        there.saturating_sub(self.credit())
     }
 
     /// Returns how many pages are charged here, shared ones included.
@@ -308,5 +315,24 @@ impl std::ops::DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.managed.set_present(self.space.counts());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_forks_share_counts_once_in_what_cannot_leave() {
+        let budget = Arc::new(Budget::new(64 << 20, true));
+        let managed = Managed::new(SpaceId(1), 0, &budget);
+        managed.seen(1000);
+        assert_eq!(managed.immovable(), 0, "it is not known what can be closed");
+        managed.refused.store(true, Ordering::Relaxed);
+        assert_eq!(managed.immovable(), 1000);
+        managed.set_credit(900);
+        assert_eq!((managed.immovable(), budget.charge()), (100, 100));
+        managed.set_credit(2000);
+        assert_eq!(managed.immovable(), 0);
     }
 }

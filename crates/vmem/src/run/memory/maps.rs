@@ -52,7 +52,7 @@ pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
 
 fn mapping(vma: Vma) -> Option<Mapping> {
     let nameless = vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
-    let other = vma.name == "[stack]" || (vma.file && vma.data);
+    let other = vma.name == "[stack]" || (vma.file && vma.is_data());
     let counts = vma.private && (other || (!vma.file && nameless));
     counts.then(|| Mapping { pages: pages_of(&vma.range), other })
 }
@@ -170,12 +170,8 @@ pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
 /// The kernel walks all page tables of the process: some 10 ns a page.
 pub(crate) fn shared_pages(pid: i32) -> io::Result<usize> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let field = |name| {
-        let line = rollup.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.and_then(|line| line.split_ascii_whitespace().next());
-        kib.and_then(|kib| kib.parse::<usize>().ok()).unwrap_or(0)
-    };
-    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) * 1024 / PAGE)
+    let field = |name| proc::kib(&rollup, name).unwrap_or(0);
+    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / PAGE)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! them back, and keeps the whole under its limit.
 
 mod access;
+mod again;
 mod asked;
 mod budget;
 mod close;
@@ -9,7 +10,10 @@ mod discards;
 mod ends;
 pub(crate) mod engine;
 mod faults;
+mod fixed;
 mod keys;
+mod kinds;
+mod looks;
 mod managed;
 mod maps;
 mod messages;
@@ -22,7 +26,9 @@ mod requests;
 mod retire;
 mod shared;
 mod signal;
+mod staging;
 mod stats;
+mod stayed;
 mod strangers;
 mod swap_cache;
 #[cfg(test)]

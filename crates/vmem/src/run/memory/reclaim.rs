@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::access::Refused;
+use super::again::Again;
 use super::asked::{PageOut, Pending};
 use super::close::{closable, close_slices};
 use super::discards::Waits;
@@ -42,14 +43,16 @@ const DOOMED_MIN: usize = 64;
 
 /// The evictor's own state.
 pub(crate) struct Evictor {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// The hand of the clock: what it looks at next.
     hand: (SpaceId, PageNo),
     answers: Answers,
     victims: Vec<PageNo>,
     /// Pages that the buffer may have beyond its measure while others help to compress.
-    ahead: usize,
+    pub(super) ahead: usize,
     waits: Waits,
+    /// When what could not leave is tried again.
+    pub(super) again: Again,
 }
 
 impl Evictor {
@@ -62,6 +65,7 @@ impl Evictor {
             answers: Answers::new(),
             victims: Vec::new(),
             waits: Waits::default(),
+            again: Again::default(),
         }
     }
 
@@ -73,6 +77,7 @@ impl Evictor {
                 self.reclaim();
             }
             let exhausted = self.reclaim();
+            self.try_again();
             self.clean();
             self.waits.look(&self.shared);
             let busy = self.measure_sharing() | !self.waits.is_empty();
@@ -82,7 +87,8 @@ impl Evictor {
                 // Each fault calls now, and would find what was found just now.
                 std::thread::sleep(Duration::from_millis(1));
             }
-            pause = if exhausted || busy { PAUSE } else { IDLE };
+            pause =
+                if exhausted || busy { PAUSE } else { self.until_try().unwrap_or(IDLE).min(IDLE) };
         }
     }
 
@@ -94,7 +100,7 @@ impl Evictor {
             return false;
         }
         while budget.excess() > 0 {
-            let freed = self.step();
+            let freed = self.step() | self.try_again();
             budget.set_exhausted(!freed);
             self.serve_pending(!freed);
             self.page_out();
@@ -145,7 +151,7 @@ impl Evictor {
     }
 
     /// Answers faults that wait for room; all of them if there is nothing to wait for.
-    fn serve_pending(&mut self, all: bool) {
+    pub(super) fn serve_pending(&mut self, all: bool) {
         loop {
             let Some(Pending { managed, fault }) = lock(&self.shared.pending).pop_front() else {
                 return;
@@ -183,7 +189,7 @@ impl Evictor {
 
     /// Returns whether the swap cache has room, of which it may have `ahead` pages more
     /// than when nothing presses; others are called to compress these.
-    fn may_evict(&self, ahead: usize) -> bool {
+    pub(super) fn may_evict(&self, ahead: usize) -> bool {
         let cache = lock(&self.shared.swap_cache).pages();
         if ahead > 0 && cache > self.shared.swap_cache_max() {
             self.shared.compressors.call();
@@ -227,7 +233,7 @@ impl Evictor {
     }
 
     /// Picks pages and moves them out; returns how many are out and where to go on.
-    fn move_out(
+    pub(super) fn move_out(
         &mut self,
         managed: &Arc<Managed>,
         pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
@@ -323,7 +329,10 @@ impl Evictor {
         let tasks = lock(&managed.tasks).clone();
         // Any of them has the memory, but those that have just ended.
         mover.salvage(access, &self.victims, moved, |from, into| {
-            let mut reads = tasks.iter().map(|&task| remote::read(task, from, into));
+            // A staging may be for memory that can only be written to.
+            let mut reads = tasks.iter().map(|&task| {
+                remote::read(task, from, into).or_else(|_| remote::read_forced(task, from, into))
+            });
             reads.find(Result::is_ok).unwrap_or_else(|| Err(gone()))
         })
     }

@@ -283,12 +283,12 @@ fn born(
 
 /// Gives a space what the tracer made.
 pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
-    let Attached { uffd, number, inside, helper, helper_here, pid, staging, arguments, all } =
-        attached;
-    let spare = pages_of(&(staging.start..arguments)).end - 1;
+    let Attached { uffd, number, inside, helper, helper_here, pid, .. } = attached;
+    let Attached { staging, others, arguments, all, .. } = attached;
+    let spare = pages_of(&staging).end - 1;
     // Before the first page of it is registered, and any thread can ask for it.
     managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
-    let mover = Mover::new(inside, number, staging.start..arguments, arguments)?;
+    let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));
     }

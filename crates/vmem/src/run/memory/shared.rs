@@ -42,6 +42,7 @@ use zfold_store::{LoadError, Store, StoreError};
 use super::asked::{PageOut, Pending, Work};
 use super::budget::Budget;
 use super::keys::Keys;
+use super::kinds::Kinds;
 use super::managed::{Held, Managed, lock};
 use super::polls::Polls;
 use super::refusals::Refusals;
@@ -91,6 +92,8 @@ pub(crate) struct Shared {
     pub lost: Mutex<Vec<Lost>>,
     /// Processes that could not be attached.
     pub unmanaged: Mutex<Refusals>,
+    /// What cannot leave.
+    pub kinds: Mutex<Kinds>,
     pub polls: Polls,
     /// Calls the evictor.
     pub evictor: Signal,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::asked::{Pending, Work};
 use super::close::{CLOSE_MIN, close_open};
 use super::faults::{Answers, answer_told};
+use super::looks::Looks;
 use super::managed::{Managed, lock};
 use super::maps::{Statm, minor_faults};
 use super::messages::drain;
@@ -48,6 +49,8 @@ pub(crate) struct Watcher {
     above: Option<(Instant, bool)>,
     /// How long since the last space began; the first milliseconds are looked at closely.
     newest: (SpaceId, Instant),
+    /// When is looked what cannot leave.
+    looks: Looks,
 }
 
 impl Watcher {
@@ -60,6 +63,7 @@ impl Watcher {
             asked: Vec::new(),
             above: None,
             newest: (SpaceId(0), Instant::now()),
+            looks: Looks::default(),
         }
     }
 
@@ -131,6 +135,7 @@ impl Watcher {
             self.close(&spaces);
         }
         shared.call_evictor_if_high();
+        self.looks.look(&shared, &spaces);
         let rest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
         let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
         let until_near = time_to_touch(shared.budget.headroom());

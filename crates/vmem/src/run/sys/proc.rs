@@ -27,6 +27,11 @@ impl Status {
         value.map(str::trim)
     }
 
+    /// Returns a field that is a size, in KiB.
+    pub(crate) fn kib(&self, name: &str) -> Option<u64> {
+        kib(&self.0, &format!("{name}:"))
+    }
+
     /// Returns a field that is a number.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Option<T> {
         self.field(name)?.parse().ok()
@@ -65,6 +70,12 @@ pub(crate) fn is_frozen(tid: i32) -> bool {
     // Where threads of second-generation groups are stopped.
     let place = fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default();
     matches!(place.as_str(), "get_signal" | "do_freezer_trap" | "__refrigerator")
+}
+
+/// Returns the number in a line `name: number kB` of such a file, by the name with its colon.
+pub(crate) fn kib(file: &str, name: &str) -> Option<u64> {
+    let line = file.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Returns a word of the file `stat` of a thread, counted from 0 behind the name; `None` if the
@@ -173,7 +184,7 @@ mod tests {
             Status("Name:\ta b\nSeccomp_filters:\t3\nSeccomp:\t2\nVmLck:\t  0 kB\n".into());
         assert_eq!(status.number("Seccomp"), Some(2));
         assert_eq!(status.number("Seccomp_filters"), Some(3));
-        assert_eq!(status.field("VmLck"), Some("0 kB"));
+        assert_eq!((status.field("VmLck"), status.kib("VmLck")), (Some("0 kB"), Some(0)));
         assert_eq!((status.field("Vm"), status.number::<u32>("Name")), (None, None));
         let pid = std::process::id().cast_signed();
         assert_eq!(Status::of(pid).unwrap().number("Tgid"), Some(pid));

@@ -22,12 +22,26 @@ pub(crate) struct Vma {
     pub range: Range<usize>,
     /// Not shared with other processes.
     pub private: bool,
-    /// It can be written to, and not executed.
-    pub data: bool,
+    /// What the program may do there: bits of `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+    pub protection: u8,
     /// Of a file.
     pub file: bool,
     /// What the kernel calls it; empty for most.
     pub name: String,
+}
+
+/// The bits of [`Vma::protection`].
+pub(crate) const READ: u8 = libc::PROT_READ as u8;
+/// As above.
+pub(crate) const WRITE: u8 = libc::PROT_WRITE as u8;
+/// As above.
+pub(crate) const EXECUTE: u8 = libc::PROT_EXEC as u8;
+
+impl Vma {
+    /// Returns whether it can be written to, and not executed.
+    pub(crate) fn is_data(&self) -> bool {
+        self.protection & (WRITE | EXECUTE) == WRITE
+    }
 }
 
 /// Returns the parts of a range of addresses that are mapped in a process, in order, one for each
@@ -40,15 +54,29 @@ pub(crate) struct Vma {
 /// Some microseconds, and one for each mapping; with kernels before 6.11, for each also some 100 ns
 /// for every mapping before it.
 pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
+    let mut found = touching(pid, range)?;
+    for vma in &mut found {
+        vma.range = vma.range.start.max(range.start)..vma.range.end.min(range.end);
+    }
+    Ok(found)
+}
+
+/// Returns the mappings of a process that have a part of a range of addresses, in order.
+///
+/// # Errors
+/// As of [`within`].
+///
+/// # Cost
+/// As of [`within`].
+pub(crate) fn touching(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
     let mut maps = Maps(File::open(format!("/proc/{pid}/maps"))?);
     let mut found = Vec::new();
     let mut at = range.start;
     while at < range.end
-        && let Some(mut vma) = maps.at_or_behind(at)?
+        && let Some(vma) = maps.at_or_behind(at)?
         && vma.range.start < range.end
     {
         at = vma.range.end;
-        vma.range = vma.range.start.max(range.start)..at.min(range.end);
         found.push(vma);
     }
     Ok(found)
@@ -62,8 +90,18 @@ pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
 /// # Cost
 /// As of [`within`], for one mapping.
 pub(crate) fn around(pid: i32, address: usize) -> io::Result<Option<Vma>> {
-    let found = Maps(File::open(format!("/proc/{pid}/maps"))?).at_or_behind(address)?;
-    Ok(found.filter(|vma| vma.range.contains(&address)))
+    Ok(at_or_behind(pid, address)?.filter(|vma| vma.range.contains(&address)))
+}
+
+/// Returns the mapping of a process that holds an address, or else the next one.
+///
+/// # Errors
+/// As of [`within`].
+///
+/// # Cost
+/// As of [`within`], for one mapping.
+pub(crate) fn at_or_behind(pid: i32, address: usize) -> io::Result<Option<Vma>> {
+    Maps(File::open(format!("/proc/{pid}/maps"))?).at_or_behind(address)
 }
 
 /// The mappings of a process.
@@ -97,12 +135,14 @@ impl Maps {
         let error = io::Error::last_os_error();
         if done || error.raw_os_error() == Some(libc::ENAMETOOLONG) {
             let is = |flag: flags| query.vma_flags & flag as u64 != 0;
+            let bit = |flag, bit| if is(flag) { bit } else { 0 };
             let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
             return Ok(Some(Vma {
                 range: query.vma_start as usize..query.vma_end as usize,
                 private: !is(flags::PROCMAP_QUERY_VMA_SHARED),
-                data: is(flags::PROCMAP_QUERY_VMA_WRITABLE)
-                    && !is(flags::PROCMAP_QUERY_VMA_EXECUTABLE),
+                protection: bit(flags::PROCMAP_QUERY_VMA_READABLE, READ)
+                    | bit(flags::PROCMAP_QUERY_VMA_WRITABLE, WRITE)
+                    | bit(flags::PROCMAP_QUERY_VMA_EXECUTABLE, EXECUTE),
                 file: query.inode != 0,
                 name: name.to_string_lossy().into_owned(),
             }));
@@ -125,11 +165,12 @@ pub(crate) fn parse(line: &str) -> Option<Vma> {
     let (start, end) = words.next()?.split_once('-')?;
     let number = |hex| usize::from_str_radix(hex, 16).ok();
     let perms = words.next()?.as_bytes();
+    let bit = |at: usize, letter, bit| if perms.get(at) == Some(&letter) { bit } else { 0 };
     let file = words.nth(2)? != "0";
     Some(Vma {
         range: number(start)?..number(end)?,
         private: perms.get(3) == Some(&b'p'),
-        data: perms.get(1) == Some(&b'w') && perms.get(2) == Some(&b'-'),
+        protection: bit(0, b'r', READ) | bit(1, b'w', WRITE) | bit(2, b'x', EXECUTE),
         file,
         name: words.next().unwrap_or("").to_owned(),
     })
@@ -150,10 +191,10 @@ mod tests {
         let mut at = |address| maps.at_or_behind(address).unwrap().unwrap();
         let whole = at(start + PAGE);
         assert_eq!(whole.range, start..start + 4 * PAGE);
-        assert!(whole.private && whole.data && !whole.file && whole.name.is_empty());
+        assert!(whole.private && whole.is_data() && !whole.file && whole.name.is_empty());
         testing::protect(&(start + PAGE..start + 2 * PAGE), false);
         assert_eq!(at(start).range.end, start + PAGE);
-        assert!(!at(start + PAGE).data);
+        assert_eq!(at(start + PAGE).protection, READ);
         assert_eq!(around(pid, start + 5).unwrap().unwrap().range, start..start + PAGE);
         let last = at(start + 3 * PAGE);
         assert_eq!(last.range, start + 2 * PAGE..start + 4 * PAGE);
@@ -174,11 +215,13 @@ mod tests {
     fn a_line_says_what_a_mapping_is() {
         let vma = |line| parse(line).unwrap();
         let heap = vma("55d0e000-55d2f000 rw-p 00000000 00:00 0                 [heap]");
+        assert!(heap.private && heap.is_data() && !heap.file);
         assert_eq!((heap.range, &*heap.name), (0x55d0_e000..0x55d2_f000, "[heap]"));
-        assert!(heap.private && heap.data && !heap.file);
         let file = vma("7f0004003000-7f0004004000 rw-s 00003000 08:01 1235 /usr/lib/a.so");
         assert!(!file.private && file.file);
-        assert!(!vma("55d0a000-55d0c000 rwxp 00000000 00:00 0").data);
+        let code = vma("55d0a000-55d0c000 rwxp 00000000 00:00 0");
+        assert!(!code.is_data() && code.protection == READ | WRITE | EXECUTE);
+        assert_eq!(vma("55d0a000-55d0c000 ---p 00000000 00:00 0").protection, 0);
         assert_eq!(parse("rubbish"), None);
     }
 }

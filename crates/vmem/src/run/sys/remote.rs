@@ -1,6 +1,8 @@
 //! Memory of another process.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 /// Reads `into.len()` bytes of the process from `from` on. Waits for pages that the process asks
 /// of a userfaultfd.
@@ -11,6 +13,14 @@ use std::io;
 pub(crate) fn read(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
     // SAFETY: the call writes to `into` only; the remote address is looked up in the other process.
     unsafe { transfer(libc::process_vm_readv, pid, into.as_mut_ptr(), from, into.len()) }
+}
+
+/// The same of memory that the process itself may not read. Does not wait for pages.
+///
+/// # Errors
+/// As of [`read`], and where such a page is missing.
+pub(crate) fn read_forced(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
+    fs::File::open(format!("/proc/{pid}/mem"))?.read_exact_at(into, from as u64)
 }
 
 /// Writes `bytes` to memory of the process from `to` on.

@@ -68,7 +68,11 @@ pub(crate) fn write(to: usize, bytes: &[u8]) -> io::Result<()> {
 
 /// Makes memory of a window read-only, or writable again.
 pub(crate) fn protect(range: &Range<usize>, writable: bool) {
-    let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    protect_as(range, if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ });
+}
+
+/// Changes what may be done with memory of a window.
+pub(crate) fn protect_as(range: &Range<usize>, protection: i32) {
     let args = [range.start as u64, range.len() as u64, protection as u64, 0, 0, 0];
     // SAFETY: as of `map`.
     check(unsafe { raw(libc::SYS_mprotect, args) }).unwrap();

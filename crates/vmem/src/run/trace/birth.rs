@@ -7,11 +7,14 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::channel::{ARGUMENTS, AT, CALLS, DATA_END, STAGING, because};
+use super::channel::{
+    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, STAGING, because,
+};
 use super::helper::GADGET;
 use super::inject::{At, Injection, Queue, next};
 use crate::page::PAGE;
@@ -72,6 +75,22 @@ impl<'a> Birth<'a> {
         let _ = self.injection.call(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]);
         let _ = self.injection.call(libc::SYS_prctl, [set_name, ARGUMENTS as u64, 0, 0, 0, 0]);
         let _ = self.advise(STAGING, DATA_END, libc::MADV_NOHUGEPAGE);
+    }
+
+    /// Gives the other stagings their protection; returns them. The system may refuse memory that
+    /// is writable and executable: what the program has of it stays then.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn protect_others(&mut self) -> io::Result<Vec<(u8, Range<usize>)>> {
+        let mut made = Vec::new();
+        for (&protection, at) in PROTECTIONS.iter().zip((OTHERS..DATA_END).step_by(OTHER)) {
+            let args = [at as u64, OTHER as u64, protection as u64, 0, 0, 0];
+            if self.injection.call(libc::SYS_mprotect, args)? == 0 {
+                made.push((protection as u8, at..at + OTHER));
+            }
+        }
+        Ok(made)
     }
 
     /// Opens userfaultfd there, as [`Call::UFFD`], and takes a copy.

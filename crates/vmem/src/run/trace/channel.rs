@@ -16,7 +16,15 @@ pub const AT: usize = 0x7ab0_7a00_0000;
 pub(super) const STAGING: usize = AT + (2 << 20);
 pub(super) const ARGUMENTS: usize = AT + (4 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
-pub(super) const DATA_END: usize = CALLS + (16 << 10);
+pub(super) const OTHERS: usize = CALLS + (16 << 10);
+pub(super) const OTHER: usize = 512 << 10;
+/// What may be done with the memory there, one after the other.
+pub(super) const PROTECTIONS: [i32; 3] = [
+    libc::PROT_WRITE,
+    libc::PROT_WRITE | libc::PROT_EXEC,
+    libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+];
+pub(super) const DATA_END: usize = OTHERS + PROTECTIONS.len() * OTHER;
 
 /// Says what failed; `ESRCH` stays as it is: who was asked has ended.
 pub(super) fn because<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
@@ -76,6 +84,8 @@ impl Inside for Channel {
         if !self.by_socket {
             match remote::read(self.pid, from, into) {
                 Err(error) if is_refused(&error) => self.by_socket = true,
+                // Memory that can only be written to can be read by who has it, on this machine.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
                 result => return result,
             }
         }

@@ -9,6 +9,7 @@
 //! AT + 2 MiB         staging: pages that are moved out
 //! AT + 4 MiB         arguments of ioctls, 16 KiB
 //! AT + 4 MiB + 16 K  calls and results
+//! AT + 4 MiB + 32 K  staging for memory of other protections, 512 KiB each
 //! ```
 //!
 //! Invariants:
@@ -210,6 +211,7 @@ fn start(
             None
         }
     };
+    let others = birth.protect_others()?;
     let helper = birth.inside()?;
     birth.lock_down()?;
     let socket = birth.finish()?;
@@ -224,7 +226,8 @@ fn start(
         helper,
         helper_here: pid,
         pid,
-        staging: STAGING..DATA_END,
+        staging: STAGING..ARGUMENTS,
+        others,
         arguments: ARGUMENTS,
         all: AT..DATA_END,
     })

@@ -298,7 +298,8 @@ impl Space {
         })
     }
 
-    /// Picks up to `max` pages of a range, whatever their age; else as [`pick`](Self::pick).
+    /// Picks up to `max` pages of a range, whatever their age, also those that could not be moved;
+    /// else as [`pick`](Self::pick).
     pub(crate) fn pick_in(
         &mut self,
         range: &Pages,
@@ -315,13 +316,33 @@ impl Space {
                 return Visit::SetAndStop(state);
             }
             let stays = kept(page) || own.around(page).is_some();
-            if !matches!(state, Page::Resident { .. }) || stays {
+            if matches!(state, Page::Doomed { .. }) || stays {
                 return Visit::Set(state);
             }
             victims.push(page);
-            if victims.len() == max { Visit::SetAndStop(state) } else { Visit::Set(state) }
+            let picked = Page::Resident { age: 0 };
+            if victims.len() == max { Visit::SetAndStop(picked) } else { Visit::Set(picked) }
         });
         next.filter(|next| *next < range.end)
+    }
+
+    /// Returns the pages from `from` on that could not be moved, joined, and where to go on; `None`
+    /// at the end of the space.
+    ///
+    /// # Cost
+    /// Some 20 microseconds at most.
+    pub(crate) fn fixed_from(&mut self, from: PageNo) -> (Vec<Pages>, Option<PageNo>) {
+        let mut found: Vec<Pages> = Vec::new();
+        let next = self.table.visit_present(from, CHUNKS_PER_LOOK, |page, state| {
+            if matches!(state, Page::Fixed { .. }) {
+                match found.last_mut() {
+                    Some(run) if run.end == page => run.end += 1,
+                    _ => found.push(page..page + 1),
+                }
+            }
+            Visit::Set(state)
+        });
+        (found, next)
     }
 
     /// Says where a page is that was picked.

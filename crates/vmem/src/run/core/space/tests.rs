@@ -50,3 +50,20 @@ fn pages_come_from_the_swap_cache_with_those_that_left_with_them() {
     follow(&mut cached, [151]);
     assert_eq!(cached.fault(150, 16), Answer::Cached(150..151, 130), "the one below, too");
 }
+
+#[test]
+fn what_could_not_be_moved_is_found_and_picked_again() {
+    let mut space = space(|page| match page {
+        110..=119 | 125 => Space::FIXED,
+        121 => Space::BUSY,
+        122 => Page::Doomed { epoch: 0 },
+        _ => Page::Resident { age: 3 },
+    });
+    assert_eq!(space.fixed_from(0), (vec![110..120, 121..122, 125..126], None));
+    assert_eq!(space.fixed_from(118), (vec![118..120, 121..122, 125..126], None));
+    let mut victims = Vec::new();
+    let next = space.pick_in(&(118..124), 4, |page| page == 119, &mut victims);
+    assert_eq!((victims, next), (vec![118, 120, 121, 123], None), "not what is kept or given up");
+    assert!(space.may_leave(118) && space.may_leave(121) && !space.may_leave(122));
+    assert_eq!(space.fixed_from(0).0, [110..118, 119..120, 125..126]);
+}

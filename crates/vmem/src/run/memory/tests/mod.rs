@@ -6,6 +6,7 @@
 mod discards;
 mod ends;
 mod engine;
+mod fixed;
 mod staging;
 
 use std::io::{self, Write as _};
@@ -26,6 +27,7 @@ use crate::sys::uffd::{Faults, Features, Uffd};
 
 pub(crate) const MIB: usize = 1 << 20;
 const STAGING: usize = 2 * MIB;
+const OTHER: usize = MIB / 2;
 
 /// Makes the helper's calls.
 #[derive(Clone, Default)]
@@ -61,7 +63,16 @@ impl Inside for Here {
         if self.fails.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        crate::run::sys::remote::read(std::process::id() as i32, from, into)
+        match crate::run::sys::remote::read(std::process::id() as i32, from, into) {
+            // Memory that can only be written to.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                for (at, word) in into.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&sys::get(from + 8 * at).to_ne_bytes());
+                }
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
@@ -182,7 +193,7 @@ impl World {
         let window = sys::window(1 << 32);
         // The staging lies outside: it is not the program's.
         let staging = sys::window(1 << 32);
-        let staging = staging.start..staging.start + STAGING + 16 * PAGE;
+        let staging = staging.start..staging.start + STAGING + 16 * PAGE + 2 * OTHER;
         let asked = Arc::new(Asked::default());
         let mut options = EngineOptions::new(limit as u64);
         options.window = pages_of(&window);
@@ -207,7 +218,8 @@ impl World {
             helper: 0,
             helper_here: 0,
             pid: std::process::id() as i32,
-            staging: self.staging.clone(),
+            staging: self.staging.start..self.staging.start + STAGING,
+            others: self.others(),
             arguments: self.staging.start + STAGING,
             all: self.staging.clone(),
         };
@@ -215,6 +227,18 @@ impl World {
             self.engine.attach(self.space, attached, ticket);
             false
         });
+    }
+
+    /// Stagings for memory that can only be written to, and for code.
+    fn others(&self) -> Vec<(u8, Range<usize>)> {
+        let start = self.staging.start + STAGING + 16 * PAGE;
+        let protections = [libc::PROT_WRITE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC];
+        let at = (start..self.staging.end).step_by(OTHER);
+        let other = |(protection, at): (i32, usize)| {
+            sys::protect_as(&(at..at + OTHER), protection);
+            (protection as u8, at..at + OTHER)
+        };
+        protections.into_iter().zip(at).map(other).collect()
     }
 
     /// Asks for something, and waits as the tracer's thread does until it is done.

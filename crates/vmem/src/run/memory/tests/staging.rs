@@ -103,3 +103,48 @@ fn memory_of_the_helper_is_never_taken_for_the_programs() {
     assert!(world.resident() <= 8 * MIB);
     world.check();
 }
+
+#[test]
+fn code_and_memory_that_is_only_written_leave() {
+    let rwx = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    for protection in [rwx, libc::PROT_WRITE] {
+        let Some(world) = World::new("code_and_memory", 4 * MIB) else { return };
+        let memory = world.map(16 * MIB);
+        let other = memory.start + 4 * MIB..memory.start + 12 * MIB;
+        sys::protect_as(&other, protection);
+        for page in pages(&memory) {
+            // What can be written can be read, on this machine.
+            fill(page, 1);
+            if page % (64 * PAGE) == 0 {
+                assert!(world.resident() <= 4 * MIB, "{} resident", world.resident());
+            }
+        }
+        pages(&memory).for_each(|page| verify(page, 1));
+        let stats = world.stats();
+        assert_eq!((stats.over_limit_total, stats.fixed_total), (0, 0), "{stats:?}");
+        // What was learnt is not believed for ever.
+        sys::protect(&other, true);
+        let neighbour = memory.start..memory.start + 4 * MIB;
+        sys::protect_as(&neighbour, protection);
+        for round in 2..4 {
+            pages(&memory).for_each(|page| fill(page, round));
+            pages(&memory).for_each(|page| verify(page, round));
+        }
+        assert!(world.resident() <= 4 * MIB, "{} resident", world.resident());
+        assert_eq!(world.stats().fixed_total, 0, "{:?}", world.stats());
+        world.check();
+    }
+}
+
+#[test]
+fn code_whose_move_is_not_reported_has_left() {
+    let Some(world) = World::new("code_whose_move_is_not_reported", 4 * MIB) else { return };
+    world.here.hides.store(true, Ordering::Relaxed);
+    let memory = world.map(16 * MIB);
+    sys::protect_as(&memory, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
+    let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
+    used().for_each(|page| fill(page, 1));
+    used().for_each(|page| verify(page, 1));
+    assert!(world.stats().evicted_total > 1000, "{:?}", world.stats());
+    world.check();
+}

@@ -1,0 +1,74 @@
+//! Memory that cannot leave, for a time or at all: no more than that passes the limit.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{command, read_report};
+use crate::needs::{alone, ready, text};
+use crate::small::{check_kept, compile};
+
+/// Runs a C program under `limit` MiB; returns what it printed, the report, and what zfold said.
+fn run(source: &str, limit: u64, arguments: &[&str]) -> (String, Value, String) {
+    let _alone = alone();
+    let (program, dir) = compile(source);
+    let report = dir.path().join("report");
+    let mut run = command(&["run", "--limit", &format!("{limit}MiB"), "--report=json"]);
+    run.arg("--report-file").arg(&report).args(["--", text(&program)]).args(arguments);
+    let output = run.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{source}: {printed}{said}");
+    (printed, read_report(Path::new(&report)), said)
+}
+
+#[test]
+fn code_leaves_and_runs() {
+    check_kept("code_leaves_and_runs", "code.c", &[]);
+}
+
+#[test]
+fn memory_out_of_use_leaves_when_it_is_in_use_again() {
+    if !ready("memory_out_of_use_leaves_when_it_is_in_use_again", &["cc"]) {
+        return;
+    }
+    let (printed, report, _) = run("unused.c", 16, &["17"]);
+    let mib = |what: &str| {
+        let line = printed.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
+        line.trim_end_matches(" MiB").parse::<u64>().expect("a number")
+    };
+    assert!(mib("out of use: ") > 18, "it cannot leave: {printed}");
+    assert!(mib("in use: ") <= 17, "{printed}{report}");
+    assert!(printed.ends_with("right\n"), "{printed}");
+}
+
+#[test]
+fn what_children_share_and_cannot_leave_counts_once() {
+    if !ready("what_children_share_and_cannot_leave_counts_once", &["cc"]) {
+        return;
+    }
+    // 16 MiB cannot leave, and of 36 MiB in the children there is room for 16.
+    let (printed, ..) = run("inherited.c", 32, &["34"]);
+    assert!(printed.ends_with(" MiB, 0 wrong\n"), "{printed}");
+}
+
+#[test]
+fn what_cannot_leave_is_counted_by_kind_and_told() {
+    if !ready("what_cannot_leave_is_counted_by_kind_and_told", &["cc"]) {
+        return;
+    }
+    let (printed, report, said) = run("shared.c", 32, &[]);
+    let told = |what: &str| said.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let lines = told(" of shared memory cannot leave, most in process ");
+    assert!(lines.len() == 1 && lines[0].contains("24.00 MiB"), "once, of three: {said}");
+    assert!(lines[0].contains("(program)") && lines[0].contains("on top of the limit"), "{said}");
+    let figure = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name}: {report}"));
+    // A part of a page that is shared is rounded down.
+    let mib = |name: &str| (figure(name) + (1 << 19)) >> 20;
+    assert_eq!(mib("peak_shared_bytes"), 24, "{report}");
+    assert!(figure("peak_file_bytes") > 0 && figure("peak_page_table_bytes") > 0, "{report}");
+    let is_locked = printed == "locked\n";
+    assert_eq!(mib("peak_locked_bytes"), if is_locked { 12 } else { 0 }, "{report}");
+    assert_eq!(told(" of locked memory cannot leave").len(), usize::from(is_locked), "{said}");
+    assert_eq!(said.lines().count(), 1 + usize::from(is_locked), "{said}");
+}

@@ -88,6 +88,9 @@ fn start(
     Ok((manager, front))
 }
 
+/// Programs that are named as not managed, at most; the report counts all.
+const NAMED_MAX: usize = 256;
+
 /// Does what the manager says; returns how the program ended, or `None` if the manager did first.
 fn follow(
     plan: &RunPlan,
@@ -102,7 +105,7 @@ fn follow(
             ToFront::Started => {}
             ToFront::Unmanaged(Unmanaged { pid, program, reason }) => {
                 // Of a program that is started again and again, the first process is enough.
-                if named.insert((program.clone(), reason.clone())) {
+                if named.len() < NAMED_MAX && named.insert((program.clone(), reason.clone())) {
                     let remedy = denied::remedy(&reason);
                     remark(&format!(
                         "process {pid} ({program}) is not managed, its memory stays: {reason}; \

@@ -22,6 +22,7 @@ use super::channel::{self, ToFront, ToManager, messages, receive_file};
 use super::denied;
 use super::failure::{FAILED, cannot_start, failed};
 use super::given::release_streams;
+use super::outbox::Outbox;
 use super::plan::RunPlan;
 use super::record::Record;
 use super::relay::{GRACE, Own};
@@ -110,11 +111,12 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         let _ = pidfd_send_signal(&front, signal);
     };
     let mut files = Some(files);
+    let outbox = Outbox::start(socket).map_err(cannot("start a thread"))?;
+    let outbox = Arc::new(outbox);
     let watch = far.clone().map(|far| {
-        let socket = socket.try_clone()?;
+        let outbox = Arc::clone(&outbox);
         FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
-            // A front that is gone ends this process soon.
-            let _ = channel::send(&socket, &ToFront::Told(line.to_owned()));
+            outbox.send(ToFront::Told(line.to_owned()));
         })
     });
     let watch = watch.transpose().map_err(cannot("start a thread"))?;
@@ -141,11 +143,10 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
                 ToFront::Ended(exit.into())
             }
         };
-        // A front that is gone ends this process soon.
-        let _ = channel::send(socket, &message);
+        outbox.send(message);
     });
-    // Its file goes with it.
-    drop((service, watch));
+    // Its file goes with it. All that was said is sent before what is said last.
+    drop((service, watch, outbox));
     let record = far.as_deref().map(FarReport::of).map(Box::new);
     // Others may hold it until this process ends, which drops nothing.
     far.iter().for_each(|far| far.close());

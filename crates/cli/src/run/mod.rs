@@ -29,6 +29,7 @@ mod front;
 mod given;
 mod manager;
 mod needs;
+mod outbox;
 mod plan;
 mod policy;
 mod recipients;

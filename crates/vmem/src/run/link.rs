@@ -9,7 +9,6 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use crate::run::sys::seccomp::HELPERS_MARK;
 use crate::sys::uffd::Uffd;
 
 /// An address space, from exec or fork to the exit or exec of the last task in it. Never reused.
@@ -89,7 +88,10 @@ impl Call {
     /// Number that the descriptor for missing pages has in the helper.
     pub(crate) const NUMBER: u32 = 1;
     /// As `ioctl` calls there name it. The kernel does not look at the upper half, the filter does.
-    pub(crate) const UFFD: u64 = Self::NUMBER as u64 | (HELPERS_MARK as u64) << 32;
+    pub(crate) const UFFD: u64 = Self::NUMBER as u64 | (Self::MARK as u64) << 32;
+    /// The upper half: the filter lets such calls pass. A program that does the same registers its
+    /// own memory unseen.
+    pub(crate) const MARK: u32 = 0x7a01;
     /// Calls that go to the helper at once, at most.
     pub(crate) const AT_ONCE: usize = 256;
 }

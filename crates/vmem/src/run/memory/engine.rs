@@ -20,7 +20,7 @@ use super::maps::marked_of;
 use super::polls::Polls;
 use super::readers;
 use super::reclaim::Evictor;
-use super::requests::set_attached;
+use super::requests::{fetch, set_attached};
 use super::retire;
 use super::shared::Shared;
 use super::signal::Signal;
@@ -33,7 +33,6 @@ use crate::run::core::pages::PAYLOADS;
 use crate::run::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::run::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::run::options::{Report, Unmanaged};
-use crate::run::sys::remote;
 
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(in crate::run) const KEYS: u64 = 1 << 26;
@@ -391,18 +390,7 @@ impl Memory for Engine {
                 return false;
             }
             Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
-            Request::Fetch { address } => {
-                let shared = Arc::clone(&self.shared);
-                // Nobody knows whom it waits for, nor for how long. As many as there are threads
-                // that stop at once.
-                let fetch = move || {
-                    // What cannot be read is found out again by whoever asked.
-                    let _ = remote::read(ticket.thread, address, &mut [0]);
-                    shared.tracing.go_on(ticket);
-                };
-                let started = std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch);
-                return started.is_err();
-            }
+            Request::Fetch { address } => return !fetch(&self.shared, address, ticket),
             Request::Opened => {
                 lock(&managed.asked_for).remove(&ticket.thread);
                 return true;

@@ -17,9 +17,10 @@ use crate::page::PAGE;
 use crate::run::core::pages::Page;
 use crate::run::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
 use crate::run::core::space::Helpers;
-use crate::run::link::Attached;
+use crate::run::link::{Attached, Ticket};
 use crate::run::sys::proc::is_gone;
 use crate::run::sys::procmap::within;
+use crate::run::sys::remote;
 
 /// Does it, and lets the thread go on.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
@@ -279,6 +280,20 @@ fn born(
     shared.counters.attached.add(1);
     shared.polls.add(child);
     answer_told(shared, parent, answers);
+}
+
+/// Has a page brought that a call of a held thread points to, whoever has to bring it; returns
+/// whether the thread is let go when it is there.
+pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> bool {
+    let shared = Arc::clone(shared);
+    // Nobody knows whom it waits for, nor for how long. As many as there are threads that stop at
+    // once.
+    let fetch = move || {
+        // What cannot be read is found out again by whoever asked.
+        let _ = remote::read(ticket.thread, address, &mut [0]);
+        shared.tracing.go_on(ticket);
+    };
+    std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch).is_ok()
 }
 
 /// Gives a space what the tracer made.

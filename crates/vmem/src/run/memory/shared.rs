@@ -283,8 +283,8 @@ impl Shared {
         self.tracing.end(format!("cannot restore a page of the program: {error}"));
     }
 
-    /// A helper has failed, or is late: has it ended, if it has not been yet. Returns whether it has,
-    /// so that it makes no more calls.
+    /// A helper has failed, or is late: has it ended, if it has not been yet. Returns whether it
+    /// has, so that it makes no more calls.
     pub(crate) fn end_helper(&self, managed: &Managed, error: &io::Error) -> bool {
         self.tracing.end_helper(managed.id);
         // It closes its socket behind its last call.

@@ -28,10 +28,6 @@ pub(crate) const GUARD_INSTALL: libc::c_int = 102;
 /// Number of the ioctl by which a program watches a range of its memory by itself.
 pub(crate) const WATCH: u32 = Uffd::REGISTER_CODE as u32;
 
-/// The upper half of the descriptor in a helper's ioctls, which the kernel does not look at: the
-/// filter lets them pass. A program that does the same registers its own memory unseen.
-pub(crate) const HELPERS_MARK: u32 = 0x7a01;
-
 /// One instruction.
 pub(crate) type Instruction = libc::sock_filter;
 
@@ -96,7 +92,7 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
         libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
         libc::SYS_ioctl => {
             let mut code = any_of(argument(1), &[WATCH.cast_signed()]);
-            code.extend([step(LOAD, argument(0) + 4), test(EQUAL, HELPERS_MARK, 0, 1), ALLOW]);
+            code.extend([step(LOAD, argument(0) + 4), test(EQUAL, Call::MARK, 0, 1), ALLOW]);
             code
         }
         // Threads pass; the kernel tells of them without a stop of ours.

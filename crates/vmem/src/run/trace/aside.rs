@@ -4,7 +4,7 @@
 //!
 //! | what | why |
 //! | --- | --- |
-//! | the end of a process, by exit or a signal | a child that outlives its parent is given to the next reaper of orphans, whose `wait` returns it |
+//! | the end of a process, by exit or a signal | orphans go to a reaper, whose `wait` returns it |
 //! | wait with `__WALL` or `__WCLONE` | it returns any child |
 //! | setns | a time namespace is for processes that share their memory with none |
 //! | process_mrelease | it refuses memory that a living process has, too |

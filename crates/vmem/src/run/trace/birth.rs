@@ -15,7 +15,6 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use super::channel::{
     ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, STAGING, because,
 };
-use super::helper::GADGET;
 use super::inject::{At, Injection, Queue, next};
 use crate::page::PAGE;
 use crate::run::link::Call;
@@ -37,14 +36,15 @@ pub(super) struct Birth<'a> {
 }
 
 impl<'a> Birth<'a> {
-    /// Begins in a process that has just been cloned: it gives up what it has in common with the
+    /// Begins in a process that has just been cloned, with the system call instruction at `gadget`:
+    /// it gives up what it has in common with the
     /// program but the memory (helper/H2, helper/H4).
     ///
     /// # Errors
     /// It has ended, or cannot be a helper.
-    pub(super) fn begin(pid: i32, queue: &'a mut Queue) -> io::Result<Self> {
+    pub(super) fn begin(pid: i32, gadget: usize, queue: &'a mut Queue) -> io::Result<Self> {
         wait_for_birth(pid, queue)?;
-        let mut injection = Injection::begin(pid, At::Stop, Some(GADGET), queue)?;
+        let mut injection = Injection::begin(pid, At::Stop, Some(gadget), queue)?;
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
         injection.one("close_range in the helper", libc::SYS_close_range, all)?;
         let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64;

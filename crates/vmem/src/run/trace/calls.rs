@@ -11,7 +11,7 @@
 //! | shmat(SHM_REMAP) | it unmaps without a message |
 //! | mmap, large | a program fills it faster than anybody looks |
 //! | brk, under a small limit | the same |
-//! | exit_group, wait4, waitid, setns, process_mrelease | they would notice a helper ([`super::aside`]) |
+//! | exit_group, wait4, waitid, setns, process_mrelease | they notice a helper ([`super::aside`]) |
 //!
 //! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments
 //! mean nothing.

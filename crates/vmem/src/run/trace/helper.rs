@@ -84,7 +84,7 @@ const LOOP: [u8; 120] = [
     0x0f, 0x0b,                                 // ud2
 ];
 /// Address of a system call instruction there.
-pub(super) const GADGET: usize = AT + 116;
+const GADGET: usize = AT + 116;
 
 /// A helper as the tracer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,7 +203,7 @@ fn start(
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
 ) -> io::Result<Attached> {
-    let mut birth = Birth::begin(pid, injection.queue())?;
+    let mut birth = Birth::begin(pid, GADGET, injection.queue())?;
     let uffd = match descriptor {
         Descriptor::Open(access) => Some(birth.open_uffd(access)?),
         Descriptor::Given(uffd) => {

@@ -1,0 +1,115 @@
+//! What the manager says to the front, by a thread of its own: the front may be stopped, or wait
+//! for its terminal, and nobody else waits for it then.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+
+use super::channel::{self, ToFront};
+
+/// Remarks that wait, at most; further ones are counted and left out.
+const REMARKS_MAX: usize = 1024;
+
+/// Messages on their way to the front.
+pub(super) struct Outbox {
+    /// `None` once it is closed.
+    messages: Option<Sender<ToFront>>,
+    /// Remarks that wait.
+    waiting: Arc<AtomicUsize>,
+    /// Remarks that were left out since the last that was not.
+    left_out: AtomicUsize,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Outbox {
+    /// Starts the thread that writes to the socket.
+    ///
+    /// # Errors
+    /// The system starts none, or has no descriptor left.
+    pub(super) fn start(socket: &UnixStream) -> io::Result<Self> {
+        let socket = socket.try_clone()?;
+        let (messages, to_send) = mpsc::channel::<ToFront>();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let sent = Arc::clone(&waiting);
+        let write = move || {
+            for message in to_send {
+                // A front that is gone ends this process soon.
+                let _ = channel::send(&socket, &message);
+                if is_remark(&message) {
+                    sent.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let writer = thread::Builder::new().name("outbox".to_owned()).spawn(write)?;
+        let left_out = AtomicUsize::new(0);
+        Ok(Self { messages: Some(messages), waiting, left_out, writer: Some(writer) })
+    }
+
+    /// Sends a message, and waits for nothing. A remark is left out where too many wait.
+    pub(super) fn send(&self, message: ToFront) {
+        let Some(messages) = &self.messages else { return };
+        if is_remark(&message) {
+            if self.waiting.load(Ordering::Relaxed) >= REMARKS_MAX {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let left_out = self.left_out.swap(0, Ordering::Relaxed);
+            if left_out > 0 {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let line = format!("{left_out} more remarks, while nobody read them, are left out");
+                let _ = messages.send(ToFront::Told(line));
+            }
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        // It fails only if the thread has panicked.
+        let _ = messages.send(message);
+    }
+}
+
+impl Drop for Outbox {
+    /// Waits until all is sent.
+    fn drop(&mut self) {
+        self.messages = None;
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn is_remark(message: &ToFront) -> bool {
+    matches!(message, ToFront::Unmanaged(_) | ToFront::Told(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::record::End;
+
+    #[test]
+    fn a_front_that_does_not_read_holds_up_nobody_and_is_told_what_was_left_out() {
+        let (front, manager) = UnixStream::pair().expect("a pair");
+        let outbox = Outbox::start(&manager).expect("a thread");
+        // More than the socket takes, so that the thread waits.
+        let line = "x".repeat(4096);
+        (0..5 * REMARKS_MAX).for_each(|_| outbox.send(ToFront::Told(line.clone())));
+        outbox.send(ToFront::Ended(End::Code(7)));
+        let reader = thread::spawn(|| channel::messages::<ToFront>(front).collect::<Vec<_>>());
+        while outbox.waiting.load(Ordering::Relaxed) > 0 {
+            thread::yield_now();
+        }
+        outbox.send(ToFront::Told("after".to_owned()));
+        drop((outbox, manager));
+        let heard = reader.join().expect("read");
+        assert!(heard.contains(&ToFront::Ended(End::Code(7))), "what is no remark arrives");
+        assert_eq!(heard.last(), Some(&ToFront::Told("after".to_owned())));
+        let told = heard.iter().filter(|&heard| *heard == ToFront::Told(line.clone())).count();
+        assert!((REMARKS_MAX..3 * REMARKS_MAX).contains(&told), "{told}");
+        let left_out = format!("{} more remarks", 5 * REMARKS_MAX - told);
+        let says =
+            |heard: &ToFront| matches!(heard, ToFront::Told(line) if line.starts_with(&left_out));
+        assert!(heard.iter().any(says), "{left_out}");
+    }
+}

@@ -40,6 +40,9 @@ pub(crate) struct Ending<'a> {
 pub(crate) enum Request {
     /// madvise(PAGEOUT): the pages should leave now.
     PageOut { range: Range<usize> },
+    /// The range is about to become read-only or inaccessible, so that nothing can leave it any
+    /// more: it leaves before, if there is not room for it.
+    Protect { range: Range<usize> },
     /// What left the range comes back, and the kernel alone has it until the thread's call has
     /// returned ([`Request::Opened`]), and after it as long as its mappings say so.
     Open { range: Range<usize> },

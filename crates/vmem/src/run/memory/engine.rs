@@ -379,10 +379,11 @@ impl Memory for Engine {
             return true;
         }
         let work = match request {
-            Request::PageOut { range } => {
-                if !managed.is_attached() {
-                    return true;
-                }
+            Request::PageOut { .. } | Request::Protect { .. } if !managed.is_attached() => {
+                return true;
+            }
+            Request::Protect { .. } if !self.shared.budget.is_near() => return true,
+            Request::PageOut { range } | Request::Protect { range } => {
                 let (pages, managed) = (pages_of(&range), Arc::clone(&managed));
                 let asked = PageOut { managed, pages, closed: false, ticket };
                 lock(&self.shared.page_outs).push_back(asked);

@@ -86,6 +86,16 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             ]);
             code
         }
+        // Much memory that cannot be written to from then on.
+        libc::SYS_mprotect => vec![
+            step(LOAD, argument(2)),
+            test(ANY_OF, flags(libc::PROT_WRITE), 4, 0),
+            step(LOAD, argument(1) + 4),
+            test(EQUAL, 0, 0, 3),
+            step(LOAD, argument(1)),
+            test(AT_LEAST, growth.mapping_bytes, 1, 0),
+            ALLOW,
+        ],
         libc::SYS_madvise => {
             any_of(argument(2), &[libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL])
         }
@@ -130,7 +140,8 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 14] = [
+const WATCHED: [libc::c_long; 15] = [
+    libc::SYS_mprotect,
     libc::SYS_mmap,
     libc::SYS_madvise,
     libc::SYS_mremap,
@@ -359,6 +370,10 @@ mod tests {
             (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
             (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
             (libc::SYS_ioctl, [5, u64::from(WATCH), 0]),
+            (libc::SYS_mprotect, [0, 1 << 20, libc::PROT_NONE as u64]),
+            (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_READ as u64]),
+            (libc::SYS_exit_group, [0; 3]),
+            (libc::SYS_wait4, [0, 0, libc::__WALL as u64]),
         ] {
             assert_eq!(action(&filter, number, args), stops, "{number}");
         }
@@ -366,6 +381,9 @@ mod tests {
             (libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0]),
             (libc::SYS_ioctl, [5, 0x5401, 0]),
             (libc::SYS_read, [5, 0, 0]),
+            (libc::SYS_mprotect, [0, 4096, libc::PROT_NONE as u64]),
+            (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_WRITE as u64]),
+            (libc::SYS_wait4, [0, 0, libc::WNOHANG as u64]),
         ] {
             assert_eq!(action(&filter, number, args), libc::SECCOMP_RET_ALLOW, "{number}");
         }

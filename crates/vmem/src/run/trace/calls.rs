@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | mremap | it fails if part of what it moves is closed, and orders of two are not told |
 //! | fork | a child that is not told of in time has nothing |
+//! | mprotect, large | what cannot be written to cannot leave |
 //! | madvise(PAGEOUT) | missing pages would be left out of swap, and ours are to leave |
 //! | madvise(WIPEONFORK) | what left would be shown to the child |
 //! | madvise(GUARD_INSTALL) | it drops pages without a message |
@@ -107,6 +108,7 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
                 _ => Meaning::Nothing,
             };
         }
+        libc::SYS_mprotect => covered(arg(0), arg(1)).map(|range| Request::Protect { range }),
         libc::SYS_madvise => covered(arg(0), arg(1)).map(|range| match args[2] as i32 {
             libc::MADV_PAGEOUT => Request::PageOut { range },
             // The filter stops no other advice than this, WIPEONFORK and GUARD_INSTALL.

@@ -31,6 +31,8 @@ const STAGING: usize = 2 * MIB;
 struct Here {
     /// From now on nothing that it took out can be read.
     fails: Arc<AtomicBool>,
+    /// What it has taken out since then.
+    lost: Arc<Mutex<Vec<usize>>>,
     /// From now on each move reports less than it did.
     hides: Arc<AtomicBool>,
     /// From now on the first page of what it took out is lost before it is read.
@@ -45,6 +47,9 @@ impl Inside for Here {
             let moved = call.args[1] == Uffd::MOVE_CODE && *result == 0;
             if moved && self.hides.load(Ordering::Relaxed) {
                 *result = hide(call)?;
+            }
+            if call.args[1] == Uffd::MOVE_CODE && self.fails.load(Ordering::Relaxed) {
+                lock(&self.lost).extend(moved_from(call));
             }
         }
         if let Some(first) = calls.iter().find(|call| call.args[1] == Uffd::MOVE_CODE)
@@ -66,6 +71,14 @@ impl Inside for Here {
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
         sys::write(to, bytes)
     }
+}
+
+/// Returns the pages that a move has taken out.
+fn moved_from(call: &Call) -> impl Iterator<Item = usize> + use<> {
+    // u64 to, u64 from, u64 length, u64 mode, i64 moved
+    let from = sys::get(call.args[2] as usize + 8) as usize;
+    let moved = sys::get(call.args[2] as usize + 32).cast_signed().max(0) as usize;
+    (from..from + moved).step_by(PAGE)
 }
 
 /// Changes what a move that was made reports, and returns what it returns then: as Linux 6.18 does

@@ -39,7 +39,8 @@ fn shell(name: &str) -> Option<Command> {
 fn check(name: &str, arguments: &[&str], script: impl Fn(&[&str]) -> String) {
     for (words, expected) in CASES {
         let Some(mut shell) = shell(name) else {
-            return skip(&format!("completion in {name}"), "it is not installed");
+            let reason = format!("{name} is not installed (package {name})");
+            return skip(&format!("completion in {name}"), &reason);
         };
         let output = shell.args(arguments).arg("-c").arg(script(words)).output().expect("it runs");
         let said = String::from_utf8_lossy(&output.stdout);

@@ -17,8 +17,10 @@ pub(crate) fn zfold(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")
 }
 
+/// Returns the program, of this build or the one that `ZFOLD_PROGRAM` names, with arguments.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zfold"));
+    let built = || env!("CARGO_BIN_EXE_zfold").into();
+    let mut command = Command::new(std::env::var_os("ZFOLD_PROGRAM").unwrap_or_else(built));
     command.args(arguments);
     command
 }

@@ -8,6 +8,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/compiled.rs"]
+mod compiled;
 #[path = "../common/granted.rs"]
 mod granted;
 

@@ -1,25 +1,16 @@
 //! Small C programs, one for each way of changing memory that once went wrong.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
-use std::process::Command;
-
-use tempfile::TempDir;
+use std::path::Path;
 
 use crate::common::read_report;
+use crate::compiled::{self, Compiled};
 use crate::granted::Granted;
 use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};
 
-/// Compiles `source`; returns the program, which everybody may run, and the folder it lies in.
-pub(crate) fn compile(source: &str) -> (PathBuf, TempDir) {
-    let dir = tempfile::tempdir().expect("a directory");
-    std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let program = dir.path().join("program");
-    let mut cc = Command::new("cc");
-    cc.args(["-O1", "-pthread", "-o"]).arg(&program).arg(workload(source));
-    assert!(cc.status().is_ok_and(|status| status.success()), "{cc:?}");
-    (program, dir)
+/// Compiles a program that lies beside these tests.
+pub(crate) fn compile(source: &str) -> Compiled {
+    compiled::compile(Path::new(&workload(source)), &[]).unwrap_or_else(|said| panic!("{said}"))
 }
 
 fn check_compiled(test: &str, source: &str, arguments: &[&str]) {
@@ -33,8 +24,8 @@ pub(crate) fn check_kept(test: &str, source: &str, arguments: &[&str]) {
 
 fn check_made(test: &str, source: &str, arguments: &[&str], kept: bool) {
     if ready(test, &["cc"]) {
-        let (program, _dir) = compile(source);
-        let line = [&[text(&program)], arguments].concat();
+        let compiled = compile(source);
+        let line = [&[text(&compiled.program)], arguments].concat();
         check(test, |_| Job { kept, ..Job::new(&line) });
     }
 }
@@ -110,14 +101,14 @@ fn a_crowd_of_children_is_managed_as_far_as_descriptors_go() {
     if !ready(test, &["cc", "prlimit"]) {
         return;
     }
-    let (program, _dir) = compile("crowd.c");
+    let compiled = compile("crowd.c");
     let folder = user.folder();
     for (limits, all) in [("140:140", false), ("140:1000", true)] {
         let report = folder.path().join(limits);
         let mut run = user.command("prlimit");
         run.args([&format!("--nofile={limits}"), env!("CARGO_BIN_EXE_zfold")]);
         run.args(["run", "--limit", "16MiB", "--report=json", "--report-file"]).arg(&report);
-        let output = run.arg("--").arg(&program).output().expect("it starts");
+        let output = run.arg("--").arg(&compiled.program).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(printed, "0 wrong, right, 140 descriptors\n", "{limits}: {said}");
@@ -140,10 +131,10 @@ fn address_spaces_of_a_plain_user_change_at_random() {
     if !ready(test, &["cc"]) {
         return;
     }
-    let (program, _dir) = compile("space.c");
+    let compiled = compile("space.c");
     for (seed, threads) in [("1", "1"), ("2", "4"), ("3", "4")] {
         let mut run = user.command(env!("CARGO_BIN_EXE_zfold"));
-        run.args(["run", "--limit", "8MiB", "--"]).arg(&program);
+        run.args(["run", "--limit", "8MiB", "--"]).arg(&compiled.program);
         let output = run.args([seed, sized("1", "30"), threads]).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stdout);
         let complained = String::from_utf8_lossy(&output.stderr);

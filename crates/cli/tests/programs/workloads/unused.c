@@ -1,5 +1,6 @@
 /* Memory that is taken out of use by mprotect as soon as it is filled, and is in use again: it must
- * leave then although nobody touches it. argv: MiB that may be resident in the end. */
+ * leave then although nobody touches it. argv: MiB that may be resident in the end, and KiB that one
+ * call takes out of use. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +19,16 @@ static long own_mib(void) {
 }
 
 int main(int count, char **words) {
-    if (count != 2) return 2;
+    if (count != 3) return 2;
     long most = atol(words[1]);
+    size_t step = (size_t)atol(words[2]) << 10;
     unsigned char *pieces[PIECES];
     for (int i = 0; i < PIECES; i++) {
         pieces[i] = mmap(0, PIECE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pieces[i] == MAP_FAILED) return 2;
         for (size_t at = 0; at < PIECE; at += 8) pieces[i][at] = at / PAGE + i;
-        if (mprotect(pieces[i], PIECE, i % 2 ? PROT_NONE : PROT_READ)) return 2;
+        for (size_t at = 0; at < PIECE; at += step)
+            if (mprotect(pieces[i] + at, step, i % 2 ? PROT_NONE : PROT_READ)) return 2;
     }
     printf("out of use: %ld MiB\n", own_mib());
     for (int i = 0; i < PIECES; i++)

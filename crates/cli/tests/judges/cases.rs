@@ -1,0 +1,80 @@
+//! Programs that are right alone: each is a line of the table.
+
+use crate::trial::{alone, limited, program};
+
+/// What must hold in the run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// The exit status and the last line are those of the program alone.
+    Same,
+    /// So they are, and no more was resident than the limit, but for what is on its way.
+    Kept,
+    /// So they are, or the program was named on stderr as not managed.
+    Named,
+}
+use Holds::{Kept, Named, Same};
+
+/// A test for each line: its name, the program and its arguments, the limit in MiB, what must hold.
+macro_rules! cases {
+    ($($name:ident: $program:literal, $arguments:literal, $mib:literal, $holds:ident;)*) => {
+        $(#[test] fn $name() { check(stringify!($name), $program, $arguments, $mib, $holds); })*
+    };
+}
+
+cases! {
+    a_subreaper_is_given_no_strangers: "orphans", "subreaper 20", 8, Same;
+    a_subreaper_of_large_children_is_given_no_strangers: "orphans", "subreaper 60", 32, Same;
+    process_1_is_given_no_strangers: "orphans", "namespace 20", 8, Same;
+    the_first_child_in_a_namespace_is_process_1: "namespace", "stay 64", 48, Same;
+    a_program_with_a_new_namespace_executes_another: "namespace", "exec 32", 8, Same;
+    it_does_if_its_helper_is_late: "namespace", "exec 64", 48, Same;
+    process_1_ends_all_others: "killall", "20", 8, Same;
+    it_ends_them_and_keeps_its_memory: "killall", "64", 32, Same;
+    robust_mutexes_tell_that_their_owner_is_dead: "robust", "later 24", 8, Same;
+    priority_is_inherited_in_memory_that_has_left: "robust", "pi 24", 8, Same;
+    a_joined_thread_is_gone: "joined", "", 16, Same;
+    leaks_are_looked_for: "leaks", "", 32, Named;
+    a_namespace_of_clocks_is_entered: "clocks", "", 8, Same;
+    nobody_sees_a_filter_that_is_not_its_own: "strict", "asked", 8, Same;
+    the_strict_mode_is_to_be_had: "strict", "entered", 8, Same;
+    memory_of_a_killed_process_is_taken: "reaped", "48", 32, Same;
+    memory_that_was_out_of_use_leaves: "protect", "none 16", 32, Kept;
+    memory_that_was_read_only_leaves: "protect", "read 16", 32, Kept;
+    what_a_family_shares_counts_once: "shared", "6 12 4", 24, Kept;
+    memory_of_any_access_leaves: "access", "rwx 32", 12, Kept;
+    memory_that_is_not_read_leaves: "access", "w 32", 12, Kept;
+    memory_that_is_written_and_executed_leaves: "access", "wx 32", 12, Kept;
+    code_that_has_left_is_executed: "code", "24", 16, Kept;
+    a_signal_ends_who_waits_for_a_vfork: "vfork", "20", 8, Same;
+    a_program_handles_its_own_faults: "faults", "24", 8, Named;
+    programs_of_32_bits_run: "foreign", "3", 16, Same;
+    a_clone_without_its_arguments_holds_up_nobody_else: "unserved", "clone3", 16, Same;
+    a_watch_without_its_range_holds_up_nobody_else: "unserved", "ioctl", 16, Same;
+    advice_without_its_pieces_holds_up_nobody_else: "unserved", "process_madvise", 16, Same;
+    four_hundred_children_share_their_memory: "family", "400 32", 64, Same;
+    eight_hundred_children_share_their_memory: "family", "800 32", 64, Same;
+}
+
+/// What may be resident above a limit of so many bytes.
+fn allowed(limit: u64) -> u64 {
+    limit + limit / 20 + (2 << 20)
+}
+
+fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
+    let Some(compiled) = program(test, name) else { return };
+    let arguments: Vec<_> = arguments.split_whitespace().collect();
+    let Some(expected) = alone(test, &compiled.program, &arguments) else { return };
+    let ended = limited(&compiled.program, &arguments, mib);
+    let said = &ended.said;
+    let named = said.contains(&format!("({name}) is not managed"));
+    let same = (ended.status, &ended.last) == (expected.status, &expected.last);
+    println!("{test}: alone {:?}, in the run {:?}, {:?}", expected.wall, ended.wall, ended.last);
+    let all = &ended.printed;
+    assert!(same || (holds == Named && named), "{test}: {}: {all}{said}", ended.status);
+    if holds == Kept {
+        let report = ended.report.as_ref().expect("a report");
+        let peak = report["peak_resident_bytes"].as_u64().expect("a figure");
+        let allowed = allowed(mib << 20);
+        assert!(peak <= allowed, "{test}: {peak} > {allowed} bytes: {report}{said}");
+    }
+}

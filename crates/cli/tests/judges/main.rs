@@ -1,0 +1,24 @@
+//! `zfold run` as strangers judge it: programs that are right alone must be right in a run, and
+//! programs that attack a run must fail.
+//!
+//! The programs are small ones in C, in the folder beside this. Each has a time limit, but no time
+//! decides anything: what hangs fails. `ZFOLD_PROGRAM` names another zfold than that of this build.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[cfg(target_arch = "x86_64")]
+#[path = "../common/compiled.rs"]
+mod compiled;
+#[cfg(target_arch = "x86_64")]
+#[allow(dead_code, reason = "shared with the tests of real programs")]
+#[path = "../programs/needs.rs"]
+mod needs;
+
+#[cfg(target_arch = "x86_64")]
+mod attacks;
+#[cfg(target_arch = "x86_64")]
+mod cases;
+#[cfg(target_arch = "x86_64")]
+mod front;
+#[cfg(target_arch = "x86_64")]
+mod trial;

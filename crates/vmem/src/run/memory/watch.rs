@@ -15,7 +15,7 @@ use super::close::{CLOSE_MIN, close_open};
 use super::faults::{Answers, answer_told};
 use super::looks::Looks;
 use super::managed::{Managed, lock};
-use super::maps::{Statm, minor_faults};
+use super::maps::{Statm, minor_faults, shared_pages};
 use super::messages::drain;
 use super::requests::{RETRY, perform};
 use super::shared::Shared;
@@ -38,6 +38,11 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// How long more than the limit is seen before it counts: what is about to leave does not.
 const EXCURSION: Duration = Duration::from_millis(20);
 
+/// Spaces of which is measured what they share before more than the limit is told, at most; and
+/// how many times as long as that took passes before it is done again.
+const MEASURED_MAX: usize = 64;
+const MEASURE_REST: u32 = 20;
+
 /// The watcher's own state.
 pub(crate) struct Watcher {
     shared: Arc<Shared>,
@@ -47,6 +52,8 @@ pub(crate) struct Watcher {
     asked: Vec<(SpaceId, Instant)>,
     /// Since when more than the limit is seen, and whether that was counted.
     above: Option<(Instant, bool)>,
+    /// When it may be measured again what forks share.
+    next_measure: Instant,
     /// How long since the last space began; the first milliseconds are looked at closely.
     newest: (SpaceId, Instant),
     /// When is looked what cannot leave.
@@ -62,6 +69,7 @@ impl Watcher {
             statms: Statms::default(),
             asked: Vec::new(),
             above: None,
+            next_measure: Instant::now(),
             newest: (SpaceId(0), Instant::now()),
             looks: Looks::default(),
         }
@@ -124,7 +132,13 @@ impl Watcher {
         }
         let shared_pages: usize = spaces.iter().map(|managed| managed.credit()).sum();
         shared.budget.set_immovable(immovable);
-        self.count(seen.saturating_sub(shared_pages));
+        let mut pages = Some(seen.saturating_sub(shared_pages));
+        if pages > Some(shared.budget.limit()) {
+            pages = self.measured(&spaces, seen);
+        }
+        if let Some(pages) = pages {
+            self.count(pages);
+        }
         if let Some(newest) = spaces.last().filter(|newest| newest.id > self.newest.0) {
             self.newest = (newest.id, Instant::now());
         }
@@ -140,6 +154,31 @@ impl Watcher {
         let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
         let until_near = time_to_touch(shared.budget.headroom());
         until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
+    }
+
+    /// Returns what was seen, less what forks share, measured just now: what is known of it is too
+    /// little while a child is young, and a peak that is told should have been. `None` where it was
+    /// measured a moment ago.
+    fn measured(&mut self, spaces: &[Arc<Managed>], seen: usize) -> Option<usize> {
+        let shares = |managed: &&Arc<Managed>| lock(&managed.sharing).is_some();
+        let sharing: Vec<_> = spaces.iter().filter(shares).collect();
+        if !sharing.is_empty() && sharing.len() <= MEASURED_MAX {
+            let began = Instant::now();
+            if began < self.next_measure {
+                return None;
+            }
+            for managed in sharing {
+                let mut sharing = lock(&managed.sharing);
+                let shared = shared_pages(managed.pid()).unwrap_or(0);
+                managed.set_credit(shared.min(managed.charged()));
+                if let Some(sharing) = &mut *sharing {
+                    sharing.seen = None;
+                }
+            }
+            self.next_measure = Instant::now() + began.elapsed() * MEASURE_REST;
+        }
+        let shared: usize = spaces.iter().map(|managed| managed.credit()).sum();
+        Some(seen.saturating_sub(shared))
     }
 
     /// Notes what was seen.

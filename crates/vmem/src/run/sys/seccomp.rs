@@ -28,6 +28,9 @@ pub(crate) const GUARD_INSTALL: libc::c_int = 102;
 /// Number of the ioctl by which a program watches a range of its memory by itself.
 pub(crate) const WATCH: u32 = Uffd::REGISTER_CODE as u32;
 
+/// Number of the ioctl by which it moves pages to there.
+pub(crate) const MOVE: u32 = Uffd::MOVE_CODE as u32;
+
 /// One instruction.
 pub(crate) type Instruction = libc::sock_filter;
 
@@ -101,7 +104,7 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
         }
         libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
         libc::SYS_ioctl => {
-            let mut code = any_of(argument(1), &[WATCH.cast_signed()]);
+            let mut code = any_of(argument(1), &[WATCH.cast_signed(), MOVE.cast_signed()]);
             code.extend([step(LOAD, argument(0) + 4), test(EQUAL, Call::MARK, 0, 1), ALLOW]);
             code
         }
@@ -370,6 +373,7 @@ mod tests {
             (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
             (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
             (libc::SYS_ioctl, [5, u64::from(WATCH), 0]),
+            (libc::SYS_ioctl, [5, u64::from(MOVE), 0]),
             (libc::SYS_mprotect, [0, 1 << 20, libc::PROT_NONE as u64]),
             (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_READ as u64]),
             (libc::SYS_exit_group, [0; 3]),

@@ -11,6 +11,7 @@
 //!
 //! Nothing of this holds where SIGKILL ends a process: nobody can make a call in it any more.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use super::calls::Aside;
@@ -111,6 +112,10 @@ impl Tracer<'_> {
 
     /// Has a process forget that it had these children.
     pub(super) fn forget(&mut self, tid: i32, at: At, ended: &[Helper]) {
+        if ptrace::is_foreign(tid) {
+            // It makes its calls by other numbers, with other instructions: it keeps them.
+            return self.resume_after(tid, Err(io::Error::from_raw_os_error(libc::ESRCH)));
+        }
         self.buried.retain(|pid| ended.iter().all(|helper| helper.pid != *pid));
         // Filters of its own are not asked, where that is possible; where it is not and it has any,
         // it had no helper.

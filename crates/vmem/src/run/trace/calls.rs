@@ -9,6 +9,7 @@
 //! | madvise(WIPEONFORK) | what left would be shown to the child |
 //! | madvise(GUARD_INSTALL) | it drops pages without a message |
 //! | ioctl(UFFDIO_REGISTER) | a range has one descriptor |
+//! | ioctl(UFFDIO_MOVE) | what is away is not moved |
 //! | shmat(SHM_REMAP) | it unmaps without a message |
 //! | mmap, large | a program fills it faster than anybody looks |
 //! | brk, under a small limit | the same |
@@ -24,7 +25,7 @@ use crate::page::PAGE;
 use crate::run::link::Request;
 use crate::run::sys::process;
 use crate::run::sys::ptrace::Syscall;
-use crate::run::sys::seccomp::{GUARD_INSTALL, WATCH};
+use crate::run::sys::seccomp::{GUARD_INSTALL, MOVE, WATCH};
 
 /// Beyond any address of a program, also with five levels of page tables.
 const END: usize = (1 << 56) - PAGE;
@@ -143,10 +144,18 @@ fn covered(at: usize, len: usize) -> Option<Range<usize>> {
     (at.is_multiple_of(PAGE) && len > 0 && end <= END).then_some(at..end)
 }
 
-/// The range of an ioctl by which the program watches memory by userfaultfd itself.
+/// The range of an ioctl by which the program watches memory by userfaultfd itself, or from which
+/// it moves pages.
 fn watch(code: u32, at: usize, read: Read<'_>) -> Option<Range<usize>> {
+    /// Of a move, the destination comes first.
+    const SOURCE: usize = 8;
+    let from = match code {
+        WATCH => at,
+        MOVE => at.checked_add(SOURCE)?,
+        _ => return None,
+    };
     let mut range = [0; 16];
-    if code != WATCH || read(at, &mut range).is_err() {
+    if read(from, &mut range).is_err() {
         return None;
     }
     let word = |at: usize| usize::from_ne_bytes(range[at..at + 8].try_into().expect("8 bytes"));

@@ -61,7 +61,13 @@ impl Tracer<'_> {
         let Some(space) = self.tasks.get(&tid).and_then(|task| task.space) else { return false };
         let Some(known) = self.spaces.get_mut(space) else { return false };
         let helper = known.helper;
-        if (helper.is_none() && known.ended.is_empty()) || !ends(tid, signal) {
+        let bit = 1_u64 << (signal - 1);
+        if (helper.is_none() && known.ended.is_empty()) || known.handled & bit != 0 {
+            return false;
+        }
+        if !ends(tid, signal) {
+            // Asked once, since that takes longer than the signal. Few programs give up a handler.
+            known.handled |= bit;
             return false;
         }
         let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
@@ -169,10 +175,13 @@ fn ends(tid: i32, signal: i32) -> bool {
         libc::SIGTTOU,
         libc::SIGKILL,
     ];
+    if HARMLESS.contains(&signal) {
+        return false;
+    }
     let Ok(status) = Status::of(tid) else { return false };
     let has = |set: &str| {
         let bits = status.field(set).and_then(|bits| u64::from_str_radix(bits, 16).ok());
         bits.unwrap_or(0) >> (signal - 1) & 1 == 1
     };
-    !HARMLESS.contains(&signal) && !has("SigCgt") && !has("SigIgn")
+    !has("SigCgt") && !has("SigIgn")
 }

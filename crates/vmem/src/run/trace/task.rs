@@ -105,6 +105,8 @@ pub(crate) struct Space {
     pub ended: Vec<Helper>,
     /// Threads in calls that would notice a helper.
     pub aside: usize,
+    /// Signals that once had a handler or were ignored, one bit each.
+    pub handled: u64,
     /// Helpers that have ended unasked, and until when there is no other.
     pub deaths: u32,
     /// As above.

@@ -41,7 +41,7 @@ cases! {
     memory_of_a_killed_process_is_taken: "reaped", "48", 32, Limited;
     memory_that_was_out_of_use_leaves: "protect", "none 16", 32, Kept;
     memory_that_was_read_only_leaves: "protect", "read 16", 32, Kept;
-    what_a_family_shares_counts_once: "shared", "6 12 4", 24, Kept;
+    what_a_family_shares_counts_once: "shared", "6 12 4 24", 24, Same;
     memory_of_any_access_leaves: "access", "rwx 32", 12, Kept;
     memory_that_is_not_read_leaves: "access", "w 32", 12, Kept;
     memory_that_is_written_and_executed_leaves: "access", "wx 32", 12, Kept;

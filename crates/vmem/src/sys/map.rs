@@ -13,8 +13,6 @@ use crate::page::PAGE;
 
 /// `MADV_DONTNEED` also for locked memory (Linux 5.18 and later).
 pub(crate) const DONTNEED_LOCKED: libc::c_int = 24;
-/// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
-pub(crate) const POPULATE_WRITE: libc::c_int = 23;
 
 /// Returns the address of a page that nobody can read or write, the same at each call; mapped at
 /// the first one, for as long as the process lives.

@@ -29,7 +29,8 @@ use super::staging::{Looked, Stagings};
 use crate::page::{PAGE, is_zero};
 use crate::run::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::run::link::{Call, Inside};
-use crate::sys::map::{DONTNEED_LOCKED, POPULATE_WRITE};
+use crate::run::sys::seccomp::POPULATE_WRITE;
+use crate::sys::map::DONTNEED_LOCKED;
 use crate::sys::uffd::Uffd;
 
 /// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.

@@ -7,7 +7,7 @@
 
 use super::registers::ARCH;
 use crate::run::link::{Call, Growth};
-use crate::sys::map::{DONTNEED_LOCKED, POPULATE_WRITE};
+use crate::sys::map::DONTNEED_LOCKED;
 use crate::sys::uffd::Uffd;
 
 /// `AUDIT_ARCH_I386`: calls of 32-bit programs.
@@ -22,6 +22,8 @@ pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
 
 /// `MADV_WIPEONFORK`.
 pub(crate) const WIPE_ON_FORK: libc::c_int = 18;
+/// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
+pub(crate) const POPULATE_WRITE: libc::c_int = 23;
 /// `MADV_GUARD_INSTALL`.
 pub(crate) const GUARD_INSTALL: libc::c_int = 102;
 

@@ -324,7 +324,7 @@ impl Memory for Engine {
                 || (budget.is_growing() && managed.charged() >= super::close::CLOSE_MIN)
         };
         self.shared.find(space).is_some_and(|managed| {
-            !managed.is_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
+            managed.may_be_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
         })
     }
 
@@ -356,6 +356,7 @@ impl Memory for Engine {
             self.cannot_attach(space, reason);
             return self.shared.tracing.go_on(ticket);
         }
+        managed.was_attached.store(true, Ordering::Relaxed);
         self.shared.counters.attached.add(1);
         self.shared.polls.add(&managed);
         self.shared.ask(Work::Attached { managed, attached: None, ticket });

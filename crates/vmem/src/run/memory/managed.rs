@@ -28,6 +28,8 @@ pub(crate) struct Managed {
     mover: Mutex<Option<Mover>>,
     /// Whether there is one.
     attached: AtomicBool,
+    /// Whether there ever was.
+    pub was_attached: AtomicBool,
     /// Its helper has ended; whoever waits for that helper need not wait any more.
     helper_ended: AtomicBool,
     /// It cannot be attached.
@@ -117,6 +119,7 @@ impl Managed {
             access: OnceLock::new(),
             mover: Mutex::default(),
             attached: AtomicBool::new(false),
+            was_attached: AtomicBool::new(false),
             helper_ended: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             dead: AtomicBool::new(false),
@@ -167,6 +170,12 @@ impl Managed {
     /// Takes the lock of what moves pages out, if it is attached.
     pub(crate) fn mover(&self) -> MutexGuard<'_, Option<Mover>> {
         lock(&self.mover)
+    }
+
+    /// Returns whether the space may get a helper: nobody is at work with a former one, whose
+    /// staging would be made anew.
+    pub(crate) fn may_be_attached(&self) -> bool {
+        !self.is_attached() && self.mover.try_lock().is_ok_and(|mover| mover.is_none())
     }
 
     /// Sets the mover: there is a helper.

@@ -1,6 +1,7 @@
 //! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::access::Access;
@@ -27,6 +28,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
         Work::Attached { managed, attached, ticket } => {
             match attached.map(|attached| set_attached(&managed, *attached)) {
+                Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
                 Some(Ok(())) => shared.counters.attached.add(1),
                 Some(Err(error)) => {
                     shared.cannot_attach(&managed, error.to_string());
@@ -277,6 +279,7 @@ fn born(
     }
     *child.lock() = copy;
     shared.counters.forks.add(1);
+    child.was_attached.store(true, Ordering::Relaxed);
     shared.counters.attached.add(1);
     shared.polls.add(child);
     answer_told(shared, parent, answers);

@@ -30,6 +30,7 @@ const REST: Duration = Duration::from_millis(2);
 impl Tracer<'_> {
     /// A thread is about to make such a call.
     pub(super) fn before_aside(&mut self, tid: i32, space: SpaceId, call: Aside) {
+        self.set_stays_aside(tid, false);
         let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
         let target = match call {
             Aside::Release { pidfd } => {
@@ -46,6 +47,8 @@ impl Tracer<'_> {
         let ended = self.ended_of(space, process);
         if !ended.is_empty() {
             // The call is made, and stops, anew.
+            self.go_aside(tid, space);
+            self.set_stays_aside(tid, true);
             return self.forget(tid, At::Seccomp, &ended);
         }
         self.go_aside(tid, space);
@@ -58,7 +61,11 @@ impl Tracer<'_> {
     /// A signal is about to be delivered; returns whether it is sent anew, because it ends the
     /// process of a helper, which is forgotten first.
     pub(super) fn before_signal(&mut self, tid: i32, signal: i32) -> bool {
-        let Some(space) = self.tasks.get(&tid).and_then(|task| task.space) else { return false };
+        let Some(task) = self.tasks.get_mut(&tid) else { return false };
+        if std::mem::take(&mut task.stays_aside) {
+            return false;
+        }
+        let Some(space) = task.space else { return false };
         let Some(known) = self.spaces.get_mut(space) else { return false };
         let helper = known.helper;
         let bit = 1_u64 << (signal - 1);
@@ -81,6 +88,8 @@ impl Tracer<'_> {
         }
         // Before it goes on. What its code has raised may be raised twice, and ends it once.
         process::send_signal(process, tid, signal);
+        self.go_aside(tid, space);
+        self.set_stays_aside(tid, true);
         self.forget(tid, At::Behind, &ended);
         true
     }
@@ -150,9 +159,22 @@ impl Tracer<'_> {
         }
     }
 
-    /// It has.
+    fn set_stays_aside(&mut self, tid: i32, stays: bool) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.stays_aside = stays;
+        }
+    }
+
+    /// A thread does something else than what it was to do aside.
+    pub(super) fn leave_aside(&mut self, tid: i32) {
+        self.set_stays_aside(tid, false);
+        self.come_back(tid);
+    }
+
+    /// A thread has stopped again, or has ended.
     pub(super) fn come_back(&mut self, tid: i32) {
         if let Some(task) = self.tasks.get_mut(&tid)
+            && !task.stays_aside
             && std::mem::take(&mut task.aside)
             && let Some(known) = task.space.and_then(|space| self.spaces.get_mut(space))
         {

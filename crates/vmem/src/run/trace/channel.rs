@@ -63,7 +63,7 @@ pub(super) struct Channel {
 
 /// A helper that answers later is given up: whoever waits for it holds up others. Its calls take
 /// milliseconds, and what makes pages the program's own waits for pages to come in.
-const LATE: Duration = Duration::from_secs(2);
+const LATE: Duration = Duration::from_secs(10);
 
 /// Bytes that go through the socket at once.
 const AT_ONCE: usize = 32 << 10;

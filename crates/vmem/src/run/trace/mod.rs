@@ -287,8 +287,10 @@ impl Tracer<'_> {
     }
 
     fn task_event(&mut self, tid: i32, event: Event) {
-        if !event.is_end() && event != Event::Ending {
-            self.come_back(tid);
+        match event {
+            Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
+            Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
+            _ => self.leave_aside(tid),
         }
         match event {
             Event::Exited(code) => self.exited(tid, Exit::Code(code)),

@@ -35,6 +35,7 @@ impl Tracer<'_> {
         if let Some(aside) = Aside::of(call) {
             return self.before_aside(tid, space, aside);
         }
+        self.leave_aside(tid);
         if self.wanted(tid, space) {
             return self.attach(tid, space, At::Seccomp);
         }

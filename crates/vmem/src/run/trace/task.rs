@@ -86,6 +86,8 @@ pub(crate) struct Task {
     pub fetched: u8,
     /// It is in a call that would notice a helper of its space.
     pub aside: bool,
+    /// It is about to be: what it was stopped for comes once more.
+    pub stays_aside: bool,
     /// It runs under the filter.
     pub filtered: bool,
     /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.

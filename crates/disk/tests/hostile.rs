@@ -30,14 +30,24 @@ const REQUESTS: u64 = 300;
 const HOSTILE: u64 = 150;
 const GUESTS: u64 = 12;
 
+/// One of those who are hostile; gone when this is dropped, also by a panic, so that nobody waits.
+struct Hostile<'a>(&'a AtomicUsize);
+
+impl Drop for Hostile<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Sends requests until `hostile` is 0, and checks every answer.
-fn work(path: &Path, n: u64, hostile: &AtomicUsize) {
+fn work(path: &Path, n: u64, begun: &AtomicUsize, hostile: &AtomicUsize) {
     let mut numbers = Numbers::new(n);
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut client = Client::greet(stream);
     client.structured();
     client.go("");
+    begun.fetch_add(1, Ordering::Relaxed);
     let base = n * PAGES * PAGE;
     let mut expected = vec![0; (PAGES * PAGE) as usize];
     let mut sent = 0;
@@ -128,24 +138,26 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
     let options = VhostUserOptions::default().with_queues(2).with_queue_size(64);
     let frontend = VhostUserFrontend::listen(Arc::clone(&disk), &socket, options).unwrap();
 
-    let hostile = AtomicUsize::new(2);
+    let (begun, hostile) = (AtomicUsize::new(0), AtomicUsize::new(2));
     thread::scope(|scope| {
-        let (path, hostile) = (&path, &hostile);
-        (0..CLIENTS).for_each(|n| drop(scope.spawn(move || work(path, n, hostile))));
-        // All have begun before anyone could take their places.
+        let (path, begun, hostile) = (&path, &begun, &hostile);
+        let (one, other) = (Hostile(hostile), Hostile(hostile));
+        (0..CLIENTS).for_each(|n| drop(scope.spawn(move || work(path, n, begun, hostile))));
+        // Each is a client before anyone could take the place of its handshake.
         let begin = Instant::now();
-        while server.stats().requests_total < CLIENTS * 10 {
+        while begun.load(Ordering::Relaxed) < CLIENTS as usize {
             assert!(begin.elapsed() < Duration::from_secs(60), "clients without an answer");
             thread::yield_now();
         }
-        scope.spawn(|| {
+        scope.spawn(move || {
+            let _one = one;
             let (mut numbers, mut kept) = (Numbers::new(99), VecDeque::new());
             (0..HOSTILE).for_each(|_| misbehave(path, &mut numbers, &mut kept));
-            hostile.fetch_sub(1, Ordering::Relaxed);
         });
-        scope.spawn(|| {
-            (0..GUESTS).for_each(|round| misguide(&socket, round));
-            hostile.fetch_sub(1, Ordering::Relaxed);
+        let socket = &socket;
+        scope.spawn(move || {
+            let _other = other;
+            (0..GUESTS).for_each(|round| misguide(socket, round));
         });
     });
     let stats = server.stats();

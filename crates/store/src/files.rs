@@ -87,7 +87,8 @@ pub fn open_believed(path: &Path) -> io::Result<File> {
 /// # Errors
 /// It is planted; what the system says.
 pub fn open_special(path: &Path) -> io::Result<File> {
-    let file = File::options().write(true).open(path)?;
+    // To append: the descriptor of a log may be what it leads to.
+    let file = File::options().append(true).open(path)?;
     refuse_planted(path, &file.metadata()?)?;
     Ok(file)
 }

@@ -24,13 +24,16 @@ pub(crate) fn read(path: &Path) -> Result<ServerSettings, Failure> {
         Failure::new(format!("cannot read {name}: {why}; give --config a readable TOML file"))
     };
     let file = open_believed(path).map_err(|error| unreadable(&error))?;
-    let mode = file.metadata().map_err(|error| unreadable(&error))?.mode();
+    let found = file.metadata().map_err(|error| unreadable(&error))?;
+    // A group that may read it is how a service reads what is root's.
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    let open = found.mode() & if is_own { 0o044 } else { 0o004 } != 0;
     let mut text = String::new();
     let read = file.take(LEN_MAX + 1).read_to_string(&mut text);
     if read.map_err(|error| unreadable(&error))? as u64 > LEN_MAX {
         return Err(unreadable(&"it is longer than 1 MiB"));
     }
-    if mode & 0o044 != 0 && !is_credential(path) && has_password(&text) {
+    if open && !is_credential(path) && has_password(&text) {
         return Err(Failure::new(format!(
             "{name} has a password and others can read it: chmod 600 {name}"
         )));

@@ -146,7 +146,8 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         outbox.send(message);
     });
     // Its file goes with it. All that was said is sent before what is said last.
-    drop((service, watch, outbox));
+    drop((service, watch));
+    outbox.finish();
     let record = far.as_deref().map(FarReport::of).map(Box::new);
     // Others may hold it until this process ends, which drops nothing.
     far.iter().for_each(|far| far.close());

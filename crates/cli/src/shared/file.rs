@@ -29,8 +29,11 @@ impl NewFile {
             return Err(refused(path, "is a directory; name a file in it"));
         }
         path.file_name().ok_or_else(|| refused(path, "is not the name of a file"))?;
-        let tried = followed(path).and_then(|_| {
-            file.special = fs::metadata(path).is_ok_and(|found| !found.is_file());
+        let tried = followed(path).and_then(|end| {
+            // A link of the kernel's own, such as /dev/stderr, leads to what is open: that is not
+            // replaced, whatever it is.
+            let is_link = fs::symlink_metadata(end).is_ok_and(|found| !found.is_file());
+            file.special = is_link || fs::metadata(path).is_ok_and(|found| !found.is_file());
             if file.special { Ok(()) } else { try_replace(path) }
         });
         tried.map_err(|error| file.failure(&error))?;

@@ -9,6 +9,7 @@ mod script;
 
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
@@ -34,6 +35,6 @@ static SERVER: LazyLock<(VhostUserFrontend, PathBuf)> = LazyLock::new(|| {
 
 fuzz_target!(|data: &[u8]| {
     let (_, socket) = &*SERVER;
-    script::play(socket, data);
+    script::play(socket, data, Duration::from_millis(1));
     script::assert_serves(socket);
 });

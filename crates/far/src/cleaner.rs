@@ -29,6 +29,9 @@ const DELETE_MAX: usize = 512;
 /// Units between two pieces of an object that are rather fetched than asked around: 64 KiB.
 const GAP_MAX: u32 = 128;
 
+/// How long an engine that did not answer the last call is asked to delete everything.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What a round remembers for the next.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
@@ -49,19 +52,21 @@ impl Far {
             more = self.move_old(now);
             self.clean();
             self.delete_dead(self.options.deadline);
-        } else if probed {
-            // So that the next probe is not much later than it should be.
-            let patience = self.options.deadline.min(self.options.probe_max);
-            if self.renew(now, round, patience) {
-                self.age(now, round);
-                self.delete_dead(patience);
-            }
+        } else if probed && self.renew(now, round, self.short()) {
+            self.age(now, round);
+            self.delete_dead(self.short());
         }
         if more {
             return Duration::ZERO;
         }
         let next = round.probe.map_or(self.options.tend, |(at, _)| at - now);
         next.min(self.options.tend)
+    }
+
+    /// How long a call may take that an absent engine hardly answers: so that the next probe is not
+    /// much later than it should be, and whoever closes the backing does not wait long for it.
+    fn short(&self) -> Duration {
+        self.options.deadline.min(self.options.probe_max)
     }
 
     /// Tries an absent engine with an object of one unit, if it is time; returns whether it was.
@@ -71,7 +76,11 @@ impl Far {
         if now < at {
             return false;
         }
-        if self.put_once(&[0; UNIT], self.until()).map(|number| self.log().doom(number)).is_ok() {
+        if self
+            .put_once(&[0; UNIT], Instant::now() + self.short())
+            .map(|number| self.log().doom(number))
+            .is_ok()
+        {
             self.link.set_absent(false);
         } else {
             let wait = (2 * wait).min(options.probe_max);
@@ -197,9 +206,12 @@ impl Far {
         }
     }
 
-    /// Deletes everything, and lets the engine go, as far as it does so within one deadline.
+    /// Deletes everything, and lets the engine go, as far as it does so within one deadline, or
+    /// within [`LAST_WORDS`] if it did not answer the last call.
     pub(crate) fn remove_all(&self) {
-        let until = self.until();
+        let deadline = self.options.deadline;
+        let time = if self.link.is_silent() { deadline.min(LAST_WORDS) } else { deadline };
+        let until = Instant::now() + time;
         self.log().discard_all();
         loop {
             let numbers = self.log().take_dead(DELETE_MAX);

@@ -44,6 +44,8 @@ impl From<Forged> for Failure {
 pub(crate) struct Link {
     engine: Arc<dyn Engine>,
     absent: AtomicBool,
+    /// Whether the last call failed.
+    silent: AtomicBool,
     puts: AtomicU64,
     put_bytes: AtomicU64,
     gets: AtomicU64,
@@ -70,6 +72,7 @@ impl Link {
         Self {
             engine,
             absent: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             puts: AtomicU64::new(0),
             put_bytes: AtomicU64::new(0),
             gets: AtomicU64::new(0),
@@ -118,6 +121,7 @@ impl Link {
             let got = Err(error.into());
             return if lies() { self.count(got) } else { got };
         }
+        self.silent.store(false, Ordering::Relaxed);
         record(&self.get_us, begun);
         if open(sealed).is_err() {
             self.forged.fetch_add(1, Ordering::Relaxed);
@@ -147,6 +151,7 @@ impl Link {
 
     /// Counts a failure (G2).
     fn count(&self, result: Result<(), Failure>) -> Result<(), Failure> {
+        self.silent.store(result.is_err(), Ordering::Relaxed);
         if let Err(failure) = &result {
             self.failures.fetch_add(1, Ordering::Relaxed);
             *lock(&self.last) = Some(self.says(failure));
@@ -197,6 +202,11 @@ impl Link {
     pub(crate) fn absent(&self) -> bool {
         // Relaxed: whoever just misses it makes a call that fails.
         self.absent.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the last call failed.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::Relaxed)
     }
 
     /// Says whether the engine is absent.

@@ -10,7 +10,8 @@ use crate::common::{command, skip};
 use crate::runs::{Sort, can_manage, has, text};
 use crate::servers::{self, Server};
 
-/// How long a page is waited for, and then as long again on a busy machine.
+/// How long a page is waited for (30 s), and then the last words to the server (12 s at most), and
+/// more on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(2 * 30);
 
 /// A run most of whose pages are elsewhere.

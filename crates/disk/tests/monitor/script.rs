@@ -79,10 +79,11 @@ const ADD_MEM_REG: u8 = 37;
 
 /// Connects to `socket`, does what `script` says, and leaves. An action is a number, a shape (how
 /// many bytes follow, in the low six bits, and how many descriptors, in the others), and the bytes.
+/// It waits so long for an answer that it wants to hear.
 ///
 /// # Panics
 /// If the system has no descriptors.
-pub(crate) fn play(socket: &Path, mut script: &[u8]) {
+pub(crate) fn play(socket: &Path, mut script: &[u8], quiet: Duration) {
     let mut stream = UnixStream::connect(socket).expect("the server listens");
     stream.set_write_timeout(Some(PATIENCE)).expect("a time");
     let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory"));
@@ -107,7 +108,7 @@ pub(crate) fn play(socket: &Path, mut script: &[u8]) {
             }
             HEAR => {
                 // A server that has hung up, or has no answer to that, says nothing.
-                let _ = stream.set_read_timeout(Some(Duration::from_millis(1)));
+                let _ = stream.set_read_timeout(Some(quiet));
                 let _ = stream.read(&mut [0; 512]);
             }
             RAW => drop(stream.write_all(bytes)),

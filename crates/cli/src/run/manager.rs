@@ -136,6 +136,10 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             Event::Unmanaged(_) if plan.strict => return,
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stays(staying) => ToFront::Told(stays(&staying)),
+            Event::TracesItself(pid, program) => ToFront::Told(format!(
+                "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
+                 LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
+            )),
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {

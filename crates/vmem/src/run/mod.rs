@@ -89,6 +89,7 @@ pub fn manage(
             match news {
                 News::Refused => {}
                 News::Started(pid) => tell(Event::Started(pid)),
+                News::TracesItself(pid) => tell(Event::TracesItself(pid, sys::proc::name(pid))),
                 News::Stopped => tell(Event::Stopped),
                 News::GoesOn => tell(Event::GoesOn),
                 News::Ended(exit) => {

@@ -125,6 +125,9 @@ pub enum Event {
     /// More than a quarter of the limit is memory of this kind, which cannot leave. Told once of
     /// each kind, and again when it has doubled.
     Stays(Staying),
+    /// A process is about to trace itself, as LeakSanitizer does, which fails in a run: its number
+    /// and its program. Told once.
+    TracesItself(i32, String),
     /// The program itself was stopped by a signal, as a job of a shell is.
     Stopped,
     /// It goes on after that, or was ended.

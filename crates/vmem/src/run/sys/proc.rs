@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 /// The file `status` of a thread.
@@ -18,7 +18,7 @@ impl Status {
     /// # Cost
     /// Some 20 microseconds.
     pub(crate) fn of(tid: i32) -> io::Result<Self> {
-        fs::read_to_string(format!("/proc/{tid}/status")).map(Self)
+        read(tid, "status").map(Self)
     }
 
     /// Returns a field; `None` if the kernel does not have it, or not of such a thread.
@@ -38,6 +38,15 @@ impl Status {
     }
 }
 
+/// Reads a file of a thread: mostly with two calls, where [`fs::read_to_string`] makes six, since
+/// such files do not tell their length.
+fn read(tid: i32, name: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(4096);
+    Read::take(fs::File::open(format!("/proc/{tid}/{name}"))?, u64::MAX)
+        .read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Returns whether children of a thread begin a PID namespace of their own, or are in another one
 /// than it is. Not known is no.
 pub(crate) fn begins_pid_namespace(tid: i32) -> bool {
@@ -52,7 +61,7 @@ pub(crate) fn begins_pid_namespace(tid: i32) -> bool {
 
 /// Returns the process that a descriptor of a thread names, as this process knows it.
 pub(crate) fn of_pidfd(tid: i32, pidfd: i32) -> Option<i32> {
-    let info = fs::read_to_string(format!("/proc/{tid}/fdinfo/{pidfd}")).ok()?;
+    let info = read(tid, &format!("fdinfo/{pidfd}")).ok()?;
     let number = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     number.trim().parse().ok().filter(|&pid| pid > 0)
 }
@@ -68,7 +77,7 @@ pub(crate) fn is_frozen(tid: i32) -> bool {
         return true;
     }
     // Where threads of second-generation groups are stopped.
-    let place = fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default();
+    let place = read(tid, "wchan").unwrap_or_default();
     matches!(place.as_str(), "get_signal" | "do_freezer_trap" | "__refrigerator")
 }
 
@@ -84,7 +93,7 @@ pub(crate) fn kib(file: &str, name: &str) -> Option<u64> {
 /// # Cost
 /// Some 10 microseconds.
 pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    let stat = read(tid, "stat").ok()?;
     // The name may have spaces and brackets of its own.
     stat.rsplit_once(") ")?.1.split(' ').nth(word).map(str::to_owned)
 }
@@ -129,13 +138,13 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
 
 /// Returns the children of a thread; none where the kernel does not list them.
 pub(crate) fn children(tid: i32) -> Vec<i32> {
-    let list = fs::read_to_string(format!("/proc/{tid}/task/{tid}/children")).unwrap_or_default();
+    let list = read(tid, &format!("task/{tid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Returns the name of a process's program, 15 bytes at most; `?` if it is gone.
 pub(crate) fn name(pid: i32) -> String {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    let name = read(pid, "comm");
     name.map_or_else(|_| "?".to_owned(), |name| name.trim_end().to_owned())
 }
 

@@ -79,6 +79,15 @@ pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
     Some(Relatives { process: status.number("Tgid")?, parent: status.number("PPid")? })
 }
 
+/// Returns the process of a thread; the thread if it is gone.
+pub(crate) fn process_of(tid: i32) -> i32 {
+    // Mostly it is the first one, and then nothing needs to be read.
+    if is_leader(tid) {
+        return tid;
+    }
+    relatives(tid).map_or(tid, |relatives| relatives.process)
+}
+
 /// Returns whether a thread is the first of its process, whose end is that of the process.
 pub(crate) fn is_leader(tid: i32) -> bool {
     // SAFETY: takes numbers only; no signal is sent.

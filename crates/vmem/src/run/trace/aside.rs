@@ -31,7 +31,7 @@ impl Tracer<'_> {
     /// A thread is about to make such a call.
     pub(super) fn before_aside(&mut self, tid: i32, space: SpaceId, call: Aside) {
         self.set_stays_aside(tid, false);
-        let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+        let process = process::process_of(tid);
         let target = match call {
             Aside::Release { pidfd } => {
                 proc::of_pidfd(tid, pidfd).and_then(|pid| self.tasks.get(&pid)?.space)
@@ -77,7 +77,7 @@ impl Tracer<'_> {
             known.handled |= bit;
             return false;
         }
-        let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+        let process = process::process_of(tid);
         if let Some(helper) = helper.filter(|helper| helper.parent == process) {
             self.step_aside(space, helper);
         }

@@ -125,7 +125,7 @@ impl Tracer<'_> {
             Ok(injection) => injection,
             Err(error) => return (Err(error), Err(gone())),
         };
-        let process = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+        let process = process::process_of(tid);
         let ended = match self.spaces.get_mut(space) {
             Some(known) => known.ended.extract_if(.., |helper| helper.parent == process).collect(),
             None => Vec::new(),

@@ -13,10 +13,9 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::channel::{
-    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, STAGING, because,
+    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, STAGING, because, checked,
 };
 use super::inject::{At, Injection, Queue, next};
-use crate::page::PAGE;
 use crate::run::link::Call;
 use crate::run::permission::{Access, features};
 use crate::run::sys::ptrace::{self, Event};
@@ -54,15 +53,16 @@ impl<'a> Birth<'a> {
         injection.one("close in the helper", libc::SYS_close, [1, 0, 0, 0, 0, 0])?;
         injection.one("setpgid in the helper", libc::SYS_setpgid, [0; 6])?;
         let mut birth = Self { injection, pid, socket };
-        birth.advise(AT, AT + PAGE, libc::MADV_DONTFORK)?;
-        birth.advise(STAGING, DATA_END, libc::MADV_DONTFORK)?;
+        // The page and the staging follow each other.
+        let kept = birth.advise(AT, DATA_END, libc::MADV_DONTFORK)?;
+        checked("madvise in the helper", kept)?;
         birth.forget_folder();
         Ok(birth)
     }
 
-    fn advise(&mut self, at: usize, end: usize, advice: libc::c_int) -> io::Result<()> {
+    fn advise(&mut self, at: usize, end: usize, advice: libc::c_int) -> io::Result<i64> {
         let args = [at as u64, (end - at) as u64, advice as u64, 0, 0, 0];
-        self.injection.one("madvise in the helper", libc::SYS_madvise, args).map(drop)
+        self.injection.call(libc::SYS_madvise, args)
     }
 
     /// What may be refused without harm. A sandbox may have made its root a folder of a process
@@ -143,14 +143,6 @@ impl<'a> Birth<'a> {
         let close_on_exec = libc::MSG_CMSG_CLOEXEC as u64;
         let receive = [0, ARGUMENTS as u64, close_on_exec, 0, 0, 0];
         self.injection.one("passing a descriptor", libc::SYS_recvmsg, receive).map(drop)
-    }
-
-    /// Returns its number as the program would see it.
-    ///
-    /// # Errors
-    /// It has ended.
-    pub(super) fn inside(&mut self) -> io::Result<i32> {
-        Ok(self.injection.one("getpid", libc::SYS_getpid, [0; 6])? as i32)
     }
 
     /// Gives up all rights but that to a few calls (helper/H5). From here on the program's filters

@@ -7,14 +7,15 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use crate::page::PAGE;
 use crate::run::link::{Call, Inside};
 use crate::run::sys::remote;
 
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.
 pub const AT: usize = 0x7ab0_7a00_0000;
-pub(super) const STAGING: usize = AT + (2 << 20);
-pub(super) const ARGUMENTS: usize = AT + (4 << 20);
+pub(super) const STAGING: usize = AT + PAGE;
+pub(super) const ARGUMENTS: usize = STAGING + (2 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
 pub(super) const OTHERS: usize = CALLS + (16 << 10);
 pub(super) const OTHER: usize = 512 << 10;

@@ -1,9 +1,13 @@
-//! Filters of system calls that a program has of its own.
+//! Filters of system calls that a program has of its own, and children that would have ours without
+//! a tracer.
 
 use std::io;
+use std::sync::LazyLock;
 
-use super::let_go;
+use super::stops::replace_argument;
+use super::{calls, let_go};
 use crate::run::sys::proc::Status;
+use crate::run::sys::ptrace::Syscall;
 use crate::run::sys::{ptrace, seccomp};
 
 /// The field that counts the filters of a thread.
@@ -49,8 +53,32 @@ pub(super) fn no_helper(tid: i32, filtered: bool) -> Option<String> {
     }
 }
 
+/// A child that asks not to be traced would run under a filter that nobody answers: it is traced
+/// all the same. Returns whether it would share its parent's memory, as what traces its own process
+/// does: LeakSanitizer.
+pub(super) fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) -> bool {
+    const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
+    let number = call.number as libc::c_long;
+    if !matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+        return false;
+    }
+    let Some(flags) = calls::flags_of_clone(call, read).filter(|flags| flags & UNTRACED != 0)
+    else {
+        return false;
+    };
+    if number == libc::SYS_clone3 {
+        let_go(ptrace::poke(tid, call.args[0] as usize, flags & !UNTRACED));
+    } else {
+        let_go(replace_argument(tid, 0, flags & !UNTRACED));
+    }
+    flags & libc::CLONE_VM as u64 != 0
+}
+
 /// Filters that this process itself runs under, and all that it starts.
 fn base_filters() -> usize {
-    let status = Status::of(std::process::id().cast_signed()).ok();
-    status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
+    static BASE: LazyLock<usize> = LazyLock::new(|| {
+        let status = Status::of(std::process::id().cast_signed()).ok();
+        status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
+    });
+    *BASE
 }

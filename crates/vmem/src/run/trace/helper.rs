@@ -5,11 +5,11 @@
 //! socket, makes them, writes back the results.
 //!
 //! ```text
-//! AT                 the page with the loop, readable and executable
-//! AT + 2 MiB         staging: pages that are moved out
-//! AT + 4 MiB         arguments of ioctls, 16 KiB
-//! AT + 4 MiB + 16 K  calls and results
-//! AT + 4 MiB + 32 K  staging for memory of other protections, 512 KiB each
+//! AT         the page with the loop, readable and executable
+//! STAGING    pages that are moved out, 2 MiB
+//! ARGUMENTS  of ioctls, 16 KiB
+//! CALLS      and their results, 16 KiB
+//! OTHERS     staging for memory of other protections, 512 KiB each
 //! ```
 //!
 //! Invariants:
@@ -123,7 +123,7 @@ pub(crate) fn attach(
         Err(error) => return unmap(injection).and(Err(error)),
     };
     let pid = injection.child();
-    let result = start(injection, pid, descriptor, filter);
+    let result = start(injection, pid, inside, descriptor, filter);
     if result.is_err() {
         process::kill(pid);
         wait_for_end(pid, injection.queue());
@@ -131,7 +131,7 @@ pub(crate) fn attach(
         unmap(injection)?;
     }
     let tid = injection.tid();
-    let parent = process::relatives(tid).map_or(tid, |relatives| relatives.process);
+    let parent = process::process_of(tid);
     Ok((Helper { pid, inside, parent }, result?))
 }
 
@@ -200,9 +200,11 @@ pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
 fn start(
     injection: &mut Injection<'_>,
     pid: i32,
+    inside: i32,
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
 ) -> io::Result<Attached> {
+    // It is in the namespace of who made it.
     let mut birth = Birth::begin(pid, GADGET, injection.queue())?;
     let uffd = match descriptor {
         Descriptor::Open(access) => Some(birth.open_uffd(access)?),
@@ -212,7 +214,6 @@ fn start(
         }
     };
     let others = birth.protect_others()?;
-    let helper = birth.inside()?;
     birth.lock_down()?;
     let socket = birth.finish()?;
     if let Some(growth) = filter {
@@ -223,7 +224,7 @@ fn start(
         uffd,
         number: Call::UFFD,
         inside: Box::new(Channel::new(pid, socket)?),
-        helper,
+        helper: inside,
         helper_here: pid,
         pid,
         staging: STAGING..ARGUMENTS,

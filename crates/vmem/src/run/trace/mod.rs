@@ -95,6 +95,7 @@ pub(crate) fn trace(
         handle,
         access,
         tell,
+        traces_itself: false,
         main,
         exit: None,
         is_stopped: false,
@@ -128,6 +129,8 @@ struct Tracer<'a> {
     handle: &'a Handle,
     access: Access,
     tell: &'a mut dyn FnMut(News),
+    /// Whether a process that traces itself was told.
+    traces_itself: bool,
     /// The process that was started, and how it ended.
     main: i32,
     exit: Option<Exit>,

@@ -36,6 +36,8 @@ pub(crate) enum News {
     Started(i32),
     /// A space could not be attached; the memory side knows which and why.
     Refused,
+    /// A process is about to trace itself, which cannot be while it is traced here; told once.
+    TracesItself(i32),
     /// It has been stopped by a signal, as a job of a shell.
     Stopped,
     /// It goes on after that, or has ended meanwhile.

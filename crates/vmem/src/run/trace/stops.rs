@@ -5,8 +5,9 @@ use std::io;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Aside, Meaning};
-use super::filters::FILTERS;
+use super::filters::{FILTERS, follow_children};
 use super::inject::At;
+use super::news::News;
 use super::task::{Birth, Park, Task, Waits};
 use super::{Tracer, let_go, waits};
 use crate::run::link::{Request, SpaceId, Ticket};
@@ -52,7 +53,9 @@ impl Tracer<'_> {
         {
             return;
         }
-        follow_children(tid, call, &read);
+        if follow_children(tid, call, &read) && !std::mem::replace(&mut self.traces_itself, true) {
+            (self.tell)(News::TracesItself(tid));
+        }
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.fetched = 0;
             // Of others the registers still say it behind the call.
@@ -473,25 +476,8 @@ const MMAP_FLAGS: usize = 3;
 const POPULATE: u64 = libc::MAP_POPULATE as u64;
 
 /// Replaces an argument of the call that a thread stops at.
-fn replace_argument(tid: i32, index: usize, value: u64) -> io::Result<()> {
+pub(super) fn replace_argument(tid: i32, index: usize, value: u64) -> io::Result<()> {
     let mut registers = ptrace::registers(tid)?;
     registers.set_argument(index, value);
     ptrace::set_registers(tid, &registers)
-}
-
-/// A child that asks not to be traced would run under a filter that nobody answers.
-fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) {
-    const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
-    let number = call.number as libc::c_long;
-    if !matches!(number, libc::SYS_clone | libc::SYS_clone3) {
-        return;
-    }
-    let Some(flags) = calls::flags_of_clone(call, read).filter(|flags| flags & UNTRACED != 0)
-    else {
-        return;
-    };
-    if number == libc::SYS_clone3 {
-        return let_go(ptrace::poke(tid, call.args[0] as usize, flags & !UNTRACED));
-    }
-    let_go(replace_argument(tid, 0, flags & !UNTRACED));
 }

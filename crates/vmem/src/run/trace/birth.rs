@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::channel::{
-    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, STAGING, because, checked,
+    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, because, checked,
 };
 use super::inject::{At, Injection, Queue, next};
 use crate::run::link::Call;
@@ -74,7 +74,6 @@ impl<'a> Birth<'a> {
         let _ = self.injection.put(ARGUMENTS, NAME);
         let _ = self.injection.call(libc::SYS_chdir, [ROOT, 0, 0, 0, 0, 0]);
         let _ = self.injection.call(libc::SYS_prctl, [set_name, ARGUMENTS as u64, 0, 0, 0, 0]);
-        let _ = self.advise(STAGING, DATA_END, libc::MADV_NOHUGEPAGE);
     }
 
     /// Gives the other stagings their protection; returns them. The system may refuse memory that

@@ -14,6 +14,7 @@ use crate::run::sys::remote;
 /// Where the helper's page lies in every space: below where the kernel places libraries, above
 /// where allocators and sanitizers reserve.
 pub const AT: usize = 0x7ab0_7a00_0000;
+/// Behind the page, so that no huge page has room in it.
 pub(super) const STAGING: usize = AT + PAGE;
 pub(super) const ARGUMENTS: usize = STAGING + (2 << 20);
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
+use ::zfold_region::{FaultMode, Heap, HeapPin, Memory, MemoryOptions, RegionError};
 use zfold_pool::process::Local;
-use zfold_vmem::region::{FaultMode, Heap, HeapPin, Memory, MemoryOptions, RegionError};
 
 use crate::error::{Code, Failure, borrow, close, give, guard, length};
 
@@ -11,7 +11,7 @@ use crate::error::{Code, Failure, borrow, close, give, guard, length};
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct zfold_region {
-    block: Local<zfold_vmem::region::Block>,
+    block: Local<::zfold_region::Block>,
     len: u64,
 }
 

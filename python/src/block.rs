@@ -7,7 +7,6 @@ use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use zfold_pool::process::Local;
-use zfold_vmem::region;
 
 use crate::forked::forked;
 
@@ -18,11 +17,11 @@ const LARGE: usize = 1 << 20;
 #[pyclass(frozen, weakref)]
 pub(crate) struct Block {
     /// `None` only while it is dropped.
-    block: Option<Local<region::Block>>,
+    block: Option<Local<zfold_region::Block>>,
 }
 
 impl Block {
-    pub(crate) fn new(block: region::Block) -> Self {
+    pub(crate) fn new(block: zfold_region::Block) -> Self {
         Self { block: Some(Local::new(block)) }
     }
 }
@@ -75,11 +74,11 @@ impl Block {
 /// Pages that stay where they are until `release`.
 #[pyclass(frozen)]
 pub(crate) struct Pin {
-    pin: Local<Mutex<Option<region::HeapPin>>>,
+    pin: Local<Mutex<Option<zfold_region::HeapPin>>>,
 }
 
 impl Pin {
-    pub(crate) fn new(pin: region::HeapPin) -> Self {
+    pub(crate) fn new(pin: zfold_region::HeapPin) -> Self {
         Self { pin: Local::new(Mutex::new(Some(pin))) }
     }
 }

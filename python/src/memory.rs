@@ -9,9 +9,9 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use zfold_pool::process::{Forked, Local};
+use zfold_region::{FaultMode, Memory, MemoryOptions, RegionError};
 use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecSpec};
-use zfold_vmem::region::{self, FaultMode, Memory, MemoryOptions, RegionError};
 
 use crate::block::{Block, Pin};
 use crate::forked::forked;
@@ -19,7 +19,7 @@ use crate::forked::forked;
 /// Blocks of memory under one limit.
 #[pyclass(frozen)]
 pub(crate) struct Heap {
-    heap: Local<region::Heap>,
+    heap: Local<zfold_region::Heap>,
     by_threads: bool,
     /// The handler of SIGBUS when the memory was made, which must stay where faults are signals.
     handler: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// The heap, if this is not a forked child of the process that made it.
-    pub(crate) fn here(&self) -> PyResult<&region::Heap> {
+    pub(crate) fn here(&self) -> PyResult<&zfold_region::Heap> {
         self.heap.get().map_err(forked)
     }
 }
@@ -99,7 +99,7 @@ impl Heap {
             options = options.with_backing(BackingOptions::new(Arc::new(file)));
         }
         let memory = py.detach(|| Memory::new(&options)).map_err(raise)?;
-        let heap = Local::new(region::Heap::new(&memory));
+        let heap = Local::new(zfold_region::Heap::new(&memory));
         Ok(Self { heap, by_threads: threads, handler: sigbus_handler() })
     }
 

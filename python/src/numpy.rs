@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use zfold_vmem::region;
 
 use crate::memory::Heap;
 
@@ -44,7 +43,7 @@ struct Handler {
     name: [c_char; 127],
     version: u8,
     allocator: Allocator,
-    heap: region::Heap,
+    heap: zfold_region::Heap,
     /// Smaller ones stay with the C library.
     min: usize,
 }
@@ -160,7 +159,7 @@ impl Handler {
         self.heap.contains(memory.addr())
     }
 
-    fn block(&self, memory: *mut c_void) -> Option<region::Block> {
+    fn block(&self, memory: *mut c_void) -> Option<zfold_region::Block> {
         let start = NonNull::new(memory.cast::<u8>())?;
         // SAFETY: NumPy gives each piece of memory back once.
         unsafe { self.heap.from_raw(start) }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
-use zfold_vmem::region::{MemoryOptions, Region, RegionError};
+use zfold_region::{MemoryOptions, Region, RegionError};
 
 use super::need::{Need, Use, has_capability};
 

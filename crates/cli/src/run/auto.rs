@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use zfold_run::{Control, State};
 use zfold_store::pressure::{OwnStalls, memory_left};
-use zfold_vmem::run::{Control, State};
 
 use super::policy::{Measured, Policy};
 use super::record::Auto;

@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use zfold_lab::proc;
-use zfold_vmem::run::Inherited;
-use zfold_vmem::run::internals::die_of;
+use zfold_run::Inherited;
+use zfold_run::internals::die_of;
 
 use super::failure::{cannot_start, failed};
 use super::plan::RunPlan;

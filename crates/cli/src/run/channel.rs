@@ -24,7 +24,7 @@ use super::record::{End, Record, Unmanaged};
 pub(super) enum ToManager {
     /// Start the program with these signals and standard streams ([`Inherited::words`]).
     ///
-    /// [`Inherited::words`]: zfold_vmem::run::Inherited::words
+    /// [`Inherited::words`]: zfold_run::Inherited::words
     Start([u64; 3]),
     /// The front got this signal.
     Signal(i32),

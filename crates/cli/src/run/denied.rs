@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::geteuid;
-use zfold_vmem::run::Denied;
+use zfold_run::Denied;
 
 const DEVICE: &str = "/dev/userfaultfd";
 

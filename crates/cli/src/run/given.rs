@@ -3,8 +3,8 @@
 use std::io;
 
 use rustix::stdio::{dup2_stdin, dup2_stdout};
-use zfold_vmem::run::Inherited;
-use zfold_vmem::run::internals::Files;
+use zfold_run::Inherited;
+use zfold_run::internals::Files;
 
 use super::failure::failed;
 use crate::shared::exit::Failure;

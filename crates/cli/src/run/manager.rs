@@ -14,8 +14,8 @@ use signal_hook::consts::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 use signal_hook::iterator::Signals;
-use zfold_vmem::run::internals::{Files, tell};
-use zfold_vmem::run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
+use zfold_run::internals::{Files, tell};
+use zfold_run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
 
 use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};
@@ -125,7 +125,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         auto = plan.auto.then(|| AutoLimit::start(control.clone()));
         service = steer::serve(control, parent, &plan, auto.clone(), far.clone());
     };
-    let told = zfold_vmem::run::manage(options, &access, steer, |event| {
+    let told = zfold_run::manage(options, &access, steer, |event| {
         let message = match event {
             Event::Started(process) => {
                 started(&program, process);

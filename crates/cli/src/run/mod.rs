@@ -40,7 +40,7 @@ mod steer;
 
 use std::process::{Command, ExitCode};
 
-use zfold_vmem::run::{access, may_trace};
+use zfold_run::{access, may_trace};
 
 use crate::args::RunArgs;
 use crate::shared::exit::{Failure, remark};

@@ -1,6 +1,6 @@
 //! What a run needs of this system, each tried as a run does it.
 
-use zfold_vmem::run::{Denied, access, may_follow_forks, may_trace};
+use zfold_run::{Denied, access, may_follow_forks, may_trace};
 
 use super::denied::grants;
 use crate::check::need::{Need, Use, has_capability};

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use zfold_vmem::run::{self, Exit, Report};
+use zfold_run::{Exit, Report};
 
 use crate::shared::far::FarReport;
 
@@ -109,9 +109,9 @@ pub(super) struct Unmanaged {
     pub(super) reason: String,
 }
 
-impl From<run::Unmanaged> for Unmanaged {
-    fn from(process: run::Unmanaged) -> Self {
-        let run::Unmanaged { pid, program, reason } = process;
+impl From<zfold_run::Unmanaged> for Unmanaged {
+    fn from(process: zfold_run::Unmanaged) -> Self {
+        let zfold_run::Unmanaged { pid, program, reason } = process;
         Self { pid, program, reason }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zfold_disk::nbd::{Address, Listener};
 use zfold_far::FarBacking;
+use zfold_run::Control;
 use zfold_store::{CodecError, CodecSpec};
-use zfold_vmem::run::Control;
 
 use super::auto::AutoLimit;
 use super::plan::RunPlan;

@@ -60,7 +60,7 @@ fn built(test: &str, folder: &TempDir, name: &str, text: &str) -> Option<PathBuf
 }
 
 fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
-    let address = zfold_vmem::run::internals::HELPER_AT;
+    let address = zfold_run::internals::HELPER_AT;
     let text = IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"));
     built(test, folder, "in-the-way", &text)
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use memmap2::MmapMut;
-use zfold_vmem::{discard, page_out};
+use zfold_uffd::advice::{discard, page_out};
 
 use super::job::{Done, Job, NAME, PIECE_BYTES};
 use crate::experiment::Error;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use memmap2::{Advice, MmapMut};
-use zfold_vmem::region::{MemoryOptions, Region};
+use zfold_region::{MemoryOptions, Region};
 
 use crate::experiment::content::PAGE_BYTES;
 
@@ -89,7 +89,7 @@ impl Memory for Mapping {
     }
 
     fn page_out(&mut self) -> io::Result<()> {
-        zfold_vmem::page_out(&self.0)
+        zfold_uffd::advice::page_out(&self.0)
     }
 }
 

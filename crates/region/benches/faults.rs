@@ -1,0 +1,128 @@
+//! What a fault, a pageout and a drop cost. Run by hand:
+//!
+//! ```text
+//! cargo bench -p zfold-region --bench faults -- [threads] [file of pages] [evictors]
+//! ```
+//!
+//! 512 MiB of which 256 MiB are resident, filled with the pages of the file over and over (4096
+//! bytes each, as `zstd -d corpus/cc1.pages.zst` leaves them) or with pages of which one half is
+//! noise. Then every thread reads a byte of random pages. Times are by the clock, and of
+//! processors: of all threads of the process, and, for faults, of the threads that touch.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use zfold_region::{MemoryOptions, Region};
+
+const PAGE: usize = 4096;
+const BYTES: usize = 512 << 20;
+const LIMIT: usize = 256 << 20;
+const READS: usize = 400_000;
+
+fn main() {
+    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let threads = args.first().map_or(1, |arg| arg.parse().expect("a number of threads"));
+    let pages = args.get(1).map_or_else(half_noise, |file| std::fs::read(file).expect("a file"));
+    let mut options = MemoryOptions::new(LIMIT);
+    if let Some(evictors) = args.get(2) {
+        options.evictors = evictors.parse().expect("a number of evictors");
+    }
+    let mut region = Region::new(BYTES, &options).expect("a region");
+
+    let start = Start::now();
+    for (page, from) in region.as_mut_slice::<u8>().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle())
+    {
+        page.copy_from_slice(from);
+    }
+    report("fill", start, BYTES / PAGE, "page");
+
+    let before = region.stats();
+    let start = Start::now();
+    let touching: Duration = std::thread::scope(|scope| {
+        let read = |seed| {
+            let region = &region;
+            scope.spawn(move || read_randomly(region, seed, READS / threads))
+        };
+        let readers: Vec<_> = (1..=threads as u64).map(read).collect();
+        readers.into_iter().map(|reader| reader.join().expect("no panic")).sum()
+    });
+    let stats = region.stats();
+    let faults = stats.faults_total - before.faults_total;
+    report("random reads", start, faults as usize, "fault");
+    println!("    {:.2} us of processor time in its thread", micros(touching, faults as usize));
+    println!("    latency {:?}", stats.latency);
+    println!("    waits {}", stats.waits_for_room_total - before.waits_for_room_total);
+    println!("    refaults {}", stats.refaults_total - before.refaults_total);
+
+    for (page, from) in region.as_slice::<u8>().chunks(PAGE).zip(pages.chunks(PAGE).cycle()) {
+        assert!(page == from, "wrong bytes");
+    }
+    region.prefetch(..);
+    let resident = region.stats().resident_pages - region.stats().staged_pages;
+    let start = Start::now();
+    region.pageout(..).expect("room in the store");
+    report("pageout", start, resident as usize, "page");
+
+    let mut half = Region::new(LIMIT, &MemoryOptions::new(LIMIT + (64 << 20))).expect("a region");
+    for (page, from) in half.as_mut_slice::<u8>().chunks_mut(PAGE).zip(pages.chunks(PAGE).cycle()) {
+        page.copy_from_slice(from);
+    }
+    let start = Start::now();
+    half.pageout(..).expect("room in the store");
+    report("pageout of 256 MiB", start, LIMIT / PAGE, "page");
+    println!("    {:?}", half.stats());
+    let start = Start::now();
+    drop(half);
+    report("drop of 256 MiB that are paged out", start, LIMIT / PAGE, "page");
+}
+
+/// Returns the processor time it took.
+fn read_randomly(region: &Region, seed: u64, reads: usize) -> Duration {
+    let before = clock(ClockId::ThreadCPUTime);
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let bytes = region.as_slice::<u8>();
+    let mut sum = 0_u64;
+    for _ in 0..reads {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        sum += u64::from(bytes[(state >> 8) as usize % bytes.len()]);
+    }
+    std::hint::black_box(sum);
+    clock(ClockId::ThreadCPUTime) - before
+}
+
+/// A page of which one half compresses and the other does not.
+fn half_noise() -> Vec<u8> {
+    let mut state = 1_u64;
+    let noise = |at: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(at as u64 | 1);
+        if at % PAGE < PAGE / 2 { (state >> 33) as u8 } else { (at / 64) as u8 }
+    };
+    (0..1024 * PAGE).map(noise).collect()
+}
+
+/// A moment by the clock and in processor time of the process.
+#[derive(Clone, Copy)]
+struct Start(Instant, Duration);
+
+impl Start {
+    fn now() -> Self {
+        Self(Instant::now(), clock(ClockId::ProcessCPUTime))
+    }
+}
+
+fn clock(id: ClockId) -> Duration {
+    let time = clock_gettime(id);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn micros(time: Duration, count: usize) -> f64 {
+    time.as_secs_f64() * 1e6 / count.max(1) as f64
+}
+
+fn report(what: &str, start: Start, count: usize, unit: &str) {
+    let (clock, cpus) = (start.0.elapsed(), clock(ClockId::ProcessCPUTime) - start.1);
+    let (clock, cpus) = (micros(clock, count), micros(cpus, count));
+    println!("{what}: {clock:.2} us a {unit}, {cpus:.2} us of processors ({count})");
+}

@@ -1,0 +1,394 @@
+//! Pages leave: out of their places into the staging area, many with one call of the system, and
+//! from there, compressed, into the store. Never in a thread that touches a page.
+//!
+//! The mover goes over the pages in the order of their addresses, like the hand of a clock, and
+//! takes all that it finds: whoever is touched again soon comes back from the staging area without
+//! having been compressed. Neighbours leave together because each call makes all processors that
+//! run this process forget translations, which costs more than moving a page.
+//!
+//! - E1: only who holds the hand moves pages out and fills slots.
+//! - E2: nothing here touches the memory of a region; pages are read in the staging area.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use super::core::{CHUNK, Core};
+use super::frames::Stays;
+use super::ring::Owner;
+use super::space::Space;
+use super::stats::count;
+use super::word::{State, Word};
+use crate::sys::signal::{Blocked, die};
+use zfold_uffd::page::is_zero;
+
+/// Time without any progress after which a page that is waited for is given up, and with it the
+/// process.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a background thread must have looked in that time: where the process was stopped, or
+/// hardly ran, little progress says nothing.
+const LOOKS: u32 = 50;
+
+/// When there was progress last, as one background thread has seen it while a page was waited for.
+#[derive(Debug)]
+pub(super) struct Progress {
+    done: u64,
+    since: Instant,
+    looks: u32,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { done: 0, since: Instant::now(), looks: 0 }
+    }
+
+    /// Notes how much has been done, by whomever; returns whether that has not grown for long.
+    fn is_over(&mut self, done: u64) -> bool {
+        if self.done != done {
+            *self = Self { done, since: Instant::now(), looks: 0 };
+        }
+        self.looks += 1;
+        self.looks > LOOKS && self.since.elapsed() > PATIENCE
+    }
+}
+
+/// The right to move pages out (E1).
+type Hand<'a> = MutexGuard<'a, u32>;
+
+impl Core {
+    /// Pages that one batch moves or stores.
+    pub(super) fn batch(&self) -> u32 {
+        (self.room.limit() / 16).clamp(4, 64)
+    }
+
+    /// Pages that the staging area has while there is pressure.
+    pub(super) fn staging_target(limit: u32) -> u32 {
+        (limit / 8).clamp(8, 1 << 15)
+    }
+
+    pub(super) fn hand(&self) -> Hand<'_> {
+        // A number that only says where to begin.
+        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_hand(&self) -> Option<Hand<'_>> {
+        match self.hand.try_lock() {
+            Ok(hand) => Some(hand),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// One step towards room; returns whether it did anything.
+    pub(super) fn evict(&self, seen: &mut Progress) -> bool {
+        let waited = self.room.is_waited_for();
+        if self.refused.load(Ordering::Relaxed) {
+            if !waited {
+                // What the store does not take stays, as long as nobody needs the room.
+                return false;
+            }
+            self.store.compact();
+        }
+        let (batch, target) = (self.batch(), u64::from(Self::staging_target(self.room.limit())));
+        let mut moved = 0;
+        if self.ring.waiting() < target
+            && let Some(mut hand) = self.try_hand()
+        {
+            moved = self.move_some(&mut hand, batch * 2);
+        }
+        let failures = || self.counters.store_failures_total.load(Ordering::Relaxed);
+        let failures_before = failures();
+        let stores = self.room.is_low() || self.ring.waiting() >= target;
+        let stored = stores && self.store_some(batch.into());
+        let refused = stored && failures() > failures_before;
+        if waited && refused && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
+            die("no room for a page", "the store is full (raise resident_limit or store_limit)");
+        }
+        // Relaxed: counters.
+        let done = self.counters.evictions_total.load(Ordering::Relaxed)
+            + self.counters.stores_total.load(Ordering::Relaxed);
+        if !waited {
+            *seen = Progress::new();
+        } else if seen.is_over(done) {
+            die("no room for a page", "all pages are pinned or in use by devices");
+        }
+        moved > 0 || stored
+    }
+
+    /// Moves up to `most` pages out, from where the hand is.
+    fn move_some(&self, hand: &mut Hand<'_>, most: u32) -> u32 {
+        let spaces = self.spaces();
+        let mut moved = 0;
+        for _ in 0..=self.chunks() {
+            if **hand / CHUNK >= self.chunks() {
+                **hand = 0;
+            }
+            let (key, chunk) = (**hand, **hand / CHUNK);
+            let end = (chunk + 1) * CHUNK;
+            let behind = spaces.partition_point(|space| space.keys().start <= key);
+            let space = behind.checked_sub(1).map(|at| &spaces[at]);
+            let space = space.filter(|space| space.keys().contains(&key));
+            **hand = match space {
+                Some(space) if self.residents(chunk) > 0 => {
+                    let keys = key..end.min(space.keys().end);
+                    let (at, some) = self.move_out(hand, space, keys.clone(), most - moved);
+                    moved += some;
+                    if at == keys.end { end } else { at }
+                }
+                _ => end,
+            };
+            if moved >= most || self.ring.empty().is_empty() {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Moves up to `most` pages of a range out, as far as there are slots; returns where it
+    /// stopped, and how many.
+    fn move_out(&self, _hand: &Hand<'_>, space: &Space, keys: Range<u32>, most: u32) -> (u32, u32) {
+        let leaves = |key| self.page(key).change(Word::leaving).is_ok();
+        let (mut key, mut moved) = (keys.start, 0);
+        while key < keys.end && moved < most {
+            let slots = self.ring.empty();
+            if slots.is_empty() {
+                break;
+            }
+            if !leaves(key) {
+                key += 1;
+                continue;
+            }
+            let first = key;
+            let room = (most - moved).min(slots.len() as u32);
+            key += 1;
+            while key < keys.end && key - first < room && leaves(key) {
+                key += 1;
+            }
+            moved += self.move_run(space, first..key, slots.start);
+        }
+        count(&self.counters.evictions_total, u64::from(moved));
+        (key, moved)
+    }
+
+    /// Moves pages that this thread is in charge of to slots from `slot` on; returns how many
+    /// went.
+    fn move_run(&self, space: &Space, keys: Range<u32>, slot: usize) -> u32 {
+        let (mut key, mut to) = (keys.start, slot);
+        while key < keys.end {
+            let count_left = (keys.end - key) as usize;
+            let moved = self.frames.take_out(space.address_of(key), to..to + count_left);
+            for _ in 0..moved.done {
+                self.ring.fill(to, key);
+                self.count_out(key);
+                self.settle(key, State::Staged, to as u32, false);
+                (key, to) = (key + 1, to + 1);
+            }
+            match moved.why {
+                None => {}
+                Some(Stays::Gone) => {
+                    self.count_out(key);
+                    self.settle(key, State::Missing, 0, false);
+                    self.room.give(1);
+                    key += 1;
+                }
+                Some(Stays::Busy | Stays::Changed) => {
+                    count(&self.counters.busy_pages_total, 1);
+                    self.settle(key, State::Resident, 0, false);
+                    key += 1;
+                }
+            }
+        }
+        self.ring.advance(to - slot);
+        (to - slot) as u32
+    }
+
+    /// Stores the pages that are longest in the staging area, up to `most`, and drops them there;
+    /// returns whether there were any.
+    pub(super) fn store_some(&self, most: u64) -> bool {
+        let Some(batch) = self.ring.begin(most) else { return false };
+        let slots = self.ring.slots_of(&batch);
+        let left = slots.clone().filter(|&slot| self.store_slot(slot)).count();
+        self.frames.drop_staged(slots);
+        self.room.give(left as u32);
+        self.ring.finish(&batch);
+        true
+    }
+
+    /// Stores what is in a slot, unless it has been touched; returns whether something is left
+    /// there to drop.
+    fn store_slot(&self, slot: usize) -> bool {
+        let key = match self.ring.owner(slot) {
+            Owner::Nobody => return false,
+            Owner::Done => return true,
+            Owner::Key(key) => key,
+        };
+        let number = slot as u32;
+        while let Err(word) = self.page(key).change(|word| word.storing(number)) {
+            if word.state() != State::Staged || word.value() != number {
+                // It is being copied back.
+                self.await_copied(slot);
+                return true;
+            }
+            // A stale entry of it is being dropped.
+            std::thread::yield_now();
+        }
+        let page = self.frames.staged(slot..slot + 1);
+        if is_zero(page) {
+            self.store.invalidate(key.into());
+            count(&self.counters.zero_pages_total, 1);
+            return self.end_storing(key, slot, Word::emptied);
+        }
+        if self.store.store(key.into(), page).is_err() {
+            return !self.stay(key, slot);
+        }
+        // Relaxed: only says that it is worth trying.
+        self.refused.store(false, Ordering::Relaxed);
+        count(&self.counters.stores_total, 1);
+        self.end_storing(key, slot, Word::stored)
+    }
+
+    /// Makes a page that was stored known as such, or forgets it if it was touched (word/W4).
+    fn end_storing(&self, key: u32, slot: usize, to: fn(Word, u32) -> Option<Word>) -> bool {
+        if self.page(key).change(|word| to(word, slot as u32)).is_err() {
+            self.store.invalidate(key.into());
+            let _ = self.page(key).change(|word| Some(word.freed()));
+            self.await_copied(slot);
+        }
+        true
+    }
+
+    /// The store does not take a page: it goes back to its place. Returns whether it did.
+    fn stay(&self, key: u32, slot: usize) -> bool {
+        count(&self.counters.store_failures_total, 1);
+        self.refused.store(true, Ordering::Relaxed);
+        // A store that fails leaves nothing under the key.
+        let _ = self.page(key).change(|word| Some(word.freed()));
+        let spaces = self.spaces();
+        let space = spaces.iter().find(|space| space.keys().contains(&key));
+        let in_slot = |word: Word| {
+            let here = word.state() == State::Staged && word.value() == slot as u32;
+            if here { word.arriving() } else { None }
+        };
+        if let Some(space) = space
+            && self.page(key).change(in_slot).is_ok()
+        {
+            if !self.frames.take_back(slot, space.address_of(key)) {
+                die("cannot put a page back", "its mapping was changed by munmap, mmap or mremap");
+            }
+            self.count_in(key, 1);
+            self.settle(key, State::Resident, 0, false);
+            return true;
+        }
+        drop(spaces);
+        self.await_copied(slot);
+        false
+    }
+
+    /// Waits until the page of a slot, which a thread is in charge of, has been copied back.
+    fn await_copied(&self, slot: usize) {
+        while !matches!(self.ring.owner(slot), Owner::Done) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Moves the pages of a range out and stores them. Returns whether the store took all.
+    pub(super) fn pageout(&self, space: &Space, keys: Range<u32>) -> bool {
+        let before = self.counters.store_failures_total.load(Ordering::Relaxed);
+        let batch = u64::from(self.batch());
+        let mut key = keys.start;
+        while key < keys.end {
+            // M6: a batch at a time.
+            let _blocked = Blocked::new();
+            key = self.move_out(&self.hand(), space, key..keys.end, self.batch()).0;
+            if self.ring.empty().is_empty() && !self.store_some(batch) {
+                std::thread::yield_now();
+            }
+        }
+        let end = self.ring.end();
+        while !self.ring.is_past(end) {
+            let _blocked = Blocked::new();
+            if !self.store_some(batch) {
+                std::thread::yield_now();
+            }
+        }
+        let _blocked = Blocked::new();
+        self.drop_stale();
+        before == self.counters.store_failures_total.load(Ordering::Relaxed)
+    }
+
+    /// Makes pages of a range missing, whatever they are; they are zeros when touched. Pinned
+    /// pages are left as they are. Returns for how many room is to be given.
+    pub(super) fn forget(&self, space: &Space, keys: Range<u32>, drop_pages: bool) -> u32 {
+        let mut left = 0;
+        let mut key = keys.start;
+        while key < keys.end {
+            // Pages that were in their place are dropped together.
+            let first = key;
+            while key < keys.end && key - first < CHUNK && self.forget_claim(key) {
+                key += 1;
+            }
+            if first < key {
+                let at = |key: u32| (key - space.keys().start) as usize;
+                if drop_pages {
+                    space.drop_pages(at(first)..at(key));
+                }
+                for key in first..key {
+                    self.count_out(key);
+                    self.settle(key, State::Missing, 0, false);
+                }
+                left += key - first;
+            } else {
+                key += 1;
+            }
+        }
+        left
+    }
+
+    /// Takes charge of a page that is in its place and returns true, or makes it missing.
+    fn forget_claim(&self, key: u32) -> bool {
+        loop {
+            let word = self.page(key).load();
+            match word.state() {
+                State::Missing | State::Pinned => return false,
+                State::Leaving | State::Arriving => self.await_page(key),
+                State::Resident if self.page(key).step(word, word.claimed()) => return true,
+                State::Staged | State::Stored if self.page(key).step(word, word.arriving()) => {
+                    if word.state() == State::Staged {
+                        self.ring.copied(word.value());
+                    } else {
+                        self.store.invalidate(key.into());
+                    }
+                    self.settle(key, State::Missing, 0, false);
+                    return false;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until no background thread works on an entry of a range.
+    pub(super) fn await_entries(&self, keys: Range<u32>) {
+        self.drop_stale();
+        for key in keys {
+            while self.page(key).load().is_storing() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_ends_only_for_who_has_looked_all_the_time() {
+        let since = Instant::now().checked_sub(PATIENCE * 2).expect("it has been up for so long");
+        let mut seen = Progress { done: 7, since, looks: 0 };
+        assert!((0..LOOKS).all(|_| !seen.is_over(7)), "the process was stopped meanwhile");
+        assert!(seen.is_over(7));
+        assert!(!seen.is_over(8) && !seen.is_over(8), "somebody got on");
+    }
+}

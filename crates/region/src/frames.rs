@@ -1,0 +1,278 @@
+//! Where pages are: the calls that put them in their place, move them to the staging area and
+//! drop them. All `unsafe` of paging is here; who may call what when is W1 of `word` and G1, G2
+//! of `ring`.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+
+use crate::sys::map::{Mapping, is_there};
+use crate::sys::signal::die;
+use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::{Partial, Uffd};
+
+/// How often a move is tried again that the kernel asks to try again.
+const TRIES: u32 = 1000;
+
+/// The descriptor and the staging area.
+#[derive(Debug)]
+pub(super) struct Frames {
+    uffd: Uffd,
+    staging: Mapping,
+    /// Whether threads wait in the kernel for pages, and are to be woken.
+    wakes: bool,
+}
+
+/// What became of pages that were to leave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// Pages from the front that are where they should be.
+    pub done: usize,
+    /// Why the next one is not.
+    pub why: Option<Stays>,
+}
+
+/// Why a page did not leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stays {
+    /// A device or another process uses it.
+    Busy,
+    /// It is not there: the owner has dropped it by `madvise`.
+    Gone,
+    /// The mapping is not as it was made: protected, or replaced.
+    Changed,
+}
+
+impl Frames {
+    /// Takes the descriptor, after the handshake, and a staging area.
+    ///
+    /// # Errors
+    /// The system's, if the area cannot be registered.
+    pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
+        let all = staging.range(0..staging.len() / PAGE);
+        // A page of it may be missing that is read: one whose owner has given it up by `MADV_FREE`,
+        // which the kernel took here. And a program that locks all its memory has the kernel fill
+        // what is missing. Neither is to wait for anybody; where the processor cannot protect pages
+        // from writing, they do.
+        if uffd.register_quietly(&all).is_err() {
+            // SAFETY: the area was made for this, and is only reached where pages are.
+            unsafe { uffd.register(all) }?;
+        }
+        Ok(Self { uffd, staging, wakes })
+    }
+
+    pub(super) fn uffd(&self) -> &Uffd {
+        &self.uffd
+    }
+
+    /// Begins to answer for the missing pages of a region.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn adopt(&self, map: &Mapping) -> std::io::Result<()> {
+        // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
+        // unmapped.
+        unsafe { self.uffd.register(map.range(0..map.len() / PAGE)) }
+    }
+
+    /// Fills missing pages from `to` on. The caller is in charge of them (word/W1). Returns how
+    /// many were there already, which only happens if their owner has touched the mapping itself.
+    pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
+        let (mut at, mut there, mut step) = (0, 0, pages.len());
+        while at < pages.len() {
+            let some = &pages[at..pages.len().min(at + step)];
+            // SAFETY: the range is registered, and the caller, in charge of the pages, has what
+            // belongs there.
+            let result = unsafe { self.uffd.copy(to + at, some, self.wakes) };
+            let Err(Partial { done, error }) = result else {
+                at += some.len();
+                continue;
+            };
+            at += done;
+            match error {
+                Errno::AGAIN => rustix::thread::sched_yield(),
+                Errno::EXIST => {
+                    there += 1;
+                    at += PAGE;
+                }
+                // Its owner has split the mapping, by mprotect or so: no call goes across.
+                Errno::NOENT if some.len() > PAGE => step = PAGE,
+                Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
+                _ => die(
+                    "cannot bring a page back",
+                    "its mapping was changed by munmap, mmap or mremap",
+                ),
+            }
+        }
+        there
+    }
+
+    /// Wakes who waits in the kernel for a page that is there.
+    pub(super) fn wake(&self, page: usize) {
+        if self.wakes {
+            let _ = self.uffd.wake(page..page + PAGE);
+        }
+    }
+
+    /// Moves pages from `from` on to the staging area. The caller is in charge of the pages, and
+    /// the slots are its own and empty (ring/G1).
+    pub(super) fn take_out(&self, from: usize, slots: Range<usize>) -> Moved {
+        let to = self.staging.range(slots.clone()).start;
+        self.take(to, from, slots.len(), |done| {
+            let slot = slots.start + done..slots.start + done + 1;
+            let filled = !is_zero(self.staged(slot.clone()));
+            if !filled {
+                // By the kernel, for a program that locks its memory. If it was the page itself, it
+                // is found missing in its place.
+                self.drop_staged(slot);
+            }
+            filled
+        })
+    }
+
+    /// Moves a page back from its slot; the caller is in charge of it.
+    pub(super) fn take_back(&self, slot: usize, to: usize) -> bool {
+        let from = self.staging.range(slot..slot + 1).start;
+        let moved = self.take(to, from, 1, |_| true);
+        if moved.done == 1 {
+            self.wake(to);
+        }
+        moved.done == 1
+    }
+
+    /// `is_it` tells whether what is in a place is the page, whose move was not reported; if not,
+    /// the place is empty afterwards.
+    fn take(&self, to: usize, from: usize, count: usize, is_it: impl Fn(usize) -> bool) -> Moved {
+        let (mut done, mut step, mut tries) = (0, count, 0);
+        while done < count {
+            let some = step.min(count - done);
+            let at = from + done * PAGE;
+            // SAFETY: the caller is in charge of the pages on both sides.
+            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
+            let Err(partial) = result else {
+                done += some;
+                continue;
+            };
+            done += partial.done / PAGE;
+            let why = match partial.error {
+                // Somebody else holds the page, or the address space is being changed.
+                Errno::AGAIN if tries < TRIES => {
+                    tries += 1;
+                    rustix::thread::sched_yield();
+                    continue;
+                }
+                // The mapping may be split: no call goes across.
+                _ if partial.done == 0 && some > 1 => {
+                    step = 1;
+                    continue;
+                }
+                // It was moved, which was not reported (`Uffd::take_whole`).
+                _ if is_there(to + done * PAGE) && is_it(done) => {
+                    done += 1;
+                    continue;
+                }
+                Errno::EXIST if tries < TRIES => {
+                    tries += 1;
+                    continue;
+                }
+                Errno::AGAIN | Errno::BUSY | Errno::NOMEM => Stays::Busy,
+                Errno::NOENT | Errno::FAULT => Stays::Gone,
+                _ => Stays::Changed,
+            };
+            return Moved { done, why: Some(why) };
+        }
+        Moved { done, why: None }
+    }
+
+    /// The pages in slots, which nobody writes; what is missing reads as zeros. The caller is the
+    /// only one that may drop them (ring/G1, G2).
+    pub(super) fn staged(&self, slots: Range<usize>) -> &[u8] {
+        // SAFETY: pages get there and leave only by moves, and are dropped only by the caller of
+        // `drop_staged`, which waits for those who read (ring/G2). The kernel puts only zeros where
+        // there is nothing.
+        unsafe { self.staging.bytes(slots) }
+    }
+
+    /// Drops what is in slots that nobody reads any more (ring/G1, G2).
+    pub(super) fn drop_staged(&self, slots: Range<usize>) {
+        // SAFETY: ring/G1, G2.
+        unsafe { self.staging.drop_pages(slots) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use zfold_uffd::{Faults, Features};
+
+    const PAGES: usize = 4;
+
+    /// Returns a mapping whose pages are full of their number plus one, if pages can be moved.
+    fn filled(test: &str) -> Option<(Frames, Mapping)> {
+        let opened = Uffd::open(Faults::UserOnly);
+        let features = Features::MOVE.with(Features::SIGBUS);
+        let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
+        let skipped = |error: &std::io::Error| {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: UFFDIO_MOVE: {error}");
+        };
+        let uffd = opened.inspect_err(skipped).ok()?;
+        let map = Mapping::managed(PAGES * PAGE).unwrap();
+        let staging = Mapping::managed(PAGES * PAGE).unwrap();
+        let frames = Frames::new(uffd, staging, false).unwrap();
+        frames.adopt(&map).unwrap();
+        for page in 0..PAGES {
+            frames.put(map.range(page..page + 1).start, &[page as u8 + 1; PAGE]);
+        }
+        Some((frames, map))
+    }
+
+    fn assert_staged(frames: &Frames, slots: Range<usize>) {
+        for slot in slots {
+            assert_eq!(frames.staged(slot..slot + 1), [slot as u8 + 1; PAGE]);
+        }
+    }
+
+    #[test]
+    fn pages_whose_move_was_not_reported_are_where_they_were_to_go() {
+        let Some((frames, map)) = filled("pages_whose_move_was_not_reported") else { return };
+        let at = |page: usize| map.range(page..page + 1).start;
+        // As the kernel does it: the first two are moved, and the call says nothing of them.
+        let to = frames.staging.range(0..PAGES).start;
+        // SAFETY: nobody else knows of the two mappings.
+        unsafe { frames.uffd.take_whole(to, map.range(0..2)) }.unwrap();
+        assert_eq!(frames.take_out(at(0), 0..PAGES), Moved { done: PAGES, why: None });
+        assert_staged(&frames, 0..PAGES);
+        // And back, of which nothing is said either.
+        // SAFETY: as above.
+        unsafe { frames.uffd.take_whole(at(1), frames.staging.range(1..2)) }.unwrap();
+        assert!(frames.take_back(1, at(1)) && frames.take_back(3, at(3)));
+        for page in [1, 3] {
+            // SAFETY: the page is there, and nobody writes it.
+            let there = unsafe { map.bytes(page..page + 1) };
+            assert_eq!(there, [page as u8 + 1; PAGE]);
+        }
+        // What is not there for another reason is told.
+        let gone = Moved { done: 0, why: Some(Stays::Gone) };
+        assert_eq!(frames.take_out(at(0), 1..2), gone);
+    }
+
+    /// As mlockall does it, and the kernel with what was given up by `MADV_FREE`.
+    #[test]
+    fn the_kernel_may_fill_and_empty_the_staging_area() {
+        const POPULATE_WRITE: libc::c_int = 23;
+        let Some((frames, map)) = filled("the_kernel_may_fill_and_empty") else { return };
+        let staging = frames.staging.range(0..PAGES);
+        let start = std::ptr::with_exposed_provenance_mut(staging.start);
+        // SAFETY: the advice fills in what is missing, and nobody has references there.
+        let result = unsafe { libc::madvise(start, staging.len(), POPULATE_WRITE) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        let from = map.range(0..PAGES).start;
+        assert_eq!(frames.take_out(from, 0..PAGES), Moved { done: PAGES, why: None });
+        assert_staged(&frames, 0..PAGES);
+        frames.drop_staged(1..2);
+        assert_eq!(frames.staged(1..2), [0; PAGE]);
+        assert_staged(&frames, 2..PAGES);
+    }
+}

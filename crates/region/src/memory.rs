@@ -1,0 +1,187 @@
+//! `Memory`: what several regions share.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use zfold_pool::PoolOptions;
+use zfold_pool::process::Process;
+use zfold_store::{Store, StoreOptions};
+
+use super::core::{CHUNK, Core};
+use super::frames::Frames;
+use super::keys::Keys;
+use super::options::{FaultMode, LIMIT_PAGES_MIN, MemoryOptions, RegionError};
+use super::ring::Ring;
+use super::room::Room;
+use super::stats::MemoryStats;
+use super::workers::Workers;
+use crate::sys::map::Mapping;
+use crate::sys::signal::{self, Blocked};
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Faults, Features, Uffd};
+
+/// Threads that may bring compressed pages at a time; others wait for the moment it takes.
+const SCRATCHES: usize = 16;
+
+/// A resident limit, a store for what is beyond it, and the threads that bring pages there. Regions
+/// made from it share all three. It lives as long as one of its regions or clones.
+///
+/// # Examples
+/// ```
+/// use zfold_region::{Memory, MemoryOptions};
+///
+/// let memory = Memory::new(&MemoryOptions::new(1 << 20))?;
+/// let (mut a, mut b) = (memory.region(4 << 20)?, memory.region(4 << 20)?);
+/// a.as_mut_slice::<u8>().fill(1);
+/// b.as_mut_slice::<u8>().fill(2);
+/// assert!(memory.stats().resident_pages <= 256);
+/// assert!(a.as_slice::<u8>().iter().all(|&byte| byte == 1));
+/// # Ok::<(), zfold_region::RegionError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What ends with the last clone and the last region.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub core: Arc<Core>,
+    pub keys: Mutex<Keys>,
+    workers: Mutex<Workers>,
+    process: Process,
+}
+
+impl Memory {
+    /// Makes a memory without regions.
+    ///
+    /// # Errors
+    /// [`RegionError`] if an option is out of range, the kernel is older than Linux 6.8, handling
+    /// faults as asked for is not permitted, or the system refuses.
+    ///
+    /// # Cost
+    /// Threads, address space in proportion to the capacity, and about 1 MiB of memory.
+    pub fn new(options: &MemoryOptions) -> Result<Self, RegionError> {
+        let (limit, capacity) = options.check()?;
+        let page = rustix::param::page_size();
+        if page != PAGE {
+            return Err(RegionError::PageSize(page));
+        }
+        let slots = capacity.next_multiple_of(CHUNK);
+        let store = store(options, slots.into())?;
+        let by_threads = options.faults == FaultMode::Thread;
+        let uffd = open(by_threads)?;
+        let ring_slots = Core::staging_target(limit) + 256;
+        let ring_slots = ring_slots.next_power_of_two();
+        let staging = Mapping::managed(ring_slots as usize * PAGE)?;
+        let frames = Frames::new(uffd, staging, by_threads)?;
+        let (room, ring) = (Room::new(limit), Ring::new(ring_slots)?);
+        let core = Arc::new(Core::new(frames, room, ring, store, slots, SCRATCHES)?);
+        if !by_threads {
+            signal::install(super::fault::resolve)?;
+        }
+        let workers = Workers::start(&core, options.evictors, by_threads)?;
+        let shared = Shared {
+            core,
+            keys: Mutex::new(Keys::new(slots)),
+            workers: Mutex::new(workers),
+            process: Process::current(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns what the memory holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> MemoryStats {
+        let core = &self.shared.core;
+        let _blocked = Blocked::new();
+        core.drop_stale();
+        let store = core.store.stats();
+        MemoryStats {
+            limit_pages: core.room.limit().into(),
+            resident_pages: core.room.used().into(),
+            staged_pages: core.ring.held(),
+            pinned_pages: core.pinned.load(Ordering::Relaxed),
+            stored_pages: store.stored_pages,
+            store_bytes: store.held_bytes(),
+            compressed_bytes: store.pool.payload_bytes,
+            latency: core.latency.summary(),
+            ..core.counters.read()
+        }
+    }
+
+    /// Takes room for pins of `pages` pages, if enough is left for what is not pinned.
+    pub(super) fn reserve_pins(&self, pages: u32) -> Result<(), RegionError> {
+        let core = &self.shared.core;
+        let limit = u64::from(core.room.limit());
+        let most = limit - LIMIT_PAGES_MIN as u64 / 2;
+        let reserve =
+            |pinned: u64| pinned.checked_add(pages.into()).filter(|&pinned| pinned <= most);
+        let reserved = core.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        let page = PAGE as u64;
+        reserved.map(|_| ()).map_err(|pinned| RegionError::PinLimit {
+            bytes: pages as usize * PAGE,
+            pinned: pinned * page,
+            limit: limit * page,
+        })
+    }
+}
+
+impl Shared {
+    /// Whether this is a forked child of the process that made the memory: it has neither the
+    /// regions nor the threads.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        !self.process.is_current()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let elsewhere = self.is_elsewhere();
+        let workers = self.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if elsewhere {
+            workers.abandon();
+        } else {
+            workers.stop(&self.core);
+        }
+    }
+}
+
+fn store(options: &MemoryOptions, slots: u64) -> Result<Store, RegionError> {
+    let pool = zfold_pool::create("region", &PoolOptions::default());
+    let pool = pool.map_err(|error| RegionError::Store(error.to_string()))?;
+    let mut of = StoreOptions::new(slots, options.codec.spec);
+    of.dictionary.clone_from(&options.codec.dictionary);
+    of.limit_bytes = options.store_limit;
+    of.backing.clone_from(&options.backing);
+    Ok(Store::new(pool, &of)?)
+}
+
+/// Opens a descriptor for this process and agrees on the features.
+fn open(by_threads: bool) -> Result<Uffd, RegionError> {
+    let (uffd, features) = if by_threads {
+        let open = Uffd::open(Faults::All).or_else(|error| {
+            let device = File::options().read(true).write(true).open("/dev/userfaultfd");
+            device.and_then(|device| Uffd::open_by(&device)).map_err(|_| error)
+        });
+        (open.map_err(RegionError::NotPermitted)?, Features::MOVE)
+    } else {
+        let features = Features::MOVE.with(Features::SIGBUS);
+        (Uffd::open(Faults::UserOnly)?, features)
+    };
+    uffd.handshake(features).map_err(RegionError::Kernel)?;
+    if by_threads {
+        block(&uffd)?;
+    }
+    Ok(uffd)
+}
+
+/// Makes reads of messages wait.
+fn block(uffd: &Uffd) -> io::Result<()> {
+    let flags = fcntl_getfl(uffd.as_fd())?;
+    Ok(fcntl_setfl(uffd.as_fd(), flags.difference(OFlags::NONBLOCK))?)
+}

@@ -1,0 +1,216 @@
+//! What a memory is made of, and why one was not made.
+
+use std::fmt;
+use std::io;
+
+use zfold_pool::builders;
+use zfold_store::{BackingOptions, CodecChoice, CodecKind, OpenError};
+
+use zfold_uffd::page::PAGE;
+
+/// The smallest limit, in pages.
+pub(super) const LIMIT_PAGES_MIN: usize = 64;
+
+/// Who resolves a touch of a missing page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultMode {
+    /// The thread that touches it, inside a handler of `SIGBUS`. Needs no privilege. System calls
+    /// that are given memory with missing pages fail with `EFAULT`; pin it before
+    /// ([`Region::pin`](super::Region::pin)).
+    #[default]
+    InThread,
+    /// Threads of the memory, one for each CPU, at most four. System calls work on any page. Needs
+    /// the right to handle faults of the kernel: root, access to `/dev/userfaultfd`, or the sysctl
+    /// `vm.unprivileged_userfaultfd`. A fault takes two switches of threads more.
+    Thread,
+}
+
+/// What a [`Memory`](super::Memory) is made of: public fields with defaults. Start from
+/// [`MemoryOptions::new`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryOptions {
+    /// Most bytes of all regions that may be uncompressed in memory; at least 256 KiB.
+    pub resident_limit: usize,
+    /// Most bytes of address space of all regions. Costs 6 bytes of address space for each KiB,
+    /// and memory only for pages that were touched.
+    pub capacity: usize,
+    /// The codec, and the dictionary that it works with.
+    pub codec: CodecChoice,
+    /// Most bytes that compressed pages may take. `None`: no limit. A memory whose store is full
+    /// keeps pages uncompressed up to its limit; who needs room then ends the process.
+    pub store_limit: Option<u64>,
+    /// Where compressed pages go when they hit `store_limit`, the least recently used ones first.
+    /// Needs [`FaultMode::Thread`].
+    pub backing: Option<BackingOptions>,
+    /// Who resolves touches of missing pages.
+    pub faults: FaultMode,
+    /// Threads that compress, 1 to 16.
+    pub evictors: usize,
+}
+
+impl MemoryOptions {
+    /// Returns the defaults for a resident limit in bytes: regions of 64 GiB in all, LZ4, no limit
+    /// for the store, faults in the touching thread, a thread for each CPU that compresses, at
+    /// most four.
+    #[must_use]
+    pub fn new(resident_limit: usize) -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            resident_limit,
+            capacity: 64 << 30,
+            codec: CodecKind::Lz4.into(),
+            store_limit: None,
+            backing: None,
+            faults: FaultMode::default(),
+            evictors: cpus.min(4),
+        }
+    }
+
+    builders! {
+        with_capacity => capacity: usize,
+        with_codec => codec: impl Into<CodecChoice>,
+        with_store_limit => store_limit: impl Into<Option<u64>>,
+        with_backing => backing: impl Into<Option<BackingOptions>>,
+        with_faults => faults: FaultMode,
+        with_evictors => evictors: usize,
+    }
+
+    /// Returns limit and capacity in pages.
+    pub(super) fn check(&self) -> Result<(u32, u32), RegionError> {
+        if self.resident_limit / PAGE < LIMIT_PAGES_MIN {
+            return Err(RegionError::LimitTooSmall(self.resident_limit));
+        }
+        if !(1..=16).contains(&self.evictors) {
+            return Err(RegionError::Evictors(self.evictors));
+        }
+        if self.backing.is_some() && self.faults != FaultMode::Thread {
+            return Err(RegionError::BackingNeedsThreads);
+        }
+        // More than a page that is nowhere can count is no limit.
+        let limit = (self.resident_limit / PAGE).min(1 << 30) as u32;
+        let capacity = u32::try_from(self.capacity.div_ceil(PAGE)).ok();
+        let capacity = capacity.filter(|&pages| (1..1 << 31).contains(&pages));
+        Ok((limit, capacity.ok_or(RegionError::Capacity(self.capacity))?))
+    }
+}
+
+/// Why a memory or a region was not made, or pages were not pinned or paged out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RegionError {
+    /// The limit is below 256 KiB.
+    LimitTooSmall(usize),
+    /// 1 to 16 threads may compress.
+    Evictors(usize),
+    /// All regions together have 1 byte to 8 TiB.
+    Capacity(usize),
+    /// A region has at least one byte.
+    Empty,
+    /// The memory has not so much address space left for another region.
+    NoCapacity {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// The process has 1024 regions already.
+    TooManyRegions,
+    /// So much cannot be pinned: 128 KiB of the limit stay for what is not.
+    PinLimit {
+        /// Bytes asked for, in whole pages.
+        bytes: usize,
+        /// Bytes pinned already.
+        pinned: u64,
+        /// The resident limit in bytes.
+        limit: u64,
+    },
+    /// The store did not take all pages; the others stay uncompressed.
+    StoreFull,
+    /// The memory was made by the parent of this process.
+    Elsewhere,
+    /// The bytes do not lie in one region of the heap.
+    NotOurs,
+    /// Pages can be brought from a file by threads only.
+    BackingNeedsThreads,
+    /// The system's pages have another size.
+    PageSize(usize),
+    /// The kernel lacks a feature of userfaultfd.
+    Kernel(io::Error),
+    /// The process may not handle faults of the kernel.
+    NotPermitted(io::Error),
+    /// The store cannot be made.
+    Store(String),
+    /// The system refused memory, a mapping or a thread.
+    System(io::Error),
+}
+
+impl From<io::Error> for RegionError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<OpenError> for RegionError {
+    fn from(error: OpenError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = LIMIT_PAGES_MIN * PAGE;
+        match self {
+            Self::LimitTooSmall(limit) => {
+                write!(f, "a resident limit of {limit} bytes is too small (at least {least})")
+            }
+            Self::Evictors(count) => {
+                write!(f, "{count} compressing threads are not within 1 to 16")
+            }
+            Self::Capacity(bytes) => {
+                write!(f, "a capacity of {bytes} bytes is not within 1 byte to 8 TiB")
+            }
+            Self::Empty => write!(f, "a region needs at least one byte"),
+            Self::NoCapacity { bytes } => {
+                write!(f, "no address space for {bytes} more bytes (raise the memory's capacity)")
+            }
+            Self::TooManyRegions => {
+                write!(f, "the process already has {} regions", super::registry::REGIONS_MAX)
+            }
+            Self::PinLimit { bytes, pinned, limit } => write!(
+                f,
+                "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} \
+                 (raise it, or pin less)"
+            ),
+            Self::StoreFull => write!(f, "the store takes no more pages (raise its limit)"),
+            Self::Elsewhere => {
+                write!(f, "the memory is the parent process's (make one of your own after a fork)")
+            }
+            Self::NotOurs => write!(f, "the bytes do not lie in one region of this heap"),
+            Self::BackingNeedsThreads => {
+                write!(f, "pages can be brought from a file by threads only (FaultMode::Thread)")
+            }
+            Self::PageSize(bytes) => {
+                write!(f, "regions need pages of {PAGE} bytes, the system has {bytes}")
+            }
+            Self::Kernel(error) => {
+                write!(f, "this kernel cannot move pages (Linux 6.8 or later is needed): {error}")
+            }
+            Self::NotPermitted(error) => write!(
+                f,
+                "not permitted to handle kernel faults (setfacl -m u:USER:rw /dev/userfaultfd, \
+                 or FaultMode::InThread): {error}"
+            ),
+            Self::Store(reason) => f.write_str(reason),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RegionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kernel(error) | Self::NotPermitted(error) | Self::System(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The addresses of one region, and the keys of its pages.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::sys::map::Mapping;
+use zfold_uffd::page::PAGE;
+
+/// Sequences of touches that are followed at a time.
+const STREAMS: usize = 4;
+
+/// Most pages that are brought at once.
+pub(super) const WINDOW_MAX: u32 = 16;
+
+/// A range of managed addresses.
+#[derive(Debug)]
+pub(super) struct Space {
+    map: Mapping,
+    /// Address of the first byte.
+    base: usize,
+    /// Key of the first page.
+    first: u32,
+    pages: u32,
+    /// For each sequence the page that it should touch next, and how many came at once last:
+    /// hints, each in one word.
+    streams: [AtomicU64; STREAMS],
+    turn: AtomicU64,
+}
+
+impl Space {
+    pub(super) fn new(map: Mapping, first: u32, pages: u32) -> Self {
+        let base = map.range(0..0).start;
+        Self { map, base, first, pages, streams: Default::default(), turn: AtomicU64::new(0) }
+    }
+
+    /// Drops the contents of pages, counted from the region's first; the caller is in charge of
+    /// them.
+    pub(super) fn drop_pages(&self, pages: Range<usize>) {
+        // SAFETY: W1: who touches one of them waits until the caller is done; the region's owner
+        // has given the contents up.
+        unsafe { self.map.drop_pages(pages) };
+    }
+
+    pub(super) fn range(&self) -> Range<usize> {
+        self.base..self.base + self.pages as usize * PAGE
+    }
+
+    pub(super) fn contains(&self, address: usize) -> bool {
+        self.range().contains(&address)
+    }
+
+    /// Keys of all pages.
+    pub(super) fn keys(&self) -> Range<u32> {
+        self.first..self.first + self.pages
+    }
+
+    /// Key of the page of an address, which is one of the region's.
+    pub(super) fn key_of(&self, address: usize) -> u32 {
+        debug_assert!(self.contains(address));
+        self.first + ((address - self.base) / PAGE) as u32
+    }
+
+    /// Address of the page of a key, which is one of the region's.
+    pub(super) fn address_of(&self, key: u32) -> usize {
+        debug_assert!(self.keys().contains(&key));
+        self.base + (key - self.first) as usize * PAGE
+    }
+
+    /// Returns how many pages from `key` on to bring: one, or twice as many as the last time if
+    /// the touch is where a sequence was expected to go on.
+    pub(super) fn window(&self, key: u32) -> u32 {
+        // Relaxed: hints. Two threads that change one of them at a time cost a prefetch.
+        let follows = self.streams.iter().find(|stream| {
+            let word = stream.load(Ordering::Relaxed);
+            word >> 32 == u64::from(key) && word as u32 > 0
+        });
+        let (stream, window) = match follows {
+            Some(stream) => {
+                (stream, (stream.load(Ordering::Relaxed) as u32 * 2).clamp(1, WINDOW_MAX))
+            }
+            None => {
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
+                (&self.streams[turn % STREAMS], 1)
+            }
+        };
+        let next = u64::from(key) + u64::from(window);
+        stream.store(next << 32 | u64::from(window), Ordering::Relaxed);
+        window.min(self.keys().end - key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sequence_brings_more_and_more_up_to_the_end() {
+        let space = Space::new(Mapping::new(64 * PAGE).unwrap(), 100, 64);
+        let mut key = 100;
+        let mut windows = Vec::new();
+        while key < 164 {
+            windows.push(space.window(key));
+            key += windows.last().unwrap();
+        }
+        assert_eq!(windows, [1, 2, 4, 8, 16, 16, 16, 1]);
+    }
+
+    #[test]
+    fn touches_here_and_there_bring_one_page_each() {
+        let space = Space::new(Mapping::new(64 * PAGE).unwrap(), 0, 64);
+        assert!([5, 50, 20, 3, 40, 7].iter().all(|&key| space.window(key) == 1));
+    }
+}

@@ -1,0 +1,138 @@
+//! Threads of a memory: those that evict, and, if faults are resolved by threads, those that do.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::core::Core;
+use super::evict::Progress;
+use super::fault::resolve;
+use crate::sys::map::Mapping;
+use crate::sys::signal::Blocked;
+use zfold_uffd::Event;
+use zfold_uffd::page::PAGE;
+
+/// Most threads that resolve faults.
+const READERS_MAX: usize = 4;
+
+/// The threads, and what ends them.
+#[derive(Debug)]
+pub(super) struct Workers {
+    threads: Vec<JoinHandle<()>>,
+    /// A page for each reader, whose touch it is told of when it is to end.
+    bells: Option<Mapping>,
+}
+
+impl Workers {
+    /// Starts `evictors` threads and, if `readers`, those that resolve faults.
+    ///
+    /// # Errors
+    /// The system's, if there can be no thread. Those that were started end by `stop`.
+    pub(super) fn start(core: &Arc<Core>, evictors: usize, readers: bool) -> io::Result<Self> {
+        let mut this = Self { threads: Vec::new(), bells: None };
+        for _ in 0..evictors {
+            let core = Arc::clone(core);
+            this.spawn("zfold-evict", move || evict(&core))?;
+        }
+        if readers {
+            this.start_readers(core)?;
+        }
+        Ok(this)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        // A handler of the program that runs here and touches a region would wait for this thread.
+        let _blocked = Blocked::new();
+        let thread = thread.spawn(work)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// A thread for each CPU, bound to it: then the one that is woken is on the CPU of the thread
+    /// that touched, which wakes it fastest.
+    fn start_readers(&mut self, core: &Arc<Core>) -> io::Result<()> {
+        let allowed = sched_getaffinity(None)?;
+        let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+        let cpus = &cpus[..cpus.len().min(READERS_MAX)];
+        let bells = Mapping::managed(cpus.len().max(1) * PAGE)?;
+        core.frames.adopt(&bells)?;
+        let range = bells.range(0..bells.len() / PAGE);
+        self.bells = Some(bells);
+        for &cpu in cpus {
+            let (core, bells) = (Arc::clone(core), range.clone());
+            self.spawn("zfold-fault", move || {
+                let mut own = CpuSet::new();
+                own.set(cpu);
+                // Somewhere else it works, too.
+                let _ = sched_setaffinity(None, &own);
+                read(&core, &bells);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ends all threads.
+    pub(super) fn stop(&mut self, core: &Core) {
+        core.stop.store(true, Ordering::SeqCst);
+        core.room.call_all();
+        if let Some(bells) = self.bells.take() {
+            for page in 0..bells.len() / PAGE {
+                bells.touch(page);
+            }
+        }
+        for thread in self.threads.drain(..) {
+            core.room.call_all();
+            // A panic there has said so.
+            let _ = thread.join();
+        }
+    }
+
+    /// Gives the threads up, which a forked child does not have.
+    pub(super) fn abandon(&mut self) {
+        self.threads.clear();
+        self.bells = None;
+    }
+}
+
+fn evict(core: &Core) {
+    let mut seen = Progress::new();
+    while !core.stop.load(Ordering::SeqCst) {
+        core.drop_stale();
+        let wanted = core.room.is_below_high() || core.room.is_waited_for();
+        if wanted && core.evict(&mut seen) {
+            continue;
+        }
+        if !wanted {
+            // Nobody waits: nobody has waited for long when the next one does.
+            seen = Progress::new();
+        }
+        // If there was nothing to do although it is wanted, others are at it, or nothing can leave.
+        let look = || core.stop.load(Ordering::SeqCst) || (!wanted && core.room.is_low());
+        core.room.await_work(look);
+    }
+}
+
+/// Resolves faults until a bell rings.
+fn read(core: &Core, bells: &std::ops::Range<usize>) {
+    let mut events = Vec::with_capacity(1);
+    loop {
+        events.clear();
+        let read = core.frames.uffd().read(&mut events, 1);
+        let Some(&Event::Missing { address, .. }) = events.first() else { continue };
+        if !matches!(read, Ok(1)) {
+            continue;
+        }
+        if bells.contains(&address) {
+            core.frames.put(address & !(PAGE - 1), core.zeros.pages(1));
+            return;
+        }
+        if !resolve(address) {
+            // The region is gone: whoever touches it sees what is there now.
+            core.frames.wake(address & !(PAGE - 1));
+        }
+    }
+}

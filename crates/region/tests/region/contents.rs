@@ -1,0 +1,228 @@
+//! What is written is read, under any limit, by any number of threads.
+
+use std::time::Duration;
+
+use zfold_region::{Memory, Region, RegionError};
+
+use super::{MIB, PAGE, expect, fill, holds, once, random, small};
+
+#[test]
+fn what_is_written_is_read_under_a_small_limit() {
+    let mut region = Region::new(16 * MIB, &small(MIB)).unwrap();
+    for (number, page) in (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)) {
+        assert!(page.iter().all(|&byte| byte == 0), "new pages are zeros");
+        fill(page, number, 1);
+    }
+    for (number, page) in (0..).zip(region.as_slice::<u8>().chunks(PAGE)) {
+        expect(page, number, 1);
+    }
+    let stats = region.stats();
+    assert!(stats.resident_pages <= 256, "{stats:?}");
+    assert!(stats.stored_pages >= 4096 - 256, "{stats:?}");
+    assert!(stats.latency.count > 0 && stats.latency.p50 < Duration::from_secs(1));
+}
+
+#[test]
+fn random_writes_by_threads_lose_nothing() {
+    const THREADS: usize = 4;
+    const SEED: u64 = 0x5EED;
+    println!("seed {SEED:#x}");
+    let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
+    let pages = region.len() / PAGE;
+    let versions: Vec<_> = std::thread::scope(|scope| {
+        let parts = region.as_mut_slice::<u8>().chunks_mut(8 * MIB / THREADS);
+        let threads: Vec<_> = (0_u64..)
+            .zip(parts)
+            .map(|(thread, part)| scope.spawn(move || write_randomly(part, SEED + thread)))
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(versions.len(), pages);
+    for ((number, page), version) in
+        (0_u64..).zip(region.as_slice::<u8>().chunks(PAGE)).zip(versions)
+    {
+        let number = number % (pages / THREADS) as u64;
+        if version > 0 {
+            expect(page, number, version);
+        }
+    }
+    assert!(region.stats().resident_pages <= 256);
+}
+
+/// Writes pages at random and checks each before; returns the version of each page.
+fn write_randomly(part: &mut [u8], seed: u64) -> Vec<u64> {
+    let pages = part.len() / PAGE;
+    let (mut state, mut versions) = (seed | 1, vec![0_u64; pages]);
+    for _ in 0..3000 {
+        let number = random(&mut state) as usize % pages;
+        let page = &mut part[number * PAGE..(number + 1) * PAGE];
+        if versions[number] > 0 {
+            expect(page, number as u64, versions[number]);
+        }
+        versions[number] += 1;
+        fill(page, number as u64, versions[number]);
+    }
+    versions
+}
+
+#[test]
+fn regions_share_limit_and_store() {
+    let memory = Memory::new(&small(MIB)).unwrap();
+    let mut regions: Vec<_> = (0..3).map(|_| memory.region(2 * MIB).unwrap()).collect();
+    for (number, region) in (0..).zip(&mut regions) {
+        region.as_mut_slice::<u8>().chunks_mut(PAGE).for_each(|page| fill(page, number, 7));
+    }
+    for (number, region) in (0..).zip(&regions) {
+        region.as_slice::<u8>().chunks(PAGE).for_each(|page| expect(page, number, 7));
+    }
+    assert!(memory.stats().resident_pages <= 256);
+    drop(regions);
+    let stats = once(&memory, |stats| {
+        stats.stored_pages == 0 && stats.resident_pages <= stats.staged_pages
+    });
+    assert_eq!(stats.pinned_pages, 0, "{stats:?}");
+    let region = memory.region(8 * MIB).unwrap();
+    assert!(region.as_slice::<u8>().iter().all(|&byte| byte == 0), "keys are used again, clean");
+}
+
+#[test]
+fn pageout_compresses_and_prefetch_brings_back() {
+    let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
+    region.pageout(..).unwrap();
+    let stats = holds(region.memory(), 256, 0);
+    assert!(stats.compressed_bytes < MIB as u64 * 3 / 4, "{stats:?}");
+    region.prefetch(PAGE..MIB / 2);
+    let faults = holds(region.memory(), 129, 127).faults_total;
+    (0..).zip(region.as_slice::<u8>()[PAGE..MIB / 2].chunks(PAGE)).for_each(|(n, page)| {
+        expect(page, n + 1, 1);
+    });
+    assert_eq!(region.stats().faults_total, faults);
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+}
+
+#[test]
+fn discarded_pages_are_zeros_and_free() {
+    let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    region.as_mut_slice::<u8>().fill(7);
+    region.pageout(..MIB / 2).unwrap();
+    region.discard(100..MIB - 100);
+    holds(region.memory(), 0, 2);
+    let zeros =
+        |range: std::ops::Range<usize>| region.as_slice::<u8>()[range].iter().all(|&b| b == 0);
+    assert!(zeros(100..MIB - 100));
+    assert!(region.as_slice::<u8>()[..100].iter().all(|&byte| byte == 7));
+    assert!(region.as_slice::<u8>()[MIB - 100..].iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn pages_of_zeros_take_nothing() {
+    let mut region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    region.as_mut_slice::<u8>().fill(0);
+    region.pageout(..).unwrap();
+    assert_eq!(holds(region.memory(), 0, 0).zero_pages_total, 256);
+}
+
+#[test]
+fn a_limit_below_the_minimum_is_refused_by_name() {
+    let error = Region::new(MIB, &small(100)).unwrap_err();
+    assert!(matches!(error, RegionError::LimitTooSmall(100)));
+    assert!(error.to_string().contains("at least 262144"), "{error}");
+    let error = Memory::new(&small(MIB)).unwrap().region(257 * MIB).unwrap_err();
+    assert!(error.to_string().contains("raise the memory's capacity"), "{error}");
+}
+
+#[test]
+fn a_limit_far_below_the_working_set_works() {
+    let mut region = Region::new(4 * MIB, &small(256 << 10)).unwrap();
+    for round in 1..4 {
+        (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| {
+            fill(page, n, round);
+        });
+        (0..)
+            .zip(region.as_slice::<u8>().chunks(PAGE))
+            .for_each(|(n, page)| expect(page, n, round));
+        assert!(region.stats().resident_pages <= 64);
+    }
+}
+
+#[test]
+fn a_sequence_is_brought_ahead() {
+    let region = super::paged_out(MIB);
+    (0..).zip(region.as_slice::<u8>().chunks(PAGE)).for_each(|(n, page)| expect(page, n, 1));
+    let stats = region.stats();
+    assert!(stats.prefetched_total > 200, "{stats:?}");
+    let brought = stats.store_faults_total + stats.first_touches_total + stats.prefetched_total;
+    assert_eq!(brought, 2 * 256, "written once, read once: {stats:?}");
+}
+
+#[test]
+fn a_page_that_is_touched_soon_comes_back_without_the_store() {
+    let mut region = Region::new(4 * MIB, &small(MIB)).unwrap();
+    let mut state = 1;
+    for _ in 0..20_000 {
+        // Half of the touches go to a quarter of the pages.
+        let page = random(&mut state) as usize % 1024;
+        let page = if random(&mut state).is_multiple_of(2) { page / 4 } else { page };
+        region.as_mut_slice::<u8>()[page * PAGE] = 1;
+    }
+    let stats = region.stats();
+    assert!(stats.refaults_total > 100, "{stats:?}");
+}
+
+/// The case that lost updates where pages are copied and then dropped: every write is either in
+/// the page before it leaves, or waits until it is back.
+#[test]
+fn no_update_is_lost_while_pages_leave() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let region = Region::new(MIB, &small(2 * MIB)).unwrap();
+    // Every page begins with a counter.
+    let counters: Vec<&AtomicU64> = (0..256)
+        .map(|page| {
+            let base = region.as_ptr().expose_provenance();
+            let word = std::ptr::with_exposed_provenance::<AtomicU64>(base + page * PAGE);
+            // SAFETY: inside the region, aligned, and only reached as an atomic.
+            unsafe { &*word }
+        })
+        .collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..4)
+            .map(|seed: u64| {
+                let counters = &counters;
+                scope.spawn(move || {
+                    let mut state = seed;
+                    for _ in 0..20_000 {
+                        let page = random(&mut state) as usize % 256;
+                        counters[page].fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        let evictor = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                region.pageout(..).unwrap();
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        evictor.join().unwrap();
+    });
+    let sum: u64 = counters.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+    assert_eq!(sum, 60_000, "{:?}", region.stats());
+}
+
+#[test]
+fn a_region_is_a_slice_of_any_plain_type() {
+    let mut region = Region::new(8 * MIB + PAGE, &small(MIB)).unwrap();
+    let len = region.len();
+    let numbers = region.as_mut_slice::<f64>();
+    assert_eq!(numbers.len(), len / 8);
+    numbers.iter_mut().enumerate().for_each(|(n, number)| *number = n as f64 / 3.0);
+    let right = |(n, number): (usize, &f64)| *number == n as f64 / 3.0;
+    assert!(region.as_slice::<f64>().iter().enumerate().all(right));
+    // What is left over at the end is in no value.
+    assert_eq!(region.as_slice::<[u8; 24]>().len(), len / 24);
+    assert_eq!(region.as_slice::<u8>()[8..16], (1.0_f64 / 3.0).to_ne_bytes());
+    assert!(region.stats().stored_pages > 1000);
+}

@@ -1,0 +1,79 @@
+//! What a program has announced to give up (S2): such pages are doomed until the call has ended.
+
+use super::{PageNo, Pages, Ranges, Released, Space};
+use crate::core::pages::Page;
+
+impl Space {
+    /// The program has announced that it gives up what is in a range (S2).
+    pub(crate) fn doomed(&mut self, range: &Pages) -> Released {
+        let mut released = Vec::new();
+        for (page, state) in self.table.take(range) {
+            if state.is_present() {
+                self.table.set(page, Page::Doomed { epoch: self.epoch });
+            } else {
+                released.push((page, state));
+            }
+        }
+        for part in self.closed.without(range) {
+            self.announce(part);
+        }
+        released
+    }
+
+    /// What is there of an open range may go until a wait that begins from now on is over.
+    fn announce(&mut self, part: Pages) {
+        self.doomed_open.0.insert(part);
+        self.doomed_open.1 = self.epoch;
+    }
+
+    /// Of the doomed pages of a range, only those in `present` are still there.
+    pub(crate) fn looked(&mut self, range: &Pages, present: &Ranges) {
+        let doomed: Vec<_> = self.doomed_in(range).collect();
+        for page in doomed.into_iter().filter(|page| present.around(*page).is_none()) {
+            self.table.set(page, Page::Absent);
+        }
+    }
+
+    fn doomed_in(&self, range: &Pages) -> impl Iterator<Item = PageNo> + '_ {
+        self.table
+            .known(range)
+            .filter_map(|(page, state)| matches!(state, Page::Doomed { .. }).then_some(page))
+    }
+
+    /// Returns the doomed pages, joined.
+    pub(crate) fn doomed_ranges(&self) -> Ranges {
+        let mut ranges = Ranges::default();
+        if self.counts().doomed > 0 {
+            self.doomed_in(&(0..PageNo::MAX)).for_each(|page| ranges.insert(page..page + 1));
+        }
+        ranges
+    }
+
+    /// Begins a wait for the calls that were announced until now; returns its number.
+    pub(crate) fn begin_wait(&mut self) -> u32 {
+        self.epoch += 1;
+        self.epoch - 1
+    }
+
+    /// All calls that were announced up to this wait have ended: what is still there stays.
+    pub(crate) fn outlived(&mut self, wait: u32) {
+        let stays: Vec<_> = self
+            .table
+            .known(&(0..PageNo::MAX))
+            .filter(|(_, state)| matches!(state, Page::Doomed { epoch } if *epoch <= wait))
+            .collect();
+        for (page, _) in stays {
+            self.table.set(page, Page::Resident { age: 0 });
+        }
+        if self.doomed_open.1 <= wait {
+            self.doomed_open.0 = Ranges::default();
+        }
+    }
+
+    /// As [`forget`](Self::forget), of a range that stays mapped: what is doomed of it stays so.
+    pub(crate) fn open(&mut self, range: &Pages) -> Released {
+        let doomed: Vec<_> = self.doomed_in(range).collect();
+        doomed.into_iter().for_each(|page| self.announce(page..page + 1));
+        self.forget(range)
+    }
+}

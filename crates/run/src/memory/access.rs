@@ -1,0 +1,152 @@
+//! What the memory side can do in an address space from outside. The one place that calls the
+//! unsafe operations of userfaultfd for other address spaces.
+//!
+//! Why they are sound: all of it happens under the lock of the space, for ranges that are
+//! registered, and what is filled in is what left there (S1 and S3 of [`crate::core::space`]).
+//! The memory is not this process's own, but in tests, which treat it as another's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
+use crate::sys::pagemap::Pagemap;
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Event, Partial, Uffd};
+
+/// Messages that are read at once.
+const AT_ONCE: usize = 16;
+
+/// Why pages were not filled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A change is not read yet, or whoever made it has not noticed.
+    Again,
+    /// The page is there.
+    Exists,
+    /// Not registered (any more), or not of one mapping.
+    Elsewhere,
+    /// The address space is gone.
+    Gone,
+    /// The system has no memory for it.
+    NoMemory,
+}
+
+/// Access to an address space.
+#[derive(Debug)]
+pub(crate) struct Access {
+    uffd: Uffd,
+    pagemap: OnceLock<Pagemap>,
+}
+
+impl Access {
+    /// Takes a descriptor.
+    pub(crate) fn new(uffd: Uffd) -> Self {
+        Self { uffd, pagemap: OnceLock::new() }
+    }
+
+    /// Returns another descriptor of the same.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is no number for it.
+    pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.uffd.duplicate()
+    }
+
+    /// Reads the messages that are there, some at a time.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there are none.
+    pub(crate) fn read(&self, events: &mut Vec<Event>) -> io::Result<usize> {
+        self.uffd.read(events, AT_ONCE)
+    }
+
+    /// Asks to be told of missing pages of a range; again does no harm.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::register`]: it is not, or not all, anonymous memory.
+    pub(crate) fn register(&self, range: &Pages) -> io::Result<()> {
+        // SAFETY: the caller closes the range; missing pages are answered as `Space` decides.
+        unsafe { self.uffd.register(bytes_of(range)) }
+    }
+
+    /// No longer asks, and lets those that wait there look again.
+    ///
+    /// # Errors
+    /// Those of [`Uffd::unregister`].
+    pub(crate) fn unregister(&self, range: &Pages) -> io::Result<()> {
+        // SAFETY: the caller has put back all that left, and forgets the range.
+        unsafe { self.uffd.unregister(bytes_of(range)) }
+    }
+
+    /// Returns the parts of a range that are there; `pid` is a process that has this memory.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`] and [`Pagemap::present`].
+    pub(crate) fn present(&self, pid: i32, range: &Pages) -> io::Result<Vec<Pages>> {
+        let present = self.pagemap(pid)?.present(&bytes_of(range))?;
+        Ok(present.iter().map(pages_of).collect())
+    }
+
+    /// Returns what [`present`](Self::present) reads; it is opened at the first call, since the
+    /// process may not want to be looked at later.
+    ///
+    /// # Errors
+    /// Those of [`Pagemap::open`].
+    pub(crate) fn pagemap(&self, pid: i32) -> io::Result<&Pagemap> {
+        if let Some(pagemap) = self.pagemap.get() {
+            return Ok(pagemap);
+        }
+        let opened = Pagemap::open(pid)?;
+        Ok(self.pagemap.get_or_init(|| opened))
+    }
+
+    /// Fills pages from `first` on with bytes and wakes who waits. Returns how many are done, and
+    /// why not more.
+    pub(crate) fn copy(&self, first: PageNo, bytes: &[u8]) -> (usize, Option<Refused>) {
+        // SAFETY: see the module.
+        outcome(bytes.len() / PAGE, unsafe { self.uffd.copy(first * PAGE, bytes, true) })
+    }
+
+    /// Fills pages with zeros and wakes who waits. Returns how many are done, and why not more.
+    pub(crate) fn zero(&self, pages: &Pages) -> (usize, Option<Refused>) {
+        // SAFETY: see the module.
+        outcome(pages.len(), unsafe { self.uffd.zero(bytes_of(pages), true) })
+    }
+
+    /// Returns why a range is not wholly in one registered mapping of which nothing is untold;
+    /// `None` if it is. Changes nothing.
+    pub(crate) fn doubt(&self, range: &Pages) -> Option<Refused> {
+        self.uffd.probe(&bytes_of(range)).err().map(refused)
+    }
+
+    /// Lets threads that wait in a range look again.
+    pub(crate) fn wake(&self, range: &Pages) {
+        // It fails only for a range that is none, or when the space is gone.
+        let _ = self.uffd.wake(bytes_of(range));
+    }
+}
+
+fn outcome(pages: usize, result: Result<(), Partial>) -> (usize, Option<Refused>) {
+    let Err(partial) = result else { return (pages, None) };
+    (partial.done / PAGE, Some(refused(partial.error)))
+}
+
+fn refused(error: Errno) -> Refused {
+    match error {
+        // Also what is said when it was stopped in the middle.
+        Errno::AGAIN => Refused::Again,
+        Errno::EXIST => Refused::Exists,
+        Errno::SRCH => Refused::Gone,
+        Errno::NOMEM => Refused::NoMemory,
+        _ => Refused::Elsewhere,
+    }
+}
+
+impl AsFd for Access {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.uffd.as_fd()
+    }
+}

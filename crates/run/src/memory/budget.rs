@@ -1,0 +1,293 @@
+//! What the limit counts, in pages: what was seen of open memory, of closed ranges the pages that
+//! are there, and the swap cache; less what is counted twice because a fork shares it.
+//!
+//! ```text
+//!   0 ...... attach ...... near ...... low ...... high ...... limit
+//!              ^             ^          ^           ^            ^
+//!       helpers are     memory is     the evictor  it starts   faults wait for it
+//!       made            closed        stops
+//! ```
+//!
+//! Open memory is not charged when it is touched, but when somebody looks. So it is closed that far
+//! below the limit that what a program touches between two looks has room.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::link::Growth;
+use zfold_uffd::page::PAGE;
+
+/// Pages that a fault may take above the limit while nothing can be freed.
+const BEYOND: usize = 64;
+
+/// Pages of a mebibyte.
+const MIB: usize = (1 << 20) / PAGE;
+
+/// So many pages are touched in two to six milliseconds, in which the watcher looks and the tracer
+/// stops a thread on a busy machine if they are preferred; and so many in which they do if not.
+const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
+
+/// A mapping of this share of the limit is looked at when it is made, but not one with fewer pages
+/// than the first number, and each with as many as the second.
+const GROWTH_SHARE: usize = 32;
+const GROWTH: [usize; 2] = [16, MIB * 2];
+
+/// The limit and what is charged. Relaxed throughout: numbers of which each is right by itself;
+/// a fault may overshoot by what faults at the same moment take.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// The limit, from which the other marks follow.
+    limit: AtomicUsize,
+    /// What a program touches while it is being asked to stop.
+    small: usize,
+    /// By how much all of these are higher at present, because what cannot leave leaves too little
+    /// for the rest.
+    raised: AtomicUsize,
+    gross: AtomicUsize,
+    /// Of these, pages that are counted more than once.
+    credit: AtomicUsize,
+    peak: AtomicUsize,
+    /// Nothing could be freed when the evictor looked last: do not wait for it.
+    exhausted: AtomicBool,
+    over_limit_total: AtomicU64,
+}
+
+impl Budget {
+    /// Returns a budget of so many bytes, of which nothing is used; `urgent`: the scheduler prefers
+    /// those who look after it.
+    pub(crate) fn new(limit_bytes: u64, urgent: bool) -> Self {
+        Self {
+            limit: AtomicUsize::new(pages(limit_bytes)),
+            small: SMALL[usize::from(!urgent)],
+            raised: AtomicUsize::new(0),
+            gross: AtomicUsize::new(0),
+            credit: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            exhausted: AtomicBool::new(false),
+            over_limit_total: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the limit.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit to so many bytes. Whoever acts on it looks again soon, or is to be called.
+    pub(crate) fn set_limit(&self, limit_bytes: u64) {
+        self.limit.store(pages(limit_bytes), Ordering::Relaxed);
+    }
+
+    fn attach(&self) -> usize {
+        let limit = self.limit();
+        limit.saturating_sub((limit * 2 / 5).clamp(self.small, MIB * 96))
+    }
+
+    fn near(&self) -> usize {
+        let limit = self.limit();
+        limit.saturating_sub((limit / 4).clamp(MIB, MIB * 32))
+    }
+
+    fn high(&self) -> usize {
+        let limit = self.limit();
+        limit - margin(limit)
+    }
+
+    fn low(&self) -> usize {
+        let limit = self.limit();
+        limit - 2 * margin(limit)
+    }
+
+    /// Returns what is charged, shared pages counted as often as they are mapped.
+    pub(crate) fn gross(&self) -> usize {
+        self.gross.load(Ordering::Relaxed)
+    }
+
+    /// Returns what is charged.
+    pub(crate) fn charge(&self) -> usize {
+        self.gross().saturating_sub(self.credit.load(Ordering::Relaxed))
+    }
+
+    /// Returns the most that was charged.
+    pub(crate) fn peak(&self) -> usize {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often more than the limit was seen, after it was kept for a while.
+    pub(crate) fn over_limit_total(&self) -> u64 {
+        self.over_limit_total.load(Ordering::Relaxed)
+    }
+
+    /// Notes that what was charged with `from` pages is `to` pages now.
+    pub(crate) fn change(&self, from: usize, to: usize) {
+        if from == to {
+            return;
+        }
+        self.gross.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        if to > from {
+            self.note_peak();
+        }
+    }
+
+    /// Notes that of what is charged, pages are counted more than once: `to` instead of `from`.
+    pub(crate) fn change_credit(&self, from: usize, to: usize) {
+        self.credit.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        self.note_peak();
+    }
+
+    fn note_peak(&self) {
+        self.peak.fetch_max(self.charge(), Ordering::Relaxed);
+    }
+
+    /// Returns whether this many pages can be opened.
+    pub(crate) fn fits(&self, pages: usize) -> bool {
+        self.charge().saturating_add(pages) <= self.near()
+    }
+
+    /// Returns whether memory should be closed.
+    pub(crate) fn is_near(&self) -> bool {
+        self.charge() > self.near()
+    }
+
+    /// Returns whether it may have to be closed soon.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.charge() > self.attach()
+    }
+
+    /// Returns whether a program would pass the limit while it is being asked to stop.
+    pub(crate) fn is_small(&self) -> bool {
+        self.limit() <= self.small
+    }
+
+    /// Returns which growth is looked at when it happens.
+    pub(crate) fn growth(&self) -> Growth {
+        let pages = (self.limit() / GROWTH_SHARE).clamp(GROWTH[0], GROWTH[1]);
+        Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
+    }
+
+    /// Returns how many pages of open memory are much.
+    pub(crate) fn much(&self) -> usize {
+        self.limit() / 32
+    }
+
+    /// Returns how many pages may be touched before memory should be closed.
+    pub(crate) fn headroom(&self) -> usize {
+        self.near().saturating_sub(self.charge())
+    }
+
+    /// Returns how many pages a fault may take; 0: it waits for the evictor.
+    pub(crate) fn room(&self) -> usize {
+        let room = (self.limit() + self.raised()).saturating_sub(self.charge());
+        if room == 0 && self.exhausted.load(Ordering::Relaxed) {
+            return BEYOND;
+        }
+        room
+    }
+
+    /// Counts that more than the limit was seen.
+    pub(crate) fn count_over_limit(&self) {
+        self.over_limit_total.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether the evictor should begin.
+    pub(crate) fn is_high(&self) -> bool {
+        self.charge() > self.high() + self.raised()
+    }
+
+    /// Returns how many pages the evictor should free, once it has begun.
+    pub(crate) fn excess(&self) -> usize {
+        self.charge().saturating_sub(self.low() + self.raised())
+    }
+
+    /// Returns whether the evictor would begin if all could leave.
+    pub(crate) fn is_above(&self) -> bool {
+        self.charge() > self.high()
+    }
+
+    /// Returns whether it would go on then.
+    pub(crate) fn is_above_low(&self) -> bool {
+        self.charge() > self.low()
+    }
+
+    /// Returns whether sharing matters: whether less would be charged than is counted. What cannot
+    /// leave does not matter here: how much that is hangs on what is shared.
+    pub(crate) fn is_high_without_credit(&self) -> bool {
+        self.gross() > self.high()
+    }
+
+    fn raised(&self) -> usize {
+        self.raised.load(Ordering::Relaxed)
+    }
+
+    /// Notes how many pages cannot leave. Those that can have an eighth of the limit all the same:
+    /// with less, each would leave before it is used, and the program would not go on.
+    pub(crate) fn set_immovable(&self, pages: usize) {
+        let needed = pages + self.limit() / 8;
+        self.raised.store(needed.saturating_sub(self.low()), Ordering::Relaxed);
+    }
+
+    /// Notes whether the evictor could free anything.
+    pub(crate) fn set_exhausted(&self, exhausted: bool) {
+        self.exhausted.store(exhausted, Ordering::Relaxed);
+    }
+}
+
+fn pages(bytes: u64) -> usize {
+    usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX >> 1)
+}
+
+/// Pages between the limit and where the evictor starts, and from there to where it stops.
+fn margin(limit: usize) -> usize {
+    (limit / 32).clamp(16.min(limit / 4), 2048)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_ends_at_the_limit_and_opening_before_it() {
+        let budget = Budget::new(64 << 20, true);
+        let limit = 16384;
+        assert_eq!((budget.limit(), budget.room()), (limit, limit));
+        assert!(budget.fits(limit / 4 * 3) && !budget.fits(limit / 4 * 3 + 1));
+        budget.change(0, limit - 6);
+        assert_eq!((budget.charge(), budget.room()), (limit - 6, 6));
+        assert!(budget.is_growing() && budget.is_near() && budget.is_high());
+        assert!(budget.excess() > 500 && budget.headroom() == 0);
+        budget.change(limit - 6, limit + 44);
+        assert_eq!(budget.room(), 0);
+        budget.set_exhausted(true);
+        assert_eq!(budget.room(), BEYOND, "nothing to wait for");
+        budget.change_credit(0, limit / 2);
+        assert_eq!((budget.charge(), budget.gross()), (limit / 2 + 44, limit + 44));
+        assert_eq!(budget.peak(), limit + 44);
+        assert!(!budget.is_high() && budget.is_high_without_credit());
+    }
+
+    #[test]
+    fn the_marks_follow_the_limit() {
+        let budget = Budget::new(256 << 20, true);
+        budget.change(0, (128 << 20) / PAGE);
+        assert!(!budget.is_high() && budget.room() > 0);
+        budget.set_limit(64 << 20);
+        assert!(budget.is_high() && budget.is_near() && budget.excess() > (64 << 20) / PAGE);
+        assert_eq!(budget.room(), 0);
+        budget.set_limit(256 << 20);
+        assert!(!budget.is_near() && budget.room() > 0);
+    }
+
+    #[test]
+    fn small_limits_are_attached_at_once() {
+        let budget = Budget::new(16 << 20, true);
+        budget.change(0, 1);
+        assert!(budget.is_growing() && !budget.is_near());
+        assert!(budget.is_small() && !Budget::new(17 << 20, true).is_small());
+        assert!(
+            Budget::new(64 << 20, false).is_small() && !Budget::new(65 << 20, false).is_small()
+        );
+        assert_eq!(budget.growth(), Growth { mapping_bytes: 512 << 10, all: true });
+        assert_eq!(Budget::new(1 << 20, true).growth().mapping_bytes, 64 << 10);
+        let large = Growth { mapping_bytes: 2 << 20, all: false };
+        assert_eq!([64 << 20, 1 << 30].map(|bytes| Budget::new(bytes, true).growth()), [large; 2]);
+    }
+}

@@ -1,0 +1,226 @@
+//! The swap cache: pages that left an address space lately, as they were. A fault takes
+//! them back without decompression; the oldest go to the store.
+//!
+//! A batch is what left one address space at once; its bytes do not change, so that threads read
+//! them without a lock. It is counted in full until it is retired. Its memory is used again.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::core::pages::{PAYLOADS, SlotNo};
+use crate::core::ranges::PageNo;
+use crate::link::SpaceId;
+use zfold_uffd::page::PAGE;
+
+/// Bits of a slot that name the page in its batch.
+const PAGE_BITS: u32 = 8;
+/// Pages of a batch, at most.
+pub(crate) const BATCH: usize = 1 << PAGE_BITS;
+/// Batches that can be told apart.
+const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
+/// Buffers that are kept for the next batches.
+const SPARE: usize = 2;
+
+/// Pages that left an address space at once.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    number: u32,
+    /// Whose they are.
+    pub space: SpaceId,
+    bytes: Vec<u8>,
+    /// The page that each belongs to; changes when a mapping is moved.
+    owners: Mutex<Vec<PageNo>>,
+}
+
+impl Batch {
+    /// Returns the slot of a page of this batch.
+    pub(crate) fn slot(&self, at: usize) -> SlotNo {
+        debug_assert!(at < BATCH);
+        self.number << PAGE_BITS | at as u32
+    }
+
+    /// Returns the bytes of a page.
+    pub(crate) fn page(&self, at: usize) -> &[u8] {
+        self.pages(at..at + 1)
+    }
+
+    /// Returns the bytes of pages.
+    pub(crate) fn pages(&self, at: Range<usize>) -> &[u8] {
+        &self.bytes[at.start * PAGE..at.end * PAGE]
+    }
+
+    /// Returns the number of pages.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() / PAGE
+    }
+
+    /// Returns whose page it is now.
+    pub(crate) fn owner(&self, at: usize) -> PageNo {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)[at]
+    }
+}
+
+/// The buffer.
+#[derive(Debug, Default)]
+pub(crate) struct SwapCache {
+    /// The oldest first, numbered without gaps; `None` of those that retired before older ones.
+    batches: VecDeque<Option<Arc<Batch>>>,
+    /// So many of the oldest were taken to be compressed; of these so many are not done.
+    taken: usize,
+    in_work: usize,
+    next: u32,
+    pages: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+impl SwapCache {
+    /// Returns the number of pages that the batches hold.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Returns an empty buffer for the next batch.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Adds a batch; `owners` says whose each page of `bytes` is.
+    pub(crate) fn push(
+        &mut self,
+        space: SpaceId,
+        bytes: Vec<u8>,
+        owners: Vec<PageNo>,
+    ) -> Arc<Batch> {
+        assert_eq!(bytes.len(), owners.len() * PAGE);
+        let owners = Mutex::new(owners);
+        let batch = Arc::new(Batch { number: self.next, space, bytes, owners });
+        self.next = (self.next + 1) % NUMBERS;
+        self.pages += batch.len();
+        self.batches.push_back(Some(Arc::clone(&batch)));
+        batch
+    }
+
+    /// Returns the batch that a slot is in and the place in it, if it is not retired.
+    pub(crate) fn find(&self, slot: SlotNo) -> Option<(Arc<Batch>, usize)> {
+        let batch = self.batches.get(self.place(slot >> PAGE_BITS))?.as_ref()?;
+        Some((Arc::clone(batch), slot as usize % BATCH))
+    }
+
+    /// Returns where a batch stands.
+    fn place(&self, number: u32) -> usize {
+        let oldest = self.next.wrapping_sub(self.batches.len() as u32);
+        (number.wrapping_sub(oldest) % NUMBERS) as usize
+    }
+
+    /// Notes that a mapping was moved and the page in a slot with it.
+    pub(crate) fn moved(&self, slot: SlotNo, to: PageNo) {
+        if let Some((batch, at)) = self.find(slot) {
+            batch.owners.lock().unwrap_or_else(PoisonError::into_inner)[at] = to;
+        }
+    }
+
+    /// Returns the oldest batch that nobody has taken; it stays until [`retire`](Self::retire).
+    pub(crate) fn take(&mut self) -> Option<Arc<Batch>> {
+        let batch = self.batches.get(self.taken)?.clone().expect("it was not taken");
+        self.taken += 1;
+        self.in_work += 1;
+        Some(batch)
+    }
+
+    /// Notes that a batch that was taken will not retire.
+    pub(crate) fn give_up(&mut self) {
+        self.in_work -= 1;
+    }
+
+    /// Returns whether a batch is about to retire.
+    pub(crate) fn is_in_work(&self) -> bool {
+        self.in_work > 0
+    }
+
+    /// Returns all batches of a space, the oldest first.
+    pub(crate) fn of(&self, space: SpaceId) -> Vec<Arc<Batch>> {
+        self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
+    }
+
+    /// Removes a batch that was taken, in whose slots no page is any more; returns its pages.
+    pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
+        let place = self.place(batch.number);
+        drop(self.batches[place].take().expect("it retires once"));
+        while let Some(None) = self.batches.front() {
+            self.batches.pop_front();
+            self.taken -= 1;
+        }
+        self.in_work -= 1;
+        let pages = batch.len();
+        self.pages -= pages;
+        // A thread that still reads it keeps the memory instead.
+        if let Ok(batch) = Arc::try_unwrap(batch)
+            && self.spare.len() < SPARE
+        {
+            let mut bytes = batch.bytes;
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+        pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
+        let mut bytes = cache.buffer();
+        bytes.resize(pages * PAGE, fill);
+        cache.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
+    }
+
+    #[test]
+    fn slots_find_their_page_until_the_batch_retires() {
+        let mut cache = SwapCache { next: NUMBERS - 2, ..SwapCache::default() };
+        let batches: Vec<_> = (1..=4).map(|fill| push(&mut cache, fill, 3)).collect();
+        assert_eq!(cache.pages(), 12);
+        for (fill, batch) in (1..).zip(&batches) {
+            let (found, at) = cache.find(batch.slot(2)).unwrap();
+            assert_eq!((found.page(at)[0], at), (fill, 2));
+        }
+        let retired = batches[0].slot(0);
+        let oldest = cache.take().unwrap();
+        assert_eq!(oldest.number, batches[0].number);
+        assert_eq!(cache.retire(oldest), 3);
+        assert!(cache.find(retired).is_none(), "it is the newest that could be, not the oldest");
+        assert_eq!(cache.of(SpaceId(3)).len(), 1);
+        cache.moved(batches[1].slot(1), 77);
+        assert_eq!(batches[1].owner(1), 77);
+        assert_eq!(cache.pages(), 9);
+    }
+
+    #[test]
+    fn batches_retire_in_any_order() {
+        let mut cache = SwapCache { next: NUMBERS - 1, ..SwapCache::default() };
+        let batches: Vec<_> = (1..=3).map(|fill| push(&mut cache, fill, 2)).collect();
+        let (first, second) = (cache.take().unwrap(), cache.take().unwrap());
+        cache.retire(second);
+        assert_eq!(cache.pages(), 4);
+        assert!(cache.find(batches[1].slot(0)).is_none());
+        assert!(cache.of(SpaceId(2)).is_empty());
+        for at in [0, 2] {
+            let (found, _) = cache.find(batches[at].slot(1)).unwrap();
+            assert_eq!(found.page(1)[0], at as u8 + 1);
+        }
+        cache.retire(first);
+        assert_eq!((cache.batches.len(), cache.taken), (1, 0));
+        assert_eq!(cache.take().unwrap().number, batches[2].number);
+        assert!(cache.take().is_none());
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let mut cache = SwapCache::default();
+        drop(push(&mut cache, 1, BATCH));
+        let batch = cache.take().unwrap();
+        cache.retire(batch);
+        assert!(cache.buffer().capacity() >= BATCH * PAGE);
+    }
+}

@@ -1,0 +1,209 @@
+//! What a run is asked for, and what it ends with.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use zfold_pool::{Pool, builders};
+use zfold_store::StoreOptions;
+
+use crate::sys::inherited::Inherited;
+
+/// A program to run under a limit.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct RunOptions {
+    /// The program; looked for in `PATH` as a shell does.
+    pub program: OsString,
+    /// Its arguments, without its name.
+    pub args: Vec<OsString>,
+    /// Most bytes of anonymous memory of the program and its descendants that are resident, what
+    /// waits uncompressed to leave included. What is compressed comes on top.
+    pub limit_bytes: u64,
+    /// The signals and standard streams that the program is started with.
+    pub inherited: Inherited,
+    /// The pool that holds what is compressed.
+    pub pool: Box<dyn Pool>,
+    /// The store over it: codec, its own limit, where it writes back to. The number of slots is
+    /// set by the run.
+    pub store: StoreOptions,
+    /// Whether the run ends at the first process that cannot be managed.
+    pub strict: bool,
+}
+
+impl RunOptions {
+    /// Returns a run of `program` without arguments.
+    #[must_use]
+    pub fn new(
+        program: impl Into<OsString>,
+        limit_bytes: u64,
+        inherited: Inherited,
+        pool: Box<dyn Pool>,
+        store: StoreOptions,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            limit_bytes,
+            inherited,
+            pool,
+            store,
+            strict: false,
+        }
+    }
+
+    builders! {
+        with_args => args: Vec<OsString>,
+        with_strict => strict: bool,
+    }
+}
+
+/// A process whose memory is not managed, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmanaged {
+    /// Its number.
+    pub pid: i32,
+    /// The name of its program, as the kernel has it.
+    pub program: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A kind of memory that cannot leave its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Locked by `mlock`. Counts against the limit.
+    Locked,
+    /// Anonymous memory that cannot be moved at present, mostly because the program has made it
+    /// read-only or inaccessible. Counts against the limit.
+    Protected,
+    /// Shared memory: of `MAP_SHARED`, memfd, `/dev/shm`, System V. Does not count.
+    Shared,
+    /// Pages of files, such as code. Does not count, and the kernel takes most of it back itself.
+    File,
+    /// The kernel's tables of the pages. Do not count.
+    PageTables,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 5] =
+        [Self::Locked, Self::Protected, Self::Shared, Self::File, Self::PageTables];
+
+    /// Returns whether it counts against the limit.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, Self::Locked | Self::Protected)
+    }
+
+    /// Returns whether much of it is told.
+    pub(crate) fn is_told(self) -> bool {
+        self != Self::File
+    }
+}
+
+/// Much memory of a kind that cannot leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staying {
+    /// Its kind.
+    pub kind: Kind,
+    /// How much of it all processes have, each page counted once.
+    pub bytes: u64,
+    /// The process that has most of it.
+    pub pid: i32,
+    /// The name of its program, as the kernel has it.
+    pub program: String,
+}
+
+/// What happens in a run before it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The program begins, as this process.
+    Started(i32),
+    /// A process has, or is about to have, memory that the run cannot manage. Told of each once;
+    /// what it has counts against the limit and stays.
+    Unmanaged(Unmanaged),
+    /// More than a quarter of the limit is memory of this kind, which cannot leave. Told once of
+    /// each kind, and again when it has doubled.
+    Stays(Staying),
+    /// A process is about to trace itself, as LeakSanitizer does, which fails in a run: its number
+    /// and its program. Told once.
+    TracesItself(i32, String),
+    /// The program itself was stopped by a signal, as a job of a shell is.
+    Stopped,
+    /// It goes on after that, or was ended.
+    GoesOn,
+    /// The program itself has ended; its descendants may go on. Not told of one that had to be
+    /// ended: the error of the run says why.
+    Ended(Exit),
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// With this status.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// Most unmanaged processes that a report lists.
+pub const UNMANAGED_MAX: usize = 100;
+
+/// What a run did, from its start to the end of the last process in it. Byte figures are of
+/// memory, times are from the kernel's message to the answer.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// From the start of the program to its end.
+    pub wall: Duration,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// Most bytes charged against it at any moment: memory that is closed as it came and went, the
+    /// rest as it was seen last.
+    pub peak_charge_bytes: u64,
+    /// Most bytes of anonymous memory that were seen resident in the tree, shared pages counted
+    /// once; sampled.
+    pub peak_resident_bytes: u64,
+    /// Most bytes that the store held, metadata included.
+    pub peak_stored_bytes: u64,
+    /// Most pages that lay in the store.
+    pub peak_stored_pages: u64,
+    /// Most bytes of [`Kind::Locked`] that were seen at a time; sampled, once a second at least.
+    pub peak_locked_bytes: u64,
+    /// The same of [`Kind::Protected`].
+    pub peak_protected_bytes: u64,
+    /// The same of [`Kind::Shared`].
+    pub peak_shared_bytes: u64,
+    /// The same of [`Kind::File`].
+    pub peak_file_bytes: u64,
+    /// The same of [`Kind::PageTables`].
+    pub peak_page_table_bytes: u64,
+    /// Messages of missing pages that were answered.
+    pub faults: u64,
+    /// Of these, pages that were touched for the first time.
+    pub first_touches: u64,
+    /// Of these, pages taken back before they were compressed.
+    pub refaults: u64,
+    /// Of these, pages loaded from the store.
+    pub loads: u64,
+    /// Pages loaded because their neighbours were.
+    pub prefetched: u64,
+    /// Pages that left a process.
+    pub evictions: u64,
+    /// Pages that were compressed.
+    pub stores: u64,
+    /// Times that more than the limit was seen resident, for 20 ms or longer.
+    pub over_limit: u64,
+    /// Processes that were run, by fork or exec.
+    pub processes: u64,
+    /// Address spaces that had to be managed.
+    pub managed: u64,
+    /// Processes whose memory could not be managed, the first [`UNMANAGED_MAX`] of them.
+    pub unmanaged: Vec<Unmanaged>,
+    /// How many there were.
+    pub unmanaged_total: u64,
+    /// Latency of faults in nanoseconds: upper bound of a bucket, number of faults in it.
+    pub fault_latency: Vec<(u64, u64)>,
+    /// Quantiles of the same in nanoseconds: 50, 90, 99, 99.9 percent and the longest.
+    pub fault_quantiles: [u64; 5],
+}

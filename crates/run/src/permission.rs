@@ -1,0 +1,173 @@
+//! Whether this process may be told of all missing pages of another, and what grants it.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, waitpid,
+};
+
+use crate::sys::proc::Status;
+use crate::sys::{process, ptrace};
+use zfold_uffd::{Faults, Features, Uffd};
+
+const DEVICE: &str = "/dev/userfaultfd";
+
+/// A way to userfaultfd with faults of the kernel's own accesses.
+#[derive(Debug, Clone)]
+pub enum Access {
+    /// The device could be opened.
+    Device(Arc<File>),
+    /// The system call is permitted, also to the program after it has dropped its rights.
+    Call,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub enum Denied {
+    /// This kernel has no userfaultfd, or none with `UFFDIO_MOVE` (Linux 6.8).
+    Kernel,
+    /// It is not permitted.
+    Permission,
+    /// Somebody traces this process and its children already.
+    Traced,
+    /// Children may not be traced.
+    Tracing(io::Error),
+    /// Descriptors may not be taken from processes that are traced.
+    Descriptors(io::Error),
+    /// Filters of system calls may not be installed.
+    Filters(io::Error),
+    /// Something else.
+    Other(io::Error),
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel => f.write_str(
+                "this kernel cannot move pages by userfaultfd; Linux 6.8 or later is needed",
+            ),
+            Self::Permission => write!(
+                f,
+                "not permitted to handle the kernel's own page faults; \
+                 grant it with: sudo setfacl -m u:$USER:rw {DEVICE}"
+            ),
+            Self::Traced => f.write_str(
+                "this process is traced already, and its children would be by two; \
+                 run it without the debugger or strace",
+            ),
+            Self::Tracing(error) => write!(f, "not permitted to trace children (ptrace: {error})"),
+            Self::Descriptors(error) => {
+                write!(f, "not permitted to take descriptors of children (pidfd_getfd: {error})")
+            }
+            Self::Filters(error) => {
+                write!(f, "not permitted to filter system calls of children (seccomp: {error})")
+            }
+            Self::Other(error) => write!(f, "userfaultfd: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}
+
+/// Returns a way to userfaultfd, the device before the system call.
+///
+/// # Errors
+/// What is missing; the message names the command that grants it.
+pub fn access() -> Result<Access, Denied> {
+    // Nobody is sent for a right that this kernel has no use for.
+    if may_move().is_some_and(|may| !may) {
+        return Err(Denied::Kernel);
+    }
+    if let Ok(device) = File::options().read(true).write(true).open(DEVICE) {
+        check(Uffd::open_by(&device))?;
+        return Ok(Access::Device(Arc::new(device)));
+    }
+    check(Uffd::open(Faults::All)).map(|()| Access::Call)
+}
+
+/// Tries on a child of its own what a run does with a program: traces it and takes a descriptor.
+/// To be called while no other thread runs.
+///
+/// # Errors
+/// What is refused, and by whom.
+///
+/// # Cost
+/// A fork of this process.
+pub fn may_trace() -> Result<(), Denied> {
+    process::may_trace_calls().map_err(Denied::Filters)?;
+    let child = process::start_bell().map_err(Denied::Tracing)?;
+    let tried = may_trace_child(child.pid);
+    process::kill(child.pid);
+    // Its end is told to its parent, or to nobody where that does not want to know.
+    let _ = Pid::from_raw(child.pid).map(|pid| waitpid(Some(pid), WaitOptions::empty()));
+    tried
+}
+
+fn may_trace_child(child: i32) -> Result<(), Denied> {
+    let status = Status::of(child).map_err(Denied::Tracing)?;
+    if status.number("TracerPid").unwrap_or(0) != 0 {
+        return Err(Denied::Traced);
+    }
+    ptrace::seize(child, ptrace::FOLLOW).map_err(Denied::Tracing)?;
+    let pid = Pid::from_raw(child).expect("a process has a positive number");
+    let opened = pidfd_open(pid, PidfdFlags::empty());
+    let taken = opened.and_then(|pidfd| pidfd_getfd(pidfd, 0, PidfdGetfdFlags::empty()));
+    match taken {
+        // The child holds none.
+        Ok(_) | Err(Errno::BADF) => Ok(()),
+        Err(error) => Err(Denied::Descriptors(error.into())),
+    }
+}
+
+/// What a run asks of a descriptor: to be told of changes, and of forks if that is permitted.
+pub(crate) fn features() -> Features {
+    let changes = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+    if may_follow_forks() { changes.with(Features::FORKS) } else { changes }
+}
+
+/// Returns whether forks are told, which takes `CAP_SYS_PTRACE`; without, a fork takes longer.
+pub fn may_follow_forks() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        Uffd::open(Faults::UserOnly).is_ok_and(|uffd| uffd.handshake(Features::FORKS).is_ok())
+    })
+}
+
+/// Returns whether this kernel can move pages, as far as this process may ask: to handle its own
+/// faults takes no right, unless a filter denies the call.
+fn may_move() -> Option<bool> {
+    let uffd = Uffd::open(Faults::UserOnly).ok()?;
+    Some(uffd.handshake(Features::MOVE).is_ok())
+}
+
+/// Whether the descriptor does what a run needs.
+fn check(opened: io::Result<Uffd>) -> Result<(), Denied> {
+    let uffd = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Denied::Permission,
+        Some(libc::ENOSYS) => Denied::Kernel,
+        _ => Denied::Other(error),
+    })?;
+    uffd.handshake(features()).map_err(|_| Denied::Kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_named() {
+        let error = || io::Error::from_raw_os_error(libc::EPERM);
+        for (denied, word) in [
+            (Denied::Tracing(error()), "ptrace"),
+            (Denied::Descriptors(error()), "pidfd_getfd"),
+            (Denied::Filters(error()), "seccomp"),
+            (Denied::Traced, "strace"),
+        ] {
+            assert!(denied.to_string().contains(word), "{denied}");
+        }
+    }
+}

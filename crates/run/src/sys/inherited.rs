@@ -1,0 +1,268 @@
+//! What a process was started with, as the next program is to be started: signals that are ignored
+//! or blocked, standard streams that are closed, files that are open.
+//!
+//! Rust's runtime ignores `SIGPIPE` and opens `/dev/null` for closed standard streams before
+//! `main`, so these two are recorded before that, by a function that the loader calls.
+//!
+//! # Invariants
+//! - H1: what is done between fork and exec ([`Inherited::apply`]) only makes system calls.
+//! - H2: [`Files`] holds descriptors that were open before `main` and are closed by no exec; every
+//!   descriptor that Rust opens is closed by exec, so nobody in this process owns them.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// Number of the last signal.
+const SIGNAL_MAX: i32 = 64;
+
+static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
+static CLOSED: AtomicU8 = AtomicU8::new(0);
+
+/// Called by the loader, before `main` and Rust's runtime.
+// Sound, as the loader calls what it finds in this section as functions of C; `record` is one, and
+// needs nothing that is not set up yet.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static RECORD: extern "C" fn() = record;
+
+extern "C" fn record() {
+    // Only this thread is there yet.
+    PIPE_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+    let closed = (0..3).filter(|fd| flags(*fd).is_none()).fold(0, |all, fd| all | 1 << fd);
+    CLOSED.store(closed, Ordering::Relaxed);
+}
+
+/// Signals, by the bit of their number less one, and standard streams as a process was given them.
+///
+/// # Examples
+/// ```
+/// let inherited = zfold_run::Inherited::of_this_process();
+/// let mut command = std::process::Command::new("true");
+/// inherited.pass_on(&mut command);
+/// assert!(command.status()?.success());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Inherited {
+    ignored: u64,
+    blocked: u64,
+    closed: u8,
+}
+
+impl Inherited {
+    /// Returns what this process was given, as far as it has not changed it since: to be called
+    /// before signals are handled. The mask is that of the calling thread.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let ignored = bits(|signal| match signal {
+            libc::SIGPIPE => PIPE_IGNORED.load(Ordering::Relaxed),
+            _ => is_ignored(signal),
+        });
+        Self { ignored, blocked: blocked(), closed: CLOSED.load(Ordering::Relaxed) }
+    }
+
+    /// Returns the same as numbers, for [`from_words`](Self::from_words) in another process.
+    #[must_use]
+    pub fn words(self) -> [u64; 3] {
+        [self.ignored, self.blocked, self.closed.into()]
+    }
+
+    /// Returns what [`words`](Self::words) were taken of.
+    #[must_use]
+    pub fn from_words([ignored, blocked, closed]: [u64; 3]) -> Self {
+        Self { ignored, blocked, closed: (closed & 7) as u8 }
+    }
+
+    /// Has `command` started with signals and standard streams like these.
+    pub fn pass_on(self, command: &mut Command) {
+        let apply = move || {
+            self.apply();
+            Ok(())
+        };
+        // SAFETY: between fork and exec nothing but system calls is made (H1).
+        unsafe { command.pre_exec(apply) };
+    }
+
+    /// Becomes the program of `command`, started with signals and standard streams like these.
+    /// Returns only if that fails.
+    pub fn exec(self, command: &mut Command) -> io::Error {
+        self.pass_on(command);
+        command.exec()
+    }
+
+    /// Sets signals and standard streams of this process, which is about to exec; by system calls
+    /// alone.
+    pub(crate) fn apply(self) {
+        for signal in 1..=SIGNAL_MAX {
+            let ignore = self.ignored >> (signal - 1) & 1 == 1;
+            set_handler(signal, if ignore { libc::SIG_IGN } else { libc::SIG_DFL });
+        }
+        for fd in (0..3).filter(|fd| self.closed >> fd & 1 == 1) {
+            close(fd);
+        }
+        set_mask(self.blocked);
+    }
+}
+
+/// The files above the standard streams that a process was started with.
+#[derive(Debug)]
+pub struct Files(Vec<RawFd>);
+
+impl Files {
+    /// Returns those of this process; to be called first in `main`.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn of_this_process() -> io::Result<Self> {
+        let mut open = Vec::new();
+        for entry in std::fs::read_dir("/proc/self/fd")? {
+            let name = entry?.file_name();
+            let fd = name.to_str().and_then(|name| name.parse().ok());
+            let stays = |fd: &RawFd| flags(*fd).is_some_and(|flags| flags & libc::FD_CLOEXEC == 0);
+            open.extend(fd.filter(|fd| *fd > 2).filter(stays));
+        }
+        Ok(Self(open))
+    }
+
+    /// Closes them, so that the program that was started with them decides when they end.
+    pub fn close(self) {
+        self.0.into_iter().for_each(close);
+    }
+}
+
+/// Ends this process by `signal`, without leaving a core; with status 128 + `signal` if the signal
+/// does not end a process.
+pub fn die_of(signal: i32) -> ! {
+    // SAFETY: changes a flag of this process, which is about to end.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0_u64, 0_u64, 0_u64, 0_u64) };
+    set_handler(signal, libc::SIG_DFL);
+    if (1..=SIGNAL_MAX).contains(&signal) {
+        set_mask(blocked() & !(1 << (signal - 1)));
+    }
+    // SAFETY: sends this thread a signal.
+    unsafe { libc::raise(signal) };
+    std::process::exit(128 + signal)
+}
+
+/// Sends `signal` to a process; one that is gone, or may not be told, is not.
+pub fn tell(process: i32, signal: i32) {
+    // Zero and below would be groups.
+    if process > 0 {
+        // SAFETY: sends another process a signal.
+        unsafe { libc::kill(process, signal) };
+    }
+}
+
+fn bits(is: impl Fn(i32) -> bool) -> u64 {
+    (1..=SIGNAL_MAX).filter(|signal| is(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
+}
+
+/// What a signal does, as the kernel has it. The C library refuses to tell and to set what its own
+/// two signals do, and handles them as soon as there are threads.
+#[repr(C)]
+#[derive(Default)]
+struct Action {
+    handler: libc::sighandler_t,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut action = Action::default();
+    let (none, to) = (std::ptr::null::<Action>(), &raw mut action);
+    // SAFETY: the kernel writes an `Action`, and changes nothing.
+    let result =
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, none, to, size_of::<u64>()) };
+    result == 0 && action.handler == libc::SIG_IGN
+}
+
+/// Sets what a signal does; those of which nothing can be set stay.
+fn set_handler(signal: i32, handler: libc::sighandler_t) {
+    let action = Action { handler, ..Action::default() };
+    let (from, none) = (&raw const action, std::ptr::null_mut::<Action>());
+    // SAFETY: `handler` is no function, but SIG_IGN or SIG_DFL.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, from, none, size_of::<u64>()) };
+}
+
+/// Returns the signals that the calling thread blocks.
+fn blocked() -> u64 {
+    let mut mask = 0_u64;
+    let (none, to) = (std::ptr::null::<u64>(), &raw mut mask);
+    let how = libc::SIG_BLOCK;
+    // SAFETY: the kernel writes 64 bits, and changes nothing.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, none, to, size_of::<u64>()) };
+    mask
+}
+
+fn set_mask(mask: u64) {
+    let (from, none) = (&raw const mask, std::ptr::null_mut::<u64>());
+    let how = libc::SIG_SETMASK;
+    // SAFETY: the kernel reads 64 bits.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, from, none, size_of::<u64>()) };
+}
+
+/// Returns the flags of a descriptor; `None` if it is closed.
+fn flags(fd: RawFd) -> Option<i32> {
+    // SAFETY: asks for flags; of a closed descriptor there are none.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    (flags >= 0).then_some(flags)
+}
+
+/// Closes a descriptor that nobody owns (H2), or of a process that is about to exec.
+fn close(fd: RawFd) {
+    // SAFETY: no owner is left without what it owns, by the duty of the callers.
+    unsafe { libc::close(fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn bit(signal: i32) -> u64 {
+        1 << (signal - 1)
+    }
+
+    /// Returns a line of the status of a process that was started with `inherited`.
+    fn status(inherited: Inherited, name: &str) -> u64 {
+        let mut command = Command::new("grep");
+        command.args([name, "/proc/self/status"]);
+        inherited.pass_on(&mut command);
+        let output = command.output().expect("grep runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let (_, value) = text.trim().split_once(":\t").expect("a value");
+        u64::from_str_radix(value, 16).expect("hexadecimal")
+    }
+
+    #[test]
+    fn signals_are_passed_on() {
+        let usr1 = bit(libc::SIGUSR1);
+        let pipe = bit(libc::SIGPIPE);
+        // SIGQUIT, and one of the C library's own.
+        let others = bit(libc::SIGQUIT) | bit(33);
+        let given = Inherited { ignored: pipe | others, blocked: usr1, closed: 0 };
+        assert_eq!(status(given, "SigIgn"), pipe | others);
+        assert_eq!(status(given, "SigBlk"), usr1);
+        assert_eq!(status(Inherited::default(), "SigIgn"), 0, "Rust ignores SIGPIPE here");
+    }
+
+    #[test]
+    fn closed_streams_stay_closed() {
+        let given = Inherited { closed: 0b001, ..Inherited::default() };
+        let mut command = Command::new("sh");
+        command.args(["-c", "test -e /proc/self/fd/0"]).stdin(Stdio::null());
+        given.pass_on(&mut command);
+        assert_eq!(command.status().expect("sh runs").code(), Some(1));
+    }
+
+    #[test]
+    fn words_are_read_back() {
+        let given = Inherited { ignored: u64::MAX, blocked: 5, closed: 7 };
+        assert_eq!(Inherited::from_words(given.words()), given);
+    }
+}

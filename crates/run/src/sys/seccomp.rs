@@ -1,0 +1,397 @@
+//! The filter that stops a thread at the few system calls of which the kernel sends no message, or
+//! none that is in time; and the one that a helper is left with.
+//!
+//! Programs of the kernel's classic BPF. They look at the architecture and the number first and at
+//! nothing else, so that the kernel knows for each other number, once and for all, that it is
+//! allowed, and does not run the filter for it.
+
+use super::registers::ARCH;
+use crate::link::{Call, Growth};
+use zfold_uffd::Uffd;
+use zfold_uffd::advice::DONTNEED_LOCKED;
+
+/// `AUDIT_ARCH_I386`: calls of 32-bit programs.
+const ARCH_32: u32 = 0x4000_0003;
+/// Calls of the x32 interface have this bit in their number.
+const X32: u32 = 0x4000_0000;
+
+/// What the filter says with a stop: one of our calls.
+pub(crate) const STOP_CHANGE: u32 = 0x7a01;
+/// A call of 32-bit programs that changes the address space.
+pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
+
+/// `MADV_WIPEONFORK`.
+pub(crate) const WIPE_ON_FORK: libc::c_int = 18;
+/// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
+pub(crate) const POPULATE_WRITE: libc::c_int = 23;
+/// `MADV_GUARD_INSTALL`.
+pub(crate) const GUARD_INSTALL: libc::c_int = 102;
+
+/// Number of the ioctl by which a program watches a range of its memory by itself.
+pub(crate) const WATCH: u32 = Uffd::REGISTER_CODE as u32;
+
+/// Number of the ioctl by which it moves pages to there.
+pub(crate) const MOVE: u32 = Uffd::MOVE_CODE as u32;
+
+/// One instruction.
+pub(crate) type Instruction = libc::sock_filter;
+
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
+const ANY_OF: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// Offsets in what the filter sees (`struct seccomp_data`).
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+const fn step(code: u16, k: u32) -> Instruction {
+    Instruction { code, jt: 0, jf: 0, k }
+}
+
+/// Jumps over `yes` instructions if the test holds, else over `no`.
+const fn test(code: u16, k: u32, yes: u8, no: u8) -> Instruction {
+    Instruction { code, jt: yes, jf: no, k }
+}
+
+const ALLOW: Instruction = step(RETURN, libc::SECCOMP_RET_ALLOW);
+
+const fn stop(data: u32) -> Instruction {
+    step(RETURN, libc::SECCOMP_RET_TRACE | data)
+}
+
+/// Which calls of one number concern us: falls through for those, returns for others.
+fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
+    let flags = |f: libc::c_int| f as u32;
+    match number {
+        // Large private anonymous memory of the plain kind.
+        libc::SYS_mmap => {
+            let writable = [step(LOAD, argument(2)), test(ANY_OF, flags(libc::PROT_WRITE), 0, 5)];
+            let writable = if growth.all { &[][..] } else { &writable };
+            let mut code = vec![
+                step(LOAD, argument(1) + 4),
+                test(EQUAL, 0, 0, 2),
+                step(LOAD, argument(1)),
+                test(AT_LEAST, growth.mapping_bytes, 0, 5 + writable.len() as u8),
+            ];
+            code.extend(writable);
+            code.extend([
+                step(LOAD, argument(3)),
+                test(ANY_OF, flags(libc::MAP_HUGETLB), 3, 0),
+                step(AND, flags(libc::MAP_TYPE | libc::MAP_ANONYMOUS)),
+                test(EQUAL, flags(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), 2, 0),
+                ALLOW,
+                ALLOW,
+            ]);
+            code
+        }
+        // Much memory that cannot be written to from then on.
+        libc::SYS_mprotect => vec![
+            step(LOAD, argument(2)),
+            test(ANY_OF, flags(libc::PROT_WRITE), 4, 0),
+            step(LOAD, argument(1) + 4),
+            test(EQUAL, 0, 0, 3),
+            step(LOAD, argument(1)),
+            test(AT_LEAST, growth.mapping_bytes, 1, 0),
+            ALLOW,
+        ],
+        libc::SYS_madvise => {
+            any_of(argument(2), &[libc::MADV_PAGEOUT, WIPE_ON_FORK, GUARD_INSTALL])
+        }
+        libc::SYS_process_madvise => any_of(argument(3), &[GUARD_INSTALL]),
+        libc::SYS_ioctl => {
+            let mut code = any_of(argument(1), &[WATCH.cast_signed(), MOVE.cast_signed()]);
+            code.extend([step(LOAD, argument(0) + 4), test(EQUAL, Call::MARK, 0, 1), ALLOW]);
+            code
+        }
+        // Threads pass; the kernel tells of them without a stop of ours.
+        libc::SYS_clone => vec![
+            step(LOAD, argument(0)),
+            test(ANY_OF, flags(libc::CLONE_UNTRACED), 2, 0),
+            test(ANY_OF, flags(libc::CLONE_VM), 0, 1),
+            ALLOW,
+        ],
+        // Children of any kind, of which a helper is one.
+        libc::SYS_wait4 => children_of_any_kind(2),
+        libc::SYS_waitid => children_of_any_kind(3),
+        libc::SYS_shmat => {
+            vec![step(LOAD, argument(2)), test(ANY_OF, flags(libc::SHM_REMAP), 1, 0), ALLOW]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Falls through if the options of a wait, in this argument, are for children without a signal.
+fn children_of_any_kind(index: u32) -> Vec<Instruction> {
+    let kinds = (libc::__WALL | libc::__WCLONE).cast_unsigned();
+    vec![step(LOAD, argument(index)), test(ANY_OF, kinds, 1, 0), ALLOW]
+}
+
+/// Falls through if an argument has one of these values.
+fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
+    let mut code = vec![step(LOAD, argument)];
+    let left = values.len() as u8;
+    for (index, &value) in (0_u8..).zip(values) {
+        code.push(test(EQUAL, value.cast_unsigned(), left - index, 0));
+    }
+    code.push(ALLOW);
+    code
+}
+
+/// Numbers at which the filter looks closer.
+const WATCHED: [libc::c_long; 15] = [
+    libc::SYS_mprotect,
+    libc::SYS_mmap,
+    libc::SYS_madvise,
+    libc::SYS_mremap,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_fork,
+    libc::SYS_process_madvise,
+    libc::SYS_shmat,
+    libc::SYS_ioctl,
+    libc::SYS_exit_group,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_setns,
+    libc::SYS_process_mrelease,
+];
+
+/// fork, clone, mremap, madvise, clone3, process_madvise in the 32-bit numbering.
+const WATCHED_32: [u32; 6] = [2, 120, 163, 219, 435, 440];
+
+/// The filter of programs. It excepts nobody by where a call is made: what the tracer makes in a
+/// thread stops like any other, and the tracer lets it go on.
+pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
+    let mut foreign = vec![step(LOAD, NUMBER)];
+    let len = WATCHED_32.len() as u8;
+    for (index, number) in (0_u8..).zip(WATCHED_32) {
+        foreign.push(test(EQUAL, number, len - index, 0));
+    }
+    foreign.extend([ALLOW, stop(STOP_FOREIGN)]);
+
+    let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, foreign.len() as u8 + 2, 0)];
+    code.push(test(EQUAL, ARCH_32, 1, 0));
+    code.push(step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
+    code.extend(foreign);
+    code.extend([
+        step(LOAD, NUMBER),
+        test(AT_LEAST, X32, 0, 1),
+        step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+    ]);
+    for number in WATCHED.into_iter().chain(growth.all.then_some(libc::SYS_brk)) {
+        let mut body = condition(number, growth);
+        body.push(stop(STOP_CHANGE));
+        code.push(test(EQUAL, number as u32, 0, body.len() as u8));
+        code.extend(body);
+    }
+    code.push(ALLOW);
+    code
+}
+
+/// What a helper may do with its descriptor for missing pages.
+const HELPERS_CONTROLS: [u64; 3] = [Uffd::MOVE_CODE, Uffd::REGISTER_CODE, Uffd::UNREGISTER_CODE];
+/// What it may advise.
+const HELPERS_ADVICE: [libc::c_int; 3] = [libc::MADV_DONTNEED, DONTNEED_LOCKED, POPULATE_WRITE];
+/// Its descriptors: the socket, and the one for missing pages.
+const HELPERS_SOCKET: u32 = 0;
+const HELPERS_UFFD: u32 = Call::NUMBER;
+
+/// The filter of a helper: any call ends it but those that it makes, on its own two descriptors.
+pub(crate) fn helpers_own() -> Vec<Instruction> {
+    const END: Instruction = step(RETURN, libc::SECCOMP_RET_KILL_PROCESS);
+    let one_of = |index: u32, values: &[u32]| {
+        let mut code = vec![step(LOAD, argument(index))];
+        let left = values.len() as u8;
+        for (at, &value) in (0_u8..).zip(values) {
+            code.push(test(EQUAL, value, left - at, 0));
+        }
+        code.push(END);
+        code
+    };
+    let controls = HELPERS_CONTROLS.map(|code| code as u32);
+    let advice = HELPERS_ADVICE.map(libc::c_int::cast_unsigned);
+    let calls = [
+        (libc::SYS_read, one_of(0, &[HELPERS_SOCKET])),
+        (libc::SYS_write, one_of(0, &[HELPERS_SOCKET])),
+        (libc::SYS_ioctl, [one_of(0, &[HELPERS_UFFD]), one_of(1, &controls)].concat()),
+        (libc::SYS_madvise, one_of(2, &advice)),
+        (libc::SYS_exit_group, Vec::new()),
+    ];
+    let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), END, step(LOAD, NUMBER)];
+    for (number, mut body) in calls {
+        body.push(ALLOW);
+        code.push(test(EQUAL, number as u32, 0, body.len() as u8));
+        code.extend(body);
+    }
+    code.push(END);
+    code
+}
+
+/// The calls of a helper in its loop, as a filter sees them.
+pub(crate) fn helpers_calls() -> Vec<[u8; SEEN]> {
+    let uffd = Call::UFFD;
+    let socket = u64::from(HELPERS_SOCKET);
+    let mut calls = vec![(libc::SYS_read, [socket, 0, 0]), (libc::SYS_write, [socket, 0, 0])];
+    calls.extend(HELPERS_CONTROLS.map(|code| (libc::SYS_ioctl, [uffd, code, 0])));
+    calls.extend(HELPERS_ADVICE.map(|advice| (libc::SYS_madvise, [0, 0, advice as u64])));
+    calls.into_iter().map(|(number, args)| seen(number, args)).collect()
+}
+
+/// Bytes that a filter sees of a call: number, architecture, instruction, six arguments.
+pub(crate) const SEEN: usize = 64;
+
+fn seen(number: libc::c_long, args: [u64; 3]) -> [u8; SEEN] {
+    let mut bytes = [0; SEEN];
+    bytes[..4].copy_from_slice(&(number as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&ARCH.to_ne_bytes());
+    for (index, value) in args.into_iter().enumerate() {
+        bytes[16 + 8 * index..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes
+}
+
+/// Returns whether a filter lets a call pass, by executing it as the kernel does.
+pub(crate) fn allows(filter: &[Instruction], seen: &[u8; SEEN]) -> bool {
+    let action = execute(filter, seen).unwrap_or(libc::SECCOMP_RET_KILL_PROCESS);
+    matches!(
+        action & libc::SECCOMP_RET_ACTION_FULL,
+        libc::SECCOMP_RET_ALLOW | libc::SECCOMP_RET_LOG
+    )
+}
+
+/// Executes a filter; `None` if it is none that the kernel would have taken.
+fn execute(filter: &[Instruction], seen: &[u8; SEEN]) -> Option<u32> {
+    const WORDS: usize = 16;
+    let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; WORDS]);
+    let load = |at: u32| {
+        let at = at as usize;
+        Some(u32::from_ne_bytes(seen.get(at..at + 4)?.try_into().expect("four bytes")))
+    };
+    let mut at = 0;
+    // Jumps go forward only, so that it ends.
+    loop {
+        let step = filter.get(at)?;
+        let code = u32::from(step.code);
+        at += 1;
+        let from_x = code & libc::BPF_X != 0;
+        match code & 0x07 {
+            libc::BPF_LD | libc::BPF_LDX => {
+                let value = match code & 0xe0 {
+                    libc::BPF_ABS => load(step.k)?,
+                    libc::BPF_IMM => step.k,
+                    libc::BPF_MEM => *memory.get(step.k as usize)?,
+                    libc::BPF_LEN => SEEN as u32,
+                    _ => return None,
+                };
+                if code & 0x07 == libc::BPF_LD { a = value } else { x = value }
+            }
+            libc::BPF_ST => *memory.get_mut(step.k as usize)? = a,
+            libc::BPF_STX => *memory.get_mut(step.k as usize)? = x,
+            libc::BPF_ALU => {
+                let by = if from_x { x } else { step.k };
+                a = match code & 0xf0 {
+                    libc::BPF_ADD => a.wrapping_add(by),
+                    libc::BPF_SUB => a.wrapping_sub(by),
+                    libc::BPF_MUL => a.wrapping_mul(by),
+                    libc::BPF_DIV => a.checked_div(by).unwrap_or(0),
+                    libc::BPF_OR => a | by,
+                    libc::BPF_AND => a & by,
+                    libc::BPF_XOR => a ^ by,
+                    libc::BPF_LSH => a.checked_shl(by).unwrap_or(0),
+                    libc::BPF_RSH => a.checked_shr(by).unwrap_or(0),
+                    libc::BPF_NEG => a.wrapping_neg(),
+                    _ => return None,
+                };
+            }
+            libc::BPF_JMP if code & 0xf0 == libc::BPF_JA => at += step.k as usize,
+            libc::BPF_JMP => {
+                let by = if from_x { x } else { step.k };
+                let holds = match code & 0xf0 {
+                    libc::BPF_JEQ => a == by,
+                    libc::BPF_JGT => a > by,
+                    libc::BPF_JGE => a >= by,
+                    libc::BPF_JSET => a & by != 0,
+                    _ => return None,
+                };
+                at += usize::from(if holds { step.jt } else { step.jf });
+            }
+            libc::BPF_RET => return Some(if code & 0x18 == libc::BPF_A { a } else { step.k }),
+            // BPF_MISC.
+            _ if code & 0xf8 == libc::BPF_TAX => x = a,
+            _ => a = x,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth() -> Growth {
+        Growth { mapping_bytes: 1 << 20, all: true }
+    }
+
+    fn action(filter: &[Instruction], number: libc::c_long, args: [u64; 3]) -> u32 {
+        execute(filter, &seen(number, args)).expect("a filter that ends")
+    }
+
+    #[test]
+    fn a_helper_may_make_its_own_calls_and_no_other() {
+        let own = helpers_own();
+        for call in helpers_calls() {
+            assert!(allows(&own, &call), "{call:?}");
+            assert!(allows(&program(growth()), &call), "by the program's filter: {call:?}");
+        }
+        let uffd = u64::from(HELPERS_UFFD);
+        for (number, args) in [
+            (libc::SYS_write, [2, 0, 0]),
+            (libc::SYS_read, [1, 0, 0]),
+            (libc::SYS_ioctl, [0, Uffd::MOVE_CODE, 0]),
+            // FIOASYNC
+            (libc::SYS_ioctl, [uffd, 0x5452, 0]),
+            (libc::SYS_madvise, [0, 0, libc::MADV_FREE as u64]),
+            (libc::SYS_mmap, [0; 3]),
+            (libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0]),
+        ] {
+            assert_eq!(action(&own, number, args), libc::SECCOMP_RET_KILL_PROCESS, "{number}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_stopped_wherever_it_is_called() {
+        let filter = program(growth());
+        let stops = libc::SECCOMP_RET_TRACE | STOP_CHANGE;
+        for (number, args) in [
+            (libc::SYS_mremap, [0; 3]),
+            (libc::SYS_fork, [0; 3]),
+            (libc::SYS_clone3, [0; 3]),
+            (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
+            (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
+            (libc::SYS_ioctl, [5, u64::from(WATCH), 0]),
+            (libc::SYS_ioctl, [5, u64::from(MOVE), 0]),
+            (libc::SYS_mprotect, [0, 1 << 20, libc::PROT_NONE as u64]),
+            (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_READ as u64]),
+            (libc::SYS_exit_group, [0; 3]),
+            (libc::SYS_wait4, [0, 0, libc::__WALL as u64]),
+        ] {
+            assert_eq!(action(&filter, number, args), stops, "{number}");
+        }
+        for (number, args) in [
+            (libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0]),
+            (libc::SYS_ioctl, [5, 0x5401, 0]),
+            (libc::SYS_read, [5, 0, 0]),
+            (libc::SYS_mprotect, [0, 4096, libc::PROT_NONE as u64]),
+            (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_WRITE as u64]),
+            (libc::SYS_wait4, [0, 0, libc::WNOHANG as u64]),
+        ] {
+            assert_eq!(action(&filter, number, args), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What others ask of the tracer: helpers, visits, the end, and that the program is paused.
+
+use super::handle::Asked;
+use super::task::{Park, Task};
+use super::{News, Tracer, let_go};
+use crate::link::SpaceId;
+use crate::sys::ptrace::{self, Event};
+use crate::sys::{proc, process};
+
+impl Tracer<'_> {
+    pub(super) fn serve_requests(&mut self) {
+        for request in self.handle.take() {
+            match request {
+                Asked::Attach(space) => self.ask_for(space),
+                Asked::GoOn(ticket) => self.go_on(ticket),
+                Asked::Visit(thread) => {
+                    // One that is held is stopped.
+                    match self.tasks.get(&thread) {
+                        Some(Task { space: Some(space), parked: Some(_), .. }) => {
+                            self.memory.visited(*space, thread);
+                        }
+                        Some(_) => {
+                            self.visits.insert(thread);
+                            let_go(ptrace::interrupt(thread));
+                        }
+                        None => {}
+                    }
+                }
+                Asked::Pause(true) => self.pause(),
+                Asked::Pause(false) => {
+                    // From here on nobody is asked to stop any more.
+                    let held = self.paused.take().unwrap_or_default();
+                    held.into_iter().for_each(|ticket| self.go_on(ticket));
+                }
+                Asked::EndHelper(space) => {
+                    // Its end is an event, which says so.
+                    if let Some(helper) = self.spaces.get_mut(space).and_then(|known| known.helper)
+                    {
+                        process::kill(helper.pid);
+                    }
+                }
+                Asked::EndSpace(space, message) => self.end_space(space, &message),
+                Asked::Tell => (self.tell)(News::Refused),
+                Asked::End(message) => self.end(message),
+            }
+        }
+    }
+
+    /// Ends the processes that have a space, and tells why.
+    pub(super) fn end_space(&mut self, space: SpaceId, message: &str) {
+        if let Some(known) = self.spaces.get_mut(space) {
+            known.refused = true;
+            self.memory.cannot_attach(space, format!("zfold ends it: {message}"));
+            (self.tell)(News::Refused);
+        }
+        for (&tid, _) in self.tasks.iter().filter(|(_, task)| task.space == Some(space)) {
+            process::kill(tid);
+        }
+    }
+
+    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
+    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
+    pub(super) fn ask_for(&mut self, space: SpaceId) {
+        const LOOKED_AT: usize = 16;
+        if !self.spaces.attachable(space) {
+            return;
+        }
+        let here = self.tasks.iter().filter(|(_, task)| {
+            task.space == Some(space) && task.parked.is_none() && task.held.is_none() && !task.ends
+        });
+        let chosen =
+            here.map(|(&tid, _)| tid).take(LOOKED_AT).min_by_key(|&tid| match proc::state(tid) {
+                Some('R') => 0,
+                Some('D') | None => 2,
+                Some('Z' | 'X') => 3,
+                Some(_) => 1,
+            });
+        // A call that is made in one that is frozen would hold up the tracer.
+        if chosen.is_some_and(proc::is_frozen) {
+            return;
+        }
+        match chosen {
+            Some(tid) => let_go(ptrace::interrupt(tid)),
+            None => self.stop_anew(space),
+        }
+    }
+
+    /// Has a thread that a pause holds stop once more, which it does at once.
+    fn stop_anew(&mut self, space: SpaceId) {
+        let Some(paused) = &mut self.paused else { return };
+        let held = |thread| self.tasks.get(&thread).is_some_and(|task| task.space == Some(space));
+        if let Some(at) = paused.iter().position(|ticket| held(ticket.thread)) {
+            let ticket = paused.swap_remove(at);
+            self.go_on(ticket);
+        }
+    }
+
+    fn pause(&mut self) {
+        if self.paused.is_none() {
+            self.paused = Some(Vec::new());
+            self.tasks.keys().for_each(|&tid| let_go(ptrace::interrupt(tid)));
+        }
+    }
+
+    /// Before a thread is let go: while the program is paused, it stops once more (T6).
+    pub(super) fn stop_if_paused(&self, tid: i32) {
+        if self.paused.is_some() {
+            let_go(ptrace::interrupt(tid));
+        }
+    }
+
+    /// Holds a stopped thread if the program is paused; returns whether it does.
+    pub(super) fn hold_if_paused(&mut self, tid: i32, stop: Event) -> bool {
+        if self.paused.is_none() {
+            return false;
+        }
+        let ticket = self.ticket(tid);
+        self.hold(tid, ticket, Some(Park::at(stop)));
+        self.paused.get_or_insert_default().push(ticket);
+        true
+    }
+}

@@ -1,0 +1,180 @@
+//! The channel to a helper: calls go there and results come back. Also where its memory lies.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::link::{Call, Inside};
+use crate::sys::remote;
+use zfold_uffd::page::PAGE;
+
+/// Where the helper's page lies in every space: below where the kernel places libraries, above
+/// where allocators and sanitizers reserve.
+pub const AT: usize = 0x7ab0_7a00_0000;
+/// Behind the page, so that no huge page has room in it.
+pub(super) const STAGING: usize = AT + PAGE;
+pub(super) const ARGUMENTS: usize = STAGING + (2 << 20);
+pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
+pub(super) const OTHERS: usize = CALLS + (16 << 10);
+pub(super) const OTHER: usize = 512 << 10;
+/// What may be done with the memory there, one after the other.
+pub(super) const PROTECTIONS: [i32; 3] = [
+    libc::PROT_WRITE,
+    libc::PROT_WRITE | libc::PROT_EXEC,
+    libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+];
+pub(super) const DATA_END: usize = OTHERS + PROTECTIONS.len() * OTHER;
+
+/// Says what failed; `ESRCH` stays as it is: who was asked has ended.
+pub(super) fn because<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| {
+        if error.raw_os_error() == Some(libc::ESRCH) {
+            return error;
+        }
+        named(what, &error)
+    })
+}
+
+fn named(what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// A result of a system call as an error of this program; never a bare `ESRCH`, since who made the
+/// call is there.
+pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    let error = io::Error::from_raw_os_error(i32::try_from(-result).unwrap_or(libc::EIO));
+    Err(named(what, &error))
+}
+
+/// The manager's end of the helper's socket.
+#[derive(Debug)]
+pub(super) struct Channel {
+    socket: OwnedFd,
+    pid: i32,
+    buffer: Vec<u8>,
+    /// Its memory may not be accessed, because its program does not want that: the helper writes
+    /// it to the socket.
+    by_socket: bool,
+}
+
+/// A helper that answers later is given up: whoever waits for it holds up others. Its calls take
+/// milliseconds, and what makes pages the program's own waits for pages to come in.
+const LATE: Duration = Duration::from_secs(10);
+
+/// Bytes that go through the socket at once.
+const AT_ONCE: usize = 32 << 10;
+
+const CALL_LEN: usize = size_of::<Call>();
+
+fn plain(number: libc::c_long, args: [u64; 6]) -> Call {
+    Call { number: number as u64, args }
+}
+
+impl Inside for Channel {
+    fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()> {
+        self.send(calls)?;
+        self.receive(&mut results[..calls.len()])
+    }
+
+    fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
+        if !self.by_socket {
+            match remote::read(self.pid, from, into) {
+                Err(error) if is_refused(&error) => self.by_socket = true,
+                // Memory that can only be written to can be read by who has it, on this machine.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
+                result => return result,
+            }
+        }
+        let mut from = from;
+        for part in into.chunks_mut(AT_ONCE) {
+            self.send(&[plain(libc::SYS_write, [0, from as u64, part.len() as u64, 0, 0, 0])])?;
+            self.receive_bytes(part)?;
+            self.receive(&mut [0])?;
+            from += part.len();
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+        debug_assert!((STAGING..DATA_END).contains(&to));
+        if !self.by_socket {
+            // SAFETY: these addresses are the helper's own (helper/H1).
+            match unsafe { remote::write(self.pid, to, bytes) } {
+                Err(error) if is_refused(&error) => self.by_socket = true,
+                result => return result,
+            }
+        }
+        let mut to = to;
+        for part in bytes.chunks(AT_ONCE) {
+            self.send(&[plain(libc::SYS_read, [0, to as u64, part.len() as u64, 0, 0, 0])])?;
+            send(&self.socket, part, SendFlags::NOSIGNAL)?;
+            self.receive(&mut [0])?;
+            to += part.len();
+        }
+        Ok(())
+    }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+}
+
+impl Channel {
+    /// Returns the channel of a process that reads from the other end of this socket in its loop.
+    ///
+    /// # Errors
+    /// The socket takes no deadline.
+    pub(super) fn new(pid: i32, socket: OwnedFd) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(LATE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(LATE))?;
+        Ok(Self { socket, pid, buffer: Vec::new(), by_socket: false })
+    }
+
+    fn send(&mut self, calls: &[Call]) -> io::Result<()> {
+        assert!(calls.len() <= Call::AT_ONCE, "more calls than go at once");
+        self.buffer.clear();
+        for call in calls {
+            self.buffer.extend_from_slice(&call.number.to_ne_bytes());
+            for argument in call.args {
+                self.buffer.extend_from_slice(&argument.to_ne_bytes());
+            }
+        }
+        debug_assert_eq!(self.buffer.len(), calls.len() * CALL_LEN);
+        send(&self.socket, &self.buffer, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn receive(&mut self, results: &mut [i64]) -> io::Result<()> {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.resize(results.len() * 8, 0);
+        let received = self.receive_bytes(&mut bytes);
+        for (result, bytes) in results.iter_mut().zip(bytes.chunks_exact(8)) {
+            *result = i64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        }
+        self.buffer = bytes;
+        received
+    }
+
+    /// Receives a message that is so long.
+    fn receive_bytes(&self, into: &mut [u8]) -> io::Result<()> {
+        loop {
+            match recv(&self.socket, &mut *into, RecvFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the helper is late"));
+                }
+                Err(error) => return Err(error.into()),
+                Ok((got, _)) if got == into.len() => return Ok(()),
+                Ok(_) => {
+                    return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the helper is gone"));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The ends of threads.
+//!
+//! A thread that ends stops once more, before the kernel clears its number and looks through its
+//! robust mutexes, for which it waits for no page: so these are brought in at that stop.
+//!
+//! - E1: a thread that is not the first of its process is let go there, and traced no more. Else it
+//!   would stay in its process until its end is received here, and who has joined it would find it
+//!   there, as unshare does. What is known of it is forgotten then.
+//! - E2: the first thread is never let go so: its end, which the kernel tells when that of all
+//!   others is over, is that of the process (T3).
+//! - E3: one that is killed at this stop goes on by itself, and one that is being killed may pass
+//!   it. Their ends are received like that of a first thread.
+
+use super::task::Park;
+use super::{Exit, Tracer, let_go};
+use crate::link::Ending;
+use crate::sys::{process, ptrace};
+
+impl Tracer<'_> {
+    /// A thread is about to end.
+    pub(super) fn ending(&mut self, tid: i32) {
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        // For what it was held is over: whoever has a ticket for it does not let it go.
+        (task.held, task.parked, task.ends) = (None, None, true);
+        let (space, mut tid_at) = (task.space, task.tid_at);
+        if let Some(id) = space
+            && let Some(space) = self.spaces.get_mut(id)
+        {
+            space.waiting.retain(|waiting| *waiting != tid);
+            // Nobody else would see it.
+            tid_at = tid_at.filter(|_| space.tasks > 1);
+        }
+        let Some(space) = space.filter(|&space| self.memory.is_attached(space)) else {
+            return self.let_end(tid);
+        };
+        let ticket = self.ticket(tid);
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            (task.held, task.parked) = (Some(ticket.turn), Some(Park::End));
+        }
+        let word = |at| {
+            let mut bytes = [0; 8];
+            ptrace::read(tid, at, &mut bytes).ok().map(|()| usize::from_ne_bytes(bytes))
+        };
+        let ending = Ending { tid_at, robust: ptrace::robust_list(tid), word: &word };
+        if self.memory.ends(space, &ending, ticket) {
+            self.go_on(ticket);
+        }
+    }
+
+    /// A thread that is about to end may do so.
+    pub(super) fn let_end(&mut self, tid: i32) {
+        // Asked of the kernel, which knows what exec has made of it.
+        if !process::is_leader(tid) && ptrace::detach(tid).is_ok() {
+            return self.exited(tid, Exit::Code(0));
+        }
+        let_go(ptrace::cont(tid, 0));
+    }
+}

@@ -1,0 +1,83 @@
+//! Filters of system calls that a program has of its own, and children that would have ours without
+//! a tracer.
+
+use std::io;
+use std::sync::LazyLock;
+
+use super::{calls, let_go};
+use crate::sys::proc::Status;
+use crate::sys::ptrace::Syscall;
+use crate::sys::{ptrace, seccomp};
+
+/// The field that counts the filters of a thread.
+pub(super) const FILTERS: &str = "Seccomp_filters";
+
+/// Has the filters of a program that has its own not be asked while calls are made in it and its
+/// helper is being made; returns whether there was any.
+///
+/// # Errors
+/// It is not permitted: what is done there might end the program. Or they forbid what a helper
+/// does, which is asked of them as long as it lives.
+pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
+    let status = Status::of(tid)?;
+    let own = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
+        (0, _) => 0,
+        // Strict mode, or a kernel that does not count filters.
+        (1, _) | (_, None) => 1 + usize::from(filtered),
+        (_, Some(filters)) => filters,
+    };
+    if own <= base_filters() + usize::from(filtered) {
+        return Ok(false);
+    }
+    let may_kill =
+        |error: io::Error| io::Error::new(error.kind(), "its own seccomp filter may kill a helper");
+    let filters = ptrace::filters(tid).map_err(may_kill)?;
+    let calls = seccomp::helpers_calls();
+    if !filters.iter().all(|filter| calls.iter().all(|call| seccomp::allows(filter, call))) {
+        return Err(io::Error::other("its own seccomp filter forbids what a helper does"));
+    }
+    ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(may_kill)?;
+    Ok(true)
+}
+
+/// Returns why a program can have no helper, if that is because of its own filters.
+pub(super) fn no_helper(tid: i32, filtered: bool) -> Option<String> {
+    match suspend_filters(tid, filtered) {
+        Ok(false) => None,
+        Ok(true) => {
+            let_go(ptrace::set_options(tid, ptrace::FOLLOW));
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// A child that asks not to be traced would run under a filter that nobody answers: it is traced
+/// all the same. Returns whether it would share its parent's memory, as what traces its own process
+/// does: LeakSanitizer.
+pub(super) fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) -> bool {
+    const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
+    let number = call.number as libc::c_long;
+    if !matches!(number, libc::SYS_clone | libc::SYS_clone3) {
+        return false;
+    }
+    let Some(flags) = calls::flags_of_clone(call, read).filter(|flags| flags & UNTRACED != 0)
+    else {
+        return false;
+    };
+    if number == libc::SYS_clone3 {
+        let_go(ptrace::poke(tid, call.args[0] as usize, flags & !UNTRACED));
+    } else {
+        let_go(ptrace::replace_argument(tid, 0, flags & !UNTRACED));
+    }
+    flags & libc::CLONE_VM as u64 != 0
+}
+
+/// Filters that this process itself runs under, and all that it starts.
+fn base_filters() -> usize {
+    static BASE: LazyLock<usize> = LazyLock::new(|| {
+        let status = Status::of(std::process::id().cast_signed()).ok();
+        status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
+    });
+    *BASE
+}

@@ -1,0 +1,89 @@
+//! The tracer as others see it.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Signal, pidfd_send_signal};
+
+use crate::link::{SpaceId, Ticket, Tracing};
+
+/// What the tracer is asked for.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Attach(SpaceId),
+    GoOn(Ticket),
+    Visit(i32),
+    Pause(bool),
+    EndHelper(SpaceId),
+    EndSpace(SpaceId, String),
+    Tell,
+    End(String),
+}
+
+/// Requests that the tracer has not taken yet.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    waiting: Vec<Asked>,
+    pub(super) bell: Option<OwnedFd>,
+}
+
+/// The tracer as others see it; made before it starts.
+#[derive(Debug, Default)]
+pub(crate) struct Handle {
+    requests: Mutex<Requests>,
+}
+
+impl Handle {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, request: Asked) {
+        let mut requests = self.lock();
+        requests.waiting.push(request);
+        if let Some(bell) = &requests.bell
+            && requests.waiting.len() == 1
+        {
+            // Fails only when the tracer ends, which asks for nothing more.
+            let _ = pidfd_send_signal(bell, Signal::USR1);
+        }
+    }
+
+    pub(super) fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.lock().waiting)
+    }
+}
+
+impl Tracing for Handle {
+    fn attach(&self, space: SpaceId) {
+        self.ask(Asked::Attach(space));
+    }
+
+    fn go_on(&self, ticket: Ticket) {
+        self.ask(Asked::GoOn(ticket));
+    }
+
+    fn visit(&self, thread: i32) {
+        self.ask(Asked::Visit(thread));
+    }
+
+    fn pause(&self, paused: bool) {
+        self.ask(Asked::Pause(paused));
+    }
+
+    fn end_helper(&self, space: SpaceId) {
+        self.ask(Asked::EndHelper(space));
+    }
+
+    fn end_space(&self, space: SpaceId, message: String) {
+        self.ask(Asked::EndSpace(space, message));
+    }
+
+    fn tell(&self) {
+        self.ask(Asked::Tell);
+    }
+
+    fn end(&self, message: String) {
+        self.ask(Asked::End(message));
+    }
+}

@@ -1,0 +1,253 @@
+//! The helper: a process that shares the memory of an address space and makes system calls there.
+//!
+//! It is made by a thread of the program that is stopped ([`super::inject`]), shares nothing with
+//! it but the memory, and runs the loop of [`LOOP`] from a page of its own: reads calls from a
+//! socket, makes them, writes back the results.
+//!
+//! ```text
+//! AT         the page with the loop, readable and executable
+//! STAGING    pages that are moved out, 2 MiB
+//! ARGUMENTS  of ioctls, 16 KiB
+//! CALLS      and their results, 16 KiB
+//! OTHERS     staging for memory of other protections, 512 KiB each
+//! ```
+//!
+//! Invariants:
+//! - H1: the page lies at the same address in every space. A program that has something there
+//!   already is not managed.
+//! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
+//!   not with `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and
+//!   holds no descriptor or signal handler of the program's, and no directory but its root.
+//! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
+//!   `PTRACE_O_EXITKILL`), and when its socket closes.
+//! - H4: its mappings are not inherited by fork.
+//! - H5: it is of no use to the program, which could write to its page: it has no capabilities, a
+//!   filter leaves it the five calls that it makes, on its socket and its userfaultfd, and the
+//!   program's own filters are asked as well. Before that it executes nothing of the program's
+//!   ([`super::birth`]).
+//! - H6: no call that it makes touches a page but of its own mappings, except that of
+//!   `MADV_POPULATE_WRITE`.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::birth::{Birth, put_filter};
+use super::channel::{ARGUMENTS, AT, Channel, DATA_END, STAGING, checked};
+use super::inject::{Injection, Queue};
+use crate::link::{Attached, Call, Growth};
+use crate::permission::Access;
+use crate::sys::ptrace::{self, Event};
+use crate::sys::{process, seccomp};
+use zfold_uffd::page::PAGE;
+
+/// The loop; `rbx` holds the address of [`CALLS`], behind which lie the results. It needs no stack.
+#[rustfmt::skip]
+const LOOP: [u8; 120] = [
+    // next: read(0, calls, 256 calls)
+    0x31, 0xc0,                                 // xor eax, eax
+    0x31, 0xff,                                 // xor edi, edi
+    0x48, 0x89, 0xde,                           // mov rsi, rbx
+    0xba, 0x00, 0x38, 0x00, 0x00,               // mov edx, 256 * 56
+    0x0f, 0x05,                                 // syscall
+    0x48, 0x83, 0xf8, 0x38,                     // cmp rax, 56
+    0x7c, 0x56,                                 // jl end
+    0x4c, 0x8d, 0x2c, 0x03,                     // lea r13, [rbx + rax]
+    0x49, 0x89, 0xde,                           // mov r14, rbx
+    0x4c, 0x8d, 0xbb, 0x00, 0x38, 0x00, 0x00,   // lea r15, [rbx + 256 * 56]
+    // one: make the call at r14, write its result to r15
+    0x49, 0x8b, 0x06,                           // mov rax, [r14]
+    0x49, 0x8b, 0x7e, 0x08,                     // mov rdi, [r14 + 8]
+    0x49, 0x8b, 0x76, 0x10,                     // mov rsi, [r14 + 16]
+    0x49, 0x8b, 0x56, 0x18,                     // mov rdx, [r14 + 24]
+    0x4d, 0x8b, 0x56, 0x20,                     // mov r10, [r14 + 32]
+    0x4d, 0x8b, 0x46, 0x28,                     // mov r8, [r14 + 40]
+    0x4d, 0x8b, 0x4e, 0x30,                     // mov r9, [r14 + 48]
+    0x0f, 0x05,                                 // syscall
+    0x49, 0x89, 0x07,                           // mov [r15], rax
+    0x49, 0x83, 0xc6, 0x38,                     // add r14, 56
+    0x49, 0x83, 0xc7, 0x08,                     // add r15, 8
+    0x4d, 0x39, 0xee,                           // cmp r14, r13
+    0x72, 0xd3,                                 // jb one
+    // write(0, results, their bytes)
+    0xb8, 0x01, 0x00, 0x00, 0x00,               // mov eax, 1
+    0x31, 0xff,                                 // xor edi, edi
+    0x48, 0x8d, 0xb3, 0x00, 0x38, 0x00, 0x00,   // lea rsi, [rbx + 256 * 56]
+    0x4c, 0x89, 0xfa,                           // mov rdx, r15
+    0x48, 0x29, 0xf2,                           // sub rdx, rsi
+    0x0f, 0x05,                                 // syscall
+    0x48, 0x85, 0xc0,                           // test rax, rax
+    0x7f, 0x96,                                 // jg next
+    // end: exit_group(0)
+    0xb8, 0xe7, 0x00, 0x00, 0x00,               // mov eax, 231
+    0xbf, 0x00, 0x00, 0x00, 0x00,               // mov edi, 0
+    0x0f, 0x05,                                 // syscall
+    0x0f, 0x0b,                                 // ud2
+];
+/// Address of a system call instruction there.
+const GADGET: usize = AT + 116;
+
+/// A helper as the tracer knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Helper {
+    /// Its process number.
+    pub pid: i32,
+    /// The same in the program's namespace of process numbers.
+    pub inside: i32,
+    /// The process that made it.
+    pub parent: i32,
+}
+
+/// How a helper comes to the descriptor for missing pages.
+#[derive(Debug)]
+pub(crate) enum Descriptor<'a> {
+    /// It opens one.
+    Open(&'a Access),
+    /// It is given this one, of a child of fork.
+    Given(OwnedFd),
+}
+
+/// Makes a helper for the address space of the thread in which calls are injected, and puts the
+/// program under the filter, unless it is, that stops it at so much growth.
+///
+/// # Errors
+/// `ESRCH` if the thread has ended. Else why it cannot be; nothing is left in the space then.
+pub(crate) fn attach(
+    injection: &mut Injection<'_>,
+    descriptor: Descriptor<'_>,
+    filter: Option<Growth>,
+) -> io::Result<(Helper, Attached)> {
+    map(injection)?;
+    let made = injection.call(libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0])?;
+    let inside = match checked("the helper could not be started", made) {
+        Ok(inside) => inside as i32,
+        Err(error) => return unmap(injection).and(Err(error)),
+    };
+    let pid = injection.child();
+    let result = start(injection, pid, inside, descriptor, filter);
+    if result.is_err() {
+        process::kill(pid);
+        wait_for_end(pid, injection.queue());
+        reap(injection, inside)?;
+        unmap(injection)?;
+    }
+    let tid = injection.tid();
+    let parent = process::process_of(tid);
+    Ok((Helper { pid, inside, parent }, result?))
+}
+
+/// Has the program's process that made a helper forget it, after it has ended.
+pub(crate) fn reap(injection: &mut Injection<'_>, inside: i32) -> io::Result<()> {
+    let all = (libc::__WALL | libc::WNOHANG) as u64;
+    injection.call(libc::SYS_wait4, [inside as u64, 0, all, 0, 0, 0]).map(drop)
+}
+
+const PRIVATE_HERE: u64 =
+    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+const NO_FILE: u64 = u64::MAX;
+
+fn map(injection: &mut Injection<'_>) -> io::Result<()> {
+    let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let page = [AT as u64, PAGE as u64, code, PRIVATE_HERE, NO_FILE, 0];
+    let mut result = injection.call(libc::SYS_mmap, page)?;
+    if result == -i64::from(libc::EEXIST) && is_ours(injection.tid()) {
+        // A fork came between the mapping and the advice that it is not inherited.
+        unmap(injection)?;
+        result = injection.call(libc::SYS_mmap, page)?;
+    }
+    checked("its address space has no room for the helper", result)?;
+    for (index, word) in LOOP.chunks_exact(8).enumerate() {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        ptrace::poke(injection.tid(), AT + 8 * index, word)?;
+    }
+    injection.use_gadget(GADGET);
+    let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = PRIVATE_HERE | libc::MAP_NORESERVE as u64;
+    let len = (DATA_END - STAGING) as u64;
+    let result =
+        injection.call(libc::SYS_mmap, [STAGING as u64, len, access, flags, NO_FILE, 0])?;
+    if result < 0 {
+        unmap(injection)?;
+    }
+    checked("its address space has no room for staging", result).map(drop)
+}
+
+/// Returns whether an address space has a helper's page.
+pub(super) fn is_ours(pid: i32) -> bool {
+    let mut found = [0; LOOP.len()];
+    ptrace::read(pid, AT, &mut found).is_ok() && found == LOOP
+}
+
+/// Takes the mappings away; the data first, since the instruction may lie in the page.
+fn unmap(injection: &mut Injection<'_>) -> io::Result<()> {
+    let len = (DATA_END - STAGING) as u64;
+    injection.call(libc::SYS_munmap, [STAGING as u64, len, 0, 0, 0, 0])?;
+    injection.use_first_gadget();
+    injection.call(libc::SYS_munmap, [AT as u64, PAGE as u64, 0, 0, 0, 0]).map(drop)
+}
+
+/// Waits until a process that was killed has ended.
+pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
+    queue.retain(|(queued, _)| *queued != pid);
+    loop {
+        match ptrace::wait(pid) {
+            Ok((_, Event::Exited(_) | Event::Killed { .. })) | Err(_) => return,
+            // It may stop on its way; that it is gone is told next.
+            Ok(_) => drop(ptrace::cont(pid, 0)),
+        }
+    }
+}
+
+fn start(
+    injection: &mut Injection<'_>,
+    pid: i32,
+    inside: i32,
+    descriptor: Descriptor<'_>,
+    filter: Option<Growth>,
+) -> io::Result<Attached> {
+    // It is in the namespace of who made it.
+    let mut birth = Birth::begin(pid, GADGET, injection.queue())?;
+    let uffd = match descriptor {
+        Descriptor::Open(access) => Some(birth.open_uffd(access)?),
+        Descriptor::Given(uffd) => {
+            birth.receive_descriptor(&uffd)?;
+            None
+        }
+    };
+    let others = birth.protect_others()?;
+    birth.lock_down()?;
+    let socket = birth.finish()?;
+    if let Some(growth) = filter {
+        put_filter(injection, &seccomp::program(growth))?;
+        install(injection)?;
+    }
+    Ok(Attached {
+        uffd,
+        number: Call::UFFD,
+        inside: Box::new(Channel::new(pid, socket)?),
+        helper: inside,
+        helper_here: pid,
+        pid,
+        staging: STAGING..ARGUMENTS,
+        others,
+        arguments: ARGUMENTS,
+        all: AT..DATA_END,
+    })
+}
+
+/// Puts all threads of the program under the filter that was written to [`ARGUMENTS`].
+fn install(injection: &mut Injection<'_>) -> io::Result<()> {
+    const EVERY_THREAD: u64 = 1;
+    let flags = EVERY_THREAD | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, flags, ARGUMENTS as u64, 0, 0, 0];
+    let mut result = injection.call(libc::SYS_seccomp, filter)?;
+    if result == -i64::from(libc::EACCES) {
+        let set = libc::PR_SET_NO_NEW_PRIVS as u64;
+        injection.call(libc::SYS_prctl, [set, 1, 0, 0, 0, 0])?;
+        result = injection.call(libc::SYS_seccomp, filter)?;
+    }
+    // A positive number is a thread with a filter of its own.
+    if result > 0 {
+        return Err(io::Error::other("its threads have different seccomp filters"));
+    }
+    checked("the seccomp filter", result).map(drop)
+}

@@ -1,0 +1,339 @@
+//! Making system calls in a thread of the program, unnoticed by it.
+//!
+//! Everything begins and ends at the one kind of stop that lies where the kernel looks for signals
+//! (`Event::Stop`). There a thread that was interrupted in a call holds a result of the kernel's
+//! own (-ERESTARTSYS and its kin), and when it goes on with the registers that it had, the kernel
+//! itself decides whether a signal interrupts the call or the call is made anew: so a call that
+//! was interrupted for our sake is not told from one that was not.
+//!
+//! Invariants:
+//! - I1: while an injection lasts, the thread blocks all signals; those that come wait. SIGSTOP
+//!   cannot be blocked: it is passed on, the group stops, and our calls go on all the same.
+//! - I2: when it ends, registers and signal mask are what they were.
+//! - I3: events that do not belong to the injection are not lost: they go to the queue of the
+//!   tracer. All threads are waited for: the end of a process is told only when the ends of all
+//!   its threads were received.
+//! - I4: no other call than the one asked for is made, though another thread of the program may
+//!   write to the instruction that makes it: each call is compared at its entry.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::channel::checked;
+use crate::sys::ptrace::{self, Event, SyscallInfo};
+use crate::sys::registers::{Registers, SYSCALL};
+
+/// Events that were received out of turn.
+pub(crate) type Queue = VecDeque<(i32, Event)>;
+
+/// Results of a call that the kernel is about to make anew: -ERESTARTSYS down to
+/// -ERESTART_RESTARTBLOCK.
+const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
+/// Bytes of memory that are searched at once.
+const SEARCHED: usize = 64 << 10;
+/// Of a program's memory, that much is searched for a system call instruction.
+const SEARCHED_MAX: usize = 64 << 20;
+
+/// Where the thread is stopped when an injection begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// `Event::Stop`.
+    Stop,
+    /// `Event::Seccomp`: the call will be made, and stop, anew.
+    Seccomp,
+    /// Behind a call: `Event::Syscall`, or `Event::Exec`.
+    Behind,
+}
+
+/// A thread in which calls are made.
+#[derive(Debug)]
+pub(crate) struct Injection<'a> {
+    tid: i32,
+    saved: Registers,
+    mask: u64,
+    gadget: usize,
+    /// The program's own instruction, with which the injection began.
+    first_gadget: usize,
+    queue: &'a mut Queue,
+    child: i32,
+}
+
+/// The thread is no longer there.
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
+/// Waits for the next event of a thread; its end is queued and an error here, and events of others
+/// are queued (I3).
+pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
+    let queued = queue.iter().position(|(queued, _)| *queued == tid);
+    let event = match queued {
+        Some(at) => queue.remove(at).expect("found just now").1,
+        None => loop {
+            match ptrace::wait(0)? {
+                (found, event) if found == tid => break event,
+                other => queue.push_back(other),
+            }
+        },
+    };
+    match event {
+        Event::Exited(_) | Event::Killed { .. } | Event::Exec | Event::Ending => {
+            queue.push_back((tid, event));
+            Err(gone())
+        }
+        event => Ok(event),
+    }
+}
+
+/// Brings a stopped thread to the kind of stop where injections begin and end.
+fn park(tid: i32, queue: &mut Queue) -> io::Result<Event> {
+    ptrace::interrupt(tid)?;
+    let mut signal = 0;
+    loop {
+        ptrace::cont(tid, signal)?;
+        match next(tid, queue)? {
+            stop @ Event::Stop { .. } => return Ok(stop),
+            Event::Signal(stopping) => signal = stopping,
+            _ => signal = 0,
+        }
+    }
+}
+
+impl<'a> Injection<'a> {
+    /// Begins in a stopped thread. `gadget` is the address of a system call instruction, if one is
+    /// known.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread ends meanwhile; else it is as before.
+    pub(crate) fn begin(
+        tid: i32,
+        at: At,
+        gadget: Option<usize>,
+        queue: &'a mut Queue,
+    ) -> io::Result<Self> {
+        let mut saved = ptrace::registers(tid)?;
+        let gadget = match gadget {
+            Some(gadget) => gadget,
+            None => find_gadget(tid, &saved)?,
+        };
+        if at == At::Seccomp {
+            let mut skipped = saved;
+            skipped.skip();
+            ptrace::set_registers(tid, &skipped)?;
+            saved.rewind();
+        }
+        if at != At::Stop {
+            park(tid, queue)?;
+        }
+        match at {
+            At::Stop => {
+                leave_sequence(tid, &mut saved)?;
+            }
+            At::Seccomp => {}
+            At::Behind => saved = ptrace::registers(tid)?,
+        }
+        let mask = ptrace::signal_mask(tid)?;
+        ptrace::set_signal_mask(tid, u64::MAX)?;
+        Ok(Self { tid, saved, mask, gadget, first_gadget: gadget, queue, child: 0 })
+    }
+
+    /// Uses the instruction at another address from now on.
+    pub(crate) fn use_gadget(&mut self, gadget: usize) {
+        self.gadget = gadget;
+    }
+
+    /// Uses the one again with which the injection began.
+    pub(crate) fn use_first_gadget(&mut self) {
+        self.gadget = self.first_gadget;
+    }
+
+    /// Process that the last call made, as this process knows it.
+    pub(crate) fn child(&self) -> i32 {
+        self.child
+    }
+
+    /// Events out of turn.
+    pub(crate) fn queue(&mut self) -> &mut Queue {
+        self.queue
+    }
+
+    /// Makes a system call; returns what it returned, negative error numbers included.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended.
+    pub(crate) fn call(&mut self, number: libc::c_long, args: [u64; 6]) -> io::Result<i64> {
+        loop {
+            let result = self.attempt(number as u64, &args)?;
+            if !RESTART.contains(&result) {
+                return Ok(result);
+            }
+        }
+    }
+
+    fn attempt(&mut self, number: u64, args: &[u64; 6]) -> io::Result<i64> {
+        let mut registers = self.saved;
+        registers.call(self.gadget, number, args);
+        ptrace::set_registers(self.tid, &registers)?;
+        let mut signal = 0;
+        loop {
+            ptrace::syscall(self.tid, signal)?;
+            signal = 0;
+            match next(self.tid, self.queue)? {
+                Event::Syscall => match ptrace::syscall_info(self.tid)? {
+                    SyscallInfo::Exit(result) => return Ok(result),
+                    SyscallInfo::Entry(call) if (call.number, &call.args) != (number, args) => {
+                        let mut skipped = ptrace::registers(self.tid)?;
+                        skipped.skip();
+                        ptrace::set_registers(self.tid, &skipped)?;
+                        return Err(io::Error::other(
+                            "its code changed while a call was made in it",
+                        ));
+                    }
+                    _ => {}
+                },
+                Event::Child => self.child = ptrace::message(self.tid)?,
+                Event::Signal(stopping) => signal = stopping,
+                _ => {}
+            }
+        }
+    }
+
+    /// Writes to memory of the thread that can be written to.
+    ///
+    /// # Errors
+    /// Nothing is mapped there, or the thread is gone.
+    pub(crate) fn put(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+        // Neither waits for a page that is asked of a userfaultfd; the second way is open to a
+        // process that may not be looked at, too.
+        if let Ok(memory) = fs::File::options().write(true).open(format!("/proc/{}/mem", self.tid))
+        {
+            return memory.write_all_at(bytes, to as u64);
+        }
+        for (index, part) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            ptrace::poke(self.tid, to + 8 * index, u64::from_ne_bytes(word))?;
+        }
+        Ok(())
+    }
+
+    /// Makes a system call; its error is one of this program, which says what failed.
+    ///
+    /// # Errors
+    /// That of the call, or that the thread has ended.
+    pub(crate) fn one(
+        &mut self,
+        what: &str,
+        number: libc::c_long,
+        args: [u64; 6],
+    ) -> io::Result<i64> {
+        checked(what, self.call(number, args)?)
+    }
+
+    /// Ends it, but has the thread go on with `code`, all signals blocked as they are. For threads
+    /// that are not the program's.
+    pub(crate) fn become_code(self, code: usize, parameter: usize) -> io::Result<()> {
+        park(self.tid, self.queue)?;
+        let mut registers = self.saved;
+        registers.enter(code, parameter);
+        ptrace::set_registers(self.tid, &registers)?;
+        ptrace::cont(self.tid, 0)
+    }
+
+    /// The thread in which calls are made.
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Ends it; the thread is stopped as the returned event says.
+    ///
+    /// # Errors
+    /// `ESRCH` if the thread has ended.
+    pub(crate) fn finish(self) -> io::Result<Event> {
+        let stop = park(self.tid, self.queue)?;
+        ptrace::set_registers(self.tid, &self.saved)?;
+        ptrace::set_signal_mask(self.tid, self.mask)?;
+        Ok(stop)
+    }
+}
+
+/// A restartable sequence in which a thread was stopped is aborted, as after any preemption: the
+/// kernel, which sees the thread elsewhere, would forget it.
+///
+/// # Errors
+/// `ESRCH` if its area is not there at the moment, so that nobody knows: it is as before.
+fn leave_sequence(tid: i32, registers: &mut Registers) -> io::Result<()> {
+    if registers.number().is_none()
+        && let Some(abort) = restartable_abort(tid, registers.instruction())?
+    {
+        registers.jump(abort);
+    }
+    Ok(())
+}
+
+/// Where a restartable sequence goes on that is left at `instruction`; `None` outside of one.
+fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> {
+    /// Offset of the pointer to the sequence in the area that a thread registers.
+    const SEQUENCE: usize = 8;
+    let Some(area) = ptrace::restartable(tid) else { return Ok(None) };
+    let mut sequence = [0; 8];
+    ptrace::read(tid, area + SEQUENCE, &mut sequence).map_err(|_| gone())?;
+    let sequence = usize::from_ne_bytes(sequence);
+    // Version and flags, start, length, where it goes on.
+    let mut words = [0; 32];
+    if sequence == 0 || ptrace::read(tid, sequence, &mut words).is_err() {
+        return Ok(None);
+    }
+    let word = |index: usize| usize::from_ne_bytes(words.as_chunks::<8>().0[index]);
+    let is_inside = (word(1)..word(1).saturating_add(word(2))).contains(&instruction);
+    Ok(is_inside.then(|| word(3)))
+}
+
+/// Finds a system call instruction: the one just executed, or any in what is executable, the
+/// kernel's own page first.
+fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
+    let before = registers.instruction().wrapping_sub(SYSCALL.len());
+    for candidate in [before, registers.instruction()] {
+        let mut bytes = [0; SYSCALL.len()];
+        if ptrace::read(tid, candidate, &mut bytes).is_ok() && bytes == SYSCALL {
+            return Ok(candidate);
+        }
+    }
+    let maps = fs::read_to_string(format!("/proc/{tid}/maps"))?;
+    let (kernel, others): (Vec<_>, Vec<_>) = maps
+        .lines()
+        .filter(|line| line.split(' ').nth(1).is_some_and(|access| access.starts_with("r-x")))
+        .partition(|line| line.ends_with("[vdso]"));
+    let mut left = SEARCHED_MAX;
+    for line in kernel.into_iter().chain(others) {
+        let Some((start, end)) = range_of(line) else { continue };
+        if let Some(found) = search(tid, start, end, &mut left) {
+            return Ok(found);
+        }
+    }
+    Err(io::Error::other("no system call instruction was found in the program"))
+}
+
+fn range_of(line: &str) -> Option<(usize, usize)> {
+    let (start, end) = line.split(' ').next()?.split_once('-')?;
+    Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+}
+
+fn search(tid: i32, mut at: usize, end: usize, left: &mut usize) -> Option<usize> {
+    let mut buffer = vec![0; SEARCHED];
+    // Unlike process_vm_readv, it does not wait for a page that is asked of a userfaultfd.
+    let memory = fs::File::open(format!("/proc/{tid}/mem")).ok()?;
+    while at < end && *left > 0 {
+        let wanted = (end - at).min(SEARCHED);
+        let got = memory.read_at(&mut buffer[..wanted], at as u64).ok().filter(|&got| got > 0)?;
+        let found = buffer[..got].windows(SYSCALL.len()).position(|bytes| bytes == SYSCALL);
+        if let Some(offset) = found {
+            return Some(at + offset);
+        }
+        at += wanted;
+        *left = left.saturating_sub(wanted);
+    }
+    None
+}

@@ -1,0 +1,500 @@
+//! The tracer: starts a program, follows all its threads and children, and makes helpers.
+//!
+//! One thread does all of it, since the kernel binds a traced thread to the one that traces it. It
+//! waits for the next stop of any thread; requests of others ([`Handle`]) reach it as a stop, too:
+//! of a child of its own that does nothing else (the *bell*), which they signal.
+//!
+//! Before the first helper nothing stops but fork, clone, exec, their children at birth and threads
+//! at their ends ([`ends`]). A program with a helper runs under a filter, which stops the few calls
+//! of which the kernel does not tell in time ([`calls`]).
+//!
+//! Invariants:
+//! - T1: a thread that is stopped is let go by whoever handles its event, or it is held by a
+//!   ticket, and whoever has that lets it go ([`Tracing::go_on`]).
+//! - T2: the events of a child and of its parent come in any order. A child that is seen first
+//!   waits in `unclaimed`, one that ends first in `stillborn`.
+//! - T3: a space is `gone` when the last thread in it ends or leaves it by exec. Its helper ends
+//!   before the end of that thread is received, or before exec goes on, so that nobody who waits
+//!   for it finds the executable or the mounts of its program busy. It has stepped aside before,
+//!   and is forgotten by its parent, unless SIGKILL ended that ([`aside`]).
+//! - T4: the tracer waits for nothing but events. It receives those of all threads while it waits
+//!   for one, and what the memory side does for a thread is done while that is held.
+//! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
+//!   two of these would not say in which order they were made.
+//! - T6: while the program is paused, each thread was asked to stop since it was last let go. Where
+//!   it stops for nothing else, it is held until the pause ends.
+//! - T7: a program whose space should be attached from the beginning is attached at its exec,
+//!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
+//! - T8: every process that has an attached space runs under the filter, which is put on all
+//!   threads of one process at once: a space that another one has, too, waits until that has left
+//!   it. A child of vfork or fork that was made just before is known by its filters.
+
+mod areas;
+mod aside;
+mod asked;
+mod attach;
+mod birth;
+mod calls;
+mod channel;
+mod ends;
+mod filters;
+mod handle;
+mod helper;
+mod inject;
+mod news;
+mod program;
+mod stops;
+mod task;
+#[cfg(test)]
+mod tests;
+mod waits;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::link::{Memory, Request, SpaceId, Ticket};
+use crate::permission::Access;
+use crate::sys::process::{self, ChildrenKept, Outcome, Relatives};
+use crate::sys::ptrace::{self, Event};
+use crate::sys::urgency::be_urgent;
+
+pub use channel::AT as HELPER_AT;
+pub(crate) use handle::Handle;
+use helper::Helper;
+use inject::{At, Queue};
+pub(crate) use news::{Exit, News};
+pub(crate) use program::Program;
+use task::{Spaces, Task, Waits};
+
+/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
+/// the beginning and the end of the main process at once, unless it never began; the call returns
+/// when the last child has ended, too.
+///
+/// # Errors
+/// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
+/// runs then.
+pub(crate) fn trace(
+    program: &Program,
+    memory: Arc<dyn Memory>,
+    handle: &Handle,
+    access: Access,
+    tell: &mut dyn FnMut(News),
+) -> io::Result<Exit> {
+    let _children = ChildrenKept::new();
+    // Orphans come here instead of to an init that may not care for them: helpers of processes that
+    // have ended are such, too.
+    process::adopt_orphans()?;
+    let waiting = process::start(&program.image()?)?;
+    let main = waiting.pid;
+    ptrace::seize(main, ptrace::FOLLOW)?;
+    let mut tracer = Tracer {
+        memory,
+        handle,
+        access,
+        tell,
+        traces_itself: false,
+        main,
+        exit: None,
+        is_stopped: false,
+        ended: None,
+        outcome: None,
+        bell: 0,
+        tasks: HashMap::from([(main, Task::default())]),
+        spaces: Spaces::default(),
+        helpers: HashMap::new(),
+        buried: HashSet::new(),
+        unclaimed: HashSet::new(),
+        stillborn: HashSet::new(),
+        visits: HashSet::new(),
+        lost_forks: 0,
+        paused: None,
+        turns: 0,
+        queue: Queue::new(),
+    };
+    // Not the program, which exists by now; the bell is.
+    be_urgent();
+    tracer.hang_bell()?;
+    tracer.outcome = Some(waiting.go()?);
+    process::raise_descriptors();
+    let result = tracer.run();
+    tracer.take_bell_down();
+    result
+}
+
+struct Tracer<'a> {
+    memory: Arc<dyn Memory>,
+    handle: &'a Handle,
+    access: Access,
+    tell: &'a mut dyn FnMut(News),
+    /// Whether a process that traces itself was told.
+    traces_itself: bool,
+    /// The process that was started, and how it ended.
+    main: i32,
+    exit: Option<Exit>,
+    /// It was told that it is stopped.
+    is_stopped: bool,
+    /// Why everything is being ended.
+    ended: Option<String>,
+    outcome: Option<Outcome>,
+    bell: i32,
+    tasks: HashMap<i32, Task>,
+    spaces: Spaces,
+    /// Helpers that live, with their spaces.
+    helpers: HashMap<i32, SpaceId>,
+    /// Helpers that have ended before their parents.
+    buried: HashSet<i32>,
+    unclaimed: HashSet<i32>,
+    stillborn: HashSet<i32>,
+    /// Threads that are to be stopped for a moment.
+    visits: HashSet<i32>,
+    /// Forks of attached spaces whose parent was killed, and whose child was not seen.
+    lost_forks: usize,
+    /// The program is paused: threads that stop are held by these tickets (T6).
+    paused: Option<Vec<Ticket>>,
+    /// Tickets that were made.
+    turns: u64,
+    queue: Queue,
+}
+
+/// A thread may end at any moment, which its own event tells: errors of calls about it are no news.
+fn let_go(result: io::Result<()>) {
+    if let Err(error) = result {
+        debug_assert_eq!(error.raw_os_error(), Some(libc::ESRCH), "{error}");
+    }
+}
+
+impl Tracer<'_> {
+    fn hang_bell(&mut self) -> io::Result<()> {
+        let bell = process::start_bell()?;
+        self.bell = bell.pid;
+        ptrace::seize(self.bell, ptrace::FOLLOW)?;
+        drop(bell);
+        let pid = Pid::from_raw(self.bell).expect("not 0");
+        let bell = pidfd_open(pid, PidfdFlags::empty())?;
+        self.handle.lock().bell = Some(bell);
+        Ok(())
+    }
+
+    fn take_bell_down(&mut self) {
+        self.handle.lock().bell = None;
+        process::kill(self.bell);
+        helper::wait_for_end(self.bell, &mut self.queue);
+    }
+
+    fn run(&mut self) -> io::Result<Exit> {
+        while !self.tasks.is_empty() || !self.helpers.is_empty() || !self.unclaimed.is_empty() {
+            self.serve_requests();
+            let (tid, event) = match self.queue.pop_front() {
+                Some(event) => event,
+                None => self.next_event()?,
+            };
+            self.handle_event(tid, event);
+        }
+        match (self.ended.take(), self.exit) {
+            (None, Some(exit)) => Ok(exit),
+            (Some(message), _) => Err(io::Error::other(message)),
+            (None, None) => Err(io::Error::other("the program is lost")),
+        }
+    }
+
+    /// Waits for an event. A helper ends before the last thread of its program is received (T3).
+    fn next_event(&mut self) -> io::Result<(i32, Event)> {
+        if self.helpers.is_empty() {
+            return ptrace::wait(0);
+        }
+        let (tid, is_end) = ptrace::peek()?;
+        if is_end
+            && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
+            && let Some(helper) = self.spaces.last_helper(space)
+        {
+            self.end_helper(helper);
+        }
+        ptrace::wait(tid)
+    }
+
+    fn end_helper(&mut self, helper: Helper) {
+        if self.helpers.remove(&helper.pid).is_some() {
+            process::kill(helper.pid);
+            helper::wait_for_end(helper.pid, &mut self.queue);
+            self.buried.insert(helper.pid);
+        }
+    }
+
+    fn end(&mut self, message: String) {
+        self.ended.get_or_insert(message);
+        for &tid in self.tasks.keys().chain(&self.unclaimed) {
+            process::kill(tid);
+        }
+    }
+
+    fn handle_event(&mut self, tid: i32, event: Event) {
+        if tid == self.bell {
+            if !event.is_end() {
+                let_go(ptrace::cont(tid, 0));
+            }
+            return;
+        }
+        if self.helpers.contains_key(&tid) {
+            return self.helper_event(tid, event);
+        }
+        if self.tasks.contains_key(&tid) {
+            self.task_event(tid, event);
+        } else {
+            self.unknown_event(tid, event);
+        }
+        // It had not come into being when all others were killed.
+        if self.ended.is_some() && !event.is_end() && event != Event::Ending && !self.is_queued(tid)
+        {
+            process::kill(tid);
+        }
+    }
+
+    /// A helper blocks its signals; SIGSTOP cannot be blocked and is not for it.
+    fn helper_event(&mut self, pid: i32, event: Event) {
+        match event {
+            Event::Exited(_) | Event::Killed { .. } => {
+                if let Some(space) = self.helpers.remove(&pid) {
+                    self.buried.insert(pid);
+                    self.helper_died(space, pid);
+                }
+            }
+            Event::Signal(signal @ (libc::SIGSEGV | libc::SIGBUS | libc::SIGILL)) => {
+                let_go(ptrace::cont(pid, signal));
+            }
+            _ => let_go(ptrace::cont(pid, 0)),
+        }
+    }
+
+    /// A child whose parent has not reported it (T2), or a thread that is known by another number
+    /// since an exec.
+    fn unknown_event(&mut self, tid: i32, event: Event) {
+        match event {
+            Event::Exited(_) | Event::Killed { .. } => {
+                // A helper whose parent has ended is this process's child.
+                if !self.buried.remove(&tid) && !self.unclaimed.remove(&tid) {
+                    self.stillborn.insert(tid);
+                }
+            }
+            Event::Stop { .. } => {
+                self.stillborn.remove(&tid);
+                self.unclaimed.insert(tid);
+                self.adopt();
+            }
+            Event::Exec => self.exec(tid),
+            Event::Signal(signal) => let_go(ptrace::cont(tid, signal)),
+            _ => let_go(ptrace::cont(tid, 0)),
+        }
+    }
+
+    fn task_event(&mut self, tid: i32, event: Event) {
+        match event {
+            Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
+            Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
+            _ => self.leave_aside(tid),
+        }
+        match event {
+            Event::Exited(code) => self.exited(tid, Exit::Code(code)),
+            Event::Killed { signal, core } => {
+                self.exited(tid, Exit::Signal { number: signal, core });
+            }
+            Event::Seccomp => self.before(tid),
+            Event::Syscall => self.behind(tid),
+            Event::Child => self.child(tid),
+            Event::Exec => self.exec(tid),
+            Event::Ending => self.ending(tid),
+            Event::Stop { .. } => self.stopped(tid, event),
+            Event::Signal(signal) => {
+                self.soften(tid, signal);
+                if !self.before_signal(tid, signal) {
+                    let_go(self.resume_with(tid, signal));
+                }
+            }
+        }
+    }
+
+    fn exited(&mut self, tid: i32, exit: Exit) {
+        let Some(task) = self.tasks.remove(&tid) else { return };
+        self.visits.remove(&tid);
+        self.leave(tid, &task);
+        if tid == self.main {
+            self.main_goes_on();
+            let failure = self.outcome.take().and_then(|outcome| outcome.failure());
+            let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
+            self.exit = Some(exit);
+            // Of a program that is being ended, the result says why.
+            if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
+                (self.tell)(News::Ended(exit));
+            }
+        }
+        self.adopt();
+    }
+
+    /// A parent that is killed in the middle of fork never reports its child, which goes on all the
+    /// same. Of an attached space nobody knows what that child's memory should hold: it ends with
+    /// its parent.
+    fn adopt(&mut self) {
+        let own = std::process::id().cast_signed();
+        let orphans: Vec<_> = self
+            .unclaimed
+            .iter()
+            .copied()
+            .filter(|&tid| {
+                relative(tid).is_none_or(|pid| pid == own || !self.tasks.contains_key(&pid))
+            })
+            .collect();
+        for tid in orphans {
+            self.unclaimed.remove(&tid);
+            let is_lost = self.lost_forks > 0;
+            self.lost_forks -= usize::from(is_lost);
+            // A child of vfork has its parent's helper.
+            if is_lost || helper::is_ours(tid) {
+                process::kill(tid);
+                // Its end is told, and is nobody's.
+                continue;
+            }
+            let space = self.memory.exec(tid);
+            self.spaces.add(space);
+            self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
+            self.stop_if_paused(tid);
+            let_go(ptrace::cont(tid, 0));
+        }
+    }
+
+    /// A thread has left its space; returns its helpers if that was the last.
+    fn leave(&mut self, tid: i32, task: &Task) -> Vec<Helper> {
+        let Some(id) = task.space else { return Vec::new() };
+        if task.aside
+            && let Some(space) = self.spaces.get_mut(id)
+        {
+            space.aside -= 1;
+        }
+        if matches!(task.waits, Waits::Fork(_)) {
+            self.lost_forks += 1;
+            self.memory.unborn(id);
+        }
+        if let Waits::Moved { from, old, .. } = task.waits {
+            let ticket = self.ticket(tid);
+            let moved = Request::Moved { from: from..from + old, to: None };
+            self.memory.request(id, moved, ticket);
+        }
+        self.end_change(tid, id);
+        self.memory.left(id, tid);
+        let Some(space) = self.spaces.leave(id) else {
+            // It may have been the process that others had to wait for (T8).
+            if self.spaces.get_mut(id).is_some_and(|space| space.shared.is_some()) {
+                self.ask_for(id);
+            }
+            return Vec::new();
+        };
+        self.memory.gone(id);
+        if let Some(helper) = space.helper {
+            self.end_helper(helper);
+        }
+        space.helper.into_iter().chain(space.ended).collect()
+    }
+
+    fn exec(&mut self, tid: i32) {
+        let former = ptrace::message(tid).unwrap_or(tid);
+        let mut filtered = false;
+        let mut helpers = Vec::new();
+        for number in [tid, former] {
+            if let Some(task) = self.tasks.remove(&number) {
+                filtered |= task.filtered;
+                helpers.extend(self.leave(number, &task));
+            }
+        }
+        let space = self.memory.exec(tid);
+        self.spaces.add(space);
+        self.tasks.insert(tid, Task { space: Some(space), filtered, ..Task::default() });
+        if tid == self.main && self.outcome.take().is_some() {
+            (self.tell)(News::Started(tid));
+        }
+        self.refuse_foreign(tid, space);
+        helpers.retain(|helper| helper.parent == tid);
+        if self.wanted(tid, space) {
+            // Whoever attaches forgets these first.
+            if let Some(known) = self.spaces.get_mut(space) {
+                known.ended = helpers;
+            }
+            self.attach(tid, space, At::Behind);
+        } else if helpers.is_empty() {
+            let_go(ptrace::cont(tid, 0));
+        } else {
+            self.forget(tid, At::Behind, &helpers);
+        }
+    }
+
+    /// A ticket for a thread that is stopped.
+    fn ticket(&mut self, thread: i32) -> Ticket {
+        self.turns += 1;
+        Ticket { thread, turn: self.turns }
+    }
+
+    /// Lets a thread go on, and stops it behind a call that was shortened.
+    fn resume_with(&self, tid: i32, signal: i32) -> io::Result<()> {
+        let shortened = self.tasks.get(&tid).and_then(|task| task.softened.as_ref());
+        if shortened.is_some_and(waits::Softened::is_shortened) {
+            return ptrace::syscall(tid, signal);
+        }
+        ptrace::cont(tid, signal)
+    }
+
+    /// After an injection.
+    fn resume_after(&mut self, tid: i32, stop: io::Result<Event>) {
+        self.stop_if_paused(tid);
+        match stop {
+            Ok(event) if event.is_group_stop() => let_go(self.leave_stopped(tid)),
+            Err(_) if self.is_queued(tid) => {}
+            _ => let_go(self.resume_with(tid, 0)),
+        }
+    }
+
+    /// Lets a thread stay stopped with its process until that is continued.
+    fn leave_stopped(&mut self, tid: i32) -> io::Result<()> {
+        if tid == self.main && !self.is_stopped {
+            self.is_stopped = true;
+            (self.tell)(News::Stopped);
+        }
+        ptrace::listen(tid)
+    }
+
+    /// Tells so if it was told that the program is stopped.
+    fn main_goes_on(&mut self) {
+        if std::mem::take(&mut self.is_stopped) {
+            (self.tell)(News::GoesOn);
+        }
+    }
+
+    /// Whether something has happened to a thread that is still to be handled; it may be stopped
+    /// for that.
+    fn is_queued(&self, tid: i32) -> bool {
+        self.queue.iter().any(|(queued, _)| *queued == tid)
+    }
+
+    /// A 32-bit program makes calls by other numbers.
+    fn refuse_foreign(&mut self, tid: i32, space: SpaceId) {
+        if ptrace::is_foreign(tid) {
+            self.refuse(space, "it is a 32-bit program".into());
+        }
+    }
+
+    /// Tells, once, that a space cannot be managed.
+    fn refuse(&mut self, id: SpaceId, reason: String) {
+        if let Some(space) = self.spaces.get_mut(id)
+            && !space.refused
+        {
+            space.refused = true;
+            self.memory.cannot_attach(id, reason);
+            (self.tell)(News::Refused);
+        }
+    }
+}
+
+/// The process of a thread, or the parent of a process; `None` if it is gone.
+fn relative(tid: i32) -> Option<i32> {
+    let Relatives { process, parent } = process::relatives(tid)?;
+    Some(if process == tid { parent } else { process })
+}

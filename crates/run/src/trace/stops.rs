@@ -1,0 +1,476 @@
+//! What the tracer does with a stopped thread: asks the memory side, lets it go.
+
+use std::cell::Cell;
+use std::io;
+
+use super::areas::{self, Areas};
+use super::calls::{self, Aside, Meaning};
+use super::filters::{FILTERS, follow_children};
+use super::inject::At;
+use super::news::News;
+use super::task::{Birth, Park, Task, Waits};
+use super::{Tracer, let_go, waits};
+use crate::link::{Request, SpaceId, Ticket};
+use crate::permission::may_follow_forks;
+use crate::sys::proc::{self, Status};
+use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
+use crate::sys::{process, seccomp};
+
+impl Tracer<'_> {
+    /// A thread is about to make a call that the filter stops.
+    pub(super) fn before(&mut self, tid: i32) {
+        let Ok(SyscallInfo::Seccomp { call, data }) = ptrace::syscall_info(tid) else {
+            return let_go(ptrace::cont(tid, 0));
+        };
+        let space = self.tasks.get(&tid).and_then(|task| task.space);
+        match (space, data) {
+            (Some(space), seccomp::STOP_CHANGE) => self.before_change(tid, space, &call),
+            (Some(space), seccomp::STOP_FOREIGN) => self.before_foreign(tid, space),
+            (None, seccomp::STOP_CHANGE | seccomp::STOP_FOREIGN) => let_go(ptrace::cont(tid, 0)),
+            // A filter of the program's own that wants a tracer; without one, no call.
+            _ => self.skip(tid, libc::ENOSYS),
+        }
+    }
+
+    fn before_change(&mut self, tid: i32, space: SpaceId, call: &Syscall) {
+        if let Some(aside) = Aside::of(call) {
+            return self.before_aside(tid, space, aside);
+        }
+        self.leave_aside(tid);
+        if self.wanted(tid, space) {
+            return self.attach(tid, space, At::Seccomp);
+        }
+        if !self.memory.is_attached(space) {
+            return let_go(ptrace::cont(tid, 0));
+        }
+        let missing = Cell::new(None);
+        let read = |from: usize, to: &mut [u8]| {
+            ptrace::read(tid, from, to).inspect_err(|_| missing.set(Some(from)))
+        };
+        let meaning = calls::decode(call, &read);
+        if let Some(address) = missing.get()
+            && self.fetch(tid, space, address)
+        {
+            return;
+        }
+        if follow_children(tid, call, &read) && !std::mem::replace(&mut self.traces_itself, true) {
+            (self.tell)(News::TracesItself(tid));
+        }
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.fetched = 0;
+            // Of others the registers still say it behind the call.
+            task.areas = (call.number == libc::SYS_clone3 as u64)
+                .then(|| Some(areas::of(tid, &ptrace::registers(tid).ok()?)))
+                .flatten();
+        }
+        match meaning {
+            Meaning::Nothing => let_go(ptrace::cont(tid, 0)),
+            Meaning::Before(request @ Request::Open { .. }) => {
+                self.set_waits(tid, Waits::Opened);
+                self.ask(tid, space, request, Park::IntoCall);
+            }
+            Meaning::Before(request) => self.ask(tid, space, request, Park::Run),
+            Meaning::Map { len, .. } if self.memory.fits(len) => let_go(ptrace::cont(tid, 0)),
+            Meaning::Map { len, filled } => {
+                // The kernel would fill it before it is closed.
+                let flags = call.args[MMAP_FLAGS];
+                let replaced =
+                    filled && ptrace::replace_argument(tid, MMAP_FLAGS, flags & !POPULATE).is_ok();
+                self.enter(tid, Waits::Mapped { len, flags: replaced.then_some(flags) });
+            }
+            Meaning::Heap => self.enter(tid, Waits::Grown),
+            Meaning::Move { from, len } => {
+                if self.begin_change(tid, space) {
+                    self.set_waits(tid, Waits::Moved { from: from.start, old: from.len(), len });
+                    self.ask(tid, space, Request::Level { range: from }, Park::IntoCall);
+                }
+            }
+            Meaning::Fork => {
+                if self.begin_change(tid, space) {
+                    self.before_fork(tid, space);
+                }
+            }
+        }
+    }
+
+    /// Has a page brought that a call points to, and looks at the call again then; `false` after
+    /// some tries: the call fails for it.
+    fn fetch(&mut self, tid: i32, space: SpaceId, address: usize) -> bool {
+        const TRIES: u8 = 8;
+        let Some(task) = self.tasks.get_mut(&tid) else { return false };
+        task.fetched += 1;
+        let again = task.fetched <= TRIES;
+        if again {
+            self.ask(tid, space, Request::Fetch { address }, Park::Again);
+        }
+        again
+    }
+
+    fn before_fork(&mut self, tid: i32, space: SpaceId) {
+        // The child needs a descriptor here: better no child than one that nobody answers.
+        if self.memory.descriptor(space).is_err() {
+            self.end_change(tid, space);
+            return self.skip(tid, libc::EAGAIN);
+        }
+        if may_follow_forks() {
+            return self.enter(tid, Waits::Fork(Birth::Told));
+        }
+        if let Some(reason) = self.no_helper_for_child(tid) {
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.waits = Waits::Fork(Birth::Alone);
+                task.why_alone = reason;
+            }
+            return self.ask(tid, space, Request::Hold { pages: None }, Park::IntoCall);
+        }
+        self.set_waits(tid, Waits::Fork(Birth::Held));
+        let areas = ptrace::registers(tid).map(|registers| areas::of(tid, &registers));
+        let pages = areas.unwrap_or_default().on_the_way.into_iter().flatten().collect();
+        self.ask(tid, space, Request::Hold { pages: Some(pages) }, Park::IntoCall);
+    }
+
+    fn set_waits(&mut self, tid: i32, waits: Waits) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            task.waits = waits;
+        }
+    }
+
+    /// Lets a thread make its call, and stops it behind that.
+    fn enter(&mut self, tid: i32, waits: Waits) {
+        self.set_waits(tid, waits);
+        let_go(ptrace::syscall(tid, 0));
+    }
+
+    /// Asks the memory side for something, before the thread goes on.
+    fn ask(&mut self, tid: i32, space: SpaceId, request: Request, park: Park) {
+        let ticket = self.ticket(tid);
+        self.hold(tid, ticket, Some(park));
+        if self.memory.request(space, request, ticket) {
+            self.go_on(ticket);
+        }
+    }
+
+    /// Holds a thread by a ticket; `park` if it is stopped.
+    pub(super) fn hold(&mut self, tid: i32, ticket: Ticket, park: Option<Park>) {
+        if let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.ends) {
+            task.held = Some(ticket.turn);
+            task.parked = park;
+        }
+    }
+
+    /// What threads were held for is done.
+    pub(super) fn go_on(&mut self, ticket: Ticket) {
+        let mut parked = Vec::new();
+        // Mostly one thread, which the ticket names; of a birth, its child as well.
+        let holders = match self.tasks.get(&ticket.thread) {
+            Some(task) => [Some(ticket.thread), task.related].into_iter().flatten().collect(),
+            None => self.tasks.keys().copied().collect::<Vec<_>>(),
+        };
+        for tid in holders {
+            if let Some(task) = self.tasks.get_mut(&tid)
+                && task.held == Some(ticket.turn)
+            {
+                task.held = None;
+                task.related = None;
+                parked.extend(task.parked.take().map(|park| (tid, park)));
+            }
+        }
+        for (tid, park) in parked {
+            if park == Park::End {
+                self.let_end(tid);
+                continue;
+            }
+            self.stop_if_paused(tid);
+            // What it held others up for is over, unless it is about to begin.
+            if !matches!(park, Park::IntoCall | Park::Again)
+                && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
+            {
+                self.end_change(tid, space);
+            }
+            let_go(match park {
+                Park::Run => ptrace::cont(tid, 0),
+                Park::IntoCall => ptrace::syscall(tid, 0),
+                Park::Again => {
+                    self.before(tid);
+                    Ok(())
+                }
+                Park::Listen => self.leave_stopped(tid),
+                Park::End => Ok(()),
+            });
+        }
+    }
+
+    /// A thread is about to move a mapping or to fork (T5); returns false if it has to wait.
+    fn begin_change(&mut self, tid: i32, id: SpaceId) -> bool {
+        let Some(space) = self.spaces.get_mut(id) else { return true };
+        match space.changing {
+            Some(other) if other != tid => {
+                space.waiting.push_back(tid);
+                false
+            }
+            _ => {
+                space.changing = Some(tid);
+                true
+            }
+        }
+    }
+
+    /// It has, or has ended.
+    pub(super) fn end_change(&mut self, tid: i32, id: SpaceId) {
+        let Some(space) = self.spaces.get_mut(id) else { return };
+        space.waiting.retain(|waiting| *waiting != tid);
+        if space.changing != Some(tid) {
+            return;
+        }
+        space.changing = None;
+        if let Some(next) = space.waiting.pop_front() {
+            self.before(next);
+        }
+    }
+
+    /// Calls of the 32-bit interface cannot be followed. Such a program is not managed; one that is
+    /// has no such calls, as under a kernel without them.
+    fn before_foreign(&mut self, tid: i32, space: SpaceId) {
+        if self.memory.is_attached(space) {
+            return self.skip(tid, libc::ENOSYS);
+        }
+        self.refuse(space, "it uses the 32-bit system call interface".into());
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// Does not make the call, which fails with `error`.
+    fn skip(&self, tid: i32, error: i32) {
+        let skipped = ptrace::registers(tid).and_then(|mut registers| {
+            registers.skip();
+            registers.set_result(-i64::from(error));
+            ptrace::set_registers(tid, &registers)
+        });
+        let_go(skipped.and_then(|()| ptrace::cont(tid, 0)));
+    }
+
+    /// A thread has made the call into which it was followed.
+    pub(super) fn behind(&mut self, tid: i32) {
+        let result = match ptrace::syscall_info(tid) {
+            Ok(SyscallInfo::Exit(result)) => result,
+            Ok(_) => return let_go(ptrace::syscall(tid, 0)),
+            Err(_) => return,
+        };
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        let Some(space) = task.space else { return let_go(ptrace::cont(tid, 0)) };
+        let waits = std::mem::take(&mut task.waits);
+        // If it was interrupted once more, a stop for that comes next.
+        if result != -i64::from(libc::EINTR)
+            && let Some(softened) = task.softened.take()
+        {
+            let_go(softened.returned(tid));
+        }
+        if let Waits::Mapped { flags: Some(flags), .. } = waits {
+            // A thread that is gone needs none.
+            let _ = ptrace::replace_argument(tid, MMAP_FLAGS, flags);
+        }
+        let at = usize::try_from(result).ok();
+        match (waits, at) {
+            (Waits::Moved { from, old, len }, at) => {
+                let to = at.map(|at| at..at + len);
+                let moved = Request::Moved { from: from..from + old, to };
+                return self.ask(tid, space, moved, Park::Run);
+            }
+            (Waits::Mapped { len, .. }, Some(at)) => {
+                let range = at..at + len;
+                return self.ask(tid, space, Request::Mapped { range }, Park::Run);
+            }
+            (Waits::Grown, Some(end)) => {
+                return self.ask(tid, space, Request::Grown { end }, Park::Run);
+            }
+            (Waits::Opened, _) => return self.ask(tid, space, Request::Opened, Park::Run),
+            // It has failed: else its child was seen before.
+            (Waits::Fork(_), _) => {
+                self.memory.unborn(space);
+                self.end_change(tid, space);
+            }
+            (Waits::Nothing, _) => self.end_change(tid, space),
+            (Waits::Mapped { .. } | Waits::Grown, None) => {}
+        }
+        if self.wanted(tid, space) {
+            return self.attach(tid, space, At::Behind);
+        }
+        let_go(ptrace::cont(tid, 0));
+    }
+
+    /// A thread has made a child, which may have been seen already (T2).
+    pub(super) fn child(&mut self, tid: i32) {
+        let Ok(child) = ptrace::message(tid) else { return };
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        let (parent_space, filtered) = (task.space, task.filtered);
+        let waits = std::mem::take(&mut task.waits);
+        // A fork stops once more, behind its call.
+        let park = if waits == Waits::Nothing { Park::Run } else { Park::IntoCall };
+        let resume = move || {
+            let_go(match park {
+                Park::Run => ptrace::cont(tid, 0),
+                _ => ptrace::syscall(tid, 0),
+            });
+        };
+        let dead = self.stillborn.remove(&child) && !proc::lives(child);
+        let seen = self.unclaimed.remove(&child);
+        let Some(parent_space) = parent_space else {
+            if !dead {
+                self.tasks.insert(child, Task::default());
+            }
+            if seen {
+                let_go(ptrace::cont(child, 0));
+            }
+            return resume();
+        };
+        let known = self.tasks.get_mut(&tid).and_then(|task| task.areas.take());
+        let areas = ptrace::registers(tid).ok().map(|registers| match known {
+            Some(known) if registers.number() == Some(libc::SYS_clone3 as u64) => known,
+            _ => areas::of(tid, &registers),
+        });
+        let areas = areas.unwrap_or_default();
+        let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
+        // A thread gets the filter with all others of its process; a fork that was stopped was made
+        // under it.
+        let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
+        let is_known = is_thread || waits != Waits::Nothing;
+        let filtered = filtered && (is_known || is_filtered(tid, child));
+        let held = waits == Waits::Fork(Birth::Held);
+        let alone = waits == Waits::Fork(Birth::Alone);
+        if alone {
+            // It has everything.
+            self.memory.unborn(parent_space);
+        }
+        if dead {
+            if held {
+                self.memory.unborn(parent_space);
+            } else if !shares && !alone {
+                // Its space is gone, but may be waiting to be claimed.
+                let space = self.memory.forked(parent_space, child);
+                self.memory.gone(space);
+            }
+            return resume();
+        }
+        let space = if shares {
+            self.spaces.join(parent_space);
+            parent_space
+        } else {
+            // One that was copied before its parent was filtered has nothing that left.
+            let inherits = filtered && !alone;
+            let space = if inherits || !self.memory.is_attached(parent_space) {
+                self.memory.forked(parent_space, child)
+            } else {
+                self.memory.exec(child)
+            };
+            self.spaces.add(space);
+            space
+        };
+        let tid_at = areas.tid_at;
+        self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
+        self.stop_if_paused(child);
+        if alone && let Some(parent) = self.tasks.get_mut(&tid) {
+            let reason = std::mem::take(&mut parent.why_alone);
+            self.refuse(space, reason);
+        }
+        if held {
+            // Parent and child wait for each other.
+            if let Some(task) = self.tasks.get_mut(&tid) {
+                task.parked = Some(park);
+            }
+            if seen {
+                return self.born(child, tid, parent_space);
+            }
+            if let Some(task) = self.tasks.get_mut(&child) {
+                task.birth = Some((tid, parent_space));
+            }
+            return;
+        }
+        self.memory.joined(space, child);
+        if seen {
+            let_go(ptrace::cont(child, 0));
+        }
+        resume();
+    }
+
+    /// Parent and child of a held fork are both stopped.
+    fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
+        let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
+        if self.spaces.get_mut(parent_space).is_none() {
+            // Nobody knows any more what its memory should hold.
+            return process::kill(child);
+        }
+        let (made, stop) = self.make_helper(child, space, At::Stop);
+        let is_there = stop.is_ok();
+        let park = stop.map_or(Park::Run, Park::at);
+        let ticket = self.ticket(parent);
+        let parked = self.tasks.get(&parent).and_then(|task| task.parked).unwrap_or(Park::Run);
+        self.hold(parent, ticket, Some(parked));
+        self.hold(child, ticket, Some(park));
+        if let Some(task) = self.tasks.get_mut(&parent) {
+            task.related = Some(child);
+        }
+        match made {
+            Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
+            Err(error) => {
+                if is_there || error.raw_os_error() != Some(libc::ESRCH) {
+                    // Nobody can give it what its memory should hold.
+                    self.end_space(space, &format!("a child of fork cannot be managed: {error}"));
+                }
+                self.memory.unborn(parent_space);
+                self.go_on(ticket);
+            }
+        }
+    }
+
+    /// A thread is stopped on request, at birth, or with its whole process.
+    pub(super) fn stopped(&mut self, tid: i32, event: Event) {
+        if tid == self.main && !event.is_group_stop() {
+            self.main_goes_on();
+        }
+        let Some(task) = self.tasks.get_mut(&tid) else { return };
+        if let Some((parent, parent_space)) = task.birth.take() {
+            return self.born(tid, parent, parent_space);
+        }
+        if task.held.is_some() {
+            task.parked = Some(Park::at(event));
+            return;
+        }
+        let space = task.space;
+        if let Some(space) = space
+            && self.visits.remove(&tid)
+        {
+            self.memory.visited(space, tid);
+        }
+        if let Some(space) = space
+            && self.wanted(tid, space)
+        {
+            return self.attach(tid, space, At::Stop);
+        }
+        self.soften(tid, 0);
+        if !self.hold_if_paused(tid, event) {
+            self.resume_after(tid, Ok(event));
+        }
+    }
+
+    /// Makes good what a stop of ours, or a signal that the program ignores, has done to a call.
+    pub(super) fn soften(&mut self, tid: i32, signal: i32) {
+        if let Some(task) = self.tasks.get_mut(&tid) {
+            let_go(waits::soften(tid, signal, &mut task.softened));
+        }
+    }
+}
+
+/// Whether a child of a filtered thread is filtered: it is not if it was copied just before its
+/// parent was.
+fn is_filtered(parent: i32, child: i32) -> bool {
+    let filters = |tid| Status::of(tid).ok()?.number::<usize>(FILTERS);
+    filters(parent).zip(filters(child)).is_none_or(|(parent, child)| child >= parent)
+}
+
+/// Whether a child shares the memory of its parent.
+fn is_same(parent: i32, child: i32, areas: &Areas) -> bool {
+    let flags = areas.flags & libc::CLONE_VM as u64 != 0;
+    ptrace::share_memory(parent, child).unwrap_or(flags)
+}
+
+/// Which argument of mmap its flags are.
+const MMAP_FLAGS: usize = 3;
+const POPULATE: u64 = libc::MAP_POPULATE as u64;

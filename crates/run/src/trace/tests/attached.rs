@@ -1,0 +1,311 @@
+//! Programs that get helpers.
+
+use std::sync::atomic::AtomicBool;
+
+use super::followed::PLAIN;
+use super::witness::Note;
+use super::*;
+use crate::link::Tracing as _;
+use crate::sys::proc;
+
+#[test]
+fn programs_do_not_notice_their_helpers() {
+    const TEST: &str = "programs_do_not_notice_their_helpers";
+    let Some(path) = tracee(TEST) else { return };
+    let mut attachments = 0;
+    for program in PLAIN {
+        let Some(access) = access(TEST) else { return };
+        let expected = alone(path, &[program]);
+        let witness = Arc::new(Witness::greedy());
+        assert_eq!(traced(path, &[program], &witness, access), expected, "{program}");
+        let refused = |note: &Note| matches!(note, Note::Refused(..));
+        assert!(!witness.notes().iter().any(refused), "{program}: {:?}", witness.notes());
+        attachments += witness.attachments();
+    }
+    // Not each of them: a program may end while a helper is on its way.
+    assert!(attachments > 2 * PLAIN.len(), "{attachments} attachments");
+}
+
+/// Else it would have passed a small limit, or ended, before it can be asked to stop.
+#[test]
+fn a_program_is_attached_before_its_first_instruction() {
+    const TEST: &str = "a_program_is_attached_before_its_first_instruction";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    for _ in 0..5 {
+        let Some(access) = access(TEST) else { return };
+        let witness = Arc::new(Witness::greedy());
+        assert_eq!(run(&Program::new("true", [""; 0]), &witness, access), Exit::Code(0));
+        assert_eq!(witness.attachments(), 1, "{:?}", witness.notes());
+    }
+    // The shell, which has a helper already, and what it becomes.
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::greedy());
+    let program = Program::new("sh", ["-c", "exec true"]);
+    assert_eq!(run(&program, &witness, access), Exit::Code(0));
+    assert_eq!(witness.attachments(), 2, "{:?}", witness.notes());
+}
+
+/// A shell whose heap grows at its beginning.
+#[test]
+fn a_heap_that_grows_is_told_where_a_limit_is_small() {
+    const TEST: &str = "a_heap_that_grows_is_told_where_a_limit_is_small";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new("sh", ["-c", "exit 3"]), &witness, access);
+    assert_eq!(exit, Exit::Code(3));
+    let grown = |note: &Note| matches!(note, Note::Grown(_));
+    assert!(witness.notes().iter().any(grown), "{:?}", witness.notes());
+}
+
+/// Who has joined a thread does not find it in its process any more: it does not stay there until
+/// its end is received here. Else its end would be told after the next one has begun.
+#[test]
+fn a_thread_that_was_joined_is_known_no_more() {
+    const TEST: &str = "a_thread_that_was_joined_is_known_no_more";
+    let Some(path) = tracee(TEST) else { return };
+    for is_greedy in [false, true] {
+        let Some(access) = access(TEST) else { return };
+        let witness = Arc::new(if is_greedy { Witness::greedy() } else { Witness::default() });
+        assert_eq!(traced(path, &["joins"], &witness, access), alone(path, &["joins"]));
+        assert_eq!(witness.together.load(Ordering::Relaxed), 2, "the first and one other");
+        // Only of attached spaces is anything needed then.
+        let ends = witness.ends.load(Ordering::Relaxed);
+        assert_eq!(ends >= 300, is_greedy, "{ends} ends");
+        assert_eq!(witness.robust.load(Ordering::Relaxed) > 0, is_greedy, "of {ends} ends");
+    }
+}
+
+#[test]
+fn a_helper_is_no_child_after_exec() {
+    const TEST: &str = "a_helper_is_no_child_after_exec";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::default());
+    // The shell and the program, but not what that becomes.
+    witness.appetite.store(2, Ordering::Relaxed);
+    let expected = alone(path, &["exec-waits"]);
+    assert_eq!(traced(path, &["exec-waits"], &witness, access), expected);
+    assert_eq!(witness.attachments(), 2);
+}
+
+#[test]
+fn a_static_program_is_attached() {
+    const TEST: &str = "a_static_program_is_attached";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let Some(path) = programs().fixed.as_deref() else {
+        return skipped(TEST, "there is no static C library");
+    };
+    let Some(access) = access(TEST) else { return };
+    let witness = Arc::new(Witness::greedy());
+    let expected = alone(path, &["forks"]);
+    assert_eq!(traced(path, &["forks"], &witness, access), expected);
+    assert!(witness.attachments() > 10);
+}
+
+#[test]
+fn signals_and_helpers_do_not_disturb_each_other() {
+    const TEST: &str = "signals_and_helpers_do_not_disturb_each_other";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let expected = alone(path, &["storm"]);
+    let witness = Arc::new(Witness::greedy());
+    assert_eq!(traced(path, &["storm"], &witness, access), expected);
+    assert!(witness.attachments() > 20);
+}
+
+#[test]
+fn an_executable_is_free_when_its_program_has_ended() {
+    const TEST: &str = "an_executable_is_free_when_its_program_has_ended";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let Some(access) = access(TEST) else { return };
+    let copy = programs().folder.path().join("copy-of-true");
+    let script = "i=0; while [ $i -lt 100 ]; do i=$((i + 1)); \
+        cat /bin/true >\"$0\" && chmod +x \"$0\" && \"$0\" || exit 1; done";
+    let arguments = ["-c".into(), script.into(), copy.into_os_string()];
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new("sh", arguments), &witness, access);
+    assert_eq!(exit, Exit::Code(0));
+}
+
+#[test]
+fn a_compiler_works_with_helpers() {
+    const TEST: &str = "a_compiler_works_with_helpers";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee.c");
+    let to = programs().folder.path().join("compiled-while-attached");
+    let arguments = ["-O1".into(), "-w".into(), "-pthread".into(), "-o".into()];
+    let arguments = arguments.into_iter().chain([to.clone().into(), source.into()]);
+    let program = Program::new("cc", arguments.collect::<Vec<std::ffi::OsString>>());
+    let witness = Arc::new(Witness::greedy());
+    assert_eq!(run(&program, &witness, access), Exit::Code(0));
+    assert!(witness.attachments() > 3);
+    assert_eq!(alone(&to, &["threads"]), alone(path, &["threads"]));
+}
+
+#[test]
+fn a_32_bit_program_runs_unmanaged() {
+    const TEST: &str = "a_32_bit_program_runs_unmanaged";
+    if tracee(TEST).is_none() {
+        return;
+    }
+    let path = programs().folder.path().join("tracee32");
+    let compiled = Command::new("cc")
+        .args(["-m32", "-nostdlib", "-static", "-o"])
+        .arg(&path)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee32.s"))
+        .stderr(Stdio::null())
+        .status();
+    let runs = || Command::new(&path).status().is_ok_and(|status| status.code() == Some(23));
+    if !compiled.is_ok_and(|status| status.success()) || !runs() {
+        return skipped(TEST, "32-bit programs cannot be made or run here");
+    }
+    let witness = Arc::new(Witness::greedy());
+    let exit = run(&Program::new(&path, [""; 0]), &witness, Access::Call);
+    assert_eq!(exit, Exit::Code(23));
+    let notes = witness.notes();
+    let told = |note: &&Note| matches!(note, Note::Refused(_, reason) if reason.contains("32-bit"));
+    assert_eq!(notes.iter().filter(told).count(), 1, "{notes:?}");
+    assert_eq!(witness.attachments(), 0);
+}
+
+/// Calls in which a program is attached, and their numbers; none: it computes or is stopped.
+const BLOCKING: [(&str, &[libc::c_long]); 20] = [
+    ("nanosleep", &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),
+    ("read", &[libc::SYS_read]),
+    ("read-eintr", &[libc::SYS_read]),
+    ("read-restart", &[libc::SYS_read]),
+    ("futex", &[libc::SYS_futex]),
+    ("poll", &[libc::SYS_poll]),
+    ("ppoll", &[libc::SYS_ppoll]),
+    ("epoll", &[libc::SYS_epoll_wait]),
+    ("epoll-eintr", &[libc::SYS_epoll_wait]),
+    ("select", &[libc::SYS_select, libc::SYS_pselect6]),
+    ("pause", &[libc::SYS_pause]),
+    ("sigsuspend", &[libc::SYS_rt_sigsuspend]),
+    ("sigtimedwait", &[libc::SYS_rt_sigtimedwait]),
+    ("semop", &[libc::SYS_semtimedop]),
+    ("msgrcv", &[libc::SYS_msgrcv]),
+    ("recv", &[libc::SYS_recvfrom]),
+    ("wait", &[libc::SYS_wait4]),
+    ("vfork", &[libc::SYS_vfork]),
+    ("spin", &[]),
+    ("stopped", &[]),
+];
+
+/// Whether a program is where it is to be attached.
+fn is_there(pid: i32, how: &str, calls: &[libc::c_long]) -> bool {
+    let is_program = fs::read_link(format!("/proc/{pid}/exe"))
+        .is_ok_and(|path| path.file_name().is_some_and(|name| name == "tracee"));
+    if !is_program {
+        return false;
+    }
+    match how {
+        "spin" => {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            // Ticks in user mode: all that is before takes less than one.
+            stat.split(' ').nth(13).and_then(|ticks| ticks.parse().ok()).is_some_and(|t: u64| t > 3)
+        }
+        // Stopped by the tracer for a moment looks the same.
+        "stopped" => (0..20).all(|_| {
+            thread::sleep(Duration::from_millis(1));
+            proc::state(pid) == Some('t')
+        }),
+        _ => {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            let number = call.split(' ').next().and_then(|number| number.parse().ok());
+            number.is_some_and(|number| calls.contains(&number)) && proc::state(pid) != Some('R')
+        }
+    }
+}
+
+/// Runs a program with a witness that attaches it when `ready`, and does `then` after that. `None`
+/// if the program ended before.
+fn attached_when(
+    program: &Program,
+    access: Access,
+    ready: impl Fn(i32) -> bool + Send + Sync,
+    then: impl FnOnce(&Witness, SpaceId) + Send,
+) -> Option<Exit> {
+    let handle = Arc::new(Handle::default());
+    let _watchdog = Watchdog::new(&handle);
+    let witness = Arc::new(Witness::default());
+    witness.set_handle(&handle);
+    let memory = Arc::clone(&witness) as Arc<dyn Memory>;
+    let ended = AtomicBool::new(false);
+    let wait_until = |mut there: Box<dyn FnMut() -> bool + '_>| {
+        while !ended.load(Ordering::Acquire) {
+            if there() {
+                return true;
+            }
+            thread::sleep(Duration::from_micros(500));
+        }
+        false
+    };
+    let exit = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut space = SpaceId(0);
+            let is_ready = wait_until(Box::new(|| {
+                witness.latest().is_some_and(|(pid, latest)| {
+                    space = latest;
+                    ready(pid)
+                })
+            }));
+            if is_ready {
+                *witness.wanted.lock().unwrap() = Some(space);
+                handle.attach(space);
+                if wait_until(Box::new(|| witness.attachments() == 1)) {
+                    then(&witness, space);
+                }
+            }
+        });
+        let exit = trace(program, memory, &handle, access, &mut |_| {});
+        ended.store(true, Ordering::Release);
+        exit.expect("the program ran")
+    });
+    witness.check();
+    (witness.attachments() == 1).then_some(exit)
+}
+
+#[test]
+fn a_blocked_call_ends_as_if_nothing_had_been() {
+    const TEST: &str = "a_blocked_call_ends_as_if_nothing_had_been";
+    let Some(path) = tracee(TEST) else { return };
+    for (how, calls) in BLOCKING {
+        let expected = alone(path, &["blocked", how, "200"]);
+        // On a busy machine the test may come too late, and gives itself more time.
+        let attempt = [200, 400, 800, 1600, 3200, 6400].iter().find_map(|window_ms| {
+            let (arguments, file) = redirected(path, &["blocked", how, &window_ms.to_string()]);
+            let program = Program::new("sh", arguments);
+            let exit =
+                attached_when(&program, access(TEST)?, |pid| is_there(pid, how, calls), |_, _| {});
+            Some((exit?, fs::read_to_string(file).expect("its output")))
+        });
+        if access(TEST).is_none() {
+            return;
+        }
+        assert_eq!(attempt, Some(expected), "{how}");
+    }
+}
+
+/// The child is asked first, since it is not the one that waits (T8).
+#[test]
+fn a_space_is_attached_when_a_child_of_vfork_has_left_it() {
+    const TEST: &str = "a_space_is_attached_when_a_child_of_vfork_has_left_it";
+    let Some(path) = tracee(TEST) else { return };
+    let Some(access) = access(TEST) else { return };
+    let (arguments, file) = redirected(path, &["filtered-after-vfork"]);
+    let program = Program::new("sh", arguments);
+    let ready = |pid| is_there(pid, "vfork", &[libc::SYS_vfork]);
+    assert_eq!(attached_when(&program, access, ready, |_, _| {}), Some(Exit::Code(0)));
+    assert_eq!(fs::read_to_string(file).expect("its output"), "seccomp: 2 \n");
+}

@@ -1,0 +1,170 @@
+//! Real programs under the tracer: they must not be able to tell.
+
+mod attached;
+mod followed;
+mod witness;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::link::Tracing as _;
+use witness::Witness;
+
+/// Longer than any of these programs takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The programs of `tracee.c`, compiled once; `None` if there is no compiler. The second is static.
+struct Programs {
+    folder: tempfile::TempDir,
+    compiled: Option<PathBuf>,
+    fixed: Option<PathBuf>,
+}
+
+fn programs() -> &'static Programs {
+    static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+    PROGRAMS.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let compile = |name: &str, options: &[&str]| {
+            let to = folder.path().join(name);
+            let done = Command::new("cc")
+                .args(options)
+                .args(["-O1", "-w", "-pthread", "-o"])
+                .arg(&to)
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracee.c"))
+                .stderr(Stdio::null())
+                .status();
+            done.is_ok_and(|status| status.success()).then_some(to)
+        };
+        let (compiled, fixed) = (compile("tracee", &[]), compile("tracee-static", &["-static"]));
+        Programs { folder, compiled, fixed }
+    })
+}
+
+/// Says why a test does not run.
+fn skipped(test: &str, reason: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
+}
+
+/// Whether processes may be traced here.
+fn may_trace() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let program = Program::new("true", [""; 0]);
+        trace(&program, Arc::new(Witness::default()), &Handle::default(), Access::Call, &mut |_| {})
+            .is_ok()
+    })
+}
+
+/// The path of the programs, unless the test has to be skipped.
+fn tracee(test: &str) -> Option<&'static Path> {
+    if !may_trace() {
+        skipped(test, "processes may not be traced here");
+        return None;
+    }
+    let compiled = programs().compiled.as_deref();
+    if compiled.is_none() {
+        skipped(test, "there is no C compiler `cc`");
+    }
+    compiled
+}
+
+/// The way to userfaultfd, unless the test has to be skipped.
+fn access(test: &str) -> Option<Access> {
+    crate::access().map_err(|error| skipped(test, &error.to_string())).ok()
+}
+
+/// Ends the tree if it hangs.
+struct Watchdog {
+    stop: mpsc::Sender<()>,
+    /// Returns whether it had to.
+    thread: Option<thread::JoinHandle<bool>>,
+}
+
+impl Watchdog {
+    fn new(handle: &Arc<Handle>) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let handle = Arc::clone(handle);
+        let thread = thread::spawn(move || {
+            let hangs = stopped.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
+            if hangs {
+                handle.end("the program hangs".into());
+            }
+            hangs
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take() {
+            let hung = thread.join().expect("the watchdog");
+            assert!(!hung || thread::panicking(), "the program hangs");
+        }
+    }
+}
+
+/// Runs a program to its end.
+fn run(program: &Program, witness: &Arc<Witness>, access: Access) -> Exit {
+    let handle = Arc::new(Handle::default());
+    let _watchdog = Watchdog::new(&handle);
+    witness.set_handle(&handle);
+    let mut told = None;
+    let memory = Arc::clone(witness) as Arc<dyn Memory>;
+    let exit = trace(program, memory, &handle, access, &mut |news| {
+        if let News::Ended(exit) = news {
+            told = Some(exit);
+        }
+    });
+    let exit = exit.expect("the program ran");
+    let began = !matches!(exit, Exit::NotRun(_));
+    assert_eq!(told, began.then_some(exit), "the end was told");
+    witness.check();
+    exit
+}
+
+/// A shell that becomes `path` with its output in a file.
+fn redirected(path: &Path, arguments: &[&str]) -> (Vec<String>, PathBuf) {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let file = programs().folder.path().join(format!("output-{number}"));
+    let script = format!("exec \"$0\" \"$@\" >{} </dev/null", file.display());
+    let mut all = vec!["-c".into(), script, path.display().to_string()];
+    all.extend(arguments.iter().map(ToString::to_string));
+    (all, file)
+}
+
+/// How a program ends and what it prints, without a tracer.
+fn alone(path: &Path, arguments: &[&str]) -> (Exit, String) {
+    use std::os::unix::process::ExitStatusExt;
+    let (arguments, file) = redirected(path, arguments);
+    let status = Command::new("sh").args(arguments).status().expect("the program ran");
+    let exit = match status.code() {
+        Some(code) => Exit::Code(code),
+        None => {
+            Exit::Signal { number: status.signal().expect("killed"), core: status.core_dumped() }
+        }
+    };
+    (exit, fs::read_to_string(file).expect("its output"))
+}
+
+/// The same with one.
+fn traced(
+    path: &Path,
+    arguments: &[&str],
+    witness: &Arc<Witness>,
+    access: Access,
+) -> (Exit, String) {
+    let (arguments, file) = redirected(path, arguments);
+    let exit = run(&Program::new("sh", arguments), witness, access);
+    (exit, fs::read_to_string(file).expect("its output"))
+}

@@ -1,0 +1,164 @@
+//! Waits of the program that are interrupted though nobody would have interrupted them: by a stop
+//! of ours, or by a signal that the program ignores, which the kernel drops before it interrupts
+//! anything if nobody traces.
+//!
+//! Most calls are made anew by the kernel then. Some report the interruption in any case; these
+//! are made anew from here. One with a time limit must not begin it again each time.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use crate::sys::proc::Status;
+use crate::sys::ptrace;
+use crate::sys::registers::Registers;
+
+/// -ERESTARTNOHAND: made anew unless a signal handler runs.
+const RESTART_UNLESS_HANDLED: i64 = -514;
+
+/// How a call tells its time limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// It has none that is known here.
+    None,
+    /// In milliseconds, in this argument; negative is none.
+    Milliseconds(usize),
+    /// By a pointer to a `timespec`, in this argument; null is none. When it is over, this is the
+    /// result.
+    Timespec(usize, i64),
+}
+
+/// Calls that report an interruption even if no signal was handled, and have done nothing then.
+const EASILY_INTERRUPTED: [(libc::c_long, Limit); 20] = [
+    (libc::SYS_epoll_wait, Limit::Milliseconds(3)),
+    (libc::SYS_epoll_pwait, Limit::Milliseconds(3)),
+    (libc::SYS_epoll_pwait2, Limit::Timespec(3, 0)),
+    (libc::SYS_semop, Limit::None),
+    (libc::SYS_semtimedop, Limit::Timespec(3, -(libc::EAGAIN as i64))),
+    (libc::SYS_rt_sigtimedwait, Limit::Timespec(2, -(libc::EAGAIN as i64))),
+    (libc::SYS_io_getevents, Limit::Timespec(4, 0)),
+    (libc::SYS_io_uring_enter, Limit::None),
+    // Of sockets with a time limit.
+    (libc::SYS_read, Limit::None),
+    (libc::SYS_readv, Limit::None),
+    (libc::SYS_write, Limit::None),
+    (libc::SYS_writev, Limit::None),
+    (libc::SYS_recvfrom, Limit::None),
+    (libc::SYS_recvmsg, Limit::None),
+    (libc::SYS_recvmmsg, Limit::None),
+    (libc::SYS_sendto, Limit::None),
+    (libc::SYS_sendmsg, Limit::None),
+    (libc::SYS_sendmmsg, Limit::None),
+    (libc::SYS_accept, Limit::None),
+    (libc::SYS_accept4, Limit::None),
+];
+
+/// A wait that was made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Softened {
+    /// Where the call is made, and which it is.
+    instruction: usize,
+    number: u64,
+    /// When it ends; counted from its first interruption, since nobody knows when it began.
+    end: Option<Instant>,
+    /// The argument that was shortened, and what it was.
+    shortened: Option<(usize, u64)>,
+}
+
+impl Softened {
+    /// Whether the thread has to be stopped behind the call.
+    pub(crate) fn is_shortened(&self) -> bool {
+        self.shortened.is_some()
+    }
+
+    /// The thread is stopped behind a call: if it is this one, its argument is as it was.
+    pub(crate) fn returned(&self, tid: i32) -> io::Result<()> {
+        let Some((index, value)) = self.shortened else { return Ok(()) };
+        let mut registers = ptrace::registers(tid)?;
+        if registers.instruction() == self.instruction {
+            registers.set_argument(index, value);
+            ptrace::set_registers(tid, &registers)?;
+        }
+        Ok(())
+    }
+}
+
+/// Has a call made anew that reports an interruption, unless `signal` is handled; a wait that is
+/// over by now returns instead. `softened` is what was noted of the thread.
+pub(crate) fn soften(tid: i32, signal: i32, softened: &mut Option<Softened>) -> io::Result<()> {
+    let mut registers = ptrace::registers(tid)?;
+    let found = registers.number().and_then(|number| {
+        let found = EASILY_INTERRUPTED.iter().find(|(call, _)| *call == number as libc::c_long);
+        found.map(|(_, limit)| (number, *limit))
+    });
+    let interrupted = registers.result() == -i64::from(libc::EINTR);
+    let Some((number, limit)) = found.filter(|_| interrupted) else {
+        *softened = None;
+        return Ok(());
+    };
+    if signal != 0 && is_handled(tid, signal) {
+        // The kernel says so to the handler, and the program.
+        if let Some(softened) = softened.take() {
+            softened.returned(tid)?;
+        }
+        return Ok(());
+    }
+    let instruction = registers.instruction();
+    let same = |s: &&mut Softened| s.instruction == instruction && s.number == number;
+    let now = Instant::now();
+    match softened.as_mut().filter(same) {
+        Some(softened) => again(&mut registers, softened, limit, now),
+        None => {
+            let wait = length(tid, &registers, limit);
+            let end = wait.and_then(|wait| now.checked_add(wait));
+            *softened = Some(Softened { instruction, number, end, shortened: None });
+            registers.set_result(RESTART_UNLESS_HANDLED);
+        }
+    }
+    ptrace::set_registers(tid, &registers)
+}
+
+/// A wait was interrupted before.
+fn again(registers: &mut Registers, softened: &mut Softened, limit: Limit, now: Instant) {
+    let left = softened.end.map(|end| end.saturating_duration_since(now));
+    match (limit, left) {
+        (Limit::Timespec(_, result), Some(Duration::ZERO)) => registers.set_result(result),
+        (Limit::Milliseconds(index), Some(left)) => {
+            let value = registers.arguments()[index];
+            softened.shortened.get_or_insert((index, value));
+            // Rounded up, as a wait lasts at least so long.
+            registers.set_argument(index, left.as_millis() as u64 + u64::from(!left.is_zero()));
+            registers.set_result(RESTART_UNLESS_HANDLED);
+        }
+        _ => registers.set_result(RESTART_UNLESS_HANDLED),
+    }
+}
+
+/// How long a call waits; `None` without a limit.
+fn length(tid: i32, registers: &Registers, limit: Limit) -> Option<Duration> {
+    match limit {
+        Limit::None => None,
+        Limit::Milliseconds(index) => {
+            let milliseconds = registers.arguments()[index] as u32 as i32;
+            u64::try_from(milliseconds).ok().map(Duration::from_millis)
+        }
+        Limit::Timespec(index, _) => {
+            let at = registers.arguments()[index] as usize;
+            let mut bytes = [0; 16];
+            // One that is missing begins anew.
+            if at == 0 || ptrace::read(tid, at, &mut bytes).is_err() {
+                return None;
+            }
+            let (words, _) = bytes.as_chunks::<8>();
+            let nanoseconds = u32::try_from(u64::from_ne_bytes(words[1])).ok()?;
+            Some(Duration::new(u64::from_ne_bytes(words[0]), nanoseconds))
+        }
+    }
+}
+
+/// Whether a process has a handler for a signal.
+fn is_handled(tid: i32, signal: i32) -> bool {
+    let status = Status::of(tid).ok();
+    let caught = status.as_ref().and_then(|status| status.field("SigCgt"));
+    let caught = caught.and_then(|bits| u64::from_str_radix(bits, 16).ok()).unwrap_or(0);
+    caught >> (signal - 1) & 1 == 1
+}

@@ -1,0 +1,426 @@
+//! userfaultfd: a descriptor by which the kernel tells of missing pages of one address space, and
+//! takes pages to put there.
+//!
+//! Addresses are of that address space, which may be another process's: every operation but
+//! [`Uffd::take_whole`] works from outside, too. All ranges are whole pages.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use linux_raw_sys::general as raw;
+
+/// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features(u64);
+
+impl Features {
+    /// A missing page raises `SIGBUS` in the thread that touched it; no message is sent.
+    pub const SIGBUS: Self = Self(raw::UFFD_FEATURE_SIGBUS as u64);
+    /// A message names the thread that waits for the page.
+    pub const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
+    /// Pages can be moved within the address space.
+    pub const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
+    /// Messages tell of registered mappings that were moved (and stay registered), unmapped, and
+    /// whose contents are about to be given up. Whoever does that waits until the message is
+    /// read, and until then nothing can be filled in or moved.
+    pub const CHANGES: Self = Self(
+        (raw::UFFD_FEATURE_EVENT_REMAP
+            | raw::UFFD_FEATURE_EVENT_REMOVE
+            | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
+    );
+    /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
+    /// `CAP_SYS_PTRACE`.
+    pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
+
+    /// Both.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Which missing pages the descriptor is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Faults {
+    /// Those that user code touches; the kernel's own accesses fail with `EFAULT`. Every process
+    /// may have it.
+    UserOnly,
+    /// All; needs the right to trace, the sysctl, or access to the device.
+    All,
+}
+
+/// A message.
+#[derive(Debug)]
+pub enum Event {
+    /// A thread waits for a page.
+    Missing {
+        /// Address of the byte that it touched, not of the page.
+        address: usize,
+        /// Its number; 0 without [`Features::THREAD_ID`].
+        thread: i32,
+    },
+    /// A child of fork was made; its memory is answered through this descriptor.
+    Forked(Uffd),
+    /// A range has moved.
+    Moved {
+        /// Where it was.
+        from: usize,
+        /// Where it is.
+        to: usize,
+        /// Bytes of it.
+        len: usize,
+    },
+    /// What is in a range will be given up.
+    Discarded(Range<usize>),
+    /// A range is no longer mapped.
+    Unmapped(Range<usize>),
+    /// Anything that was not asked for.
+    Other,
+}
+
+/// Why an operation did less than all of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Partial {
+    /// Bytes at the beginning of the range that are done.
+    pub done: usize,
+    /// What stopped it at the page behind them. Of copying: `EXIST`, a page is there; `NOENT`,
+    /// nothing that is registered; `AGAIN`, the address space is being changed; `SRCH`, it is
+    /// gone; `NOSPC`/`NOMEM`. Of moving also `BUSY`: the page is shared or pinned; `INVAL`: the
+    /// mappings do not match in access.
+    pub error: rustix::io::Errno,
+}
+
+/// An open descriptor.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+}
+
+/// Number of an ioctl of userfaultfd that takes and returns a `T`.
+const fn code<T>(number: u32) -> libc::c_ulong {
+    (3 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+}
+
+/// Number of one that only reads a `T`; the kernel's header says "_IOR" for these two.
+const fn code_read<T>(number: u32) -> libc::c_ulong {
+    (2 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+}
+
+const NEW: libc::c_ulong = 0xAA << 8;
+const API: libc::c_ulong = code::<raw::uffdio_api>(raw::_UFFDIO_API);
+const REGISTER: libc::c_ulong = code::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
+const UNREGISTER: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_UNREGISTER);
+const WAKE: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_WAKE);
+const COPY: libc::c_ulong = code::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
+const ZEROPAGE: libc::c_ulong = code::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
+const MOVE: libc::c_ulong = code::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+
+fn range(of: &Range<usize>) -> raw::uffdio_range {
+    raw::uffdio_range { start: of.start as u64, len: (of.end - of.start) as u64 }
+}
+
+fn last_errno() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}
+
+/// The result of an operation that reports how many bytes it did in its own field: negative is an
+/// error code, and the call itself says `EAGAIN` when it stopped in the middle.
+fn finish(result: libc::c_int, reported: i64, len: usize) -> Result<(), Partial> {
+    if result == 0 {
+        return Ok(());
+    }
+    let error = last_errno();
+    let done = usize::try_from(reported).unwrap_or(0).min(len);
+    Err(Partial { done, error })
+}
+
+impl Uffd {
+    /// Opens a descriptor for the calling process, not blocking and closed by exec. The handshake
+    /// is still to be made.
+    ///
+    /// # Errors
+    /// `EPERM` if [`Faults::All`] is not permitted by the system call; the device may permit it.
+    pub fn open(faults: Faults) -> io::Result<Self> {
+        let mut flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        if faults == Faults::UserOnly {
+            flags |= raw::UFFD_USER_MODE_ONLY as libc::c_int;
+        }
+        // SAFETY: the call makes a descriptor and touches no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned it just now, nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) };
+        Ok(Self { fd })
+    }
+
+    /// Opens a descriptor for the calling process with all faults through `/dev/userfaultfd`,
+    /// which asks for no right but that of opening the device.
+    pub fn open_by(device: &File) -> io::Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the call makes a descriptor and touches no memory.
+        let fd = unsafe { libc::ioctl(device.as_raw_fd(), NEW, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel returned it just now, nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// Returns another descriptor of the same.
+    ///
+    /// # Errors
+    /// `EMFILE` if there is no number for it.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.fd.try_clone()
+    }
+
+    /// Takes a descriptor that another process opened.
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Agrees with the kernel on features; once, before anything else.
+    ///
+    /// # Errors
+    /// `EINVAL` if the kernel lacks one, `EPERM` if one is not permitted.
+    pub fn handshake(&self, features: Features) -> io::Result<()> {
+        let mut api =
+            raw::uffdio_api { api: u64::from(raw::UFFD_API), features: features.0, ioctls: 0 };
+        // SAFETY: the structure is the one that this number names and lives across the call.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), API, &raw mut api) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Asks to be told of missing pages in a range. What is there stays there.
+    ///
+    /// # Errors
+    /// `EINVAL` for memory that is not anonymous, `ENOMEM` if nothing is mapped there, `EBUSY` if
+    /// another descriptor has it.
+    ///
+    /// # Safety
+    /// From now on nobody but the owner of this descriptor fills missing pages of the range: the
+    /// caller answers all of them, for whoever owns that memory.
+    pub unsafe fn register(&self, of: Range<usize>) -> io::Result<()> {
+        // SAFETY: the caller answers for the range.
+        unsafe { self.register_by(Self::register_request(&of)) }
+    }
+
+    /// Has pages moved to a range without being told of what is missing there, which is zeros: it
+    /// asks to be told of writes to protected pages, of which there are none.
+    ///
+    /// # Errors
+    /// As of [`register`](Self::register); also `EINVAL` where the processor cannot do that.
+    pub fn register_quietly(&self, of: &Range<usize>) -> io::Result<()> {
+        let mode = u64::from(raw::UFFDIO_REGISTER_MODE_WP);
+        let request = raw::uffdio_register { mode, ..Self::register_request(of) };
+        // SAFETY: no access to the range waits for anybody.
+        unsafe { self.register_by(request) }
+    }
+
+    /// # Safety
+    /// The caller answers for what is asked for.
+    unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
+        // SAFETY: the structure is the one that this number names and lives across the call.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// No longer asks; who waits in the range is woken. Missing pages are zeros from now on.
+    ///
+    /// # Safety
+    /// No page of the range is held elsewhere for its owner.
+    pub unsafe fn unregister(&self, of: Range<usize>) -> io::Result<()> {
+        let mut range = range(&of);
+        // SAFETY: as in `register`.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), UNREGISTER, &raw mut range) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Fills missing pages from `from` on with `pages` and, if `wake`, wakes who waits for them.
+    ///
+    /// # Safety
+    /// The range is registered with this descriptor, and these are the contents that its owner
+    /// expects there.
+    pub unsafe fn copy(&self, to: usize, pages: &[u8], wake: bool) -> Result<(), Partial> {
+        let mut copy = raw::uffdio_copy {
+            dst: to as u64,
+            src: pages.as_ptr() as u64,
+            len: pages.len() as u64,
+            mode: if wake { 0 } else { u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE) },
+            copy: 0,
+        };
+        // SAFETY: the structure is the one that this number names, the pages are borrowed across
+        // the call; the caller answers for the destination.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), COPY, &raw mut copy) };
+        finish(result, copy.copy, pages.len())
+    }
+
+    /// Asks whether a range lies in one mapping that is registered with this descriptor, of which
+    /// no change is unread; changes nothing, whatever is there.
+    ///
+    /// It is a copy whose source cannot be read: the kernel looks at the mapping and for unread
+    /// changes first. `FAULT`: it came as far as the source, so the answer is yes; `EXIST`: as far
+    /// as a huge page that is there.
+    ///
+    /// # Errors
+    /// As of [`copy`](Self::copy).
+    pub fn probe(&self, of: &Range<usize>) -> Result<(), rustix::io::Errno> {
+        let Ok(source) = crate::page::unreadable() else { return Err(rustix::io::Errno::NOMEM) };
+        let mut copy = raw::uffdio_copy {
+            dst: of.start as u64,
+            src: source as u64,
+            len: (of.end - of.start) as u64,
+            mode: u64::from(raw::UFFDIO_COPY_MODE_DONTWAKE),
+            copy: 0,
+        };
+        // SAFETY: the structure is the one that this number names. Nothing is copied: the first
+        // page of the source cannot be read.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), COPY, &raw mut copy) } {
+            0 => unreachable!("a page that cannot be read was copied"),
+            _ => match last_errno() {
+                rustix::io::Errno::FAULT | rustix::io::Errno::EXIST => Ok(()),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Fills missing pages with zeros, which cost no memory until they are written, and, if
+    /// `wake`, wakes who waits for them.
+    ///
+    /// # Safety
+    /// The range is registered with this descriptor, and its owner expects zeros there.
+    pub unsafe fn zero(&self, of: Range<usize>, wake: bool) -> Result<(), Partial> {
+        let len = of.end - of.start;
+        let mut zero = raw::uffdio_zeropage {
+            range: range(&of),
+            mode: if wake { 0 } else { u64::from(raw::UFFDIO_ZEROPAGE_MODE_DONTWAKE) },
+            zeropage: 0,
+        };
+        // SAFETY: the structure is the one that this number names; the caller answers for the
+        // range.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), ZEROPAGE, &raw mut zero) };
+        finish(result, zero.zeropage, len)
+    }
+
+    /// Moves pages from one range to another of the calling process: the pages of `from` are
+    /// missing then. `to` is registered and empty. Stops at a missing page of `from` with `NOENT`.
+    /// Atomic for each page: a store by another thread is in the page or waits for it.
+    ///
+    /// Not all that was moved is always reported. Seen on Linux 6.18.44: when the entry of a page
+    /// changes at that very moment (zeros are written, an accessed bit is set), the kernel tries
+    /// again, moves on, and tries what it has just moved once more. That ends with `EXIST`, or with
+    /// `AGAIN` and fewer pages than were moved.
+    ///
+    /// # Safety
+    /// Both ranges belong to the caller, who answers for the missing pages that are left.
+    pub unsafe fn take_whole(&self, to: usize, from: Range<usize>) -> Result<(), Partial> {
+        let len = from.end - from.start;
+        let mut take = Self::move_request(to, &from);
+        // SAFETY: the structure is the one that this number names; the caller answers for both
+        // ranges.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), MOVE, &raw mut take) };
+        finish(result, take.move_, len)
+    }
+
+    /// The number and the argument of the call by which a process moves its pages, for those that
+    /// make it elsewhere.
+    pub fn move_request(to: usize, from: &Range<usize>) -> raw::uffdio_move {
+        raw::uffdio_move {
+            dst: to as u64,
+            src: from.start as u64,
+            len: (from.end - from.start) as u64,
+            mode: 0,
+            move_: 0,
+        }
+    }
+
+    /// Number of the ioctl that takes [`Uffd::move_request`].
+    pub const MOVE_CODE: libc::c_ulong = MOVE;
+
+    /// The argument of [`Uffd::register`] for those that make the call elsewhere; it begins with
+    /// that of [`Uffd::unregister`].
+    pub fn register_request(of: &Range<usize>) -> raw::uffdio_register {
+        raw::uffdio_register {
+            range: range(of),
+            mode: u64::from(raw::UFFDIO_REGISTER_MODE_MISSING),
+            ioctls: 0,
+        }
+    }
+
+    /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
+    pub const REGISTER_CODE: libc::c_ulong = REGISTER;
+
+    /// Number of the ioctl of [`Uffd::unregister`].
+    pub const UNREGISTER_CODE: libc::c_ulong = UNREGISTER;
+
+    /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process;
+    /// its argument is the flags.
+    pub const NEW_CODE: libc::c_ulong = NEW;
+
+    /// Wakes who waits in a range; they look again.
+    pub fn wake(&self, of: Range<usize>) -> io::Result<()> {
+        let mut range = range(&of);
+        // SAFETY: waking changes no memory; at worst a thread faults once more.
+        match unsafe { libc::ioctl(self.fd.as_raw_fd(), WAKE, &raw mut range) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Reads up to `max` messages, 16 at most, and adds them to `events`; returns how many. Waits
+    /// for the first if the descriptor is blocking.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number
+    /// for the descriptor of a child, whose parent goes on waiting.
+    pub fn read(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
+        const AT_ONCE: usize = 16;
+        const LEN: usize = size_of::<raw::uffd_msg>();
+        let mut bytes = [0_u8; AT_ONCE * LEN];
+        let got = rustix::io::read(&self.fd, &mut bytes[..max.min(AT_ONCE) * LEN])?;
+        let messages = bytes[..got].chunks_exact(LEN);
+        let count = messages.len();
+        events.extend(messages.map(parse));
+        Ok(count)
+    }
+}
+
+/// A message as its bytes lie: u8 event, 7 bytes of nothing, then what belongs to the event.
+fn parse(message: &[u8]) -> Event {
+    let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
+    match u32::from(message[0]) {
+        // u64 flags, u64 address, u32 thread
+        raw::UFFD_EVENT_PAGEFAULT => {
+            Event::Missing { address: word(16) as usize, thread: word(24) as u32 as i32 }
+        }
+        // u32 descriptor
+        raw::UFFD_EVENT_FORK => {
+            // SAFETY: the kernel made it for the reader of this message, nobody else owns it.
+            Event::Forked(Uffd { fd: unsafe { OwnedFd::from_raw_fd(word(8) as u32 as i32) } })
+        }
+        // u64 from, u64 to, u64 length
+        raw::UFFD_EVENT_REMAP => {
+            Event::Moved { from: word(8) as usize, to: word(16) as usize, len: word(24) as usize }
+        }
+        // u64 start, u64 end
+        raw::UFFD_EVENT_REMOVE => Event::Discarded(word(8) as usize..word(16) as usize),
+        raw::UFFD_EVENT_UNMAP => Event::Unmapped(word(8) as usize..word(16) as usize),
+        _ => Event::Other,
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

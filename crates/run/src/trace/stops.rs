@@ -1,7 +1,6 @@
 //! What the tracer does with a stopped thread: asks the memory side, lets it go.
 
 use std::cell::Cell;
-use std::io;
 
 use super::areas::{self, Areas};
 use super::calls::{self, Aside, Meaning};

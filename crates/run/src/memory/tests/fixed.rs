@@ -32,7 +32,8 @@ fn memory_that_was_out_of_use_leaves_when_it_is_writable_again() {
         let memory = world.map(12 * MIB);
         fix(&memory, protection);
         let fixed = world.resident();
-        assert!(fixed > 6 * MIB, "{fixed} of it could not leave");
+        // How much more depends on who is quicker.
+        assert!(fixed > 4 * MIB, "{fixed} of it could not leave");
         sys::protect(&memory, true);
         // Nobody touches it, and nobody says so.
         wait_until_resident(&world, 4 * MIB);

@@ -25,6 +25,8 @@
 
 mod exchange;
 mod inspect;
+pub(crate) mod postprocess;
+pub mod snapshot;
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -33,17 +35,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::time::{ClockId, clock_gettime};
 use zfold_pool::Pool;
 
-use crate::backing::backed::Backed;
 use crate::content::{Content, Stored};
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 use crate::limit::Limit;
 use crate::options::{StoreOptions, Tunables};
+use crate::pages::backed::Backed;
 use crate::pages::{Pages, same};
-use crate::postprocess::rounds::Processing;
 use crate::slots::{Form, SlotTable};
-use crate::snapshot::epoch::Saving;
 use crate::stats::Share;
+use crate::store::postprocess::rounds::Processing;
+use crate::store::snapshot::epoch::Saving;
 use crate::tuning::Tuning;
 
 /// Pages by key, compressed. All methods take `&self` and may be called from any number of

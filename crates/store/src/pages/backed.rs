@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use thread_local::ThreadLocal;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::buffer::AlignedBuffer;
-use super::extents::{Extents, UNIT};
+use crate::backing::AlignedBuffer;
+use crate::backing::extents::{Extents, UNIT};
 use crate::entry::Place;
 use crate::error::LoadError;
 use crate::options::BackingOptions;

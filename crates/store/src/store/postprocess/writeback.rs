@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use super::choose::{Candidate, Scan};
 use super::rounds::{Processed, Processing};
 use super::selection::Selection;
-use crate::backing::backed::{Backed, checksum};
 use crate::entry::{Entry, Flag, Kind, Place, State};
 use crate::error::ProcessError;
+use crate::pages::backed::{Backed, checksum};
 use crate::store::Store;
 
 /// A page of a batch, and where its bytes are.

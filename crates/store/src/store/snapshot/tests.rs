@@ -16,8 +16,8 @@ use crate::entry::Entry;
 use crate::error::{LoadError, StoreError};
 use crate::files::beside;
 use crate::options::{BackingOptions, Incompressible, StoreOptions};
-use crate::postprocess::Selection;
 use crate::store::Store;
+use crate::store::postprocess::Selection;
 use zfold_pool::{PoolOptions, create};
 
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {

@@ -14,10 +14,15 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, open, readlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, accessat, fstat, fstatfs, open,
+    readlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -91,6 +96,19 @@ pub fn open_special(path: &Path) -> io::Result<File> {
     let file = File::options().append(true).open(path)?;
     refuse_planted(path, &file.metadata()?)?;
     Ok(file)
+}
+
+/// Tries whether [`open_special`] could open what is at `path`; waits for no reader of a pipe.
+///
+/// # Errors
+/// What [`open_special`] would say.
+pub fn check_special(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?;
+    refuse_planted(path, &found)?;
+    if found.file_type().is_socket() {
+        return Err(io::Error::other("it is a socket"));
+    }
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
 /// Lets `write` write a file that replaces the one at `path` as a whole, once it is complete and on
@@ -430,5 +448,28 @@ mod tests {
         // What cannot be synced at all.
         sync_folder(Path::new("/dev/null")).expect("no failure");
         sync_folder(Path::new("/")).expect("synced");
+    }
+
+    #[test]
+    fn what_can_be_opened_later_is_known_before() {
+        check_special(Path::new("/dev/null")).expect("everybody may write to it");
+        let (pipe, _writer) = io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        check_special(Path::new(&path)).expect("it is this user's");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        open_special(&path).expect_err("no file");
+        check_special(&path).expect_err("no file");
+        if can_plant("what_can_be_opened_later_is_known_before") {
+            let path = folder.path().join("fifo");
+            let (fifo, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
+            rustix::fs::mknodat(CWD, &path, fifo, mode, 0).expect("a fifo");
+            // It has no reader, and is not waited for.
+            check_special(&path).expect("it is this user's");
+            lchown(&path, Some(OTHER), None).expect("given away");
+            set_mode(folder.path(), 0o1777);
+            check_special(&path).expect_err("it is planted");
+        }
     }
 }

@@ -405,11 +405,11 @@ mod tests {
 
     #[test]
     fn documents_name_every_knob() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/disk.md");
-        let text = std::fs::read_to_string(path).expect("docs/disk.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/use/disk.md");
+        let text = std::fs::read_to_string(path).expect("docs/use/disk.md");
         for knob in &KNOBS {
             let name = format!("`{}", knob.name);
-            assert!(text.contains(&name), "docs/disk.md has no {name}`");
+            assert!(text.contains(&name), "docs/use/disk.md has no {name}`");
         }
     }
 }

@@ -92,7 +92,7 @@ fn line_of(reply: &Reply) -> Vec<u8> {
 /// Returns the reply to a request, and whether the server is to end.
 fn respond(line: &[u8], execute: Execute<'_>) -> (Reply, bool) {
     let parsed = serde_json::from_slice(line)
-        .map_err(|error| format!("not a request: {error} (see docs/disk.md)"));
+        .map_err(|error| format!("not a request: {error} (see docs/use/disk.md)"));
     match parsed.and_then(execute) {
         Ok((result, end)) => (Reply::from(Ok(result)), end),
         Err(told) => (Reply::from(Err(told)), false),

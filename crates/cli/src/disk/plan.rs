@@ -116,7 +116,7 @@ impl DiskPlan {
     }
 
     /// Returns whether this system itself reads and writes a device, through a file or as a block
-    /// device. Whoever attaches one by NBD reads what docs/disk.md says of it.
+    /// device. Whoever attaches one by NBD reads what docs/use/disk.md says of it.
     pub(crate) fn serves_this_system(&self) -> bool {
         self.devices.iter().any(|device| device.made.fuse.is_some() || device.made.ublk)
     }

@@ -1,6 +1,6 @@
 //! The statistics of a server, in the words of zram and zswap, as they are sent and shown.
 //!
-//! docs/stats.md says what each means, and the equations that hold between them.
+//! docs/use/stats.md says what each means, and the equations that hold between them.
 
 use serde::{Deserialize, Serialize};
 use zfold_disk::nbd::NbdStats;

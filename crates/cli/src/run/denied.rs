@@ -113,7 +113,7 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         ("userfaultfd", "see zfold check"),
     ];
     let found = remedies.iter().find(|(part, _)| reason.contains(part));
-    found.map_or("docs/memory.md lists what cannot be managed", |(_, remedy)| remedy)
+    found.map_or("docs/use/memory-limits.md lists what cannot be managed", |(_, remedy)| remedy)
 }
 
 /// Returns the name of a user, or the number, which the command takes as well.
@@ -171,6 +171,6 @@ mod tests {
             assert!(why(&denied).contains(&format!("; grant it with: {first}")));
         }
         assert_eq!(remedy("it is a 32-bit program"), "run a 64-bit build of it");
-        assert!(remedy("something new").contains("docs/memory.md"));
+        assert!(remedy("something new").contains("docs/use/memory-limits.md"));
     }
 }

@@ -372,7 +372,7 @@ fn a_client_that_connects_during_a_reset_loses_nothing() {
     });
 }
 
-/// What a server holds for its clients beyond what they store: see "Limits" in docs/disk.md.
+/// What a server holds for its clients beyond what they store: see docs/use/disk-frontends.md.
 #[test]
 fn clients_cannot_make_a_server_hold_more_than_it_says() {
     const CLIENTS: u64 = 256;

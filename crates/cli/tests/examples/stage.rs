@@ -18,10 +18,11 @@ use crate::common::skip;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Programs that take the place of others, with what they do. What they are given must be there.
-const STAND_INS: [(&str, &str); 14] = [
+const STAND_INS: [(&str, &str); 15] = [
     ("sudo", "exec \"$@\""),
     ("setfacl", "test \"$3\" = /dev/userfaultfd"),
     ("make", "true"),
+    ("node", "test -e \"$1\""),
     ("gcc", "test -e \"$3\""),
     ("nbdcopy", "case \"$*\" in *nbd*) test -e \"$1\" ;; *) exit 1 ;; esac"),
     ("nbdinfo", "case \"$*\" in *nbd*) ;; *) exit 1 ;; esac"),
@@ -36,7 +37,7 @@ const STAND_INS: [(&str, &str); 14] = [
 ];
 
 /// Files that examples name.
-const FILES: [&str; 4] = ["image.raw", "vm.qcow2", "sqlite3.c", "data.bin"];
+const FILES: [&str; 5] = ["image.raw", "vm.qcow2", "sqlite3.c", "data.bin", "workers.js"];
 
 /// A disk as in the examples of `zfold ctl`: it can grow, write back and recompress.
 const DISK: &str = "\

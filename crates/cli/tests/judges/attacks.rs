@@ -104,7 +104,7 @@ fn who_takes_what_a_helper_holds_harms_nobody_else() {
     let test = "who_takes_what_a_helper_holds_harms_nobody_else";
     let Some(ended) = attack(test, "descriptors", &[]) else { return };
     if ended.status.code() == Some(1) {
-        skip(test, "a known limit of runs, met (docs/memory.md, Limits)");
+        skip(test, "a known limit of runs, met (docs/use/memory-limits.md)");
     }
 }
 

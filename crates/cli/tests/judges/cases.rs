@@ -10,7 +10,7 @@ enum Holds {
     Same,
     /// So they are, and no more was resident than the limit, but for what is on its way.
     Kept,
-    /// So they are not always: a limit of runs, which docs/memory.md names.
+    /// So they are not always: a limit of runs, which docs/use/memory-limits.md names.
     Limited,
     /// So they are not, and zfold says what to do.
     Named,
@@ -75,7 +75,7 @@ fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
     if holds == Limited {
         // It must end all the same, and so it has.
         let found = if same { "not met here" } else { "met" };
-        return skip(test, &format!("a known limit of runs, {found} (docs/memory.md, Limits)"));
+        return skip(test, &format!("a known limit of runs, {found} (docs/use/memory-limits.md)"));
     }
     if holds == Named {
         let is_named = said.contains("set ASAN_OPTIONS=detect_leaks=0");

@@ -37,8 +37,8 @@ impl Zstd {
 ///
 /// A dictionary with the magic number begins with tables of symbol frequencies, which pages would
 /// have to be coded with. They make pages larger than the tables that each page gets of its own,
-/// and those of some processes larger than without a dictionary (docs/codecs.md). Without the
-/// number, the library takes all of it for bytes to refer to.
+/// and those of some processes larger than without a dictionary (docs/design/codecs.md). Without
+/// the number, the library takes all of it for bytes to refer to.
 fn content(dictionary: &Dictionary) -> &[u8] {
     let mut content = dictionary.bytes();
     while let Some(rest) = content.strip_prefix(&zstd_safe::MAGIC_DICTIONARY.to_le_bytes()) {

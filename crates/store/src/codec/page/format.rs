@@ -1,4 +1,4 @@
-//! The numbers of the format, which docs/page-format.md specifies.
+//! The numbers of the format, which docs/design/page-format.md specifies.
 
 use super::shuffle::Order;
 

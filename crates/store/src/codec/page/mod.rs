@@ -1,4 +1,4 @@
-//! The page codec: a format for pages of memory, which docs/page-format.md specifies.
+//! The page codec: a format for pages of memory, which docs/design/page-format.md specifies.
 //!
 //! Memory is made of words and of structures that repeat: most matches lie a multiple of eight
 //! bytes back, and many as far back as the match before. LZ4 spends two bytes on each such

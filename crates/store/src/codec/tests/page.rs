@@ -156,7 +156,7 @@ fn offsets_reach_back_over_64_kib() {
     }
 }
 
-/// The example of docs/page-format.md.
+/// The example of docs/design/page-format.md.
 #[test]
 fn block_of_the_document_is_read() {
     let block = b"\x03\x00\x3a\xa1\x10abcdefghXYZ\x01\x05";

@@ -16,6 +16,7 @@ mod check;
 mod compare;
 mod completions;
 mod control;
+mod demo;
 mod disk;
 mod jupyter;
 mod lab;
@@ -63,6 +64,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Run(args) => return run::run(&args),
         Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Jupyter(args) => jupyter::run(&args),
         Command::Lab(args) => lab::run(&args),
@@ -105,6 +107,11 @@ fn internal() -> Option<Result<ExitCode, Failure>> {
                 Ok(_) => Err(Failure::usage("zfold manage belongs to zfold run: use that")),
                 Err(error) => Err(Failure::refused(&error)),
             })
+        }
+        demo::NAME => {
+            let arguments: Option<Vec<String>> =
+                arguments.map(|argument| argument.into_string().ok()).collect();
+            Some(demo::work(&arguments.unwrap_or_default()).map(|()| ExitCode::SUCCESS))
         }
         "lab" if arguments.next()? == "process" => {
             let mut word = || arguments.next()?.into_string().ok();

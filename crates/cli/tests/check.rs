@@ -120,6 +120,8 @@ fn where_a_container_denies_calls_a_run_is_refused_and_not_silent() {
     assert_eq!(run.status.code(), Some(125), "{said}");
     assert!(run.stdout.is_empty() && said.lines().count() == 1, "{said}");
     assert!(said.contains("--cap-add SYS_PTRACE") || said.contains("setfacl"), "{said}");
+    let demo = contained(&["demo", "--size", "16MiB"]);
+    common::assert_line(&demo, 1, &["in a quarter", "zfold check"]);
     let run = contained(&["run", "--limit", "64MiB", "--best-effort", "--", "echo", "ran"]);
     let said = String::from_utf8_lossy(&run.stderr);
     assert_eq!((run.status.code(), &*run.stdout), (Some(0), &b"ran\n"[..]), "{said}");

@@ -4,6 +4,7 @@ mod check;
 mod compare;
 mod complete;
 mod ctl;
+mod demo;
 mod disk;
 mod jupyter;
 mod lab;
@@ -21,6 +22,7 @@ use clap_complete::Shell;
 pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
+pub(crate) use demo::{DemoArgs, DemoFormat};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
 pub(crate) use lab::LabArgs;
@@ -53,6 +55,13 @@ pub(crate) enum Command {
     /// Looks for every right and kernel feature that runs, regions, disks and the lab use.
     #[command(after_help = check::EXAMPLES)]
     Check(CheckArgs),
+    /// Show what zfold does: a program alone, then in a quarter of its memory.
+    ///
+    /// The program is zfold itself: it fills memory with tables and text, reads and updates parts,
+    /// and reads all of it again. The second time it runs under zfold run, or where that is not
+    /// permitted with its data in a Region of the library. Needs no rights, and takes seconds.
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(DemoArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
     /// What clients write is compressed and kept in this process's memory, and freed again by

@@ -42,11 +42,24 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Returns whether nothing is missing that something cannot do without.
-fn works(needs: &[Need], of: Use) -> bool {
-    needs.iter().all(|need| need.found || !need.required || !need.needed_by.contains(&of))
+pub(crate) fn works(needs: &[Need], of: Use) -> bool {
+    !needs.iter().any(|need| need.blocks(of))
 }
 
 fn text(needs: &[Need]) -> String {
+    let verdict = if works(needs, Use::Run) { "works" } else { "does not work" };
+    format!("{}\nzfold run {verdict} here.\n", lines(needs))
+}
+
+/// Returns what a run lacks, with what grants it; nothing if it lacks nothing.
+pub(crate) fn lacking(missing: &[Need]) -> String {
+    match missing {
+        [] => String::new(),
+        missing => format!("What it lacks, and what grants it:\n\n{}", lines(missing)),
+    }
+}
+
+fn lines(needs: &[Need]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
     for need in needs {
@@ -64,8 +77,6 @@ fn text(needs: &[Need]) -> String {
             }
         }
     }
-    let verdict = if works(needs, Use::Run) { "works" } else { "does not work" };
-    let _ = writeln!(text, "\nzfold run {verdict} here.");
     text
 }
 

@@ -61,6 +61,11 @@ pub(crate) struct Need {
 }
 
 impl Need {
+    /// Returns whether it is missing, and something cannot do without.
+    pub(crate) fn blocks(&self, of: Use) -> bool {
+        !self.found && self.required && self.needed_by.contains(&of)
+    }
+
     /// Returns what is there.
     pub(crate) fn found(name: &'static str, by: &[Use], required: bool, detail: &str) -> Self {
         let (needed_by, detail) = (by.to_vec(), detail.to_owned());

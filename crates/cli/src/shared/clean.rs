@@ -139,6 +139,7 @@ mod tests {
                 ("check/mod.rs", 1),
                 ("compare.rs", 1),
                 ("completions.rs", 2),
+                ("demo/mod.rs", 1),
                 ("disk/ctl.rs", 1),
                 ("disk/mod.rs", 1),
                 ("jupyter.rs", 1),
@@ -146,7 +147,10 @@ mod tests {
                 ("ps.rs", 1),
             ],
         );
-        // JSON at each interval, and a report of JSON.
-        only_in("Form::Data", &[("disk/stat.rs", 1), ("run/report.rs", 1), ("top/plain.rs", 1)]);
+        // JSON at each interval, a report of JSON, and what the demo hears of its program.
+        only_in(
+            "Form::Data",
+            &[("demo/work.rs", 1), ("run/report.rs", 1), ("stat.rs", 1), ("top/plain.rs", 1)],
+        );
     }
 }

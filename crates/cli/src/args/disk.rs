@@ -170,8 +170,8 @@ settings! {
         #[serde(deserialize_with = "text")]
         backing_size: Option<Size>,
 
-        /// Most bytes a second that go to other machines, such as 50MiB; what comes from there is
-        /// not limited [default: no limit].
+        /// Send at most SIZE per second to other machines, such as 50MiB; reads are not limited
+        /// [default: no limit].
         #[arg(long, value_name = "SIZE", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
@@ -181,17 +181,18 @@ settings! {
         #[arg(long, value_name = "PLACE", help_heading = COLD)]
         far: Option<PathBuf>,
 
-        /// Age at which they go there, such as 1h [default: 10min].
+        /// Time a page stays in the backing file before it moves to --far, such as 1h
+        /// [default: 10min].
         #[arg(long, value_name = "DURATION", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         far_after: Option<Interval>,
 
-        /// Room there, beside that of the backing file [default: the size of the device].
+        /// Space on --far, in addition to --backing-size [default: the size of the device].
         #[arg(long, value_name = "SIZE", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         far_size: Option<Size>,
 
-        /// Most that is written to the backing file in a day; what exceeds it goes to --far at once
+        /// Write at most SIZE a day to the backing file; the rest goes straight to --far
         /// [default: no limit].
         #[arg(long, value_name = "SIZE", help_heading = COLD)]
         #[serde(deserialize_with = "text")]

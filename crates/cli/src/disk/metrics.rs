@@ -37,7 +37,7 @@ const GAUGES: &[Metric] = &[
     ("backed_pages", "Pages on the backing file", |disk| disk.bd_stat.bd_count),
     ("backing_bytes", "Size of the backing file", |disk| disk.store.backing_bytes),
     ("backing_used_bytes", "Bytes of it in use", |disk| disk.store.backing_used_bytes),
-    ("far_absent", "Whether the machines with cold pages were given up for now", |disk| {
+    ("far_absent", "1 while the far tier counts as unreachable", |disk| {
         far(disk, |far| far.absent.into())
     }),
     ("far_servers_away", "Servers that do not answer", |disk| {

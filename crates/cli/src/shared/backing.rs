@@ -179,8 +179,8 @@ impl Room {
         let room = room.unwrap_or(u64::MAX);
         match self.asked {
             Some(asked) if asked > room => Err(Failure::new(format!(
-                "{flag}: {place} has room for {room} bytes of pages, as much again being for what \
-                 is dead: give a smaller {}, or a longer export",
+                "{flag}: {place} has room for {room} bytes of pages; half of the export is \
+                 reserved for garbage: give a smaller {}, or a longer export",
                 self.flag
             ))),
             Some(asked) => Ok(asked),

@@ -111,6 +111,6 @@ fn a_terminal_of_80_columns_shows_it_at_work() {
 #[test]
 fn what_cannot_be_shown_is_refused_in_one_line() {
     assert_refused(&["demo", "--size", "1MiB"], 2, &["--size", "16MiB"]);
-    assert_refused(&["demo", "--size", "8192TiB"], 1, &["alone", "--size"]);
+    assert_refused(&["demo", "--size", "8192TiB"], 1, &["alone", "smaller --size"]);
     assert_refused(&["demo-work", "much"], 2, &["zfold demo"]);
 }

@@ -9,10 +9,11 @@ use std::process::Command;
 use common::skip;
 
 /// Words so far, and what is offered for the last of them.
-const CASES: [(&[&str], &[&str]); 9] = [
+const CASES: [(&[&str], &[&str]); 10] = [
     (&["zfold", "run", "--", "zfol"], &["zfold"]),
     (&["zfold", "run", "--limit", "1GiB", "zfol"], &["zfold"]),
     (&["zfold", "com"], &["compare", "completions"]),
+    (&["zfold", "de"], &["demo"]),
     (&["zfold", "lab", "po"], &["pool-lock"]),
     (&["zfold", "lab", "pr"], &[]),
     (&["zfold", "disk", "--codec", "lz"], &["lz4", "lz4hc", "lzo"]),

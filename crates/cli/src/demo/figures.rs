@@ -44,7 +44,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
     let stored = limited.stored;
     let result = if document.same { "the same" } else { "ANOTHER" };
     let (uncompressed, all) = match document.way {
-        Way::Run => ("of the program", "with zfold and the compressed pages"),
+        Way::Run => ("of the program (VmHWM)", "with zfold and the compressed pages"),
         Way::Region => ("in the region", "of the process, as the kernel counts"),
     };
     let rows = [
@@ -71,7 +71,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "A program fills {} with tables and text, reads and updates parts, reads all.\n",
+        "A program fills {} with tables and text, reads and updates parts of it.\n",
         Size(document.size_bytes)
     );
     let _ = writeln!(text, "  {:<12} {:>13} {:>13}", "", "alone  ", "in a quarter");

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use zfold_lab::proc::bytes;
 
 use super::view::{Shown, View};
 use super::work::{Held, NAME, Said};
@@ -217,12 +216,19 @@ fn read(mut stderr: ChildStderr) -> String {
 
 /// Returns the bytes that the kernel tells of a process under this name.
 fn of(process: u32, name: &str) -> Option<u64> {
-    bytes(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
+    let kib = field(process, name)?;
+    kib.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn parent(process: u32) -> Option<u32> {
+    field(process, "PPid:")?.parse().ok()
+}
+
+/// Returns a line of a process's status without its name.
+fn field(process: u32, name: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(value.trim().to_owned())
 }
 
 /// Returns what the run of this front holds.

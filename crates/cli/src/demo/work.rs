@@ -61,7 +61,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<(), Failure> {
     let size = len(size.unwrap_or_default());
     say(&Said::Process(std::process::id()))?;
     let done = match limit {
-        None => work_on(Memory::Plain(vec![0; size]))?,
+        None => work_on(Memory::Plain(zeros(size)?))?,
         Some(limit) => {
             let options = MemoryOptions::new(len(limit)).with_codec(CodecKind::Page);
             let region = Region::new(size, &options).map_err(|error| {
@@ -74,6 +74,14 @@ pub(crate) fn work(arguments: &[String]) -> Result<(), Failure> {
     // Nobody writes anything: this is the end of the pipe, when the other side has looked.
     let _ = io::stdin().read(&mut [0]);
     Ok(())
+}
+
+/// Returns memory that the kernel has yet to fill.
+fn zeros(size: usize) -> Result<Vec<u8>, Failure> {
+    // A vector of zeros is not touched, but asks for its memory in a way that cannot fail.
+    let asked = Vec::<u8>::new().try_reserve_exact(size);
+    asked.map_err(|error| Failure::new(format!("{error}; give a smaller --size")))?;
+    Ok(vec![0; size])
 }
 
 /// Where the data is.

@@ -106,9 +106,9 @@ macro_rules! counters {
             pub pinned_pages: u64,
             /// Pages that are compressed in the store, and nowhere else.
             pub stored_pages: u64,
-            /// Pages that are in memory or given up, and of which the store keeps a compressed copy:
-            /// one that leaves unchanged need not be compressed again. The store's limit counts
-            /// them, and they go first when it is reached.
+            /// Pages that are in memory or given up, and of which the store keeps a compressed
+            /// copy: one that leaves unchanged need not be compressed again. The store's limit
+            /// counts them, and they go first when it is reached.
             pub copied_pages: u64,
             /// Bytes of memory that the store takes for both, with all that belongs to it.
             pub store_bytes: u64,

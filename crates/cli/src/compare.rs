@@ -1,8 +1,8 @@
 //! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
 
-use zfold_lab::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
-use zfold_lab::input::{InputError, PageSet, Sampling};
-use zfold_lab::trace::Trace;
+use zfold_compare::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
+use zfold_compare::input::{InputError, PageSet, Sampling};
+use zfold_compare::trace::Trace;
 
 use crate::args::{CompareArgs, Format};
 use crate::shared::exit::{self, Failure};

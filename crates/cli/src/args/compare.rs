@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
-use zfold_lab::rng::Xorshift64;
+use zfold_compare::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
+use zfold_compare::rng::Xorshift64;
 
 use super::complete;
 use super::values::{Format, allocators, choosers, lockings, page_sizes, presets};

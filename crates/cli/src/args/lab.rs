@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
+use zfold_compare::rng::Xorshift64;
 use zfold_lab::Experiment;
 use zfold_lab::experiment::Settings;
-use zfold_lab::rng::Xorshift64;
 
 use super::values::Format;
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use zfold_lab::compare::{Allocator, Chooser, Locking, PageSize, Preset};
+use zfold_compare::compare::{Allocator, Chooser, Locking, PageSize, Preset};
 
 /// How results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::Command;
 use std::time::Duration;
 
+use zfold_compare::latency::Latency;
+
 use super::bench::{Bench, NAME, Reference};
 use super::project::Objects;
 use crate::experiment::Error;
@@ -14,7 +16,6 @@ use crate::experiment::system::child::last_line;
 use crate::experiment::system::swap::Swap;
 use crate::experiment::system::tree::{self, Ended};
 use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
-use crate::latency::Latency;
 
 /// Limits in percent of the memory that the build takes without one.
 pub(super) const LIMITS: [u32; 2] = [60, 45];

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-
-use crate::latency::Latency;
+use zfold_compare::latency::Latency;
 
 /// What all experiments are told.
 #[derive(Clone, Debug)]

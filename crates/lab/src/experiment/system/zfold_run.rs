@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use zfold_compare::latency::Latency;
 
 use crate::experiment::harness::turns::Fault;
-use crate::latency::Latency;
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use crate::shared::clean::clean_lines;
 use crate::shared::exit::{self, Failure};
 use crate::shared::file::NewFile;
 use crate::shared::progress::Progress;
-use crate::shared::table::terminal_width;
+use crate::shared::terminal::terminal_width;
 
 /// Runs the experiments that were asked for and writes what they found.
 pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
 /// go to stdout as soon as they are there.
 fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Failure> {
     let experiments = args.experiments();
-    let bar = Progress::new();
+    let bar = Progress::begin();
     let run = |(done, experiment): (usize, &Experiment)| {
         let show = |what: &str, share: f64| {
             let share = (done as f64 + share) / experiments.len() as f64;

@@ -3,8 +3,9 @@
 use zfold_compare::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
 use zfold_compare::input::{InputError, PageSet, Sampling};
 use zfold_compare::trace::Trace;
+use zfold_console::format::Format;
 
-use crate::args::{CompareArgs, Format};
+use crate::args::CompareArgs;
 use crate::shared::exit::{self, Failure};
 use crate::shared::progress::Progress;
 use crate::shared::size::format_size;

@@ -80,24 +80,27 @@ mod tests {
         assert_eq!(clean(&"é".repeat(LINE_MAX)).chars().count(), LINE_MAX);
     }
 
-    /// Returns the sources in a folder with their names below `root`.
-    fn sources(root: &Path, folder: &Path, all: &mut Vec<(String, String)>) {
+    /// Returns the sources in a folder with their names below `root`, each behind `program`.
+    fn sources(root: &Path, program: &str, folder: &Path, all: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                sources(root, &path, all);
+                sources(root, program, &path, all);
             } else {
-                let name = path.strip_prefix(root).expect("below it").display().to_string();
+                let name = path.strip_prefix(root).expect("below it").display();
+                let name = format!("{program}{name}");
                 all.push((name, fs::read_to_string(&path).expect("text")));
             }
         }
     }
 
-    /// Asserts that a part of a line is in these files of the program only, so often (L1).
+    /// Asserts that a part of a line is in these files of the programs only, so often (L1).
     fn only_in(part: &str, known: &[(&str, usize)]) {
         let mut all = Vec::new();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/src");
-        sources(&root, &root, &mut all);
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder");
+        for (folder, program) in [("cli/src", ""), ("lab/src/program", "lab/")] {
+            sources(&crates.join(folder), program, &crates.join(folder), &mut all);
+        }
         let mut found: Vec<_> = all
             .iter()
             .map(|(name, text)| {
@@ -115,11 +118,11 @@ mod tests {
         only_in("print!", &[]);
         only_in("println!", &[]);
         // A question to clap.
-        only_in("stderr()", &[("main.rs", 1)]);
-        // Lab: a pipe to zfold itself. Others ask for the terminal; the view draws cells.
+        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1)]);
+        // The lab: a pipe to itself. Others ask for the terminal; the view draws cells.
         only_in(
             "stdout()",
-            &[("lab.rs", 1), ("run/manager.rs", 1), ("top/mod.rs", 1), ("top/screen.rs", 1)],
+            &[("lab/run.rs", 1), ("run/manager.rs", 1), ("top/mod.rs", 1), ("top/screen.rs", 1)],
         );
         // JSON, scripts, addresses, and a path that scripts read.
         only_in(
@@ -131,7 +134,7 @@ mod tests {
                 ("disk/ctl.rs", 1),
                 ("disk/mod.rs", 1),
                 ("jupyter.rs", 1),
-                ("lab.rs", 1),
+                ("lab/run.rs", 1),
                 ("ps.rs", 1),
             ],
         );

@@ -9,4 +9,4 @@ pub(crate) mod secret;
 pub(crate) mod size;
 pub(crate) mod table;
 
-pub(crate) use zfold_console::{clean, exit, file, progress, terminal};
+pub(crate) use zfold_console::{clean, exit, file, program, progress, terminal};

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueHint};
+use clap::{Parser, Subcommand, ValueHint};
 use zfold_compare::rng::Xorshift64;
+use zfold_console::format::Format;
+use zfold_console::program::find;
 use zfold_lab::Experiment;
 use zfold_lab::experiment::Settings;
 
-use super::values::Format;
-
-pub(super) const EXAMPLES: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   A first look at everything, in a few minutes:
     zfold lab all --quick
@@ -47,7 +47,14 @@ Rows of lock statistics, as in /proc/lock_stat, times in us:
     };
 }
 
-#[derive(Debug, clap::Args)]
+/// Compare lock designs under load: repeat published experiments on this machine.
+///
+/// Each experiment repeats what one published document measured, as far as possible in user
+/// space, and prints the published figures beside its own. Variants alternate in every repeat,
+/// and every byte is compared.
+#[derive(Debug, Parser)]
+#[command(name = "zfold-lab", bin_name = "zfold lab", version, after_help = EXAMPLES)]
+#[command(subcommand_required = true, max_term_width = 100)]
 #[command(subcommand_value_name = "EXPERIMENT", subcommand_help_heading = "Experiments")]
 #[command(arg_required_else_help = false)]
 pub(crate) struct LabArgs {
@@ -116,8 +123,7 @@ impl LabArgs {
     /// Returns what the experiments are told.
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
-        // Some experiments start it as a server or a workload.
-        let program = std::env::current_exe().ok();
+        let (lab, zfold) = (std::env::current_exe().ok(), find("zfold"));
         let project = match &self.choice {
             Choice::Build { project } => project.clone(),
             _ => None,
@@ -126,7 +132,7 @@ impl LabArgs {
             Choice::Density { pages } => pages.clone(),
             _ => Vec::new(),
         };
-        Settings { scale, repeats, quick, seed, program, project, pages }
+        Settings { scale, repeats, quick, seed, lab, zfold, project, pages }
     }
 }
 
@@ -312,17 +318,17 @@ fn parse_scale(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::CommandFactory as _;
 
-    use super::super::{Args, Command};
     use super::*;
 
     fn lab(arguments: &[&str]) -> Result<LabArgs, clap::Error> {
-        let line = ["zfold", "lab"].iter().chain(arguments);
-        match Args::try_parse_from(line)?.command {
-            Command::Lab(args) => Ok(args),
-            other => panic!("not an experiment: {other:?}"),
-        }
+        LabArgs::try_parse_from(["zfold-lab"].iter().chain(arguments))
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        LabArgs::command().debug_assert();
     }
 
     #[test]
@@ -338,9 +344,10 @@ mod tests {
     #[test]
     fn nothing_typed_is_the_default() {
         let args = lab(&["free"]).expect("valid");
-        let Settings { scale, repeats, quick, seed, program, project, pages } = args.settings();
+        let Settings { scale, repeats, quick, seed, lab, zfold, project, pages } = args.settings();
         assert_eq!((scale, repeats, quick, seed), (1.0, 5, false, Xorshift64::SEED));
-        assert_eq!((program, project), (std::env::current_exe().ok(), None));
+        assert_eq!((lab, zfold), (std::env::current_exe().ok(), find("zfold")));
+        assert_eq!(project, None);
         assert!(pages.is_empty());
         assert_eq!((args.format, args.output, args.html), (Format::Table, None, None));
     }

@@ -3,7 +3,9 @@
 //! ```
 //! use zfold_lab::Experiment;
 //!
-//! assert_eq!("free".parse(), Ok(Experiment::Free));
+//! for experiment in Experiment::ALL {
+//!     println!("{experiment}: {}", experiment.question());
+//! }
 //! ```
 //!
 //! An [`Experiment`] measures lock designs, devices or processes under load, and [`simulate`]

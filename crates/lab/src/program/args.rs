@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, Parser, Subcommand, ValueHint};
 use zfold_compare::rng::Xorshift64;
 use zfold_console::format::Format;
 use zfold_console::program::find;
-use zfold_lab::Experiment;
 use zfold_lab::experiment::Settings;
+use zfold_lab::{Experiment, build, density};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,29 +24,21 @@ Examples:
 Exit status: 0 done, 1 failed (no memory, wrong bytes), 2 wrong usage.";
 
 /// What the columns of the tables mean.
-macro_rules! columns {
-    () => {
-        "\
+const COLUMNS: &str = "\
 Columns:
   variant    lock design, allocator or other contestant; sim: simulated, not measured
   workers    threads at work, requests in flight, or cores of the simulated machine
   median     of the repeats; as are mean, stddev (the standard deviation), min and max
   vs base    the median over that of the first variant with as many workers
-  published  the document's figure, from another machine"
-    };
-}
+  published  the document's figure, from another machine";
 
 /// What the rows of lock statistics mean.
-macro_rules! lock_rows {
-    () => {
-        "
+const LOCK_ROWS: &str = "
 Rows of lock statistics, as in /proc/lock_stat, times in us:
   contentions   acquisitions that had to wait; con-bounces: after a holder on another CPU
   waittime      of those that had to wait: shortest, longest, sum, mean
   acquisitions  all of them; acq-bounces: after a holder on another CPU
-  holdtime      from getting the lock to releasing it: shortest, longest, sum, mean"
-    };
-}
+  holdtime      from getting the lock to releasing it: shortest, longest, sum, mean";
 
 /// Compare lock designs under load: repeat published experiments on this machine.
 ///
@@ -100,214 +93,100 @@ pub(crate) struct LabArgs {
 
 impl LabArgs {
     /// Returns the experiments to run.
-    pub(crate) fn experiments(&self) -> Vec<Experiment> {
-        match &self.choice {
-            Choice::PoolLock => vec![Experiment::PoolLock],
-            Choice::PerCpuLists => vec![Experiment::PerCpuLists],
-            Choice::Compaction => vec![Experiment::Compaction],
-            Choice::Free => vec![Experiment::Free],
-            Choice::Allocators => vec![Experiment::Allocators],
-            Choice::Writeback => vec![Experiment::Writeback],
-            Choice::LockStat => vec![Experiment::LockStat],
-            Choice::Scale => vec![Experiment::Scale],
-            Choice::Density { .. } => vec![Experiment::Density],
-            Choice::Disk => vec![Experiment::Disk],
-            Choice::Pageout => vec![Experiment::Pageout],
-            Choice::Calls => vec![Experiment::Calls],
-            Choice::Build { .. } => vec![Experiment::Build],
-            Choice::Limits => vec![Experiment::Limits],
-            Choice::All => Experiment::ALL.to_vec(),
-        }
+    pub(crate) fn experiments(&self) -> &[Experiment] {
+        &self.choice.experiments
     }
 
     /// Returns what the experiments are told.
     pub(crate) fn settings(&self) -> Settings {
         let Self { scale, repeats, quick, seed, .. } = *self;
         let (lab, zfold) = (std::env::current_exe().ok(), find("zfold"));
-        let project = match &self.choice {
-            Choice::Build { project } => project.clone(),
-            _ => None,
-        };
-        let pages = match &self.choice {
-            Choice::Density { pages } => pages.clone(),
-            _ => Vec::new(),
-        };
+        let Choice { project, pages, .. } = self.choice.clone();
         Settings { scale, repeats, quick, seed, lab, zfold, project, pages }
     }
 }
 
-/// Which experiment to run.
-#[derive(Debug, Subcommand)]
-enum Choice {
-    #[command(name = Experiment::PoolLock.name(), about = Experiment::PoolLock.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab pool-lock --quick"))]
-    #[command(long_about = "\
-What does one lock for all of zsmalloc cost?
+/// Which experiments to run, and what only some of them are told.
+#[derive(Clone, Debug)]
+struct Choice {
+    experiments: Vec<Experiment>,
+    project: Option<PathBuf>,
+    pages: Vec<PathBuf>,
+}
 
-Linux 6.2 replaced the migration lock and the locks of the size classes by one lock for the pool; \
-writing files and building a kernel on zram took as long as before, within the noise. Shows \
-whether that also holds on this machine, and whether it holds under the other lock designs.")]
-    PoolLock,
+const ALL: &str = "all";
+const PROJECT: &str = "project";
+const PAGES: &str = "pages";
 
-    #[command(name = Experiment::PerCpuLists.name(), about = Experiment::PerCpuLists.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab per-cpu-lists --quick"))]
-    #[command(long_about = "\
-What does z3fold gain from per-CPU lists, and what density do they cost?
+impl Subcommand for Choice {
+    fn augment_subcommands(command: Command) -> Command {
+        let all = Command::new(ALL).about("All of the above, one after the other");
+        let all = all.after_help(after_help(true, "all --quick"));
+        command.subcommands(Experiment::ALL.iter().map(subcommand)).subcommand(all)
+    }
 
-Linux 4.14 gave each CPU its own lists of pages with room; with 8 cores reads and writes became \
-almost six times as fast, at a slightly lower density (2.57 instead of 2.65). Measures both \
-on this machine.")]
-    PerCpuLists,
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
 
-    #[command(name = Experiment::Compaction.name(), about = Experiment::Compaction.summary())]
-    #[command(after_help =
-        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab compaction --quick"))]
-    #[command(long_about = "\
-What is gained if only one thread compacts at a time?
+    fn has_subcommand(name: &str) -> bool {
+        name == ALL || Experiment::ALL.iter().any(|experiment| experiment.name() == name)
+    }
+}
 
-Linux 6.4 turns away all but the first caller of compaction: threads that compact the same classes \
-contend for the lock that everybody else needs. Measures how much contention that saves, how \
-much sooner the work is done, and what dealing the classes to all CPUs adds.")]
-    Compaction,
+impl FromArgMatches for Choice {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let none = || clap::Error::new(ErrorKind::MissingSubcommand);
+        let (name, matches) = matches.subcommand().ok_or_else(none)?;
+        let all = Experiment::ALL.into_iter();
+        let experiments = all.filter(|one| [one.name(), ALL].contains(&name)).collect();
+        let project = matches.try_get_one(PROJECT).ok().flatten().cloned();
+        let pages = matches.try_get_many(PAGES).ok().flatten();
+        let pages = pages.map_or_else(Vec::new, |pages| pages.cloned().collect());
+        Ok(Self { experiments, project, pages })
+    }
 
-    #[command(name = Experiment::Free.name(), about = Experiment::Free.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab free --html free.html"))]
-    #[command(long_about = "\
-How much faster is zs_free without the pool's lock?
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
 
-With the size class in the handle's cell, zs_free needs no lock of the pool, and returns pages \
-after it has released the class's lock. The published times are of processes that unmap 256 MiB \
-of compressed memory each, at the same time. Measures what that gains here, by the number of \
-workers.")]
-    Free,
+/// Returns the command of an experiment, with the options that only it has.
+fn subcommand(experiment: &Experiment) -> Command {
+    let (name, question) = (experiment.name(), experiment.question());
+    let command = Command::new(name)
+        .about(question)
+        .long_about(format!("{question}\n\n{}", experiment.story()))
+        .after_help(after_help(
+            experiment.counts_locks(),
+            &format!("{name} {}", experiment.example()),
+        ));
+    match name {
+        density::NAME => command.arg(
+            paths(PAGES, "FILE", ValueHint::FilePath).num_args(1..).action(ArgAction::Append).help(
+                "Captures to store instead of the built-in ones: files of raw pages, \
+                     compressed by zstd if named *.zst",
+            ),
+        ),
+        build::NAME => command.arg(paths(PROJECT, "DIR", ValueHint::DirPath).help(
+            "Build a copy of DIR, by make without a target, instead of a generated project of C \
+             files. It must build without network, and without asking",
+        )),
+        _ => command,
+    }
+}
 
-    #[command(name = Experiment::Allocators.name(), about = Experiment::Allocators.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab allocators --repeats 9"))]
-    #[command(long_about = "\
-Which of zbud, z3fold and zsmalloc is fastest, which smallest?
+/// Returns an option whose values are paths.
+fn paths(name: &'static str, value: &'static str, hint: ValueHint) -> Arg {
+    let option = Arg::new(name).long(name).value_name(value).value_hint(hint);
+    option.value_parser(clap::value_parser!(PathBuf))
+}
 
-The published comparison of the three under zswap led to the removal of zbud and z3fold from \
-Linux: all are about as fast, and zbud takes a third more memory. Measures times, latencies of \
-stores and loads, and the largest pool, under one load.")]
-    Allocators,
-
-    #[command(name = Experiment::Writeback.name(), about = Experiment::Writeback.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab writeback --repeats 1"))]
-    #[command(long_about = "\
-Who should choose what leaves a full pool, the pool or its owner?
-
-Up to Linux 6.4 zswap had its pool empty the page that was written longest ago; since 6.5 it \
-writes out the entry that was used longest ago, whatever that frees. Replays the same load both \
-ways in each allocator. Shows how many pages are written to the swap device, and how many of them \
-are soon read again.")]
-    Writeback,
-
-    #[command(name = Experiment::LockStat.name(), about = Experiment::LockStat.summary())]
-    #[command(after_help =
-        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab lockstat --repeats 1"))]
-    #[command(long_about = "\
-Which locks are contended, and how long do threads wait for them?
-
-Runs one load under every lock design with its locks watched. Shows where the time goes: in \
-waiting, in holding, or in cache lines of the locks that bounce between CPUs.")]
-    LockStat,
-
-    #[command(name = Experiment::Scale.name(), about = Experiment::Scale.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab scale --html scale.html"))]
-    #[command(long_about = "\
-How far does each lock design scale with the cores?
-
-Measures what operations and locks cost on this machine, and simulates machines with more cores \
-from that. Shows where each design's throughput stops growing; not how fast a machine of so many \
-cores would really be.")]
-    Scale,
-
-    #[command(name = Experiment::Density.name(), about = Experiment::Density.summary())]
-    #[command(after_help =
-        concat!(columns!(), "\n\nExample: zfold lab density --scale 4 --html density.html"))]
-    #[command(long_about = "\
-What do the same pages take in the kernel's zram and in stores?
-
-Stores real pages in a zram device and in stores of zsmalloc and fit by lz4, page, page:deep and \
-zstd; frees a random half, compacts, and replaces each page many times. Shows at each of these \
-moments what is held, all included, for a page and over the compressed bytes, and how long single \
-stores and loads take. zram needs root; what is missing is left out and named. The device is gone \
-afterwards, also after Ctrl-C.")]
-    Density {
-        /// Captures to store instead of the built-in ones: files of raw pages, compressed by zstd
-        /// if named *.zst.
-        #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
-        pages: Vec<PathBuf>,
-    },
-
-    #[command(name = Experiment::Disk.name(), about = Experiment::Disk.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab disk --repeats 3"))]
-    #[command(long_about = "\
-Which block device of compressed memory serves fastest and holds least?
-
-Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over NBD and through \
-a loop device on a FUSE file; measures the memory that they and the kernel's zram hold; and runs \
-the library against zram. Shows which serves most requests, and which holds least when everything \
-has been overwritten. What is not installed, or needs root, is left out and named.")]
-    Disk,
-
-    #[command(name = Experiment::Pageout.name(), about = Experiment::Pageout.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab pageout --quick"))]
-    #[command(long_about = "\
-What does it cost to page memory out, fault it in and unmap it?
-
-Processes map 256 MiB each, write real pages, have them paged out, read a random quarter of them \
-and unmap all at the same time: by the kernel's swap to zram, with zfold's regions, and under \
-zfold run. Another process accesses random pages of memory of which half may be resident. Shows \
-what it costs each of them to page out, fault in and unmap a page. Swap needs root; \
-what cannot be set up is left out and named. Swap and devices are gone afterwards, also after \
-Ctrl-C.")]
-    Pageout,
-
-    #[command(name = Experiment::Calls.name(), about = Experiment::Calls.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab calls --repeats 9"))]
-    #[command(long_about = "\
-What do calls that change an address space cost under zfold run?
-
-One process calls brk, mmap with munmap, and madvise(MADV_DONTNEED), for 64 KiB each, on untouched \
-and on full memory, and starts programs: alone, under a limit that is \
-not reached, and under one that is. Shows what a program pays that is never short of memory, and \
-what a call costs where memory has left.")]
-    Calls,
-
-    #[command(name = Experiment::Build.name(), about = Experiment::Build.summary())]
-    #[command(after_help =
-        concat!(columns!(), "\n\nExample: zfold lab build --project src/linux --repeats 3"))]
-    #[command(long_about = "\
-How long does a build with limited memory take?
-
-Builds a C project by make under zfold run with each allocator, under the kernel's zram and zswap \
-in a memory cgroup, and without a limit; limits are shares of the memory that it takes without \
-one. Shows what the limit costs in time, and what the compressed pages take. Object files must \
-be the same each time. Needs make and a C compiler, and the kernel's swap root; what is missing \
-is left out and named.")]
-    Build {
-        /// Build a copy of DIR, by make without a target, instead of a generated project of C
-        /// files. It must build without network, and without asking.
-        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-        project: Option<PathBuf>,
-    },
-
-    #[command(name = Experiment::Limits.name(), about = Experiment::Limits.summary())]
-    #[command(after_help = concat!(columns!(), "\n\nExample: zfold lab limits --repeats 2"))]
-    #[command(long_about = "\
-How low can a limit be before a program mostly waits for its pages?
-
-Runs a hash table, a sort, a compiler and passes over an array alone, and under zfold run with \
-limits from 75 to 30 percent of the memory that they have alone. Shows how much longer each takes, \
-and where it is not done after a minute. What they print must be the same each time. Needs perl, \
-gcc and Python with NumPy; what is missing is left out and named.")]
-    Limits,
-
-    /// All of the above, one after the other.
-    #[command(after_help =
-        concat!(columns!(), "\n", lock_rows!(), "\n\nExample: zfold lab all --quick"))]
-    All,
+/// Returns what stands behind the options of an experiment.
+fn after_help(counts_locks: bool, example: &str) -> String {
+    let locks = if counts_locks { format!("\n{LOCK_ROWS}") } else { String::new() };
+    format!("{COLUMNS}{locks}\n\nExample: zfold lab {example}")
 }
 
 /// Returns the share that `text` means.

@@ -10,7 +10,7 @@ use zfold_console::progress::Progress;
 use zfold_console::terminal::terminal_width;
 use zfold_lab::experiment::machine::Machine;
 use zfold_lab::experiment::{Error, Figure, Outcome, report};
-use zfold_lab::{Experiment, UnknownExperiment, calls, pageout};
+use zfold_lab::{Experiment, calls, pageout};
 
 use crate::args::LabArgs;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     let shows = args.format == Format::Table && output.is_none();
     let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
-        let question = |name: &str| name.parse().ok().map(Experiment::summary);
+        let question = |name: &str| Some(name.parse::<Experiment>().ok()?.question());
         page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
     }
     let text = match args.format {
@@ -56,13 +56,11 @@ fn check(args: &LabArgs) -> Result<(), Failure> {
 
 /// Does the part of an experiment that it has started this process for.
 pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
-    let experiment = experiment.parse();
-    let experiment: Experiment =
-        experiment.map_err(|error: UnknownExperiment| Failure::usage(error.to_string()))?;
     let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
     let done = match experiment {
-        Experiment::Calls => calls::work(job, output),
-        _ => pageout::work(job, input, output),
+        calls::NAME => calls::work(job, output),
+        pageout::NAME => pageout::work(job, input, output),
+        other => return Err(Failure::usage(format!("{other} starts no process of its own"))),
     };
     done.map_err(|error| Failure::new(error.to_string()))
 }
@@ -104,7 +102,7 @@ fn run_and_show(
     let write = |text: String| bar.beside(|| exit::write_text(&text));
     let mut written = Ok(());
     if let Some(parts) = experiment.parts() {
-        let heading = report::heading(machine, experiment.name(), experiment.summary(), width);
+        let heading = report::heading(machine, experiment.name(), experiment.question(), width);
         write(format!("{heading}\n{}", report::coming(parts, width)))?;
     }
     let mut part = |figures: &[Figure]| {

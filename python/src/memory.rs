@@ -51,8 +51,8 @@ pub(crate) fn raise(error: RegionError) -> PyErr {
 fn unusable(error: BackingError) -> PyErr {
     match error {
         BackingError::Foreign { path } => PyFileExistsError::new_err(format!(
-            "{} is a file that zfold did not make, and its contents would be lost (name another, \
-             or give force=True to overwrite it)",
+            "{} has no mark of zfold, and its contents would be lost (name another, or give \
+             force=True to overwrite it: files of earlier versions have no mark)",
             path.display()
         )),
         // Not what a lack of rights to faults by threads is told by.

@@ -169,7 +169,7 @@ def test_a_file_that_somebody_may_miss_is_overwritten_by_force_only(tmp_path):
     path.chmod(0o600)
     link.symlink_to(path)
     options = {"store_limit": "4MiB", "backing_size": "8MiB"}
-    with pytest.raises(FileExistsError, match="force=True"):
+    with pytest.raises(FileExistsError, match="force=True to overwrite it: files of earlier"):
         zfold.Memory(backing=path, **options)
     with pytest.raises(OSError, match="symbolic link"):
         zfold.Memory(backing=link, force=True, **options)

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     };
     match args.format {
         Format::Json => exit::write_data(report::json(&records).as_bytes()),
-        Format::Csv => exit::write_text(&report::csv(&records)),
+        Format::Csv => exit::write_records(&report::csv(&records)),
         Format::Table => exit::write_text(&text(args, &records)),
     }
 }

@@ -25,6 +25,7 @@ mod ps;
 mod run;
 mod settings;
 mod shared;
+mod stat;
 mod top;
 mod watched;
 
@@ -68,7 +69,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Lab { arguments } => Err(lab::run(&arguments)),
         Command::Man { folder } => man::run(&folder),
         Command::Ps(args) => ps::run(&args),
-        Command::Stat(args) => disk::stat::run(&args),
+        Command::Stat(args) => stat::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Completions { shell } => completions::run(shell),
     }

@@ -120,6 +120,30 @@ fn csv_has_the_figures_of_json() {
 }
 
 #[test]
+fn csv_is_exact_unless_it_goes_to_a_terminal() {
+    let name = "a\tb\u{1b}[31m\u{202e}";
+    let file = file(name, &pages(16));
+    let arguments =
+        ["compare", "--pages", &file, "--codecs", "lz4", "--format", "csv", "--allocators", "zbud"];
+    assert!(results(&arguments).contains(name), "to a pipe");
+    let mut terminal = Command::new("script");
+    terminal.args([
+        "-qec",
+        "\"$zfold\" compare --pages \"$file\" --codecs lz4 --allocators zbud \
+         --format csv",
+        "/dev/null",
+    ]);
+    terminal.env("zfold", command(&[]).get_program()).env("file", &file).env("SHELL", "/bin/sh");
+    let Ok(output) = terminal.stdin(Stdio::null()).output() else {
+        let test = "csv_is_exact_unless_it_goes_to_a_terminal";
+        return skip(test, "no script (package bsdutils)");
+    };
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("a\\tb\\u{1b}[31m\\u{202e}"), "{shown}");
+    assert!(!shown.contains('\u{202e}'), "{shown}");
+}
+
+#[test]
 fn builtin_captures_are_the_default() {
     let records = records(&["--allocators", "zsmalloc", "--codecs", "lz4"]);
     let inputs: Vec<&Value> = records.iter().map(|record| &record["input"]).collect();

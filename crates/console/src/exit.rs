@@ -1,7 +1,7 @@
 //! How the program ends: one line about a failure, an exit status, and quiet broken pipes; and all
 //! that it writes to stdout and stderr, cleaned where it is for people (L1 of `clean.rs`).
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -109,6 +109,15 @@ pub fn report(form: Form, text: &str) {
 /// When they cannot be written; a reader that has left is no error.
 pub fn write_text(text: &str) -> Result<(), Failure> {
     write_data(clean_lines(text).as_bytes())
+}
+
+/// Writes records for programs, in a form without escapes such as CSV, to stdout: as they are, and
+/// cleaned where stdout is a terminal, which people look at.
+///
+/// # Errors
+/// As of [`write_text`].
+pub fn write_records(text: &str) -> Result<(), Failure> {
+    if io::stdout().is_terminal() { write_text(text) } else { write_data(text.as_bytes()) }
 }
 
 /// Writes results for programs to stdout, as they are.

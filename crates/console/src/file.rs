@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use zfold_store::files::{Readers, followed, open_special, replace, try_replace};
+use zfold_store::files::{Readers, check_special, followed, open_special, replace, try_replace};
 
 use crate::exit::Failure;
 
@@ -34,7 +34,7 @@ impl NewFile {
             // replaced, whatever it is.
             let is_link = fs::symlink_metadata(end).is_ok_and(|found| !found.is_file());
             file.special = is_link || fs::metadata(path).is_ok_and(|found| !found.is_file());
-            if file.special { Ok(()) } else { try_replace(path) }
+            if file.special { check_special(path) } else { try_replace(path) }
         });
         tried.map_err(|error| file.failure(&error))?;
         Ok(file)
@@ -160,6 +160,16 @@ mod tests {
             NewFile::at(&path).expect("a place").write("newer").expect("written");
             assert_eq!(mode(), kept, "{kept:o}");
         }
+        fs::remove_dir_all(directory).expect("a directory");
+    }
+
+    #[test]
+    fn what_cannot_be_written_to_is_refused_before_the_work() {
+        let directory = directory("socket");
+        let path = directory.join("a.html");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        let refused = NewFile::at(&path).expect_err("refused");
+        assert!(refused.line().contains("it is a socket"), "{}", refused.line());
         fs::remove_dir_all(directory).expect("a directory");
     }
 

@@ -109,21 +109,36 @@ fn clients_beyond_the_limit_are_told_so_and_may_try_again() {
 
 #[test]
 fn the_client_that_is_idle_longest_gives_way() {
-    let options = options(3).with_idle_after(Duration::ZERO);
-    let mut served = Served::new(vec![export("", &disk(1))], options);
-    let mut clients = [served.ready(), served.ready(), served.ready()];
+    let test = "the_client_that_is_idle_longest_gives_way";
+    let Some(tcp) = Tcp::serve(test, options(3).with_idle_after(Duration::ZERO)) else { return };
+    let mut clients = [tcp.ready(1), tcp.ready(1), tcp.ready(1)];
     for n in [1, 0, 2] {
         assert_eq!(clients[n].simple(FLUSH, 0, 0, 0), 0);
     }
-    let mut newcomer = served.ready();
+    let mut newcomer = tcp.ready(1);
     clients[1].assert_closed();
     let [first, _, third] = &mut clients;
     for client in [first, third, &mut newcomer] {
         assert_eq!(client.simple(FLUSH, 0, 0, 0), 0);
     }
+    let stats = tcp.server.stats();
+    assert_eq!((stats.gave_way_total, stats.refused_total), (1, 0));
+    assert!(tcp.server.shutdown(Duration::from_secs(60)));
+}
+
+#[test]
+fn clients_on_this_machine_never_give_way() {
+    let options = options(2).with_idle_after(Duration::ZERO);
+    let mut served = Served::new(vec![export("", &disk(1))], options);
+    let mut clients = [served.ready(), served.ready()];
+    let mut newcomer = served.client();
+    assert_eq!(newcomer.option(GO, &info_request("", &[]))[0].0, POLICY);
+    for client in &mut clients {
+        assert_eq!(client.simple(FLUSH, 0, 0, 0), 0);
+    }
     drop((clients, newcomer));
     let stats = served.finish();
-    assert_eq!((stats.gave_way_total, stats.refused_total), (1, 0));
+    assert_eq!((stats.gave_way_total, stats.refused_total), (0, 1));
 }
 
 #[test]

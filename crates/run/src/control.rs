@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::memory::engine::Engine;
+use super::engine::Engine;
 
 /// How long paging out may take.
 const PAGE_OUT_MAX: Duration = Duration::from_secs(30);

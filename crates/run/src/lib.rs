@@ -10,7 +10,11 @@
 //! | --- | --- |
 //! | `link` | what the tracer and the memory side say to each other |
 //! | `trace` | the tracer: stops, helpers |
-//! | `memory` | the memory side: what the kernel tells, faults, eviction, the limit |
+//! | `spaces` | who has what: address spaces, the store, what is charged; the order of locks |
+//! | `faults` | a missing page comes |
+//! | `reclaim` | a page leaves |
+//! | `limit` | how much there is, and what is closed when that comes near the limit |
+//! | `engine` | the memory side as a whole: its threads |
 //! | `core` | what is decided about the pages of one address space, as plain data |
 //! | `sys` | system calls about other processes |
 
@@ -18,10 +22,14 @@
 
 mod control;
 mod core;
+mod engine;
+mod faults;
+mod limit;
 pub(crate) mod link;
-mod memory;
 mod options;
 mod permission;
+mod reclaim;
+mod spaces;
 mod sys;
 mod trace;
 
@@ -31,8 +39,8 @@ use std::time::{Duration, Instant};
 
 use zfold_store::Store;
 
+use engine::{Engine, EngineOptions};
 use link::Tracing as _;
-use memory::engine::{self, Engine, EngineOptions};
 use sys::urgency::may_be_urgent;
 use trace::{Handle, News, Program};
 

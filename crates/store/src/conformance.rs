@@ -9,8 +9,8 @@ use crate::codec::CodecKind;
 use crate::content::Stored;
 use crate::error::{ProcessError, StoreError, UpdateError};
 use crate::options::StoreOptions;
-use crate::postprocess::{Recompress, Selection};
 use crate::store::Store;
+use crate::store::postprocess::{Recompress, Selection};
 
 /// Keys that a model uses: enough to keep some, few enough to meet again.
 const KEYS: u64 = 600;

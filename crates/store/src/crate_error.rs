@@ -7,7 +7,7 @@ use crate::backing::BackingError;
 use crate::cache::CacheError;
 use crate::codec::CodecError;
 use crate::error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
-use crate::snapshot::SnapshotError;
+use crate::store::snapshot::SnapshotError;
 
 /// Declares the variants, one for the error of each operation, and the conversions to them.
 macro_rules! errors {

@@ -14,10 +14,15 @@ use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, PROC_SUPER_MAGIC, fstat, fstatfs, open, readlinkat};
+use rustix::fs::{
+    Access, AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, accessat, fstat, fstatfs, open,
+    readlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -93,6 +98,19 @@ pub fn open_special(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Tries whether [`open_special`] could open what is at `path`; waits for no reader of a pipe.
+///
+/// # Errors
+/// What [`open_special`] would say.
+pub fn check_special(path: &Path) -> io::Result<()> {
+    let found = fs::metadata(path)?;
+    refuse_planted(path, &found)?;
+    if found.file_type().is_socket() {
+        return Err(io::Error::other("it is a socket"));
+    }
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
+}
+
 /// Lets `write` write a file that replaces the one at `path` as a whole, once it is complete and on
 /// stable storage. A link stays a link, and what it leads to is replaced.
 ///
@@ -122,8 +140,7 @@ pub(crate) fn replace_or<T, E: From<io::Error>>(
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         fs::rename(&part, replaceable(&target(path, &result))?)?;
-        // The name, too, must survive.
-        File::open(folder(path))?.sync_all()?;
+        sync_folder(folder(path))?;
         Ok(result)
     })();
     if written.is_err() {
@@ -171,22 +188,54 @@ fn part(path: &Path) -> PathBuf {
     beside(path, &format!(".part{}", std::process::id()))
 }
 
+/// Lets the names in a folder, too, survive, where its file system has a way to do so.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    synced(File::open(folder).and_then(|folder| folder.sync_all()))
+}
+
+/// Returns the error of syncing a folder, if it is one. The file is there and whole: one that
+/// cannot be asked for more, as some of FUSE and folders that may be written and not read, is none.
+fn synced(result: io::Result<()>) -> io::Result<()> {
+    match result.as_ref().map_err(Errno::from_io_error) {
+        Err(Some(Errno::INVAL | Errno::ACCESS | Errno::NOTSUP | Errno::NOSYS)) => Ok(()),
+        _ => result,
+    }
+}
+
 /// Creates the file that is to replace the one at `path` (T3).
 fn create_part(part: &Path, path: &Path, readers: Readers) -> io::Result<File> {
     // What is left of a process of this number, or was put there: it is not written to.
     let _ = fs::remove_file(part);
-    let before = fs::symlink_metadata(path).ok();
-    let mode = match readers {
-        Readers::Owner => 0o600,
-        Readers::AsBefore => 0o666 & before.as_ref().map_or(0o666, Metadata::mode),
+    let create = |mode| File::options().write(true).create_new(true).mode(mode).open(part);
+    let before = match (readers, fs::symlink_metadata(path)) {
+        (Readers::Owner, _) => return create(0o600),
+        (Readers::AsBefore, Err(_)) => return create(0o666),
+        (Readers::AsBefore, Ok(before)) => before,
     };
-    let file = File::options().write(true).create_new(true).mode(mode).open(part)?;
-    let own = before.filter(|before| before.uid() == geteuid().as_raw());
-    if let (Readers::AsBefore, Some(own)) = (readers, own) {
-        // What its owner has permitted the mask does not take away.
-        file.set_permissions(fs::Permissions::from_mode(own.mode() & 0o777))?;
-    }
+    let permitted = if before.uid() == geteuid().as_raw() {
+        0o777
+    } else {
+        // What another owner has permitted is not this user's wish: the mask holds, which nobody
+        // can ask for without changing it.
+        let empty = create(0o666)?;
+        fs::remove_file(part)?;
+        empty.metadata()?.mode()
+    };
+    // Its owner's alone until it has the group for which the mode was meant.
+    let file = create(before.mode() & 0o600)?;
+    let has_group =
+        file.metadata()?.gid() == before.gid() || fchown(&file, None, Some(before.gid())).is_ok();
+    let mode = before.mode() & permitted & 0o777;
+    let mode = if has_group { mode } else { without_group(mode) };
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
     Ok(file)
+}
+
+/// Returns the mode of a file that has another group than the one for which `mode` was meant: its
+/// group and all others may do what both of them could.
+fn without_group(mode: u32) -> u32 {
+    let both = (mode >> 3) & mode & 0o7;
+    mode & 0o700 | both << 3 | both
 }
 
 /// Refuses what is planted (T1).
@@ -364,6 +413,63 @@ mod tests {
             File::create(&new).expect("made");
             replaced(&path).expect("replaced");
             assert_eq!(mode(&path), mode(&new));
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_group() {
+        if !can_plant("a_file_keeps_its_group") {
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        fs::write(&path, "old").expect("written");
+        lchown(&path, None, Some(OTHER)).expect("given to a group");
+        set_mode(&path, 0o640);
+        replaced(&path).expect("replaced");
+        let found = fs::metadata(&path).expect("it is there");
+        assert_eq!((found.gid(), found.mode() & 0o777), (OTHER, 0o640));
+    }
+
+    #[test]
+    fn another_group_may_do_what_it_could() {
+        let modes = [0o640, 0o644, 0o664, 0o604, 0o600, 0o666, 0o750].map(without_group);
+        assert_eq!(modes, [0o600, 0o644, 0o644, 0o600, 0o600, 0o666, 0o700]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_synced_is_no_failure() {
+        for errno in [Errno::INVAL, Errno::ACCESS, Errno::NOTSUP, Errno::NOSYS] {
+            synced(Err(errno.into())).expect("the file is there");
+        }
+        for errno in [Errno::IO, Errno::NOSPC] {
+            synced(Err(errno.into())).expect_err("its name may be lost");
+        }
+        // What cannot be synced at all.
+        sync_folder(Path::new("/dev/null")).expect("no failure");
+        sync_folder(Path::new("/")).expect("synced");
+    }
+
+    #[test]
+    fn what_can_be_opened_later_is_known_before() {
+        check_special(Path::new("/dev/null")).expect("everybody may write to it");
+        let (pipe, _writer) = io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        check_special(Path::new(&path)).expect("it is this user's");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+        open_special(&path).expect_err("no file");
+        check_special(&path).expect_err("no file");
+        if can_plant("what_can_be_opened_later_is_known_before") {
+            let path = folder.path().join("fifo");
+            let (fifo, mode) = (FileType::Fifo, Mode::from_raw_mode(0o666));
+            rustix::fs::mknodat(CWD, &path, fifo, mode, 0).expect("a fifo");
+            // It has no reader, and is not waited for.
+            check_special(&path).expect("it is this user's");
+            lchown(&path, Some(OTHER), None).expect("given away");
+            set_mode(folder.path(), 0o1777);
+            check_special(&path).expect_err("it is planted");
         }
     }
 }

@@ -33,7 +33,6 @@ pub mod conformance;
 pub mod files;
 pub mod pressure;
 pub mod shrinker;
-pub mod snapshot;
 
 mod cache;
 mod content;
@@ -44,7 +43,6 @@ mod limit;
 mod loader;
 mod options;
 mod pages;
-mod postprocess;
 mod slots;
 mod stats;
 mod store;
@@ -58,8 +56,8 @@ pub use crate_error::Error;
 pub use error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
 pub use loader::Loader;
 pub use options::{BackingOptions, CodecChoice, Incompressible, StoreOptions, Tunables};
-pub use postprocess::{Processed, Recompress, Selection};
 pub use stats::StoreStats;
-pub use store::Store;
+pub use store::postprocess::{Processed, Recompress, Selection};
+pub use store::{Store, snapshot};
 /// The crate of the pools, whose types are in this one's interface.
 pub use zfold_pool as pool;

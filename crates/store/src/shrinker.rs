@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use zfold_pool::builders;
 
-use crate::postprocess::{Recompress, Selection};
 use crate::pressure::{Level, Pressure};
 use crate::store::Store;
+use crate::store::postprocess::{Recompress, Selection};
 
 /// What a shrinker does.
 #[derive(Debug)]

@@ -45,9 +45,12 @@ pub(crate) fn read(path: &Path) -> Result<ServerSettings, Failure> {
 fn has_password(text: &str) -> bool {
     fn any(value: &toml::Value) -> bool {
         match value {
-            toml::Value::String(text) => text.split_once("://").is_some_and(|(_, rest)| {
-                let rest = rest.split_once('?').map_or(rest, |(place, _)| place);
-                rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
+            toml::Value::String(text) => text.split_once("://").is_some_and(|(scheme, rest)| {
+                // Behind the first '/' is a path, where '@' is a letter as others. Not for servers
+                // of Redis, whose password may have a '/' that was not escaped.
+                let ends = if scheme.starts_with("redis") { &['?'][..] } else { &['/', '?'] };
+                let login = rest.split(ends).next().unwrap_or(rest);
+                login.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
             }),
             toml::Value::Array(values) => values.iter().any(any),
             toml::Value::Table(table) => table.values().any(any),
@@ -115,6 +118,10 @@ mod tests {
             ("redis://me:secret@host/?copies=2", false, true),
             ("rediss://:secret@host", false, true),
             ("redis://me@[::1]:7", true, true),
+            ("redis://:sec/secret@host", false, true),
+            ("nbd://me:secret@host/export", false, true),
+            ("nbd://host/export:a@b", true, true),
+            ("s3://bucket/a:b@c", true, true),
             ("redis://host:6379/", true, true),
             ("/var/tmp/a:b@c", true, true),
         ] {

@@ -26,7 +26,6 @@ pub(crate) mod report;
 mod runner;
 mod server;
 mod snapshot;
-pub(crate) mod stat;
 
 use std::io;
 use std::process::ExitCode;

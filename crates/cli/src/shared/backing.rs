@@ -217,8 +217,8 @@ fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOption
     let backing = FileBacking::open(path, &asked.with_force(plan.force));
     let backing = backing.map_err(|error| match error {
         BackingError::Foreign { path } => Failure::new(format!(
-            "{} is a file that zfold did not make, and its contents would be lost: name another \
-             for --backing, or give --force to overwrite it",
+            "{} has no mark of zfold, and its contents would be lost: name another for \
+             --backing, or give --force to overwrite it (files of earlier versions have no mark)",
             path.display()
         )),
         error => Failure::new(error.to_string()),
@@ -290,7 +290,8 @@ mod tests {
         fs::write(&path, &text).expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
         let told = open(&plan(&path, false), 1 << 20, None).expect_err("refused");
-        assert!(told.line().contains("--force"), "{told:?}");
+        let remedy = "give --force to overwrite it (files of earlier versions have no mark)";
+        assert!(told.line().contains(remedy), "{told:?}");
         assert_eq!(fs::read_to_string(&path).expect("text"), text);
         open(&plan(&path, true), 1 << 20, None).expect("it was asked for");
         open(&plan(&path, false), 1 << 20, None).expect("now it is a backing file");

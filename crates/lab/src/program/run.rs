@@ -30,12 +30,13 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     }
     let text = match args.format {
         Format::Json => report::json(&machine, &outcomes),
-        Format::Csv => clean_lines(&report::csv(&outcomes)),
+        Format::Csv => report::csv(&outcomes),
         Format::Table => clean_lines(&report::table(&machine, &outcomes, None)),
     };
     match output {
         Some(file) => file.write(&text),
         None if shows => Ok(()),
+        None if args.format == Format::Csv => exit::write_records(&text),
         None => exit::write_data(text.as_bytes()),
     }
 }

@@ -240,6 +240,8 @@ mod tests {
             set_mode(&path, 0o600);
             let refused = open(&path, false).expect_err("refused");
             assert!(matches!(refused, BackingError::Foreign { .. }), "{refused}");
+            let remedy = "use force to overwrite it (files of earlier versions have no mark)";
+            assert!(refused.to_string().contains(remedy), "{refused}");
             assert_eq!(fs::read(&path).expect("bytes"), text);
             drop(open(&path, true).expect("it was asked for"));
             drop(open(&path, false).expect("now it has the mark"));

@@ -133,8 +133,8 @@ impl fmt::Display for BackingError {
             }
             Self::Foreign { path } => write!(
                 f,
-                "{} is a file that zfold did not make, and its contents would be lost; name \
-                 another, or use force to overwrite it",
+                "{} has no mark of zfold, and its contents would be lost; name another, or use \
+                 force to overwrite it (files of earlier versions have no mark)",
                 path.display()
             ),
             Self::Mark { path, source } => write!(

@@ -129,9 +129,7 @@ impl FileBacking {
         let align = direct.unwrap_or(MIN_ALIGN);
         let direct = direct.is_some();
         if !is_device {
-            let mut block = AlignedBuffer::new(MAX_ALIGN);
-            block[..MARK.len()].copy_from_slice(MARK);
-            file.write_all_at(&block, 0)
+            write_mark(&file)
                 .map_err(|source| BackingError::Mark { path: path.to_owned(), source })?;
         }
         Ok(Self { path: path.to_owned(), file, start, len, align, direct })
@@ -146,6 +144,15 @@ impl FileBacking {
     pub fn is_direct(&self) -> bool {
         self.direct
     }
+}
+
+/// Writes the block with the mark, and waits until it is on stable storage: a file that had pages
+/// and no mark after a crash would be taken for somebody's.
+fn write_mark(file: &File) -> io::Result<()> {
+    let mut block = AlignedBuffer::new(MAX_ALIGN);
+    block[..MARK.len()].copy_from_slice(MARK);
+    file.write_all_at(&block, 0)?;
+    file.sync_data()
 }
 
 fn round_down(len: u64) -> u64 {
@@ -352,6 +359,14 @@ mod tests {
         assert!(bytes.starts_with(MARK) && bytes[2 * MAX_ALIGN..] == [7; MAX_ALIGN]);
         backing.read_at(0, &mut page).unwrap();
         assert!(page.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn the_mark_must_reach_stable_storage() {
+        // What takes all that is written and has no stable storage.
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        null.write_all_at(MARK, 0).unwrap();
+        write_mark(&null).unwrap_err();
     }
 
     #[test]

@@ -17,7 +17,6 @@
 //! All methods take `&self` and may run at the same time; of a write and another access of the
 //! same bytes at the same time, the result is any mixture.
 
-pub(crate) mod backed;
 mod buffer;
 mod claim;
 mod contract;

@@ -11,6 +11,7 @@
 //! All of it goes by entries and knows no slots: who calls sees to it that nobody releases what an
 //! entry refers to while it is read, by the lock of the slot that has it (K2 of the store).
 
+pub(crate) mod backed;
 pub(crate) mod contexts;
 mod duplicates;
 pub(crate) mod objects;
@@ -21,9 +22,9 @@ pub(crate) mod same;
 
 use zfold_pool::Pool;
 
-use crate::backing::backed::Backed;
 use crate::codec::CodecError;
 use crate::options::{Incompressible, StoreOptions};
+use crate::pages::backed::Backed;
 use crate::stats::Counts;
 use contexts::{Contexts, KEY_BYTES};
 use duplicates::Duplicates;

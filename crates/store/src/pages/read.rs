@@ -4,9 +4,9 @@ use zfold_pool::HandleError;
 
 use super::objects::Object;
 use super::{Pages, same};
-use crate::backing::backed::{Backed, ReadError};
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::LoadError;
+use crate::pages::backed::{Backed, ReadError};
 
 /// A page that did not come back from the backing file, not counted yet: its units may have been
 /// given to another page meanwhile.

@@ -25,6 +25,8 @@
 
 mod exchange;
 mod inspect;
+pub(crate) mod postprocess;
+pub mod snapshot;
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -33,17 +35,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::time::{ClockId, clock_gettime};
 use zfold_pool::Pool;
 
-use crate::backing::backed::Backed;
 use crate::content::{Content, Stored};
 use crate::entry::{Entry, Flag, Kind, State};
 use crate::error::{KeyError, LoadError, OpenError, StoreError, UpdateError};
 use crate::limit::Limit;
 use crate::options::{StoreOptions, Tunables};
+use crate::pages::backed::Backed;
 use crate::pages::{Pages, same};
-use crate::postprocess::rounds::Processing;
 use crate::slots::{Form, SlotTable};
-use crate::snapshot::epoch::Saving;
 use crate::stats::Share;
+use crate::store::postprocess::rounds::Processing;
+use crate::store::snapshot::epoch::Saving;
 use crate::tuning::Tuning;
 
 /// Pages by key, compressed. All methods take `&self` and may be called from any number of
@@ -263,6 +265,27 @@ impl Store {
         let held = self.exchange(key, Entry::EMPTY, share).is_some();
         share.invalidates_total.add(held.into());
         held
+    }
+
+    /// Returns whether `key` holds exactly the bytes of `page`, in memory: a page on the backing
+    /// file is not read, and neither is a damaged one; both count as others. `scratch` is written
+    /// to. Unlike a load, it does not count as a use of the page.
+    ///
+    /// # Panics
+    /// If the lengths are not those of a page.
+    ///
+    /// # Cost
+    /// That of a load, and a comparison.
+    pub fn holds(&self, key: u64, page: &[u8], scratch: &mut [u8]) -> bool {
+        assert!(page.len() == self.page_len() && scratch.len() == page.len(), "a page");
+        if key >= self.slots() {
+            return false;
+        }
+        let Some(slot) = self.slots.lock_present(key) else { return false };
+        let entry = slot.entry();
+        let reads = !entry.state.has(Flag::Backed) && self.pages.read(key, entry, scratch).is_ok();
+        drop(slot);
+        reads && page == scratch
     }
 
     /// Drops the pages of all `keys`; returns how many there were. Costs as

@@ -45,7 +45,7 @@ impl Export {
 pub struct NbdOptions {
     /// Clients at a time. Besides them an eighth as many, at least 8, may be in the handshake.
     /// Where all places are taken, the oldest handshake of the address that has most gives way to a
-    /// newcomer, and an idle client to one whose handshake is done.
+    /// newcomer, and an idle client over TCP to one whose handshake is done.
     pub max_connections: usize,
     /// Bytes of one read or write, told to clients; at least 64 KiB and at most 1 GiB count.
     pub max_request_bytes: u32,
@@ -56,7 +56,7 @@ pub struct NbdOptions {
     pub threads_per_connection: usize,
     /// Time for the whole handshake, encryption included.
     pub handshake_timeout: Duration,
-    /// Time without a request after which a client gives way to others that want its place.
+    /// Time without a request after which a client over TCP gives way to those that want its place.
     pub idle_after: Duration,
     /// Encryption.
     pub tls: Tls,

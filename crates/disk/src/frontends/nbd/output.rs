@@ -1,7 +1,7 @@
 //! The sending side of a connection.
 //!
 //! Replies are queued by whoever has them. One thread at a time sends: the one that found nobody
-//! sending. It sends until the queue is empty, all that is queued with one system call, and the
+//! sending. It sends until the queue is empty, all that is queued with few system calls, and the
 //! others go on with requests meanwhile. The lock guards the queue and the flag; it is never held
 //! while bytes are sent.
 

@@ -9,7 +9,8 @@
 //! - P3: where all places of clients are taken, the client gives way that has been idle longest, if
 //!   any has been for `idle_after`. Of another address than the newcomer's it is only if that has
 //!   more places than the newcomer's had. A client is idle while nothing comes from it or is sent
-//!   to it, and the device does nothing for it.
+//!   to it, and the device does nothing for it. One on this machine never gives way: the mode
+//!   of a file lets in only who is trusted, and a silent one may hold a mounted file system.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -140,6 +141,7 @@ impl Places {
         let count = |peer| counts.get(&peer).copied().unwrap_or(0);
         let longest = self
             .in_stage(Stage::Transmission)
+            .filter(|(_, s)| s.peer() != Peer::Local)
             .filter(|(_, s)| s.peer() == newcomer || count(s.peer()) > count(newcomer))
             .filter_map(|(id, socket)| Some((socket.activity().idle()?, id)))
             .filter(|&(idle, _)| idle >= self.idle_after)

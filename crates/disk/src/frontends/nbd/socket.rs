@@ -20,6 +20,10 @@ use super::lock::lock;
 /// Slices that one system call takes at most.
 const SLICES_PER_CALL: usize = 512;
 
+/// Bytes that one system call sends at most. Each of them counts as activity, so that a peer that
+/// takes a large reply slowly is not idle meanwhile.
+const BYTES_PER_CALL: usize = 256 << 10;
+
 /// When the system begins to ask whether a silent peer is still there, how often it asks, and how
 /// often in vain before it ends the connection: a peer that vanished is noticed after two minutes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
@@ -106,12 +110,24 @@ impl Socket {
         Ok(received)
     }
 
-    /// Sends all of `slices`, in as few system calls as possible.
+    /// Sends all of `slices`, in few system calls.
     pub(super) fn send_all(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
             self.check_deadline()?;
-            let some = &slices[..slices.len().min(SLICES_PER_CALL)];
+            let mut len = 0;
+            let fits = |slice: &&IoSlice<'_>| {
+                len += slice.len();
+                len <= BYTES_PER_CALL
+            };
+            let part;
+            let some = match slices.iter().take(SLICES_PER_CALL).take_while(fits).count() {
+                0 => {
+                    part = [IoSlice::new(&slices[0][..BYTES_PER_CALL])];
+                    &part
+                }
+                whole => &slices[..whole],
+            };
             let send = || {
                 let mut nothing = SendAncillaryBuffer::default();
                 sendmsg(&self.fd, some, &mut nothing, SendFlags::NOSIGNAL)
@@ -160,8 +176,12 @@ impl Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::thread;
+
     use rustix::net::sockopt::{
-        socket_keepalive, tcp_keepcnt, tcp_keepidle, tcp_keepintvl, tcp_nodelay,
+        set_socket_send_buffer_size, socket_keepalive, tcp_keepcnt, tcp_keepidle, tcp_keepintvl,
+        tcp_nodelay,
     };
     use rustix::net::{AddressFamily, SocketType};
 
@@ -175,6 +195,35 @@ mod tests {
         assert_eq!(tcp_keepidle(&socket).unwrap(), KEEPALIVE_AFTER);
         assert_eq!(tcp_keepintvl(&socket).unwrap(), KEEPALIVE_EVERY);
         assert_eq!(tcp_keepcnt(&socket).unwrap(), KEEPALIVE_TIMES);
+    }
+
+    #[test]
+    fn a_peer_that_takes_a_large_reply_is_not_idle() {
+        const LEN: usize = 32 << 20;
+        let (server, peer) = UnixStream::pair().unwrap();
+        set_socket_send_buffer_size(&server, 64 << 10).unwrap();
+        let socket = Socket::from(server);
+        // Of each kind: one that is larger than a call's share, many that are smaller.
+        let (large, small) = (vec![1; LEN / 2], vec![2; LEN / 2]);
+        let sent = || {
+            let small = small.chunks(1000).map(IoSlice::new);
+            let mut slices: Vec<_> = [IoSlice::new(&large)].into_iter().chain(small).collect();
+            socket.send_all(&mut slices).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(sent);
+            // It goes with a panic, which ends the sending.
+            let mut peer = peer;
+            let mut taken = vec![0; LEN / 8];
+            for part in 0..8 {
+                let began = Instant::now();
+                // More than the system holds for a peer: the server sends some of it meanwhile.
+                peer.read_exact(&mut taken).unwrap();
+                let idle = socket.activity().idle().unwrap();
+                assert!(idle <= began.elapsed(), "part {part}: {idle:?}");
+                assert!(taken.iter().all(|&byte| byte == 1 + part / 4), "part {part}");
+            }
+        });
     }
 
     #[test]

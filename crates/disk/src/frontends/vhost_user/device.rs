@@ -182,6 +182,8 @@ impl Device {
         let write_through = self.write_through();
         let len = Server { disk, serial, guest, write_through, buffer }.serve(chain);
         if guest.is_lost() {
+            // Of this memory, whatever the guest has by now: the request has no answer.
+            self.disconnect();
             return Err(BrokenQueue);
         }
         queue.add_used(&**guest, head, len)?;
@@ -289,7 +291,13 @@ impl VhostUserBackend for Device {
     fn update_memory(&self, memory: Memory) -> io::Result<()> {
         let memory = GuestMemoryMmap::clone(&memory.memory());
         memory::check(&memory)?;
-        *self.guest.write().unwrap_or_else(PoisonError::into_inner) = Guest::watch(memory)?;
+        let memory = Guest::watch(memory)?;
+        let mut guest = self.guest.write().unwrap_or_else(PoisonError::into_inner);
+        // It does not come back: what the guest was told, and what it has asked, went with it.
+        if guest.is_lost() {
+            return Err(io::Error::other("the guest's memory was taken away"));
+        }
+        *guest = memory;
         Ok(())
     }
 

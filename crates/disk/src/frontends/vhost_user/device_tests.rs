@@ -1,6 +1,6 @@
 //! Queues as a guest should fill them, and as one should not, served on the test's own thread.
 
-use vm_memory::{Bytes, GuestAddress};
+use vm_memory::{Bytes, FileOffset, GuestAddress};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
@@ -118,6 +118,27 @@ fn a_device_that_is_stopped_serves_nothing() {
     let vrings = std::slice::from_ref(&bench.vring);
     let end = bench.device.handle_event(bench.device.stop_event(), EventSet::IN, vrings, 0);
     assert!(end.is_err(), "the thread's end");
+}
+
+#[test]
+fn a_guest_that_lost_its_memory_gets_no_other() {
+    let bench = bench();
+    let good = || Memory::new(bench.memory.clone());
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(MEMORY).unwrap();
+    let place = FileOffset::new(file.try_clone().unwrap(), 0);
+    let range = (GuestAddress(0), MEMORY as usize, Some(place));
+    let memory = GuestMemoryMmap::from_ranges_with_files([range]).unwrap();
+    // One table after the other, while nothing is lost.
+    bench.device.update_memory(good()).unwrap();
+    bench.device.update_memory(Memory::new(memory)).unwrap();
+    file.set_len(0).unwrap();
+    bench.kick().unwrap();
+    bench.device.update_memory(good()).unwrap_err();
+    bench.fill_with_flushes();
+    bench.publish(1);
+    bench.kick().unwrap();
+    assert_eq!((bench.used(), bench.device.stopping()), (0, true));
 }
 
 #[test]

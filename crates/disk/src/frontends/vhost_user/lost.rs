@@ -190,31 +190,121 @@ fn put_zeros(start: usize, len: usize) -> bool {
     mapped != libc::MAP_FAILED
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without us; a signal that was sent leaves the handler installed.
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     type WithInfo = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
     type Plain = extern "C" fn(libc::c_int);
     let Some(before) = BEFORE.get() else { return };
-    if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-        // A fault comes again and ends the process; a signal that was sent is sent again, and
-        // comes when this handler returns.
-        // SAFETY: puts back an action that the system told us.
-        unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
-        // SAFETY: the structure is valid, as above.
-        if unsafe { (*info).si_code } <= 0 {
-            // SAFETY: sends the signal to this thread.
-            unsafe { libc::raise(signal) };
+    // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    // One that was sent, or tells of broken memory that nobody has touched.
+    let was_sent = code <= 0 || code == libc::BUS_MCEERR_AO;
+    let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null action asks for the present one, which is written to `ours`.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), ours.as_mut_ptr()) };
+    match before.sa_sigaction {
+        libc::SIG_IGN if was_sent => return,
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: puts back an action that the system told us.
+            unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
+            // A fault comes again and ends the process.
+            if was_sent {
+                raise_now(signal);
+            }
         }
-        return;
+        handler => {
+            let with_info = before.sa_flags & libc::SA_SIGINFO != 0;
+            let handler = std::ptr::with_exposed_provenance::<()>(handler);
+            if with_info {
+                // SAFETY: who installed it said so with SA_SIGINFO.
+                let handler: WithInfo = unsafe { std::mem::transmute(handler) };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: who installed it said so without SA_SIGINFO.
+                let handler: Plain = unsafe { std::mem::transmute(handler) };
+                handler(signal);
+            }
+        }
     }
-    let handler = std::ptr::with_exposed_provenance::<()>(before.sa_sigaction);
-    if before.sa_flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: who installed it said so with SA_SIGINFO.
-        let handler: WithInfo = unsafe { std::mem::transmute(handler) };
-        handler(signal, info, context);
-    } else {
-        // SAFETY: who installed it said so without SA_SIGINFO.
-        let handler: Plain = unsafe { std::mem::transmute(handler) };
-        handler(signal);
+    // The process goes on: it is the first of its container, or a handler such as that of Rust's
+    // standard library has put back the default action, for a fault to come again.
+    if was_sent && asked == 0 {
+        // SAFETY: puts back what was there when this was called.
+        unsafe { libc::sigaction(signal, ours.as_ptr(), std::ptr::null_mut()) };
+    }
+}
+
+/// Sends a signal to this thread, which its handler blocks, and lets it come.
+fn raise_now(signal: libc::c_int) {
+    let (mut only, mut blocked) = (MaybeUninit::zeroed(), MaybeUninit::zeroed());
+    // SAFETY: makes `only` a valid set.
+    unsafe { libc::sigemptyset(only.as_mut_ptr()) };
+    // SAFETY: `only` is a valid set, and this a valid signal.
+    unsafe { libc::sigaddset(only.as_mut_ptr(), signal) };
+    // SAFETY: sends the signal to this thread.
+    unsafe { libc::raise(signal) };
+    let (unblock, set) = (libc::SIG_UNBLOCK, libc::SIG_SETMASK);
+    // SAFETY: both are sets, of which the second is written to.
+    unsafe { libc::pthread_sigmask(unblock, only.as_ptr(), blocked.as_mut_ptr()) };
+    // SAFETY: puts back the set that was there.
+    unsafe { libc::pthread_sigmask(set, blocked.as_ptr(), std::ptr::null_mut()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
+    use vm_memory::{Bytes as _, FileOffset, GuestAddress};
+
+    use super::*;
+
+    /// The variable that makes the test the program that it looks at, and says what SIGBUS did
+    /// before.
+    const BEFORE: &str = "ZFOLD_TEST_SIGBUS_BEFORE";
+
+    /// Loses a guest, twice, after a SIGBUS that was sent.
+    fn lose_guests(before: &str) {
+        let action = match before {
+            "ignored" => Some(libc::SIG_IGN),
+            "ends" => Some(libc::SIG_DFL),
+            // That of the standard library.
+            _ => None,
+        };
+        if let Some(action) = action {
+            // SAFETY: both actions are the system's own.
+            unsafe { libc::signal(libc::SIGBUS, action) };
+        }
+        for _ in 0..2 {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(1 << 20).unwrap();
+            let place = FileOffset::new(file.try_clone().unwrap(), 0);
+            let range = (GuestAddress(0), 1 << 20, Some(place));
+            let guest =
+                Guest::watch(GuestMemoryMmap::from_ranges_with_files([range]).unwrap()).unwrap();
+            // SAFETY: sends the signal to this thread; it has come when this returns.
+            unsafe { libc::raise(libc::SIGBUS) };
+            assert!(!guest.is_lost());
+            file.set_len(0).unwrap();
+            assert_eq!(guest.read_obj::<u8>(GuestAddress(0)).unwrap(), 0);
+            assert!(guest.is_lost());
+        }
+    }
+
+    #[test]
+    fn a_signal_that_was_sent_leaves_the_handler_there() {
+        if let Ok(before) = env::var(BEFORE) {
+            return lose_guests(&before);
+        }
+        let module = module_path!().split_once("::").unwrap().1;
+        let name = format!("{module}::a_signal_that_was_sent_leaves_the_handler_there");
+        for (before, ends) in [("handled", false), ("ignored", false), ("ends", true)] {
+            let mut test = Command::new(env::current_exe().unwrap());
+            let output = test.args(["--exact", &name]).env(BEFORE, before).output().unwrap();
+            let signal = ends.then_some(libc::SIGBUS);
+            assert_eq!(output.status.signal(), signal, "{before}: {output:?}");
+            assert!(ends || output.status.success(), "{before}: {output:?}");
+        }
     }
 }

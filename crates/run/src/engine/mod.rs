@@ -1,0 +1,498 @@
+//! The memory side of the manager: what the tracer calls.
+
+mod stayed;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use zfold_pool::PoolOptions;
+use zfold_store::{CodecKind, Store, StoreOptions};
+
+use crate::core::pages::PAYLOADS;
+use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
+use crate::faults::ends;
+use crate::faults::readers;
+use crate::limit::requests::{fetch, set_attached};
+use crate::limit::strangers;
+use crate::limit::watch::Watcher;
+use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::options::{Report, Unmanaged};
+use crate::reclaim::evictor::Evictor;
+use crate::reclaim::retire;
+use crate::spaces::asked::{PageOut, Work};
+use crate::spaces::budget::Budget;
+use crate::spaces::keys::Keys;
+use crate::spaces::managed::{Managed, Sharing, lock};
+use crate::spaces::maps::marked_of;
+use crate::spaces::polls::Polls;
+use crate::spaces::shared::Shared;
+use crate::spaces::signal::Signal;
+use crate::spaces::stats::{Counters, Latency, Stats, histogram, steps};
+use crate::spaces::swap_cache::SwapCache;
+use zfold_uffd::page::PAGE;
+
+/// Keys of a store that is made here: 256 GiB of pages.
+pub(crate) const KEYS: u64 = 1 << 26;
+
+/// What the memory side is made of.
+pub(crate) struct EngineOptions {
+    /// Most bytes of anonymous memory of the tree.
+    pub limit_bytes: u64,
+    /// Where pages go. `None`: a pool of fit and LZ4, in memory without a limit.
+    pub store: Option<Arc<Store>>,
+    /// Memory that may be closed; all but in tests.
+    pub window: Pages,
+    /// The scheduler prefers this process' threads.
+    pub urgent: bool,
+}
+
+impl EngineOptions {
+    /// Returns the defaults for a limit.
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, store: None, window: 0..PageNo::MAX, urgent: true }
+    }
+}
+
+/// The memory side. Dropping it ends its threads; the spaces should be gone by then.
+pub(crate) struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    /// All threads of the program are kept from running.
+    paused: AtomicBool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Engine {
+    /// Starts the memory side.
+    ///
+    /// # Errors
+    /// The store cannot be made, or the system starts no thread.
+    pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
+        let store = match options.store {
+            Some(store) => store,
+            None => Arc::new(default_store()?),
+        };
+        let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
+        let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
+        let shared = Arc::new(Shared {
+            budget,
+            store,
+            tracing,
+            counters: Counters::default(),
+            latency: Mutex::new(histogram()),
+            spaces: RwLock::new(BTreeMap::new()),
+            ids: AtomicU64::new(0),
+            keys: Mutex::new(Keys::new(keys)),
+            swap_cache: Mutex::new(SwapCache::default()),
+            pending: Mutex::default(),
+            retries: Mutex::default(),
+            page_outs: Mutex::default(),
+            work: Mutex::default(),
+            lost: Mutex::default(),
+            unmanaged: Mutex::default(),
+            kinds: Mutex::default(),
+            polls: Polls::new()?,
+            evictor: Signal::default(),
+            watcher: Signal::default(),
+            strangers: Signal::default(),
+            compressors: Signal::default(),
+            looks: options.window.end == PageNo::MAX,
+            window: options.window,
+        });
+        // Its threads end when it is dropped, also if one cannot be started.
+        let mut engine = Self { shared, paused: AtomicBool::new(false), threads: Vec::new() };
+        let evictor = Evictor::new(Arc::clone(&engine.shared));
+        engine.spawn("evictor", move || evictor.run())?;
+        let watcher = Watcher::new(Arc::clone(&engine.shared));
+        engine.spawn("watcher", move || watcher.run())?;
+        if engine.shared.looks {
+            let shared = Arc::clone(&engine.shared);
+            engine.spawn("strangers", move || strangers::look(&shared))?;
+        }
+        retire::start(&engine.shared, &mut engine.threads)?;
+        readers::start(&engine.shared, &mut engine.threads)?;
+        Ok(engine)
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Returns what is held and was done.
+    pub(crate) fn stats(&self) -> Stats {
+        let Shared { budget, counters, .. } = &*self.shared;
+        let spaces = self.shared.all();
+        let bytes = |pages: usize| (pages * PAGE) as u64;
+        let stored_bytes = self.shared.store.held_bytes();
+        let stored_pages = lock(&self.shared.keys).used() as u64;
+        Stats {
+            limit_bytes: bytes(budget.limit()),
+            charged_bytes: bytes(budget.charge()),
+            charged_bytes_peak: bytes(budget.peak()),
+            seen_bytes_peak: counters.seen_pages_peak.load(Ordering::Relaxed) * PAGE as u64,
+            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
+            swap_cache_bytes: bytes(lock(&self.shared.swap_cache).pages()),
+            stored_pages,
+            stored_pages_peak: counters.stored_pages_peak.load(Ordering::Relaxed).max(stored_pages),
+            stored_bytes,
+            stored_bytes_peak: counters.stored_bytes_peak.load(Ordering::Relaxed).max(stored_bytes),
+            spaces: spaces.len() as u64,
+            spaces_attached: spaces.iter().filter(|space| space.is_attached()).count() as u64,
+            attached_total: counters.attached.get(),
+            forks_total: counters.forks.get(),
+            spaces_total: counters.spaces.get(),
+            zero_faults_total: counters.zero_faults.get(),
+            zero_pages_total: counters.zero_pages.get(),
+            stored_faults_total: counters.stored_faults.get(),
+            swap_cache_faults_total: counters.swap_cache_faults.get(),
+            spurious_faults_total: counters.spurious_faults.get(),
+            waiting_faults_total: counters.waiting_faults.get(),
+            prefetched_total: counters.prefetched.get(),
+            evicted_total: counters.evicted.get(),
+            fixed_total: counters.fixed.get(),
+            zeros_found_total: counters.zeros_found.get(),
+            stored_total: counters.stored.get(),
+            closed_pages_total: counters.closed_pages.get(),
+            surveys_total: counters.surveys.get(),
+            over_limit_total: budget.over_limit_total(),
+            latency: Latency::of(&lock(&self.shared.latency)),
+        }
+    }
+
+    /// Returns what was done, for the person who ran the program for this long.
+    pub(crate) fn report(&self, wall: Duration) -> Report {
+        let stats = self.stats();
+        let latency = lock(&self.shared.latency);
+        let unmanaged = lock(&self.shared.unmanaged);
+        let nanos = |quantile| latency.value_at_quantile(quantile);
+        Report {
+            wall,
+            limit_bytes: stats.limit_bytes,
+            peak_charge_bytes: stats.charged_bytes_peak,
+            peak_resident_bytes: stats.seen_bytes_peak,
+            peak_stored_bytes: stats.stored_bytes_peak,
+            peak_stored_pages: stats.stored_pages_peak,
+            faults: stats.latency.count,
+            first_touches: stats.zero_faults_total,
+            refaults: stats.swap_cache_faults_total,
+            loads: stats.stored_faults_total,
+            prefetched: stats.prefetched_total,
+            evictions: stats.evicted_total,
+            stores: stats.stored_total,
+            over_limit: stats.over_limit_total,
+            processes: stats.spaces_total,
+            managed: stats.attached_total,
+            unmanaged: unmanaged.listed(),
+            unmanaged_total: unmanaged.total(),
+            fault_latency: steps(&latency, 2.0),
+            fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
+            ..lock(&self.shared.kinds).report()
+        }
+    }
+
+    /// Returns the processes that turned out not to be managed since the last call.
+    pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
+        lock(&self.shared.unmanaged).untold()
+    }
+
+    /// Returns how many processes could not be managed.
+    pub(crate) fn unmanaged_total(&self) -> u64 {
+        lock(&self.shared.unmanaged).total()
+    }
+
+    /// Returns how long faults took, in buckets whose bounds grow by this factor.
+    pub(crate) fn fault_latency(&self, factor: f64) -> Vec<(u64, u64)> {
+        steps(&lock(&self.shared.latency), factor)
+    }
+
+    /// Returns where the pages go.
+    pub(crate) fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// Changes the limit, and has everybody act on it.
+    pub(crate) fn set_limit(&self, bytes: u64) {
+        self.shared.budget.set_limit(bytes);
+        self.shared.watcher.call();
+        self.shared.evictor.call();
+    }
+
+    /// Stops all threads of the program where they are, or lets them go on.
+    pub(crate) fn pause(&self, paused: bool) {
+        // Relaxed: for those who look; the tracer is asked by a message.
+        self.paused.store(paused, Ordering::Relaxed);
+        self.shared.tracing.pause(paused);
+    }
+
+    /// Returns whether they are stopped.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Returns a space, for tests to look at.
+    #[cfg(test)]
+    pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
+        self.shared.find(id).expect("it is there")
+    }
+
+    /// What parent and child share is counted in both until it is measured.
+    fn share(&self, parent: &Managed, child: &Managed) {
+        child.seen(parent.charged());
+        child.set_credit(child.charged());
+        let due = Instant::now() + FIRST_LOOK;
+        // A child begins without faults.
+        *lock(&child.sharing) = Some(Sharing { due, seen: Some((0, child.open())) });
+        lock(&parent.sharing).get_or_insert(Sharing { due, seen: None });
+        if self.shared.budget.is_high_without_credit() {
+            self.shared.evictor.call();
+        }
+    }
+
+    /// What a program wants wiped at a fork stays open, so that the kernel wipes it.
+    fn leave_wiped_open(managed: &Managed) -> io::Result<()> {
+        let mut space = managed.lock();
+        let wiped = marked_of(managed)?.into_iter().filter(|mapping| mapping.wiped);
+        wiped.for_each(|mapping| space.leave_open(&mapping.pages));
+        Ok(())
+    }
+}
+
+/// Time from a fork to the first measurement of what it shares: most children run another
+/// program by then.
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+
+fn default_store() -> io::Result<Store> {
+    let pool = zfold_pool::create("run", &PoolOptions::default());
+    let pool = pool.map_err(io::Error::other)?;
+    Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
+}
+
+impl Memory for Engine {
+    fn exec(&self, pid: i32) -> SpaceId {
+        let managed = self.shared.new_space(pid);
+        let id = managed.id;
+        lock(&managed.tasks).insert(pid);
+        self.shared.insert(managed);
+        // The first memory comes soon.
+        self.shared.watcher.call();
+        id
+    }
+
+    fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId {
+        let Some(parent) = self.shared.find(parent) else { return self.exec(pid) };
+        let unclaimed = {
+            let mut unclaimed = lock(&parent.unclaimed);
+            (!unclaimed.is_empty()).then(|| unclaimed.remove(0))
+        };
+        let (child, is_new) = match unclaimed {
+            Some(child) => (child, false),
+            None => (self.shared.new_space(pid), true),
+        };
+        child.set_pid(pid);
+        lock(&child.tasks).insert(pid);
+        self.share(&parent, &child);
+        let id = child.id;
+        if is_new {
+            self.shared.insert(child);
+        }
+        id
+    }
+
+    fn joined(&self, space: SpaceId, thread: i32) {
+        let Some(managed) = self.shared.find(space) else { return };
+        lock(&managed.tasks).insert(thread);
+        lock(&managed.kept).remove(thread);
+    }
+
+    fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
+        ends::begin(&self.shared, space, ending, ticket)
+    }
+
+    fn left(&self, space: SpaceId, thread: i32) {
+        let Some(managed) = self.shared.find(space) else { return };
+        lock(&managed.tasks).remove(&thread);
+        lock(&managed.asked_for).remove(&thread);
+    }
+
+    fn wants(&self, space: SpaceId) -> bool {
+        let budget = &self.shared.budget;
+        let wants = |managed: &Managed| {
+            budget.is_small()
+                || (budget.is_growing() && managed.charged() >= crate::limit::close::CLOSE_MIN)
+        };
+        self.shared.find(space).is_some_and(|managed| {
+            managed.may_be_attached() && !managed.refused.load(Ordering::Relaxed) && wants(&managed)
+        })
+    }
+
+    fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>> {
+        match self.shared.find(space) {
+            Some(managed) => {
+                managed.access().map(crate::spaces::access::Access::duplicate).transpose()
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn is_attached(&self, space: SpaceId) -> bool {
+        self.shared.find(space).is_some_and(|managed| managed.access().is_some())
+    }
+
+    fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket) {
+        let Some(managed) = self.shared.find(space) else {
+            return self.shared.tracing.go_on(ticket);
+        };
+        // One that others may be at work with is left to the watcher, since that may wait.
+        if managed.access().is_some() {
+            let attached = Some(Box::new(attached));
+            return self.shared.ask(Work::Attached { managed, attached, ticket });
+        }
+        // Not so a new one: the tracer asks next whether it is attached.
+        let set = Self::leave_wiped_open(&managed)
+            .map_err(|error| format!("its mappings cannot be read: {error}"))
+            .and_then(|()| set_attached(&managed, attached).map_err(|error| error.to_string()));
+        if let Err(reason) = set {
+            self.cannot_attach(space, reason);
+            return self.shared.tracing.go_on(ticket);
+        }
+        managed.was_attached.store(true, Ordering::Relaxed);
+        self.shared.counters.attached.add(1);
+        self.shared.polls.add(&managed);
+        self.shared.ask(Work::Attached { managed, attached: None, ticket });
+    }
+
+    fn cannot_attach(&self, space: SpaceId, reason: String) {
+        if let Some(managed) = self.shared.find(space) {
+            self.shared.cannot_attach(&managed, reason);
+        }
+    }
+
+    fn unattached(&self, space: SpaceId) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.unattached();
+        }
+    }
+
+    fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool {
+        let Some(managed) = self.shared.find(space) else { return true };
+        if managed.access().is_none() || managed.is_dead() {
+            return true;
+        }
+        let work = match request {
+            Request::PageOut { .. } | Request::Protect { .. } if !managed.is_attached() => {
+                return true;
+            }
+            Request::Protect { .. } if !self.shared.budget.is_near() => return true,
+            Request::PageOut { range } | Request::Protect { range } => {
+                let (pages, managed) = (pages_of(&range), Arc::clone(&managed));
+                let asked = PageOut { managed, pages, closed: false, ticket };
+                lock(&self.shared.page_outs).push_back(asked);
+                self.shared.evictor.call();
+                return false;
+            }
+            Request::Open { range } => Work::Open(managed, pages_of(&range), ticket),
+            Request::Fetch { address } => return !fetch(&self.shared, address, ticket),
+            Request::Opened => {
+                lock(&managed.asked_for).remove(&ticket.thread);
+                return true;
+            }
+            Request::Level { range } => {
+                let pages = pages_of(&range);
+                if let Some(mut space) = managed.try_lock()
+                    && !space.closed().touches(&pages)
+                {
+                    space.set_moving(true);
+                    return true;
+                }
+                Work::Level(managed, pages, ticket)
+            }
+            Request::Moved { from, to } => {
+                let (from, to) = (pages_of(&from), to.as_ref().map(pages_of));
+                if let Some(mut space) = managed.try_lock()
+                    && to
+                        .as_ref()
+                        .is_none_or(|to| !space.closed().touches(to) && !space.own().touches(&from))
+                {
+                    space.set_moving(false);
+                    return true;
+                }
+                Work::Moved { managed, from, to, ticket }
+            }
+            Request::Mapped { range } => Work::Mapped(managed, pages_of(&range), ticket),
+            Request::Grown { end } => Work::Grown(managed, page_of(end - 1), ticket),
+            Request::Hold { pages } => Work::Hold(managed, pages, ticket),
+        };
+        self.shared.ask(work);
+        false
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.shared.budget.fits(bytes.div_ceil(PAGE))
+    }
+
+    fn growth(&self) -> Growth {
+        self.shared.budget.growth()
+    }
+
+    fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket) {
+        match (self.shared.find(parent), self.shared.find(child)) {
+            (Some(parent), Some(child)) => {
+                let attached = Box::new(attached);
+                self.shared.ask(Work::Born { parent, child, attached, ticket });
+            }
+            _ => self.shared.tracing.go_on(ticket),
+        }
+    }
+
+    fn unborn(&self, parent: SpaceId) {
+        if let Some(parent) = self.shared.find(parent) {
+            // The kernel may have told of a child that it gave up afterwards.
+            let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
+            unclaimed.iter().for_each(|child| self.gone(child.id));
+            self.shared.ask(Work::Unborn(parent));
+        }
+    }
+
+    fn visited(&self, space: SpaceId, thread: i32) {
+        if let Some(managed) = self.shared.find(space) {
+            lock(&managed.visited).insert(thread);
+        }
+    }
+
+    fn gone(&self, space: SpaceId) {
+        let removed = {
+            let mut spaces = self.shared.spaces.write().unwrap_or_else(PoisonError::into_inner);
+            spaces.remove(&space)
+        };
+        let Some(managed) = removed else { return };
+        managed.die();
+        // Children that were never claimed are gone, too.
+        let unclaimed = std::mem::take(&mut *lock(&managed.unclaimed));
+        unclaimed.iter().for_each(|child| self.gone(child.id));
+        self.shared.ask(Work::Gone(managed));
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for space in self.shared.all() {
+            self.gone(space.id);
+        }
+        self.shared.polls.stop();
+        self.shared.evictor.stop();
+        self.shared.watcher.stop();
+        self.shared.strangers.stop();
+        self.shared.compressors.stop();
+        for thread in self.threads.drain(..) {
+            // It panicked: the tests see that, and there is nothing else to do.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What the memory side tells of memory that cannot leave.
+
+use crate::engine::Engine;
+use crate::options::Staying;
+use crate::spaces::kinds::Bytes;
+use crate::spaces::managed::lock;
+use crate::sys::proc;
+
+impl Engine {
+    /// Returns what turned out to stay since the last call, and is much.
+    pub(crate) fn newly_staying(&self) -> Vec<Staying> {
+        let untold = lock(&self.shared.kinds).untold();
+        let named = |one: Staying| Staying { program: proc::name(one.pid), ..one };
+        untold.into_iter().map(named).collect()
+    }
+
+    /// Returns how many bytes of each kind were seen last.
+    pub(crate) fn staying(&self) -> Bytes {
+        lock(&self.shared.kinds).now()
+    }
+}

@@ -1,0 +1,430 @@
+//! What a program sees, and what the limit holds, while its memory leaves and comes back.
+
+use super::*;
+use crate::faults::answer::Answers;
+use crate::limit::close::{Look, close, close_open, close_slices, look};
+
+#[test]
+fn pages_leave_and_come_back_and_the_limit_holds() {
+    let Some(world) = World::new("pages_leave_and_come_back", 8 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    for page in pages(&memory) {
+        fill(page, 1);
+        if page % (64 * PAGE) == 0 {
+            assert!(world.resident() <= 8 * MIB, "{} resident", world.resident());
+        }
+    }
+    for round in 1..4 {
+        for page in pages(&memory) {
+            verify(page, round);
+            fill(page, round + 1);
+        }
+    }
+    assert!(world.resident() <= 8 * MIB);
+    let stats = world.stats();
+    assert_eq!(stats.over_limit_total, 0, "{stats:?}");
+    assert!(stats.stored_faults_total > 1000 && stats.prefetched_total > 0, "{stats:?}");
+    assert!(stats.stored_bytes < 16 * MIB as u64, "compressed: {stats:?}");
+    world.check();
+}
+
+#[test]
+fn pages_that_left_lately_come_back_from_the_buffer() {
+    let Some(world) = World::new("pages_that_left_lately", 8 * MIB) else { return };
+    let memory = world.map(12 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    // The hand goes in the order of addresses: what it took last is right before it.
+    for _ in 0..20 {
+        pages(&memory).rev().for_each(|page| verify(page, 1));
+    }
+    let stats = world.stats();
+    assert!(stats.swap_cache_faults_total > 0, "{stats:?}");
+    world.check();
+}
+
+#[test]
+fn what_is_read_downwards_is_brought_along() {
+    let Some(world) = World::new("what_is_read_downwards", 8 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let before = world.stats();
+    pages(&memory).rev().for_each(|page| verify(page, 1));
+    let after = world.stats();
+    let loads = after.stored_faults_total - before.stored_faults_total;
+    let along = after.prefetched_total - before.prefetched_total;
+    assert!(loads > 0 && along > 4 * loads, "{loads} loads, {along} pages with them");
+    world.check();
+}
+
+#[test]
+fn memory_never_touched_is_zeros_and_is_not_kept() {
+    let Some(world) = World::new("memory_never_touched", 4 * MIB) else { return };
+    let memory = world.map(64 * MIB);
+    for page in pages(&memory) {
+        assert_eq!(sys::get(page), 0);
+    }
+    let stats = world.stats();
+    assert!(stats.zeros_found_total > 10_000, "{stats:?}");
+    assert_eq!(stats.stored_total, 0, "{stats:?}");
+    let windows = stats.zero_pages_total / stats.zero_faults_total.max(1);
+    assert!(windows > 30, "sequential: {stats:?}");
+    world.check();
+}
+
+#[test]
+fn discarded_pages_are_zeros_wherever_they_were() {
+    let Some(world) = World::new("discarded_pages", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let half = memory.start + 2 * MIB..memory.start + 14 * MIB;
+    world.discard(&half, libc::MADV_DONTNEED);
+    // Whoever reads the message releases them.
+    let others = ((memory.len() - half.len()) / PAGE) as u64;
+    while world.stats().stored_pages > others {
+        std::thread::yield_now();
+    }
+    for page in pages(&memory) {
+        if half.contains(&page) {
+            assert_eq!(sys::get(page), 0, "page {page:#x}");
+        } else {
+            verify(page, 1);
+        }
+    }
+    world.check();
+}
+
+#[test]
+fn pages_marked_as_free_are_old_or_zeros_and_stay_accounted() {
+    // What is given up stays until no thread is in a call: those of other tests may be for long.
+    let Some(world) = World::alone("pages_marked_as_free", 4 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.discard(&memory, libc::MADV_FREE);
+    for page in pages(&memory) {
+        if sys::get(page) != 0 {
+            verify(page, 1);
+        }
+        fill(page, 2);
+        if page % (256 * PAGE) == 0 {
+            let resident = world.resident();
+            assert!(resident <= 4 * MIB, "{resident} at {page:#x}: {:?}", world.stats());
+        }
+    }
+    pages(&memory).for_each(|page| verify(page, 2));
+    world.check();
+}
+
+#[test]
+fn unmapped_memory_is_released_and_its_addresses_are_new() {
+    let Some(world) = World::new("unmapped_memory", 4 * MIB) else { return };
+    for round in 1..6 {
+        let memory = world.map_at(world.window.start, 16 * MIB);
+        for page in pages(&memory) {
+            assert_eq!(sys::get(page), 0);
+            fill(page, round);
+        }
+        pages(&memory).for_each(|page| verify(page, round));
+        world.unmap(&memory);
+        world.wait_until_released();
+    }
+    assert!(world.stats().charged_bytes <= MIB as u64, "{:?}", world.stats());
+    world.check();
+}
+
+#[test]
+fn a_mapping_over_another_replaces_it() {
+    let Some(world) = World::new("a_mapping_over_another", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let inner = world.map_at(memory.start + 4 * MIB, 8 * MIB);
+    for page in pages(&memory) {
+        if inner.contains(&page) {
+            assert_eq!(sys::get(page), 0);
+        } else {
+            verify(page, 1);
+        }
+    }
+    world.check();
+}
+
+/// It would be moved out, and nobody would ask for it again.
+#[test]
+fn what_is_mapped_while_it_is_closed_is_not_taken_for_registered() {
+    let Some(world) = World::new("what_is_mapped_while_closed", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 16 * PAGE;
+    let again = memory.start + 8 * PAGE..memory.end;
+    let managed = world.engine.space(world.space);
+    let access = managed.access().expect("attached");
+    let whole = pages_of(&memory);
+
+    let held = managed.lock();
+    assert!(sys::map(memory.start, memory.len(), true) > 0);
+    assert_eq!(sys::unmap(&again), 0);
+    access.register(&whole).unwrap();
+    assert!(matches!(look(&managed, access, &whole), Look::Holes));
+    assert!(sys::map(again.start, again.len(), true) > 0);
+    fill(again.start, 1);
+    assert!(matches!(look(&managed, access, &whole), Look::Holes));
+    access.register(&whole).unwrap();
+    let Look::Present(present) = look(&managed, access, &whole) else {
+        panic!("all is registered")
+    };
+    assert!(present.around(again.start / PAGE).is_some());
+    access.unregister(&whole).unwrap();
+    drop(held);
+
+    world.request(Request::Mapped { range: memory.clone() });
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    verify(again.start, 1);
+    world.check();
+}
+
+/// Each would count, and those where nothing can be touched could never leave.
+#[test]
+fn mappings_that_are_closed_together_get_no_pages() {
+    let Some(world) = World::new("mappings_closed_together", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 512 * PAGE;
+    assert!(sys::map(memory.start, memory.len(), false) > 0);
+    for at in memory.clone().step_by(16 * PAGE) {
+        sys::protect(&(at..at + 5 * PAGE), true);
+    }
+    sys::put(memory.start, 7);
+    world.request(Request::Mapped { range: memory.clone() });
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    assert_eq!((world.resident(), managed.lock().counts().present), (PAGE, 1));
+    assert_eq!(sys::get(memory.start), 7);
+    world.check();
+}
+
+/// A mapping of which pieces were mapped anew, thousands of them, is closed by one call.
+#[test]
+fn the_rest_of_what_is_closed_in_part_is_closed_at_once() {
+    let Some(world) = World::new("the_rest_of_what_is_closed", 8 * MIB) else { return };
+    let memory = world.map(256 * PAGE);
+    pages(&memory).for_each(|page| fill(page, 1));
+    world.request(Request::PageOut { range: memory.clone() });
+    let anew: Vec<_> = pages(&memory).step_by(2).collect();
+    for &page in &anew {
+        assert_eq!(sys::map(page, PAGE, true), page as i64);
+        fill(page, 2);
+    }
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    world.request(Request::PageOut { range: 0..PAGE });
+    assert_eq!(managed.lock().closed().without(&whole).len(), anew.len());
+    assert!(close(&world.engine.shared, &managed, &whole, 0, &mut Answers::new()));
+    assert_eq!(managed.lock().closed().within(&whole), [whole]);
+    for page in pages(&memory) {
+        verify(page, if anew.contains(&page) { 2 } else { 1 });
+    }
+    world.request(Request::PageOut { range: memory.clone() });
+    anew.iter().for_each(|&page| verify(page, 2));
+    world.check();
+}
+
+#[test]
+fn a_heap_that_grows_by_more_than_there_is_room_for_is_closed() {
+    let Some(world) = World::new("a_heap_that_grows", 4 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 8 * MIB;
+    let managed = world.engine.space(world.space);
+    let grow = |to: usize| {
+        let from = memory.start + to / 2;
+        assert_eq!(sys::map(from, memory.start + to - from, true), from as i64);
+        world.request(Request::Grown { end: memory.start + to - 9 });
+    };
+    grow(2 * MIB);
+    assert!(!managed.lock().closed().touches(&pages_of(&memory)), "there is room");
+    assert_eq!(sys::map(memory.start, MIB, true), memory.start as i64);
+    sys::put(memory.start, 7);
+    grow(8 * MIB);
+    let closed = managed.lock().closed().around(memory.end / PAGE - 1);
+    assert!(closed.is_some_and(|closed| closed.len() >= 4 * MIB / PAGE));
+    assert_eq!((sys::get(memory.start), sys::get(memory.end - 8)), (7, 0));
+    world.check();
+}
+
+#[test]
+fn a_mapping_that_is_gone_keeps_no_other_open() {
+    let Some(world) = World::new("a_mapping_that_is_gone", 8 * MIB) else { return };
+    let memory = world.window.start..world.window.start + 48 * PAGE;
+    let gone = memory.start + 16 * PAGE..memory.start + 32 * PAGE;
+    assert!(sys::map(memory.start, memory.len(), true) > 0);
+    fill(memory.start, 1);
+    world.unmap(&gone);
+    let managed = world.engine.space(world.space);
+    let whole = pages_of(&memory);
+    close_slices(&world.engine.shared, &managed, &whole, &mut Answers::new());
+    let parts = [whole.start..whole.start + 16, whole.end - 16..whole.end];
+    assert_eq!(managed.lock().closed().within(&whole), parts);
+    verify(memory.start, 1);
+    world.check();
+}
+
+#[test]
+fn moved_memory_keeps_its_content() {
+    let Some(world) = World::new("moved_memory", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    for (at, page) in pages(&memory).enumerate() {
+        sys::put(page, at as u64 + 1);
+    }
+    let there = world.window.start + (1 << 31);
+    let grown = world.remap(&memory, there, 24 * MIB, false);
+    for (at, page) in pages(&grown).enumerate() {
+        let expected = if at < 16 * MIB / PAGE { at as u64 + 1 } else { 0 };
+        assert_eq!(sys::get(page), expected);
+    }
+    let shrunk = world.remap(&grown, memory.start, 8 * MIB, false);
+    for (at, page) in pages(&shrunk).enumerate() {
+        assert_eq!(sys::get(page), at as u64 + 1);
+    }
+    let moved = world.remap(&shrunk, there, 8 * MIB, true);
+    for (at, page) in pages(&moved).enumerate() {
+        assert_eq!(sys::get(page), at as u64 + 1);
+    }
+    for page in pages(&shrunk) {
+        assert_eq!(sys::get(page), 0, "it stays, empty");
+        sys::put(page, 5);
+    }
+    pages(&shrunk).for_each(|page| assert_eq!(sys::get(page), 5));
+    assert!(world.resident() <= 4 * MIB);
+    world.check();
+}
+
+#[test]
+fn read_only_pages_stay_and_leave_when_they_are_writable_again() {
+    let Some(world) = World::new("read_only_pages", 4 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let fixed = memory.start..memory.start + MIB;
+    pages(&fixed).for_each(|page| verify(page, 1));
+    sys::protect(&fixed, false);
+    for _ in 0..4 {
+        pages(&memory).for_each(|page| verify(page, 1));
+    }
+    assert!(world.stats().fixed_total > 0, "{:?}", world.stats());
+    sys::protect(&fixed, true);
+    pages(&fixed).for_each(|page| fill(page, 2));
+    for _ in 0..6 {
+        for page in pages(&memory) {
+            verify(page, if fixed.contains(&page) { 2 } else { 1 });
+        }
+    }
+    assert!(world.resident() <= 4 * MIB);
+    world.check();
+}
+
+#[test]
+fn the_kernels_own_accesses_find_their_pages() {
+    let Some(world) = World::new("the_kernels_own_accesses", 4 * MIB) else { return };
+    let memory = world.map(16 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let pid = std::process::id() as i32;
+    let mut copy = vec![0; 16 * MIB];
+    crate::sys::remote::read(pid, memory.start, &mut copy).unwrap();
+    for page in pages(&memory) {
+        let at = page - memory.start;
+        let word = u64::from_ne_bytes(copy[at..at + 8].try_into().unwrap());
+        assert_eq!(word, sys::get(page));
+    }
+    world.check();
+}
+
+#[test]
+fn what_is_gone_leaves_nothing() {
+    let Some(world) = World::new("what_is_gone", 4 * MIB) else { return };
+    let memory = world.map(32 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    assert!(world.stats().stored_pages > 4000);
+    world.engine.gone(world.space);
+    world.wait_until_released();
+    let stats = world.stats();
+    assert_eq!((stats.stored_pages, stats.spaces), (0, 0), "{stats:?}");
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_named_as_unmanaged() {
+    let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
+    let world = World::unattached(4 * MIB, Resting::Together(resting));
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let ended = world.engine.exec(ended.id().cast_signed());
+    world.engine.cannot_attach(ended, "its mappings cannot be read".to_owned());
+    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (0, 0));
+    world.engine.cannot_attach(world.space, "for a test".to_owned());
+    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (1, 1));
+    world.engine.gone(ended);
+}
+
+#[test]
+fn what_the_program_wants_for_itself_comes_back_and_stays() {
+    let Some(world) = World::new("what_the_program_wants_for_itself", 4 * MIB) else { return };
+    let memory = world.map(12 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let own = memory.start + MIB..memory.start + 3 * MIB;
+    world.request(Request::Open { range: own.clone() });
+    let there = |range: &Range<usize>| -> usize {
+        world.map.present(range).unwrap().iter().map(ExactSizeIterator::len).sum()
+    };
+    // A thread of a busy machine may take long to make its call: whoever looks finds it open.
+    let managed = world.engine.space(world.space);
+    let survey = || {
+        *lock(&managed.next_look_at_own) = None;
+        close_open(&world.engine.shared, &managed, &mut Answers::new());
+        !managed.lock().closed().touches(&pages_of(&own))
+    };
+    assert!(survey(), "before the call");
+    assert_eq!(sys::advise(&own, crate::sys::seccomp::WIPE_ON_FORK), 0);
+    world.request(Request::Opened);
+    assert!(survey(), "after it");
+    assert_eq!(there(&own), own.len(), "all of it is there");
+    for round in 1..4 {
+        pages(&memory).for_each(|page| verify(page, round));
+        pages(&memory).for_each(|page| fill(page, round + 1));
+        assert_eq!(there(&own), own.len(), "and stays");
+    }
+    world.check();
+}
+
+#[test]
+fn a_page_out_leaves_nothing_and_loses_nothing() {
+    let Some(world) = World::new("a_page_out", 64 * MIB) else { return };
+    let memory = world.map(8 * MIB);
+    pages(&memory).for_each(|page| fill(page, 1));
+    let before = world.resident();
+    assert!(before >= 8 * MIB);
+    world.request(Request::PageOut { range: memory.clone() });
+    assert_eq!(world.resident(), 0);
+    assert!(world.stats().stored_total >= (8 * MIB / PAGE) as u64, "{:?}", world.stats());
+    pages(&memory).for_each(|page| verify(page, 1));
+    world.check();
+}
+
+#[test]
+fn two_threads_change_their_own_parts_at_once() {
+    let Some(world) = World::new("two_threads_change", 4 * MIB) else { return };
+    let world = &world;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                for round in 1..12 {
+                    let memory = world.map(4 * MIB);
+                    pages(&memory).for_each(|page| fill(page, round));
+                    let middle = memory.start + MIB..memory.start + 2 * MIB;
+                    world.discard(&middle, libc::MADV_DONTNEED);
+                    for page in pages(&memory) {
+                        if middle.contains(&page) {
+                            assert_eq!(sys::get(page), 0);
+                        } else {
+                            verify(page, round);
+                        }
+                    }
+                    world.unmap(&memory);
+                }
+            });
+        }
+    });
+    world.wait_until_released();
+    world.check();
+}

@@ -1,0 +1,371 @@
+//! The memory side in this very process: windows of its address space are the program's memory,
+//! the helper makes its calls here, and the tests are the tracer.
+//!
+//! A test that touches memory of a window waits for readers and the evictor, which touch none.
+
+mod discards;
+mod ends;
+mod engine;
+mod fixed;
+mod staging;
+
+use std::io::{self, Write as _};
+use std::ops::Range;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::core::ranges::pages_of;
+use crate::engine::{Engine, EngineOptions};
+use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
+use crate::spaces::managed::lock;
+use crate::spaces::stats::Stats;
+use crate::sys::pagemap::Pagemap;
+use crate::sys::testing as sys;
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Faults, Features, Uffd};
+
+pub(crate) const MIB: usize = 1 << 20;
+const STAGING: usize = 2 * MIB;
+const OTHER: usize = MIB / 2;
+
+/// Makes the helper's calls.
+#[derive(Clone, Default)]
+struct Here {
+    /// From now on nothing that it took out can be read.
+    fails: Arc<AtomicBool>,
+    /// From now on each move reports less than it did.
+    hides: Arc<AtomicBool>,
+    /// From now on the first page of what it took out is lost before it is read.
+    loses: Arc<AtomicBool>,
+}
+
+impl Inside for Here {
+    fn call(&mut self, calls: &[Call], results: &mut [i64]) -> io::Result<()> {
+        assert!(calls.len() <= Call::AT_ONCE && calls.len() == results.len());
+        for (call, result) in calls.iter().zip(results) {
+            *result = sys::call(call);
+            let moved = call.args[1] == Uffd::MOVE_CODE && *result == 0;
+            if moved && self.hides.load(Ordering::Relaxed) {
+                *result = hide(call)?;
+            }
+        }
+        if let Some(first) = calls.iter().find(|call| call.args[1] == Uffd::MOVE_CODE)
+            && self.loses.load(Ordering::Relaxed)
+        {
+            let to = sys::get(first.args[2] as usize) as usize;
+            sys::advise(&(to..to + PAGE), libc::MADV_DONTNEED);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()> {
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        match crate::sys::remote::read(std::process::id() as i32, from, into) {
+            // Memory that can only be written to.
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                for (at, word) in into.chunks_exact_mut(8).enumerate() {
+                    word.copy_from_slice(&sys::get(from + 8 * at).to_ne_bytes());
+                }
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
+        sys::write(to, bytes)
+    }
+}
+
+/// Changes what a move that was made reports, and returns what it returns then: as Linux 6.18 does
+/// where a page changed meanwhile.
+fn hide(call: &Call) -> io::Result<i64> {
+    // u64 to, u64 from, u64 length, u64 mode, i64 moved
+    let (len, moved) = (call.args[2] as usize + 16, call.args[2] as usize + 32);
+    let (report, error) = match sys::get(len) as usize {
+        PAGE => (-i64::from(libc::EEXIST), libc::EEXIST),
+        _ => (PAGE as i64, libc::EAGAIN),
+    };
+    sys::write(moved, &report.to_ne_bytes())?;
+    Ok(-i64::from(error))
+}
+
+/// Records what the memory side asks for.
+#[derive(Default)]
+struct Asked {
+    attach: Mutex<Vec<SpaceId>>,
+    gone_on: Mutex<Vec<Ticket>>,
+    end: Mutex<Vec<String>>,
+}
+
+impl Tracing for Asked {
+    fn attach(&self, space: SpaceId) {
+        lock(&self.attach).push(space);
+    }
+
+    fn go_on(&self, ticket: Ticket) {
+        lock(&self.gone_on).push(ticket);
+    }
+
+    fn visit(&self, _thread: i32) {}
+
+    fn pause(&self, _paused: bool) {}
+
+    fn end_helper(&self, _space: SpaceId) {}
+
+    fn end_space(&self, _space: SpaceId, message: String) {
+        self.end(message);
+    }
+
+    fn tell(&self) {}
+
+    fn end(&self, message: String) {
+        // A test that waits for a page would wait for ever.
+        let _ = writeln!(io::stderr(), "the tree would be ended: {message}");
+        lock(&self.end).push(message);
+    }
+}
+
+/// Forks of this process are other tests' business.
+const FEATURES: Features = Features::MOVE.with(Features::THREAD_ID).with(Features::CHANGES);
+
+/// Held by all tests; alone by one whose threads never rest: they look as if they were in a call,
+/// and other worlds, which have all threads of this process, would wait for them.
+static RESTING: RwLock<()> = RwLock::new(());
+
+/// How a test holds it.
+#[expect(dead_code, reason = "they are held")]
+enum Resting {
+    Together(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+/// A memory side and a window that it manages.
+struct World {
+    engine: Engine,
+    asked: Arc<Asked>,
+    here: Here,
+    window: Range<usize>,
+    next: Mutex<usize>,
+    space: SpaceId,
+    turns: Mutex<u64>,
+    staging: Range<usize>,
+    map: Pagemap,
+    _resting: Resting,
+}
+
+/// Returns a descriptor for all faults, if this is permitted.
+fn uffd(test: &str) -> Option<Uffd> {
+    let opened = Uffd::open(Faults::All).and_then(|uffd| uffd.handshake(FEATURES).map(|()| uffd));
+    match opened {
+        Ok(uffd) => Some(uffd),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "SKIPPED: {test}: full userfaultfd: {error}");
+            None
+        }
+    }
+}
+
+impl World {
+    /// Returns an attached world, unless the system does not permit it.
+    fn new(test: &str, limit: usize) -> Option<Self> {
+        let resting = RESTING.read().unwrap_or_else(PoisonError::into_inner);
+        Self::attached(test, limit, Resting::Together(resting))
+    }
+
+    /// The same for a test whose threads never rest.
+    fn alone(test: &str, limit: usize) -> Option<Self> {
+        let resting = RESTING.write().unwrap_or_else(PoisonError::into_inner);
+        Self::attached(test, limit, Resting::Alone(resting))
+    }
+
+    fn attached(test: &str, limit: usize, resting: Resting) -> Option<Self> {
+        let uffd = uffd(test)?;
+        let world = Self::unattached(limit, resting);
+        world.attach(uffd);
+        Some(world)
+    }
+
+    fn unattached(limit: usize, resting: Resting) -> Self {
+        let window = sys::window(1 << 32);
+        // The staging lies outside: it is not the program's.
+        let staging = sys::window(1 << 32);
+        let staging = staging.start..staging.start + STAGING + 16 * PAGE + 2 * OTHER;
+        let asked = Arc::new(Asked::default());
+        let mut options = EngineOptions::new(limit as u64);
+        options.window = pages_of(&window);
+        let engine = Engine::start(options, Arc::clone(&asked) as _).unwrap();
+        let pid = std::process::id() as i32;
+        let space = engine.exec(pid);
+        let map = Pagemap::open(pid).unwrap();
+        let next = Mutex::new(window.start);
+        let turns = Mutex::new(0);
+        let here = Here::default();
+
+        Self { engine, asked, here, window, next, space, turns, staging, map, _resting: resting }
+    }
+
+    fn attach(&self, uffd: Uffd) {
+        assert!(sys::map(self.staging.start, self.staging.len(), true) > 0);
+        assert_eq!(sys::advise(&self.staging, libc::MADV_DONTFORK), 0);
+        let attached = Attached {
+            number: uffd.as_fd().as_raw_fd() as u64,
+            uffd: Some(uffd),
+            inside: Box::new(self.here.clone()),
+            helper: 0,
+            helper_here: 0,
+            pid: std::process::id() as i32,
+            staging: self.staging.start..self.staging.start + STAGING,
+            others: self.others(),
+            arguments: self.staging.start + STAGING,
+            all: self.staging.clone(),
+        };
+        self.hold(|ticket| {
+            self.engine.attach(self.space, attached, ticket);
+            false
+        });
+    }
+
+    /// Stagings for memory that can only be written to, and for code.
+    fn others(&self) -> Vec<(u8, Range<usize>)> {
+        let start = self.staging.start + STAGING + 16 * PAGE;
+        let protections = [libc::PROT_WRITE, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC];
+        let at = (start..self.staging.end).step_by(OTHER);
+        let other = |(protection, at): (i32, usize)| {
+            sys::protect_as(&(at..at + OTHER), protection);
+            (protection as u8, at..at + OTHER)
+        };
+        protections.into_iter().zip(at).map(other).collect()
+    }
+
+    /// Asks for something, and waits as the tracer's thread does until it is done.
+    fn hold(&self, ask: impl FnOnce(Ticket) -> bool) {
+        let ticket = {
+            let mut turns = lock(&self.turns);
+            *turns += 1;
+            Ticket { thread: std::process::id() as i32, turn: *turns }
+        };
+        if ask(ticket) {
+            return;
+        }
+        while !lock(&self.asked.gone_on).contains(&ticket) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn request(&self, request: Request) {
+        self.hold(|ticket| self.engine.request(self.space, request, ticket));
+    }
+
+    /// Maps memory, with a gap behind it so that neighbours stay apart.
+    fn map(&self, len: usize) -> Range<usize> {
+        self.map_at(self.place(len), len)
+    }
+
+    /// Maps memory that stays open until somebody closes it.
+    fn unwatched(&self, len: usize) -> Range<usize> {
+        let at = self.place(len);
+        assert_eq!(sys::map(at, len, true), at as i64);
+        at..at + len
+    }
+
+    /// Returns where there was nothing yet, nor right before or behind it.
+    fn place(&self, len: usize) -> usize {
+        let mut next = lock(&self.next);
+        let at = *next;
+        *next += len + PAGE;
+        assert!(*next <= self.window.end, "the window is used up");
+        at
+    }
+
+    /// What is mapped is closed, as large mappings are when there is no room.
+    fn map_at(&self, at: usize, len: usize) -> Range<usize> {
+        assert!(self.window.contains(&at) && at + len <= self.window.end);
+        assert_eq!(sys::map(at, len, true), at as i64);
+        let range = at..at + len;
+        self.request(Request::Mapped { range: range.clone() });
+        range
+    }
+
+    fn unmap(&self, range: &Range<usize>) {
+        assert_eq!(sys::unmap(range), 0);
+    }
+
+    fn discard(&self, range: &Range<usize>, advice: i32) {
+        assert_eq!(sys::advise(range, advice), 0);
+    }
+
+    fn remap(&self, from: &Range<usize>, to: usize, len: usize, keep: bool) -> Range<usize> {
+        let mut flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        flags |= if keep { libc::MREMAP_DONTUNMAP } else { 0 };
+        self.request(Request::Level { range: from.clone() });
+        let result = sys::remap(from, len, flags, to);
+        assert_eq!(result, to as i64);
+        let moved = Request::Moved { from: from.clone(), to: Some(to..to + len) };
+        self.request(moved);
+        to..to + len
+    }
+
+    /// Bytes of the window that are there.
+    fn resident(&self) -> usize {
+        let present = self.map.present(&self.window).unwrap();
+        present.iter().map(|range| range.len()).sum()
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Returns when nothing is stored: the evictor may hold a few keys for a moment.
+    fn wait_until_released(&self) {
+        while self.stats().stored_pages > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Asserts that nothing had to be given up, and that what is charged agrees with what is
+    /// there when all is closed.
+    fn check(&self) {
+        assert_eq!(*lock(&self.asked.end), [""; 0]);
+        let managed = self.engine.space(self.space);
+        managed.lock().check();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // First the space: what is unmapped then is nobody's.
+        self.engine.gone(self.space);
+        // Threads of a test that failed may be at it still: a fault there would hide why it did.
+        if !std::thread::panicking() {
+            assert!(sys::unmap(&self.window) == 0 && sys::unmap(&self.staging) == 0);
+        }
+    }
+}
+
+/// Fills a page with words that name it and a version; compresses to about a third.
+fn fill(page: usize, version: u64) {
+    for word in (0..PAGE).step_by(8) {
+        let low =
+            if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
+        sys::put(page + word, (page as u64) ^ (version << 20) ^ (low << 40));
+    }
+}
+
+/// Asserts that a page is as it was filled.
+fn verify(page: usize, version: u64) {
+    for word in (0..PAGE).step_by(8) {
+        let low =
+            if word % 24 == 0 { (word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 7 };
+        let expected = (page as u64) ^ (version << 20) ^ (low << 40);
+        assert_eq!(sys::get(page + word), expected, "page {page:#x} word {word} v{version}");
+    }
+}
+
+/// The pages of a range.
+fn pages(range: &Range<usize>) -> impl DoubleEndedIterator<Item = usize> + use<> {
+    range.clone().step_by(PAGE)
+}

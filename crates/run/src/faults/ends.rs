@@ -1,0 +1,160 @@
+//! What must be there when a thread ends: the kernel clears its number and looks through its robust
+//! mutexes, and waits for no page then. Who waits for these would wait for ever.
+//!
+//! - E1: such a page is kept before it is looked for, and until there is no thread of that number
+//!   any more: what the kernel does with it lies in between.
+//! - E2: a list of robust mutexes is the program's, and may be anything. No more of it is looked at
+//!   than the kernel does ([`ENTRIES_MAX`]). Pages come in only where the table says that they are
+//!   away. What is read was found there before, and is read in a way that waits for no userfaultfd,
+//!   whoever has it: so neither a page that nobody will ever fill in nor a file that nobody serves
+//!   holds up this thread. What cannot be read so ends the list.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crate::core::pages::Page;
+use crate::core::ranges::{PageNo, Pages, page_of};
+use crate::faults::answer::{Answers, bring_in};
+use crate::link::{Ending, SpaceId, Ticket};
+use crate::spaces::asked::Work;
+use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::shared::Shared;
+use crate::sys::process::is_there;
+use zfold_uffd::page::PAGE;
+
+/// Robust mutexes of a thread, at most.
+const ENTRIES_MAX: usize = 2048;
+/// Bytes of a thread number, and of the word of a robust mutex.
+const NUMBER: usize = 4;
+/// Bytes of a pointer or offset. The list begins with three of them: to the first entry, from an
+/// entry to its mutex, and to the entry that was about to be added or removed.
+const WORD: usize = 8;
+const HEAD: usize = 3 * WORD;
+/// Beyond any address of a program, also with five levels of page tables.
+const END: usize = 1 << 56;
+
+/// The thread of `ticket` is about to end; see [`crate::link::Memory::ends`]. Does not wait.
+pub(crate) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool {
+    let Some(managed) = shared.find(space) else { return true };
+    if managed.access().is_none() || managed.is_dead() {
+        return true;
+    }
+    let number = ending.tid_at.map(|at| pages_at(at, NUMBER));
+    let head = ending.robust.map(|at| pages_at(at, HEAD));
+    let pages: Vec<_> = [number, head].into_iter().flatten().flatten().collect();
+    {
+        let mut kept = lock(&managed.kept);
+        if kept.is_look_due() {
+            kept.look(is_there);
+        }
+        pages.iter().for_each(|&page| kept.add(ticket.thread, page));
+    }
+    let is_ready = managed.try_lock().is_some_and(|space| {
+        !pages.iter().any(|&page| is_away(&space, page)) && has_no_mutex(&managed, &space, ending)
+    });
+    if !is_ready {
+        shared.ask(Work::End { managed, pages, robust: ending.robust, ticket });
+    }
+    is_ready
+}
+
+/// Brings in what the kernel needs of a thread that ends.
+pub(crate) fn bring(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    thread: i32,
+    pages: &[PageNo],
+    robust: Option<usize>,
+    answers: &mut Answers,
+) {
+    for &page in pages {
+        bring_in(shared, managed, page, answers);
+    }
+    // Of the thread, since the first one of its process may have ended.
+    if let Some(head) = robust
+        && let Ok(memory) = File::open(format!("/proc/{thread}/mem"))
+    {
+        Walk { shared, managed, thread, memory, answers }.walk(head);
+    }
+}
+
+fn is_away(space: &Held<'_>, page: PageNo) -> bool {
+    matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
+}
+
+/// The pages of `len` bytes; none where no program has any.
+fn pages_at(at: usize, len: usize) -> Pages {
+    if at >= END { 0..0 } else { page_of(at)..(at + len).div_ceil(PAGE) }
+}
+
+/// Returns whether pages are there; what cannot be told is not.
+fn are_there(managed: &Managed, pages: &Pages) -> bool {
+    let found = managed.access().map(|access| access.present(managed.pid(), pages));
+    matches!(found, Some(Ok(found)) if found == [pages.clone()])
+}
+
+/// Returns whether a list of robust mutexes, none of whose pages is away, is empty, or cannot be
+/// read, as the kernel cannot then.
+fn has_no_mutex(managed: &Managed, space: &Held<'_>, ending: &Ending<'_>) -> bool {
+    let Some(head) = ending.robust else { return true };
+    let pages = pages_at(head, HEAD);
+    // Of a closed range only zeros are missing.
+    let is_closed = pages.clone().all(|page| space.page(page).is_present());
+    if !is_closed && !are_there(managed, &pages) {
+        return true;
+    }
+    let word = |at: usize| (ending.word)(head.wrapping_add(at)).map(entry_of);
+    word(0).is_none_or(|first| first == head) && word(2 * WORD).is_none_or(|pending| pending == 0)
+}
+
+/// The entry that a pointer names, whose lowest bit says something of the mutex.
+fn entry_of(pointer: usize) -> usize {
+    pointer & !1
+}
+
+/// A walk through the robust mutexes of a thread that is held.
+struct Walk<'a> {
+    shared: &'a Shared,
+    managed: &'a Arc<Managed>,
+    thread: i32,
+    memory: File,
+    answers: &'a mut Answers,
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, head: usize) {
+        let words = [0, WORD, 2 * WORD].map(|at| self.word(head.wrapping_add(at)));
+        let [Some(first), Some(offset), Some(pending)] = words else { return };
+        let mut entry = entry_of(first);
+        for _ in 0..ENTRIES_MAX {
+            if entry == head {
+                break;
+            }
+            self.bring(&pages_at(entry.wrapping_add(offset), NUMBER));
+            let Some(next) = self.word(entry) else { break };
+            entry = entry_of(next);
+        }
+        if entry_of(pending) != 0 {
+            self.bring(&pages_at(entry_of(pending).wrapping_add(offset), NUMBER));
+        }
+    }
+
+    /// Has pages there and keeps them (E1).
+    fn bring(&mut self, pages: &Pages) {
+        for page in pages.clone() {
+            lock(&self.managed.kept).add(self.thread, page);
+            bring_in(self.shared, self.managed, page, self.answers);
+        }
+    }
+
+    /// Reads a word, if it is there (E2).
+    fn word(&mut self, at: usize) -> Option<usize> {
+        let pages = pages_at(at, WORD);
+        self.bring(&pages);
+        let mut bytes = [0; WORD];
+        let got = are_there(self.managed, &pages)
+            && self.memory.read_exact_at(&mut bytes, at as u64).is_ok();
+        got.then(|| usize::from_ne_bytes(bytes))
+    }
+}

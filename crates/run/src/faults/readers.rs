@@ -1,0 +1,66 @@
+//! The threads that read messages, one on each CPU.
+//!
+//! A thread that faults wakes every reader that polls its space. One on the same CPU answers within
+//! microseconds, without an interrupt of another CPU; one on another costs that CPU a switch for
+//! nothing, or has to be woken from sleep. So a space is polled on the CPUs where its threads were
+//! seen lately, and nowhere else. Who changes a space waits like one that faults, but is not named:
+//! of a space with one thread it is that.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+
+use crate::faults::answer::{Answers, answer};
+use crate::link::SpaceId;
+use crate::spaces::shared::Shared;
+
+/// Spaces with messages that are taken at once.
+const AT_ONCE: usize = 8;
+/// Starts the readers.
+///
+/// # Errors
+/// The system starts no thread; those that were started run until [`Polls::stop`].
+pub(crate) fn start(shared: &Arc<Shared>, threads: &mut Vec<JoinHandle<()>>) -> io::Result<()> {
+    for at in 0..shared.polls.polls.len() {
+        let shared = Arc::clone(shared);
+        let name = format!("reader-{}", shared.polls.polls[at].cpu);
+        let run = move || read(&shared, at);
+        threads.push(thread::Builder::new().name(name).stack_size(256 << 10).spawn(run)?);
+    }
+    Ok(())
+}
+
+fn read(shared: &Arc<Shared>, at: usize) {
+    let polls = &shared.polls;
+    pin(polls.polls[at].cpu);
+    crate::sys::urgency::be_urgent();
+    let mut answers = Answers::new();
+    let mut events = Vec::with_capacity(AT_ONCE);
+    loop {
+        events.clear();
+        if epoll::wait(&polls.polls[at].epoll, spare_capacity(&mut events), None).is_err() {
+            continue;
+        }
+        if polls.stopping.load(Ordering::Relaxed) {
+            return;
+        }
+        for event in &events {
+            if let Some(managed) = shared.find(SpaceId(event.data.u64())) {
+                answer(shared, &managed, &mut answers);
+                debug_assert!(answers.are_given());
+            }
+        }
+        shared.call_evictor_if_high();
+    }
+}
+
+pub(crate) fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    // Elsewhere it is slower, not wrong.
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}

@@ -1,0 +1,329 @@
+//! Closes memory: from then on the kernel tells of missing pages and of changes there.
+//!
+//! Invariants:
+//! - C1: a range is closed only if the kernel has said, after the look at its pages, that each of
+//!   its mappings is registered and that nothing is untold ([`look`]).
+//! - C2: closing fills nothing in: what is charged for a range after it are the pages that the
+//!   program has touched.
+//! - C3: neighbouring mappings are closed together, whatever their protection, and count together
+//!   when it is decided whether they are worth it. One that cannot be closed keeps none of its
+//!   neighbours open.
+//! - C4: of a range of which some is closed, the rest is closed, and the states of the first part
+//!   stay: after C1 nothing is untold, so it is the mapping that it was. Only the rest is
+//!   registered for it, and unregistered if the kernel says no. Else what is mapped anew in place
+//!   of the first part would be registered and not closed, and a mapping of which only a part is
+//!   registered does not move as one.
+//! - C5: what a thread asks for as the program's own stays open from before its call until that has
+//!   returned, however long it takes; then its mappings say whether it is. So who asks is read
+//!   before the mappings are.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::ranges::{Pages, Ranges, bytes_of, common, pages_of};
+use crate::faults::answer::{Answers, answer_told};
+use crate::faults::messages::drain;
+use crate::spaces::access::{Access, Refused};
+use crate::spaces::managed::{Held, Managed, Survey, lock};
+use crate::spaces::maps::{Mapping, mappings, mappings_in, marked_of};
+use crate::spaces::shared::Shared;
+use crate::sys::procmap::within;
+
+/// Pages that are closed under one hold of the lock: those that are there, and all.
+const SLICE: usize = 8192;
+/// As above. Programs reserve terabytes of which they touch little, and the proof that a slice is
+/// closed makes the kernel give it a page table ([`look`]).
+const SLICE_SPAN: usize = 1 << 21;
+/// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
+/// gives.
+pub(crate) const CLOSE_MIN: usize = 16;
+/// After reading the mappings, this many times as long passes before they are read again; and twice
+/// as many after each time that nothing was to be closed, up to the second.
+const SURVEY_REST: [u32; 2] = [10, 320];
+/// The same of a look at what is the program's own, which costs more.
+const OWN_REST: u32 = 50;
+/// The least that passes between two of these.
+const OWN_REST_MIN: Duration = Duration::from_millis(200);
+
+/// Closes the mappings of an attached space that are worth it.
+pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let began = Instant::now();
+    shared.counters.surveys.add(1);
+    look_at_own(shared, managed, answers);
+    let mut open = runs(mappings(managed.pid()).unwrap_or_default());
+    open.sort_by_key(|run| std::cmp::Reverse(run.len()));
+    // Small ones only if there is much in them.
+    let much = shared.budget.much();
+    let mut found = false;
+    for run in open {
+        if run.len() < CLOSE_MIN && managed.open() < much {
+            break;
+        }
+        for part in closable(shared, managed, &run) {
+            found |= close_slices(shared, managed, &part, answers);
+        }
+    }
+    let mut survey = lock(&managed.survey);
+    let [least, most] = SURVEY_REST;
+    let before = survey.map_or(least, |last| last.rest);
+    let rest = if found { least } else { most.min(before * 2) };
+    let due = Instant::now() + began.elapsed() * rest;
+    *survey = Some(Survey { due, left: managed.open(), rest });
+}
+
+/// Returns the ranges of neighbouring mappings that can be closed, in order.
+fn runs(mappings: Vec<Mapping>) -> Vec<Pages> {
+    let mut runs: Vec<Pages> = Vec::new();
+    for Mapping { pages, other } in mappings {
+        match runs.last_mut() {
+            _ if other => {}
+            Some(run) if run.end == pages.start => run.end = pages.end,
+            _ => runs.push(pages),
+        }
+    }
+    runs
+}
+
+/// Forgets what was left to the program and is not its own any more, if that was not looked at
+/// lately: nobody tells of it.
+fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
+    let mut next = lock(&managed.next_look_at_own);
+    let due = next.is_none_or(|due| due <= Instant::now());
+    if !due || managed.lock().own().is_empty() {
+        return;
+    }
+    let began = Instant::now();
+    let mut space = managed.lock();
+    drain(shared, managed, &mut space, &mut answers.told);
+    let mut own = Ranges::default();
+    lock(&managed.asked_for).values().for_each(|pages| own.insert(pages.clone()));
+    if let Ok(mappings) = marked_of(managed) {
+        let ours = space.closed().clone();
+        let helpers = space.helpers().all.clone();
+        for mapping in mappings {
+            let watched = mapping.registered && !ours.touches(&mapping.pages);
+            let is_helpers = !common(&mapping.pages, &helpers).is_empty();
+            if mapping.wiped || (watched && !is_helpers) {
+                own.insert(mapping.pages);
+            }
+        }
+        space.set_own(own);
+    }
+    drop(space);
+    answer_told(shared, managed, answers);
+    *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(OWN_REST_MIN));
+}
+
+/// Closes what is open of a range, some at a time: its mappings together where that can be. Returns
+/// whether some of it was.
+pub(crate) fn close_slices(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    pages: &Pages,
+    answers: &mut Answers,
+) -> bool {
+    let Some(access) = managed.access() else { return false };
+    let open = managed.lock().closed().without(pages);
+    // More may be there by the time that it is closed, which is only slower.
+    let there = |part: Pages| {
+        let present = access.present(managed.pid(), &part).unwrap_or_default();
+        slices(&part, &present)
+    };
+    let mut found = false;
+    for slice in open.into_iter().flat_map(there) {
+        if close(shared, managed, &slice, 0, answers) {
+            found = true;
+            continue;
+        }
+        // One of its mappings has changed: that does not keep the others open.
+        for mapping in mappings_in(managed.pid(), &slice).unwrap_or_default() {
+            if !mapping.other && mapping.pages != slice {
+                found |= close(shared, managed, &mapping.pages, 0, answers);
+            }
+        }
+    }
+    found
+}
+
+/// Cuts a range of which this is present.
+fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
+    let mut slices = Vec::new();
+    let (mut start, mut there) = (pages.start, 0);
+    let mut cut_at = |end: usize| {
+        while start < end {
+            let slice = start..end.min(start + SLICE_SPAN);
+            start = slice.end;
+            slices.push(slice);
+        }
+    };
+    for part in present {
+        let mut from = part.start;
+        while there + (part.end - from) >= SLICE {
+            from += SLICE - there;
+            cut_at(from);
+            there = 0;
+        }
+        there += part.end - from;
+    }
+    cut_at(pages.end);
+    slices
+}
+
+/// Closes what is open of a range, of which what is there leaves after `age` passes; not one that
+/// is no anonymous memory. Returns whether all of it is closed.
+pub(crate) fn close(
+    shared: &Shared,
+    managed: &Arc<Managed>,
+    range: &Pages,
+    age: u8,
+    answers: &mut Answers,
+) -> bool {
+    let Some(access) = managed.access() else { return false };
+    // All under the lock: a page that is found present must not be given up meanwhile, and a
+    // fault must find the range closed.
+    let mut space = managed.lock();
+    drain(shared, managed, &mut space, &mut answers.told);
+    let is_closed = space.may_close(range)
+        && close_rest(shared, managed, access, &mut space, range, age) == Rest::Closed;
+    drop(space);
+    answer_told(shared, managed, answers);
+    is_closed
+}
+
+/// What became of what was open of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// It is closed.
+    Closed,
+    /// It is open: a change is not read yet.
+    Again,
+    /// It is open: not all of it is mapped, or it is of another kind.
+    Other,
+}
+
+/// Closes what is open of a range, under the lock of its space and after its messages were read.
+pub(crate) fn close_rest(
+    shared: &Shared,
+    managed: &Managed,
+    access: &Access,
+    space: &mut Held<'_>,
+    range: &Pages,
+    age: u8,
+) -> Rest {
+    let open = space.closed().without(range);
+    if open.is_empty() {
+        return Rest::Closed;
+    }
+    let registered = open.iter().all(|part| access.register(part).is_ok());
+    let rest = match registered.then(|| look(managed, access, range)) {
+        Some(Look::Present(present)) => {
+            // Before they are charged as closed, when the lock is released.
+            managed.closed(space.close(range, &present, age));
+            shared.counters.closed_pages.add(open.iter().map(ExactSizeIterator::len).sum());
+            return Rest::Closed;
+        }
+        Some(Look::Again) => Rest::Again,
+        Some(Look::Holes) | None => Rest::Other,
+    };
+    // It is tried again with what there is then.
+    open.iter().for_each(|part| drop(access.unregister(part)));
+    rest
+}
+
+/// What a look at a range found.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// All of it is registered, nothing is untold, and these pages are there.
+    Present(Ranges),
+    /// A change is not read yet.
+    Again,
+    /// Not all of it is mapped and registered.
+    Holes,
+}
+
+/// Looks at a range that was registered before, under the lock of the space.
+///
+/// That registering it succeeded says little: what was unmapped just before, and is mapped again
+/// just after, is not registered, and nobody tells of its changes. So it is proven afterwards, by
+/// a question that the kernel answers with no where anything is untold or not registered. What was
+/// registered then was so when the look was taken: nobody else registers, and what was unmapped in
+/// between would be untold.
+pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
+    let Ok(present) = access.present(managed.pid(), range) else { return Look::Holes };
+    let present = present.into_iter().collect();
+    match access.doubt(range) {
+        Some(Refused::Elsewhere) => {}
+        Some(Refused::Again) => return Look::Again,
+        Some(_) => return Look::Holes,
+        None => return Look::Present(present),
+    }
+    // Several mappings, which are proven one by one.
+    let Ok(vmas) = within(managed.pid(), &bytes_of(range)) else { return Look::Holes };
+    let mut proven = range.start;
+    for part in vmas.iter().map(|vma| pages_of(&vma.range)) {
+        if part.start > proven {
+            return Look::Holes;
+        }
+        match access.doubt(&part) {
+            None => proven = part.end,
+            Some(Refused::Again) => return Look::Again,
+            Some(_) => return Look::Holes,
+        }
+    }
+    if proven == range.end { Look::Present(present) } else { Look::Holes }
+}
+
+/// Returns what of a range may be closed: not what is the program's own, nor the helper's.
+pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
+    let space = managed.lock();
+    let helpers = space.helpers().all.clone();
+    let parts = space.own().without(&common(pages, &shared.window));
+    drop(space);
+    let around = |part: Pages| {
+        [part.start..part.end.min(helpers.start), part.start.max(helpers.end)..part.end]
+    };
+    let mut parts: Vec<_> = parts.into_iter().flat_map(around).collect();
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_have_so_much_that_is_there_and_so_much_in_all() {
+        let all = |pages: Pages, present: &[Pages]| slices(&pages, present);
+        assert_eq!(all(5..5, &[]), Vec::<Pages>::new());
+        let one = all(5..SLICE_SPAN, &[7..9, 10..12]);
+        assert_eq!((one.len(), &one[0]), (1, &(5..SLICE_SPAN)));
+        let span = |n: usize| 5 + n * SLICE_SPAN;
+        assert_eq!(all(5..span(2) + 1, &[]), [5..span(1), span(1)..span(2), span(2)..span(2) + 1]);
+        // Cut where so many are there, however they lie.
+        let whole = 0..3 * SLICE;
+        assert_eq!(
+            all(whole.clone(), &[whole]),
+            [0..SLICE, SLICE..2 * SLICE, 2 * SLICE..3 * SLICE]
+        );
+        let parts = [7..SLICE, 2 * SLICE..2 * SLICE + 6, 7 * SLICE..9 * SLICE];
+        assert_eq!(
+            all(0..9 * SLICE, &parts),
+            [0..7 * SLICE + 1, 7 * SLICE + 1..8 * SLICE + 1, 8 * SLICE + 1..9 * SLICE]
+        );
+    }
+
+    #[test]
+    fn neighbours_are_one_run_whatever_their_protection() {
+        let mapping = |pages, other| Mapping { pages, other };
+        let all = [
+            mapping(1..2, false),
+            mapping(3..8, false),
+            mapping(8..19, false),
+            mapping(19..20, true),
+            mapping(20..25, false),
+            mapping(25..26, false),
+        ];
+        assert_eq!(runs(all.to_vec()), [1..2, 3..19, 20..26]);
+        assert!(runs(Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! Looks at memory that cannot leave, seldom: the kernel counts it for each process.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::options::Kind;
+use crate::spaces::kinds::{Bytes, MUCH, Seen};
+use crate::spaces::managed::{Managed, lock};
+use crate::spaces::shared::Shared;
+use crate::sys::proc::{self, Status};
+use zfold_uffd::page::PAGE;
+
+/// The time between two looks: the first, and the longest, to which it doubles.
+const REST: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+/// At least so many times as long as a look took passes to the next.
+const REST_TIMES: u32 = 50;
+
+/// When is looked.
+#[derive(Debug)]
+pub(crate) struct Looks {
+    due: Instant,
+    rest: Duration,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { due: Instant::now() + REST[0], rest: REST[0] }
+    }
+}
+
+impl Looks {
+    /// Looks, if it is time.
+    ///
+    /// # Cost
+    /// Some 20 microseconds for each process. Where several have much that they may share, the
+    /// kernel walks their page tables: some 10 ns a page.
+    pub(crate) fn look(&mut self, shared: &Shared, spaces: &[Arc<Managed>]) {
+        let began = Instant::now();
+        if began < self.due || !shared.looks {
+            return;
+        }
+        let limit = (shared.budget.limit() * PAGE) as u64;
+        let mut all: Vec<Seen> = spaces.iter().filter_map(|space| seen(space)).collect();
+        let [shares, files] = [Kind::Shared, Kind::File].map(|kind| kind as usize);
+        let both: u64 = all.iter().map(|one| one.bytes[shares] + one.bytes[files]).sum();
+        if all.len() > 1 && both >= limit / MUCH {
+            for Seen { pid, bytes, .. } in &mut all {
+                // One that is gone keeps what was seen.
+                if let Ok(parts) = proportional(*pid) {
+                    (bytes[files], bytes[shares]) = parts;
+                }
+            }
+        }
+        if lock(&shared.kinds).note(&all, limit) {
+            shared.tracing.tell();
+        }
+        self.rest = (self.rest * 2).min(REST[1]);
+        self.due = Instant::now() + self.rest.max(began.elapsed() * REST_TIMES);
+    }
+}
+
+fn seen(managed: &Managed) -> Option<Seen> {
+    let pid = managed.pid();
+    if managed.is_dead() || pid == 0 {
+        return None;
+    }
+    let status = Status::of(pid).ok()?;
+    let bytes = |name| status.kib(name).unwrap_or(0) << 10;
+    let locked = bytes("VmLck");
+    let fixed = managed.fixed().saturating_sub(managed.credit()) * PAGE;
+    let mut found = Bytes::default();
+    found[Kind::Locked as usize] = locked;
+    found[Kind::Protected as usize] = (fixed as u64).saturating_sub(locked);
+    found[Kind::Shared as usize] = bytes("RssShmem");
+    found[Kind::File as usize] = bytes("RssFile");
+    found[Kind::PageTables as usize] = bytes("VmPTE");
+    let named = lock(&managed.tasks).first().copied().unwrap_or(pid);
+    Some(Seen { pid, named, bytes: found })
+}
+
+/// Returns a process's part of the files and of the shared memory that it has mapped.
+fn proportional(pid: i32) -> io::Result<(u64, u64)> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name| proc::kib(&rollup, name).unwrap_or(0) << 10;
+    Ok((field("Pss_File:"), field("Pss_Shmem:")))
+}

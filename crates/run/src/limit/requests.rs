@@ -1,0 +1,338 @@
+//! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::core::pages::Page;
+use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, page_of, pages_of};
+use crate::core::space::Helpers;
+use crate::faults::answer::{Answers, answer_told, bring_in};
+use crate::faults::ends;
+use crate::faults::messages::{copy_of, drain};
+use crate::limit::close::{Rest, closable, close, close_open, close_rest};
+use crate::link::{Attached, Ticket};
+use crate::spaces::access::Access;
+use crate::spaces::asked::Work;
+use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::maps::{Mapping, mapping_around, mappings, may_be_locked};
+use crate::spaces::mover::Mover;
+use crate::spaces::shared::Shared;
+use crate::sys::proc::is_gone;
+use crate::sys::procmap::within;
+use crate::sys::remote;
+use zfold_uffd::page::PAGE;
+
+/// Does it, and lets the thread go on.
+pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
+    let ticket = match work {
+        Work::Attached { managed, attached, ticket } => {
+            match attached.map(|attached| set_attached(&managed, *attached)) {
+                Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
+                Some(Ok(())) => shared.counters.attached.add(1),
+                Some(Err(error)) => {
+                    shared.cannot_attach(&managed, error.to_string());
+                    shared.tracing.tell();
+                }
+                None => {}
+            }
+            if shared.budget.is_near() {
+                close_open(shared, &managed, answers);
+            }
+            ticket
+        }
+        Work::Open(managed, pages, ticket) => {
+            // First: who looks at what is the program's own in between finds it (C5).
+            let tasks = lock(&managed.tasks);
+            if tasks.contains(&ticket.thread) {
+                lock(&managed.asked_for).insert(ticket.thread, pages.clone());
+            }
+            drop(tasks);
+            give_back(shared, &managed, &pages, true, answers);
+            ticket
+        }
+        Work::Level(managed, pages, ticket) => {
+            managed.lock().set_moving(true);
+            level(shared, &managed, &pages, answers);
+            // The kernel moves several mappings at once only if none of them is closed, and may
+            // have moved some before it finds one that is.
+            let is_one = || {
+                let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
+                vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
+            };
+            // It fills what locked memory grows by before it tells that this was moved, and nothing
+            // can be filled in before it has told.
+            let is_closed = managed.lock().closed().touches(&pages);
+            if is_closed && (!is_one() || may_be_locked(managed.pid())) {
+                give_back(shared, &managed, &pages, false, answers);
+            }
+            ticket
+        }
+        Work::Moved { managed, from, to, ticket } => {
+            let is_own = {
+                let mut space = managed.lock();
+                space.set_moving(false);
+                space.own().touches(&from)
+            };
+            match to {
+                Some(to) if is_own => give_back(shared, &managed, &to, true, answers),
+                Some(to) => level(shared, &managed, &to, answers),
+                None => {}
+            }
+            ticket
+        }
+        Work::Mapped(managed, pages, ticket) => {
+            // What was there before and stayed open is gone.
+            managed.lock().take_back(&pages);
+            close(shared, &managed, &pages, 1, answers);
+            ticket
+        }
+        Work::Grown(managed, last, ticket) => {
+            // What it has grown by since it was closed is a mapping of its own.
+            let is_closed = managed.lock().closed().around(last).is_some();
+            if !is_closed
+                && let Some(Mapping { pages, other: false }) = mapping_around(managed.pid(), last)
+                && !shared.budget.fits(pages.len())
+            {
+                for part in closable(shared, &managed, &pages) {
+                    close(shared, &managed, &part, 1, answers);
+                }
+            }
+            ticket
+        }
+        Work::Hold(managed, pages, ticket) => {
+            hold(shared, &managed, pages, answers);
+            ticket
+        }
+        Work::End { managed, pages, robust, ticket } => {
+            ends::bring(shared, &managed, ticket.thread, &pages, robust, answers);
+            ticket
+        }
+        Work::Born { parent, child, attached, ticket } => {
+            born(shared, &parent, &child, *attached, answers);
+            ticket
+        }
+        Work::Unborn(parent) => {
+            let released = parent.lock().release();
+            return shared.release(&released);
+        }
+        Work::Gone(managed) => return bury(shared, &managed),
+    };
+    shared.tracing.go_on(ticket);
+}
+
+/// Brings back all that left a range and leaves it open; as the program's own if it `stays` so.
+fn give_back(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    pages: &Pages,
+    stays: bool,
+    answers: &mut Answers,
+) {
+    // Nothing of it leaves from now on.
+    let mut space = managed.lock();
+    let own = space.own().within(pages);
+    space.leave_open(pages);
+    drop(space);
+    let Some(access) = managed.access() else { return };
+    let Some(mut space) = bring_back(shared, managed, pages, answers) else { return };
+    unregister(managed, access, pages);
+    answers.told.released.extend(space.open(pages));
+    if !stays {
+        space.take_back(pages);
+        own.iter().for_each(|part| space.leave_open(part));
+    }
+    drop(space);
+    answer_told(shared, managed, answers);
+}
+
+/// Brings back all that left a range, of which nothing leaves any more. Returns the space, locked,
+/// with what was told of it still to be answered; `None` if it is gone.
+fn bring_back<'a>(
+    shared: &Arc<Shared>,
+    managed: &'a Arc<Managed>,
+    pages: &Pages,
+    answers: &mut Answers,
+) -> Option<Held<'a>> {
+    let mut from = pages.start;
+    while !managed.is_dead() {
+        let mut space = managed.lock();
+        drain(shared, managed, &mut space, &mut answers.told);
+        let away = |pages: &Pages| {
+            let mut known = space.table().known(pages);
+            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+        };
+        // Mostly behind the last one; but one before it may have been on its way then.
+        let away = away(&(from..pages.end)).or_else(|| away(pages));
+        let Some((page, _)) = away else { return Some(space) };
+        drop(space);
+        answer_told(shared, managed, answers);
+        from = page;
+        bring_in(shared, managed, page, answers);
+    }
+    None
+}
+
+/// Unregisters a range, also what is not known to be closed: where a moved mapping has grown.
+fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
+    if access.unregister(pages).is_ok() {
+        return;
+    }
+    // Some of it is of another kind, or the program's own business.
+    for vma in within(managed.pid(), &bytes_of(pages)).unwrap_or_default() {
+        // It fails where nothing is mapped any more.
+        let _ = access.unregister(&pages_of(&vma.range));
+    }
+}
+
+/// Makes a range closed as a whole if any of it is.
+fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &mut Answers) {
+    let Some(access) = managed.access() else { return };
+    while !managed.is_dead() {
+        let mut space = managed.lock();
+        drain(shared, managed, &mut space, &mut answers.told);
+        let rest = if space.closed().touches(pages) {
+            // The call that it is made level for fails if there are holes.
+            close_rest(shared, managed, access, &mut space, pages, 1)
+        } else {
+            Rest::Closed
+        };
+        drop(space);
+        answer_told(shared, managed, answers);
+        if rest != Rest::Again {
+            return;
+        }
+        std::thread::sleep(RETRY);
+    }
+}
+
+/// Lets nothing leave until a fork is over, and brings in these pages, or all.
+fn hold(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    pages: Option<Vec<usize>>,
+    answers: &mut Answers,
+) {
+    let mut space = managed.lock();
+    space.hold();
+    shared.flush(managed.id, &mut space);
+    drop(space);
+    match pages {
+        Some(pages) => {
+            for at in pages {
+                bring_in(shared, managed, page_of(at), answers);
+            }
+        }
+        None => {
+            drop(bring_back(shared, managed, &(0..PageNo::MAX), answers));
+            answer_told(shared, managed, answers);
+        }
+    }
+}
+
+/// The child of a held fork gets what its parent has, as far as the kernel has not copied it.
+fn born(
+    shared: &Arc<Shared>,
+    parent: &Arc<Managed>,
+    child: &Arc<Managed>,
+    attached: Attached,
+    answers: &mut Answers,
+) {
+    let mut mapped = Ranges::default();
+    match mappings(child.pid()) {
+        Ok(mappings) => mappings.into_iter().for_each(|mapping| mapped.insert(mapping.pages)),
+        Err(error) if !is_gone(&error) => {
+            shared.tracing.end(format!("the mappings of a child of fork cannot be read: {error}"));
+        }
+        Err(_) => {}
+    }
+    let mut space = parent.lock();
+    drain(shared, parent, &mut space, &mut answers.told);
+    let mut copy = copy_of(shared, &space);
+    let arrivals = space.end_hold();
+    drop(space);
+    answers.told.released.extend(copy.retain(&mapped));
+    if let Err(error) = set_attached(child, attached) {
+        answer_told(shared, parent, answers);
+        return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+    }
+    let access = child.access().expect("set just now");
+    copy.set_helpers(child.lock().helpers().clone());
+    let closed = copy.closed().clone();
+    for part in closed.iter() {
+        if let Err(error) = access.register(&part) {
+            if !is_gone(&error) {
+                shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
+            }
+            answers.told.released.extend(copy.forget(&part));
+        }
+    }
+    for (page, key) in arrivals {
+        let is_there = |page: PageNo| {
+            access.present(child.pid(), &(page..page + 1)).is_ok_and(|found| !found.is_empty())
+        };
+        if copy.closed().around(page).is_some() && !is_there(page) {
+            copy.arrive_stored(page, key);
+        } else {
+            answers.told.released.push((page, Page::Stored(key)));
+        }
+    }
+    *child.lock() = copy;
+    shared.counters.forks.add(1);
+    child.was_attached.store(true, Ordering::Relaxed);
+    shared.counters.attached.add(1);
+    shared.polls.add(child);
+    answer_told(shared, parent, answers);
+}
+
+/// Has a page brought that a call of a held thread points to, whoever has to bring it; returns
+/// whether the thread is let go when it is there.
+pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> bool {
+    let shared = Arc::clone(shared);
+    // Nobody knows whom it waits for, nor for how long. As many as there are threads that stop at
+    // once.
+    let fetch = move || {
+        // What cannot be read is found out again by whoever asked.
+        let _ = remote::read(ticket.thread, address, &mut [0]);
+        shared.tracing.go_on(ticket);
+    };
+    std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch).is_ok()
+}
+
+/// Gives a space what the tracer made.
+pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
+    let Attached { uffd, number, inside, helper, helper_here, pid, .. } = attached;
+    let Attached { staging, others, arguments, all, .. } = attached;
+    let spare = pages_of(&staging).end - 1;
+    // Before the first page of it is registered, and any thread can ask for it.
+    managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
+    let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
+    if let Some(uffd) = uffd {
+        managed.set_access(Access::new(uffd));
+    }
+    if let Some(access) = managed.access() {
+        // As early as it can be had; whoever needs it says why it cannot.
+        let _ = access.pagemap(pid);
+    }
+    managed.set_pid(pid);
+    managed.set_mover(mover, helper, helper_here);
+    Ok(())
+}
+
+/// Gives up all that is kept for a space that is gone.
+fn bury(shared: &Shared, managed: &Arc<Managed>) {
+    managed.die();
+    shared.polls.remove(managed);
+    // Its last threads may not have been told of what they did last.
+    let mut space = managed.lock();
+    let released = space.forget_all();
+    drop(space);
+    managed.seen(0);
+    managed.set_credit(0);
+    *lock(&managed.sharing) = None;
+    shared.release(&released);
+    shared.evictor.call();
+}
+
+/// How long the watcher may leave a fault that has to wait for a change to be over.
+pub(crate) const RETRY: Duration = Duration::from_micros(100);

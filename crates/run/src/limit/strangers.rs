@@ -1,0 +1,56 @@
+//! Children of traced processes that nobody traces: those that were cloned so that no tracer
+//! follows (`CLONE_UNTRACED`). The kernel tells of none of them, so they are looked for.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::options::Unmanaged;
+use crate::spaces::managed::lock;
+use crate::spaces::shared::Shared;
+use crate::sys::proc::{self, Status};
+
+/// Time between two looks. One that is there at two of them is told of: any other may be about to
+/// be traced.
+const LOOKS: Duration = Duration::from_millis(300);
+
+/// A pause is at least this many times as long as the look before it.
+const REST: u32 = 100;
+
+/// Why such a process is not managed.
+const REASON: &str = "it was cloned untraced (CLONE_UNTRACED), as all that it starts; what it has \
+                      does not count against the limit";
+
+/// Looks until the memory side ends.
+pub(crate) fn look(shared: &Arc<Shared>) {
+    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    let mut rest = LOOKS;
+    while !shared.strangers.wait(rest) {
+        let began = Instant::now();
+        let now = strangers(shared);
+        for &pid in now.intersection(&seen) {
+            if told.insert(pid) {
+                let (program, reason) = (proc::name(pid), REASON.to_owned());
+                lock(&shared.unmanaged).add(Unmanaged { pid, program, reason });
+                shared.tracing.tell();
+            }
+        }
+        // Numbers are given anew.
+        told.retain(|pid| now.contains(pid));
+        seen = now;
+        rest = LOOKS.max(began.elapsed() * REST);
+    }
+}
+
+/// Returns the children of all threads, and of this process for orphans, that nobody traces.
+fn strangers(shared: &Shared) -> HashSet<i32> {
+    let tasks = shared.all().into_iter().flat_map(|managed| lock(&managed.tasks).clone());
+    let own = proc::threads(std::process::id() as i32).unwrap_or_default();
+    tasks.chain(own).flat_map(proc::children).filter(|&pid| is_untraced(pid)).collect()
+}
+
+fn is_untraced(pid: i32) -> bool {
+    let Ok(status) = Status::of(pid) else { return false };
+    let has_ended = status.field("State").is_none_or(|state| state.starts_with(['Z', 'X']));
+    !has_ended && status.number("TracerPid") == Some(0)
+}

@@ -1,0 +1,303 @@
+//! The watcher: a thread that looks how much memory the tree has, and does what must not wait for
+//! the evictor: closes what grows, has spaces attached, and serves the tracer's requests.
+//!
+//! Memory that is not closed costs nothing, not even a look at each change. So growth is seen by
+//! looking, the more often the nearer the limit is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::faults::answer::{Answers, answer_told};
+use crate::faults::messages::drain;
+use crate::limit::close::{CLOSE_MIN, close_open};
+use crate::limit::looks::Looks;
+use crate::limit::requests::{RETRY, perform};
+use crate::link::SpaceId;
+use crate::spaces::asked::{Pending, Work};
+use crate::spaces::managed::{Managed, lock};
+use crate::spaces::maps::{Statm, minor_faults, shared_pages};
+use crate::spaces::shared::Shared;
+use zfold_uffd::page::PAGE;
+
+/// Shortest and longest time between two looks.
+const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
+/// Time between two looks for each space: a look takes up to 2 microseconds for each.
+const LOOK_REST: Duration = Duration::from_micros(40);
+/// Near the limit, this part of it can be touched between two looks, and the longest time for it.
+const UNSEEN: usize = 64;
+const LOOKS_NEAR: Duration = Duration::from_millis(2);
+/// Files that are kept open for looks, at most.
+const STATMS: usize = 16;
+/// As fast as a program is taken to touch memory, in bytes a second.
+const GROWTH: u64 = 6 << 30;
+/// How long after it was asked for a space is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How long more than the limit is seen before it counts: what is about to leave does not.
+const EXCURSION: Duration = Duration::from_millis(20);
+
+/// Spaces of which is measured what they share before more than the limit is told, at most; and
+/// how many times as long as that took passes before it is done again.
+const MEASURED_MAX: usize = 64;
+const MEASURE_REST: u32 = 20;
+
+/// The watcher's own state.
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+    answers: Answers,
+    statms: Statms,
+    /// Spaces that were asked for, and when.
+    asked: Vec<(SpaceId, Instant)>,
+    /// Since when more than the limit is seen, and whether that was counted.
+    above: Option<(Instant, bool)>,
+    /// When it may be measured again what forks share.
+    next_measure: Instant,
+    /// How long since the last space began; the first milliseconds are looked at closely.
+    newest: (SpaceId, Instant),
+    /// When is looked what cannot leave.
+    looks: Looks,
+}
+
+impl Watcher {
+    /// Returns a watcher that has seen nothing.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            answers: Answers::new(),
+            statms: Statms::default(),
+            asked: Vec::new(),
+            above: None,
+            next_measure: Instant::now(),
+            newest: (SpaceId(0), Instant::now()),
+            looks: Looks::default(),
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        crate::sys::urgency::be_urgent();
+        let mut next_look = Instant::now();
+        loop {
+            let retrying = !lock(&self.shared.retries).is_empty();
+            let due = next_look.saturating_duration_since(Instant::now());
+            if self.shared.watcher.wait(if retrying { due.min(RETRY) } else { due }) {
+                return;
+            }
+            while let Some(work) = self.next_work() {
+                perform(&self.shared, work, &mut self.answers);
+            }
+            self.retry();
+            if Instant::now() >= next_look {
+                next_look = Instant::now() + self.look();
+            }
+            debug_assert!(self.answers.are_given());
+        }
+    }
+
+    fn next_work(&self) -> Option<Work> {
+        lock(&self.shared.work).pop_front()
+    }
+
+    /// Tries faults again that had to wait for a change.
+    fn retry(&mut self) {
+        let retries = std::mem::take(&mut *lock(&self.shared.retries));
+        for Pending { managed, fault } in retries {
+            let mut space = managed.lock();
+            drain(&self.shared, &managed, &mut space, &mut self.answers.told);
+            drop(space);
+            if !managed.is_dead() {
+                self.answers.told.faults.push(fault);
+            }
+            answer_told(&self.shared, &managed, &mut self.answers);
+        }
+    }
+
+    /// Looks at all spaces; returns when to look again.
+    fn look(&mut self) -> Duration {
+        let shared = Arc::clone(&self.shared);
+        let spaces = shared.all();
+        let mut seen = lock(&shared.swap_cache).pages();
+        let mut immovable = 0;
+        self.statms.keep(&spaces);
+        for managed in &spaces {
+            let pages = if shared.looks { self.statms.pages_of(managed) } else { 0 };
+            managed.seen(pages);
+            seen += pages;
+            immovable += managed.immovable();
+        }
+        if shared.budget.is_high_without_credit() {
+            take_copies_off(&spaces);
+        }
+        let shared_pages: usize = spaces.iter().map(|managed| managed.credit()).sum();
+        shared.budget.set_immovable(immovable);
+        let mut pages = Some(seen.saturating_sub(shared_pages));
+        if pages > Some(shared.budget.limit()) {
+            pages = self.measured(&spaces, seen);
+        }
+        if let Some(pages) = pages {
+            self.count(pages);
+        }
+        if let Some(newest) = spaces.last().filter(|newest| newest.id > self.newest.0) {
+            self.newest = (newest.id, Instant::now());
+        }
+        if shared.budget.is_growing() {
+            self.ask(&spaces);
+        }
+        if shared.budget.is_near() {
+            self.close(&spaces);
+        }
+        shared.call_evictor_if_high();
+        self.looks.look(&shared, &spaces);
+        let rest = (LOOK_REST * spaces.len() as u32).clamp(LOOKS[0], LOOKS[1]);
+        let shortest = rest.max(time_to_touch(shared.budget.limit() / UNSEEN).min(LOOKS_NEAR));
+        let until_near = time_to_touch(shared.budget.headroom());
+        until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
+    }
+
+    /// Returns what was seen, less what forks share, measured just now: what is known of it is too
+    /// little while a child is young, and a peak that is told should have been. `None` where it was
+    /// measured a moment ago.
+    fn measured(&mut self, spaces: &[Arc<Managed>], seen: usize) -> Option<usize> {
+        let shares = |managed: &&Arc<Managed>| lock(&managed.sharing).is_some();
+        let sharing: Vec<_> = spaces.iter().filter(shares).collect();
+        if !sharing.is_empty() && sharing.len() <= MEASURED_MAX {
+            let began = Instant::now();
+            if began < self.next_measure {
+                return None;
+            }
+            for managed in sharing {
+                let mut sharing = lock(&managed.sharing);
+                let shared = shared_pages(managed.pid()).unwrap_or(0);
+                managed.set_credit(shared.min(managed.charged()));
+                if let Some(sharing) = &mut *sharing {
+                    sharing.seen = None;
+                }
+            }
+            self.next_measure = Instant::now() + began.elapsed() * MEASURE_REST;
+        }
+        let shared: usize = spaces.iter().map(|managed| managed.credit()).sum();
+        Some(seen.saturating_sub(shared))
+    }
+
+    /// Notes what was seen.
+    fn count(&mut self, pages: usize) {
+        self.shared.counters.seen_pages_peak.fetch_max(pages as u64, Ordering::Relaxed);
+        if pages <= self.shared.budget.limit() {
+            self.above = None;
+            return;
+        }
+        let (since, counted) = self.above.get_or_insert((Instant::now(), false));
+        if !*counted && since.elapsed() > EXCURSION {
+            *counted = true;
+            self.shared.budget.count_over_limit();
+        }
+    }
+
+    /// Asks for large spaces to be attached.
+    fn ask(&mut self, spaces: &[Arc<Managed>]) {
+        self.asked.retain(|(_, since)| since.elapsed() < ASK_AGAIN);
+        let smallest = CLOSE_MIN.max(self.shared.budget.limit() / 64);
+        let can = |managed: &&Arc<Managed>| {
+            !managed.is_attached()
+                && !managed.is_dead()
+                && !managed.refused.load(Ordering::Relaxed)
+                && managed.pid() != 0
+                && managed.charged() >= smallest
+                && !self.asked.iter().any(|(id, _)| *id == managed.id)
+        };
+        let mut wanted: Vec<_> = spaces.iter().filter(can).collect();
+        wanted.sort_by_key(|managed| std::cmp::Reverse(managed.charged()));
+        for managed in wanted {
+            self.asked.push((managed.id, Instant::now()));
+            self.shared.tracing.attach(managed.id);
+        }
+    }
+
+    /// Closes what is open in attached spaces, the largest first.
+    fn close(&mut self, spaces: &[Arc<Managed>]) {
+        let mut attached: Vec<_> = spaces
+            .iter()
+            .filter(|managed| managed.is_attached() && managed.open() >= CLOSE_MIN)
+            .collect();
+        attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
+        for managed in attached {
+            let last = *lock(&managed.survey);
+            // What has grown by much is not left until reading the mappings has become cheap.
+            let much = CLOSE_MIN.max(self.shared.budget.much());
+            let due = last.is_none_or(|last| {
+                last.due <= Instant::now() || managed.open() >= last.left + much
+            });
+            if due && self.shared.budget.is_near() {
+                close_open(&self.shared, managed, &mut self.answers);
+            }
+        }
+    }
+}
+
+/// Returns how long a program takes at least to touch so many pages.
+fn time_to_touch(pages: usize) -> Duration {
+    Duration::from_nanos(((pages * PAGE) as u64).saturating_mul(1_000_000_000) / GROWTH)
+}
+
+/// Takes off the credit what may have been copied by writes since the last look, so that a copy
+/// counts before what is shared is measured again.
+fn take_copies_off(spaces: &[Arc<Managed>]) {
+    let mut copies = 0;
+    for managed in spaces {
+        if let Some(sharing) = &mut *lock(&managed.sharing) {
+            let faults = minor_faults(managed.pid()).unwrap_or(0);
+            copies += sharing.copies(faults, managed.open());
+        }
+    }
+    for managed in spaces {
+        // Held by whoever measures, too.
+        let _sharing = lock(&managed.sharing);
+        let (credit, off) = (managed.credit(), managed.credit().min(copies));
+        managed.set_credit(credit - off);
+        copies -= off;
+    }
+}
+
+/// The files that are read at each look, of a few processes: to open one takes longer than to read
+/// it.
+#[derive(Default)]
+struct Statms(BTreeMap<i32, Statm>);
+
+impl Statms {
+    /// Returns how many pages a space has of its own.
+    fn pages_of(&mut self, managed: &Managed) -> usize {
+        let pid = managed.pid();
+        if managed.is_dead() || pid == 0 {
+            return 0;
+        }
+        // The main thread may have ended before the others: its number shows nothing then.
+        let pages = self.own_pages(pid).ok().filter(|&pages| pages > 0);
+        pages.unwrap_or_else(|| {
+            let tasks = lock(&managed.tasks).clone();
+            let pages = |&task: &i32| Statm::open(task)?.own_pages();
+            tasks.iter().filter_map(|task| pages(task).ok()).find(|&pages| pages > 0).unwrap_or(0)
+        })
+    }
+
+    fn own_pages(&mut self, pid: i32) -> io::Result<usize> {
+        if let Some(statm) = self.0.get(&pid) {
+            // One that is gone may have given its number to another.
+            return statm.own_pages().inspect_err(|_| drop(self.0.remove(&pid)));
+        }
+        let statm = Statm::open(pid)?;
+        let pages = statm.own_pages();
+        if self.0.len() < STATMS {
+            self.0.insert(pid, statm);
+        }
+        pages
+    }
+
+    /// Closes those of processes that no space is looked at by, where there are many.
+    fn keep(&mut self, spaces: &[Arc<Managed>]) {
+        if self.0.len() == STATMS {
+            self.0.retain(|pid, _| spaces.iter().any(|managed| managed.pid() == *pid));
+        }
+    }
+}

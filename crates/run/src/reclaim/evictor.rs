@@ -1,0 +1,500 @@
+//! The evictor: a thread that keeps what is charged under the limit.
+//!
+//! In turn, as long as there is too much: it moves out the pages that the hand of a clock finds
+//! old, and compresses the oldest batches of the swap cache. What is closed and what is
+//! attached is the watcher's business. If nothing can leave, faults go on above the limit.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::pages::Page;
+use crate::core::ranges::{PageNo, Ranges};
+use crate::core::space::Space;
+use crate::faults::answer::{Answers, Outcome, answer_told, serve};
+use crate::faults::messages::drain;
+use crate::limit::close::{closable, close_slices};
+use crate::link::SpaceId;
+use crate::reclaim::discards::Waits;
+use crate::reclaim::retire::{self, retire, wait_for_others};
+use crate::spaces::access::Refused;
+use crate::spaces::again::Again;
+use crate::spaces::asked::{PageOut, Pending};
+use crate::spaces::managed::{Managed, Sharing, lock};
+use crate::spaces::maps::{mappings_in, marked_of, shared_pages};
+use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
+use crate::spaces::shared::Shared;
+use crate::sys::process::is_there;
+use crate::sys::remote;
+use zfold_uffd::page::{PAGE, is_zero};
+
+/// Passes over all spaces after which nothing is found any more: pages have grown old by then.
+const PASSES: usize = 5;
+/// Pause after nothing could be freed.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How often is looked whether anything is due, when nobody calls.
+const IDLE: Duration = Duration::from_millis(500);
+/// Shortest time between two measurements of what forks share, and how many times as long as one
+/// took: what is no longer shared is not told.
+const SHARING_MIN: Duration = Duration::from_millis(2);
+const SHARING_REST: u32 = 20;
+/// With so many doomed pages in a space, it is worth looking at them.
+const DOOMED_MIN: usize = 64;
+
+/// The evictor's own state.
+pub(crate) struct Evictor {
+    pub(crate) shared: Arc<Shared>,
+    /// The hand of the clock: what it looks at next.
+    hand: (SpaceId, PageNo),
+    answers: Answers,
+    victims: Vec<PageNo>,
+    /// Pages that the buffer may have beyond its measure while others help to compress.
+    pub(crate) ahead: usize,
+    waits: Waits,
+    /// When what could not leave is tried again.
+    pub(crate) again: Again,
+}
+
+impl Evictor {
+    /// Returns an evictor whose hand is at the beginning.
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            ahead: retire::ahead(&shared),
+            shared,
+            hand: (SpaceId(0), 0),
+            answers: Answers::new(),
+            victims: Vec::new(),
+            waits: Waits::default(),
+            again: Again::default(),
+        }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        let mut pause = IDLE;
+        while !self.shared.evictor.wait(pause) {
+            while self.page_out() {
+                self.reclaim();
+            }
+            let exhausted = self.reclaim();
+            self.try_again();
+            self.clean();
+            self.waits.look(&self.shared);
+            let busy = self.measure_sharing() | !self.waits.is_empty();
+            self.shared.check_lost();
+            debug_assert!(self.answers.are_given());
+            if exhausted {
+                // Each fault calls now, and would find what was found just now.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            pause =
+                if exhausted || busy { PAUSE } else { self.until_try().unwrap_or(IDLE).min(IDLE) };
+        }
+    }
+
+    /// Frees until it is enough; returns whether nothing more could be freed.
+    fn reclaim(&mut self) -> bool {
+        let budget = Arc::clone(&self.shared.budget);
+        if !budget.is_high() && lock(&self.shared.pending).is_empty() {
+            budget.set_exhausted(false);
+            return false;
+        }
+        while budget.excess() > 0 {
+            let freed = self.step() | self.try_again();
+            budget.set_exhausted(!freed);
+            self.serve_pending(!freed);
+            self.page_out();
+            self.measure_sharing();
+            if !freed {
+                return budget.is_high();
+            }
+        }
+        budget.set_exhausted(false);
+        self.serve_pending(false);
+        false
+    }
+
+    /// Pages out some of what was asked for, and compresses it; returns whether there is more.
+    fn page_out(&mut self) -> bool {
+        let Some(mut asked) = lock(&self.shared.page_outs).pop_front() else { return false };
+        let managed = Arc::clone(&asked.managed);
+        if !asked.closed {
+            asked.closed = true;
+            let is_open = !managed.lock().closed().without(&asked.pages).is_empty();
+            let found = is_open.then(|| mappings_in(managed.pid(), &asked.pages));
+            for mapping in found.and_then(Result::ok).unwrap_or_default() {
+                for part in closable(&self.shared, &managed, &mapping.pages) {
+                    close_slices(&self.shared, &managed, &part, &mut self.answers);
+                }
+            }
+            self.reconcile(&managed);
+        }
+        let PageOut { pages, .. } = &asked;
+        let next = if managed.is_attached() {
+            let range = pages.clone();
+            self.move_out(&managed, |space, kept, victims| {
+                space.pick_in(&range, BATCH_MAX, kept, victims)
+            })
+            .1
+        } else {
+            None
+        };
+        while !self.may_evict(self.ahead) && retire(&self.shared) {}
+        if let Some(next) = next {
+            asked.pages.start = next;
+            lock(&self.shared.page_outs).push_front(asked);
+            return true;
+        }
+        while retire(&self.shared) || wait_for_others(&self.shared) {}
+        self.shared.tracing.go_on(asked.ticket);
+        true
+    }
+
+    /// Answers faults that wait for room; all of them if there is nothing to wait for.
+    pub(crate) fn serve_pending(&mut self, all: bool) {
+        loop {
+            let Some(Pending { managed, fault }) = lock(&self.shared.pending).pop_front() else {
+                return;
+            };
+            let outcome = serve(&self.shared, &managed, &fault, all, &mut self.answers);
+            answer_told(&self.shared, &managed, &mut self.answers);
+            match outcome {
+                Outcome::Done => {}
+                Outcome::NoRoom => {
+                    lock(&self.shared.pending).push_front(Pending { managed, fault });
+                    return;
+                }
+                Outcome::Again => {
+                    lock(&self.shared.retries).push(Pending { managed, fault });
+                    self.shared.watcher.call();
+                }
+            }
+        }
+    }
+
+    /// Frees something; returns false if there is nothing.
+    fn step(&mut self) -> bool {
+        let pressed = !lock(&self.shared.pending).is_empty();
+        if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {
+            return true;
+        }
+        let spaces = self.shared.all();
+        self.look_at_doomed(&spaces, DOOMED_MIN)
+            || self.evict(&spaces)
+            || retire(&self.shared)
+            || self.look_at_doomed(&spaces, 1)
+            || wait_for_others(&self.shared)
+            || (self.shared.budget.is_high() && self.waits.rest())
+    }
+
+    /// Returns whether the swap cache has room, of which it may have `ahead` pages more
+    /// than when nothing presses; others are called to compress these.
+    pub(crate) fn may_evict(&self, ahead: usize) -> bool {
+        let cache = lock(&self.shared.swap_cache).pages();
+        if ahead > 0 && cache > self.shared.swap_cache_max() {
+            self.shared.compressors.call();
+        }
+        cache <= self.shared.swap_cache_max() + ahead
+    }
+
+    /// Moves the hand on until it has found pages that go; returns whether any went.
+    fn evict(&mut self, spaces: &[Arc<Managed>]) -> bool {
+        let attached: Vec<_> = spaces.iter().filter(|s| s.is_attached()).collect();
+        if attached.is_empty() {
+            return false;
+        }
+        let mut at = attached.iter().position(|s| s.id >= self.hand.0).unwrap_or(0);
+        if attached[at].id != self.hand.0 {
+            self.hand = (attached[at].id, 0);
+        }
+        // What leaves is in the buffer first, and is not free before it is compressed.
+        let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
+        let max = wanted.min(BATCH_MAX);
+        let mut passes = 0;
+        while passes < attached.len() * PASSES {
+            let managed = attached[at];
+            self.reconcile(managed);
+            let hand = self.hand.1;
+            let (out, next) =
+                self.move_out(managed, |space, kept, victims| space.pick(hand, max, kept, victims));
+            match next {
+                Some(next) => self.hand.1 = next,
+                None => {
+                    passes += 1;
+                    at = (at + 1) % attached.len();
+                    self.hand = (attached[at].id, 0);
+                }
+            }
+            if out > 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Picks pages and moves them out; returns how many are out and where to go on.
+    pub(crate) fn move_out(
+        &mut self,
+        managed: &Arc<Managed>,
+        pick: impl FnOnce(&mut Space, &dyn Fn(PageNo) -> bool, &mut Vec<PageNo>) -> Option<PageNo>,
+    ) -> (usize, Option<PageNo>) {
+        let shared = Arc::clone(&self.shared);
+        let mut mover = managed.mover();
+        if mover.is_none() || managed.is_dead() {
+            return (0, None);
+        }
+        lock(&managed.kept).look(is_there);
+        let mut space = managed.lock();
+        if space.is_unsure() {
+            return (0, None);
+        }
+        drain(&shared, managed, &mut space, &mut self.answers.told);
+        self.victims.clear();
+        let next = {
+            let kept = lock(&managed.kept);
+            pick(&mut space, &|page| kept.has(page), &mut self.victims)
+        };
+        // Whoever begins with a helper that is frozen waits for it in vain.
+        if !self.victims.is_empty() && managed.is_frozen() {
+            self.victims.clear();
+        }
+        let mut taken = self.take(managed, &mut mover, &mut space, false);
+        drop(space);
+        if taken.is_ok() && !self.victims.is_empty() {
+            // Pages that a fork shares become the space's own, and are tried once more.
+            taken = taken.and_then(|out| {
+                if let Some(Err(error)) = mover.as_mut().map(|mover| mover.make_own(&self.victims))
+                {
+                    // Nothing was on its way.
+                    shared.end_helper(managed, &error);
+                    managed.drop_mover(&mut mover);
+                }
+                let mut space = managed.lock();
+                drain(&shared, managed, &mut space, &mut self.answers.told);
+                // A fork may have begun meanwhile, or a thread whose number lies in such a page.
+                let kept = lock(&managed.kept);
+                self.victims.retain(|&page| space.may_leave(page) && !kept.has(page));
+                drop(kept);
+                Ok(out + self.take(managed, &mut mover, &mut space, true)?)
+            });
+        }
+        drop(mover);
+        let out = taken.unwrap_or_else(|error| {
+            shared.lost(managed, &error);
+            0
+        });
+        answer_told(&shared, managed, &mut self.answers);
+        (out, next)
+    }
+
+    /// Moves out the victims; returns how many are out. Those that are shared are the victims then.
+    ///
+    /// # Errors
+    /// The space is lost, with what was on its way out.
+    fn take(
+        &mut self,
+        managed: &Managed,
+        current: &mut Option<Mover>,
+        space: &mut Space,
+        own: bool,
+    ) -> io::Result<usize> {
+        let Some(mover) = current.as_mut().filter(|_| !self.victims.is_empty()) else {
+            return Ok(0);
+        };
+        let bytes = lock(&self.shared.swap_cache).buffer();
+        let mut moved = Moved { bytes, ..Moved::default() };
+        if let Err(error) = mover.take(&self.victims, own, &mut moved) {
+            // Some may be out, and it is found out which before the lock is released.
+            self.salvage(managed, mover, &error, &mut moved).inspect_err(|_| managed.die())?;
+            managed.drop_mover(current);
+        }
+        let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
+        self.victims = busy.map(|(page, _)| *page).collect();
+        Ok(settle(&self.shared, managed, space, moved, own))
+    }
+
+    /// A helper has failed in the middle of a batch: finds what was on its way out.
+    fn salvage(
+        &self,
+        managed: &Managed,
+        mover: &Mover,
+        error: &io::Error,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        let gone = || io::Error::new(error.kind(), error.to_string());
+        if !self.shared.end_helper(managed, error) {
+            return Err(gone());
+        }
+        let access = managed.access().ok_or_else(gone)?;
+        let tasks = lock(&managed.tasks).clone();
+        // Any of them has the memory, but those that have just ended.
+        mover.salvage(access, &self.victims, moved, |from, into| {
+            // A staging may be for memory that can only be written to.
+            let mut reads = tasks.iter().map(|&task| {
+                remote::read(task, from, into).or_else(|_| remote::read_forced(task, from, into))
+            });
+            reads.find(Result::is_ok).unwrap_or_else(|| Err(gone()))
+        })
+    }
+
+    /// Drops what the last batches left in the stagings.
+    fn clean(&self) {
+        for managed in self.shared.all().iter().filter(|managed| managed.is_attached()) {
+            let mut mover = managed.mover();
+            let able = |mover: &&mut Mover| mover.is_dirty() && !managed.is_frozen();
+            if let Some(Err(error)) = mover.as_mut().filter(able).map(Mover::clean) {
+                self.shared.end_helper(managed, &error);
+                managed.drop_mover(&mut mover);
+            }
+        }
+    }
+
+    /// In a child of fork, forgets what was unmapped in its parent before it was made and told
+    /// after that.
+    fn reconcile(&mut self, managed: &Arc<Managed>) {
+        let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
+        while managed.lock().is_unsure() && !managed.is_dead() {
+            let mut space = managed.lock();
+            drain(&self.shared, managed, &mut space, &mut self.answers.told);
+            let Ok(mappings) = marked_of(managed) else {
+                drop(space);
+                return answer_told(&self.shared, managed, &mut self.answers);
+            };
+            let mut registered = Ranges::default();
+            for mapping in mappings {
+                if mapping.registered {
+                    registered.insert(mapping.pages);
+                }
+            }
+            // A change that was made before the mappings were read and is not told yet would be
+            // told after them: there is none if this is not refused.
+            let spare = space.helpers().spare;
+            let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
+            if told {
+                let gone = space.retain(&registered);
+                self.answers.told.released.extend(gone);
+            }
+            drop(space);
+            answer_told(&self.shared, managed, &mut self.answers);
+            if !told {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Looks which doomed pages have gone, where there are `min` of them; returns whether any has,
+    /// or is known to stay.
+    fn look_at_doomed(&mut self, spaces: &[Arc<Managed>], min: usize) -> bool {
+        let mut freed = false;
+        for managed in spaces.iter().filter(|s| s.is_attached()) {
+            let Some(access) = managed.access() else { continue };
+            let mut space = managed.lock();
+            let before = space.counts().doomed;
+            if before < min {
+                continue;
+            }
+            for range in space.doomed_ranges().iter() {
+                // What cannot be looked at may be there.
+                let Ok(present) = access.present(managed.pid(), &range) else { continue };
+                space.looked(&range, &present.into_iter().collect());
+            }
+            let left = space.counts().doomed;
+            freed |= left < before;
+            if left > 0 && !self.waits.has(managed.id) {
+                let number = space.begin_wait();
+                drop(space);
+                self.waits.begin(managed, number);
+            }
+        }
+        freed | self.waits.look(&self.shared)
+    }
+
+    /// Measures, where it is due and matters, what forks share; returns whether any is to come.
+    fn measure_sharing(&self) -> bool {
+        if !self.shared.budget.is_high_without_credit() {
+            return false;
+        }
+        let mut to_come = false;
+        for managed in self.shared.all() {
+            let mut sharing = lock(&managed.sharing);
+            let Some(Sharing { due, seen }) = sharing.as_mut() else {
+                continue;
+            };
+            if *due <= Instant::now() {
+                let began = Instant::now();
+                let shared = shared_pages(managed.pid()).unwrap_or(0);
+                managed.set_credit(shared.min(managed.charged()));
+                *seen = None;
+                if shared == 0 {
+                    *sharing = None;
+                    continue;
+                }
+                let rest = began.elapsed() * SHARING_REST;
+                *due = Instant::now() + rest.max(SHARING_MIN);
+            }
+            to_come = true;
+        }
+        to_come
+    }
+}
+
+/// Says where the victims are now; returns how many are out. `own`: what is still busy stays.
+fn settle(
+    shared: &Shared,
+    managed: &Managed,
+    space: &mut Space,
+    mut moved: Moved,
+    own: bool,
+) -> usize {
+    let zeros = take_zeros(&mut moved);
+    shared.counters.zeros_found.add(zeros.len());
+    shared.counters.evicted.add(moved.pages.len());
+    let out = zeros.len() + moved.pages.len();
+    if out > 0 {
+        space.settled();
+    }
+    zeros.iter().for_each(|&page| space.set(page, Page::Absent));
+    for &(page, stays) in &moved.stay {
+        match stays {
+            Stays::Again => {}
+            Stays::Busy if !own => {}
+            Stays::Absent => space.set(page, Page::Absent),
+            Stays::Busy | Stays::Fixed => {
+                shared.counters.fixed.add(1);
+                let state = if stays == Stays::Busy { Space::BUSY } else { Space::FIXED };
+                space.set(page, state);
+            }
+        }
+    }
+    if moved.pages.is_empty() {
+        return out;
+    }
+    shared.budget.change(0, moved.pages.len());
+    let pages = moved.pages.clone();
+    let batch = lock(&shared.swap_cache).push(managed.id, moved.bytes, moved.pages);
+    for (at, &page) in pages.iter().enumerate() {
+        space.set(page, Page::Cached(batch.slot(at)));
+    }
+    out
+}
+
+/// Takes the pages out of a batch that are zeros.
+fn take_zeros(moved: &mut Moved) -> Vec<PageNo> {
+    let mut zeros = Vec::new();
+    let mut kept = 0;
+    for at in 0..moved.pages.len() {
+        let page = at * PAGE..(at + 1) * PAGE;
+        if is_zero(&moved.bytes[page.clone()]) {
+            zeros.push(moved.pages[at]);
+            continue;
+        }
+        if kept != at {
+            moved.bytes.copy_within(page, kept * PAGE);
+            moved.pages[kept] = moved.pages[at];
+        }
+        kept += 1;
+    }
+    moved.pages.truncate(kept);
+    moved.bytes.truncate(kept * PAGE);
+    zeros
+}

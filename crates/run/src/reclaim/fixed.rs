@@ -1,0 +1,98 @@
+//! Pages that could not be moved are tried again. Nobody tells when a program makes memory writable
+//! again, unlocks it, or when the kernel has done what it pinned pages for. And what cannot leave
+//! raises the marks of the limit, so that the hand of the clock may never come by again.
+//!
+//! So while more is charged than would be if all could leave, the mappings of such pages are looked
+//! at, seldom if that brought nothing lately, and what may leave by then is moved out.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
+use crate::reclaim::evictor::Evictor;
+use crate::reclaim::retire::retire;
+use crate::spaces::managed::Managed;
+use crate::spaces::mover::BATCH_MAX;
+use crate::sys::procmap::{self, WRITE};
+
+/// How often is looked whether they have to be tried, while there is room for them.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Evictor {
+    /// Returns how long until pages may have to be tried again; `None` if there are none.
+    pub(crate) fn until_try(&self) -> Option<Duration> {
+        self.shared.all().iter().any(|managed| managed.fixed() > 0).then(|| {
+            let until = self.again.due.saturating_duration_since(Instant::now());
+            if self.shared.budget.is_above() { until } else { until.max(LOOK) }
+        })
+    }
+
+    /// Moves out what could not leave before and may leave now, if that is due; returns whether any
+    /// has left.
+    pub(crate) fn try_again(&mut self) -> bool {
+        let budget = Arc::clone(&self.shared.budget);
+        if !budget.is_above() || !self.again.is_due(budget.limit()) {
+            return false;
+        }
+        let began = Instant::now();
+        let mut out = 0;
+        for managed in self.shared.all() {
+            if !managed.is_attached() || managed.fixed() == 0 {
+                continue;
+            }
+            let mut from = Some(0);
+            while let Some(at) = from
+                && budget.is_above_low()
+            {
+                let (fixed, next) = managed.lock().fixed_from(at);
+                from = next;
+                for part in may_leave(managed.pid(), &fixed) {
+                    out += self.take_out(&managed, part);
+                }
+            }
+        }
+        self.again.done(began.elapsed(), out > 0);
+        out > 0
+    }
+
+    /// Moves out pages of a range until it is enough; returns how many are out.
+    fn take_out(&mut self, managed: &Arc<Managed>, mut range: Pages) -> usize {
+        let mut out = 0;
+        while !range.is_empty() && self.shared.budget.is_above_low() {
+            let rest = range.clone();
+            let (moved, next) = self.move_out(managed, |space, kept, victims| {
+                space.pick_in(&rest, BATCH_MAX, kept, victims)
+            });
+            out += moved;
+            range.start = next.unwrap_or(range.end);
+            while !self.may_evict(self.ahead) && retire(&self.shared) {}
+            self.serve_pending(false);
+        }
+        out
+    }
+}
+
+/// Returns the parts of these pages, which are in order, whose mappings can be written to.
+fn may_leave(pid: i32, fixed: &[Pages]) -> Vec<Pages> {
+    let mut found = Vec::new();
+    // The mapping that was looked at last, and whether it can be written to.
+    let mut mapping: (Pages, bool) = (0..0, false);
+    for run in fixed {
+        let mut from: PageNo = run.start;
+        while from < run.end {
+            if !mapping.0.contains(&from) {
+                let Ok(Some(vma)) = procmap::at_or_behind(pid, bytes_of(&(from..run.end)).start)
+                else {
+                    return found;
+                };
+                mapping = (pages_of(&vma.range), vma.private && vma.protection & WRITE != 0);
+            }
+            let part = common(&(from..run.end), &mapping.0);
+            from = mapping.0.end;
+            if mapping.1 && !part.is_empty() {
+                found.push(part);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,44 @@
+//! When pages that could not be moved are tried again; [`crate::reclaim::fixed`] says why.
+
+use std::time::{Duration, Instant};
+
+/// The time between two tries: the first, and the longest, to which it doubles while nothing
+/// leaves.
+const REST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+/// After a try in vain, at least so many times as long as it took passes to the next.
+const REST_TIMES: u32 = 20;
+
+/// When pages are tried again.
+#[derive(Debug)]
+pub(crate) struct Again {
+    /// When the next try is due.
+    pub(crate) due: Instant,
+    rest: Duration,
+    /// The limit at the last try: a new one is a reason for the next.
+    limit: usize,
+}
+
+impl Default for Again {
+    fn default() -> Self {
+        Self { due: Instant::now(), rest: REST[0], limit: 0 }
+    }
+}
+
+impl Again {
+    /// Returns whether it is time, at this limit.
+    pub(crate) fn is_due(&mut self, limit: usize) -> bool {
+        if std::mem::replace(&mut self.limit, limit) != limit {
+            self.rest = REST[0];
+            return true;
+        }
+        self.due <= Instant::now()
+    }
+
+    /// Notes that a try took so long, and whether anything left.
+    pub(crate) fn done(&mut self, took: Duration, left: bool) {
+        self.rest = if left { REST[0] } else { (self.rest * 2).min(REST[1]) };
+        // What left took its time to be compressed.
+        let vain = if left { Duration::ZERO } else { took * REST_TIMES };
+        self.due = Instant::now() + self.rest.max(vain);
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory that cannot leave, by kind: what was seen of it, and what the person is told.
+
+use crate::options::{Kind, Report, Staying};
+
+/// The part of the limit above which a kind is told, and measured exactly.
+pub(crate) const MUCH: u64 = 4;
+/// Looks in a row that find so much before it is told: some of it stays for a moment only.
+const LOOKS: u32 = 3;
+
+/// Bytes of each [`Kind`].
+pub(crate) type Bytes = [u64; Kind::ALL.len()];
+
+/// What a process has.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// A process of the space, maybe the helper.
+    pub pid: i32,
+    /// The one to name.
+    pub named: i32,
+    pub bytes: Bytes,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    now: Bytes,
+    peak: Bytes,
+    /// What the person was told of each.
+    told: Bytes,
+    /// Looks in a row that found much of each.
+    much: [u32; Kind::ALL.len()],
+    untold: Vec<Staying>,
+}
+
+impl Kinds {
+    /// Notes what was seen in each process; returns whether there is anything to be told.
+    pub(crate) fn note(&mut self, all: &[Seen], limit: u64) -> bool {
+        for kind in Kind::ALL {
+            let of = kind as usize;
+            let bytes = all.iter().map(|one| one.bytes[of]).sum();
+            self.now[of] = bytes;
+            self.peak[of] = self.peak[of].max(bytes);
+            let is_much = kind.is_told() && bytes > limit / MUCH && bytes / 2 >= self.told[of];
+            self.much[of] = if is_much { self.much[of] + 1 } else { 0 };
+            if self.much[of] < LOOKS {
+                continue;
+            }
+            let largest = all.iter().max_by_key(|one| one.bytes[of]);
+            let Some(&Seen { named: pid, .. }) = largest else { continue };
+            self.told[of] = bytes;
+            self.much[of] = 0;
+            self.untold.push(Staying { kind, bytes, pid, program: String::new() });
+        }
+        !self.untold.is_empty()
+    }
+
+    /// Returns how many bytes of each were seen last.
+    pub(crate) fn now(&self) -> Bytes {
+        self.now
+    }
+
+    /// Returns what is to be told since the last call, without the names of programs.
+    pub(crate) fn untold(&mut self) -> Vec<Staying> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Returns a report of nothing but the most that was seen of each kind.
+    pub(crate) fn report(&self) -> Report {
+        let [locked, protected, shared, file, page_tables] = self.peak;
+        Report {
+            peak_locked_bytes: locked,
+            peak_protected_bytes: protected,
+            peak_shared_bytes: shared,
+            peak_file_bytes: file,
+            peak_page_table_bytes: page_tables,
+            ..Report::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: i32, kind: Kind, of: u64) -> Seen {
+        Seen { pid, named: pid, bytes: bytes(kind, of) }
+    }
+
+    fn bytes(kind: Kind, of: u64) -> Bytes {
+        let mut bytes = Bytes::default();
+        bytes[kind as usize] = of;
+        bytes
+    }
+
+    #[test]
+    fn much_of_a_kind_is_told_once_and_again_when_it_doubles() {
+        let mut kinds = Kinds::default();
+        let mut told = |kind, each: u64| {
+            let all = [process(1, kind, each), process(2, kind, each + 1)];
+            for _ in 0..2 * LOOKS {
+                kinds.note(&all, 100);
+            }
+            let untold = kinds.untold();
+            untold.iter().map(|one| (one.kind, one.bytes, one.pid)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(Kind::Shared, 12), [], "25 is a quarter of the limit");
+        assert_eq!(told(Kind::Shared, 13), [(Kind::Shared, 27, 2)]);
+        assert_eq!(told(Kind::Shared, 26), []);
+        assert_eq!(told(Kind::Locked, 20), [(Kind::Locked, 41, 2)]);
+        assert_eq!(told(Kind::Shared, 27), [(Kind::Shared, 55, 2)]);
+        assert_eq!(told(Kind::File, 90), [], "the kernel takes these back");
+        assert_eq!(kinds.peak, [41, 0, 55, 181, 0]);
+        assert_eq!(kinds.now(), bytes(Kind::File, 181));
+        // For a moment.
+        kinds.note(&[process(1, Kind::Protected, 90)], 100);
+        kinds.note(&[], 100);
+        kinds.note(&[process(1, Kind::Protected, 90)], 100);
+        assert!(kinds.untold.is_empty());
+    }
+}

@@ -1,0 +1,347 @@
+//! One address space with its lock, its access and what is charged for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::core::kept::Kept;
+use crate::core::pages::Counts;
+use crate::core::ranges::Pages;
+use crate::core::space::Space;
+use crate::link::SpaceId;
+use crate::spaces::access::Access;
+use crate::spaces::budget::Budget;
+use crate::spaces::mover::Mover;
+use crate::sys::proc;
+
+/// An address space.
+pub(crate) struct Managed {
+    pub id: SpaceId,
+    /// A process that has it, as far as known; 0 of a child that the tracer has not seen.
+    pid: AtomicI32,
+    budget: Arc<Budget>,
+    space: Mutex<Space>,
+    /// What is done from outside; from attach or, of a child of an attached space, from birth.
+    access: OnceLock<Access>,
+    /// What is done from inside; from attach, but for times at which it has no helper.
+    mover: Mutex<Option<Mover>>,
+    /// Whether there is one.
+    attached: AtomicBool,
+    /// Whether there ever was.
+    pub was_attached: AtomicBool,
+    /// Its helper has ended; whoever waits for that helper need not wait any more.
+    helper_ended: AtomicBool,
+    /// It cannot be attached.
+    pub refused: AtomicBool,
+    /// The address space is gone or lost: nothing more can be done there.
+    pub dead: AtomicBool,
+    /// Pages of closed ranges that are there, and pages elsewhere that were seen.
+    charged: Mutex<Charged>,
+    /// Pages that are counted here and elsewhere.
+    credit: AtomicUsize,
+    /// If it was forked, or forked from.
+    pub sharing: Mutex<Option<Sharing>>,
+    /// Threads that have it.
+    pub tasks: Mutex<BTreeSet<i32>>,
+    /// Pages that never leave.
+    pub kept: Mutex<Kept>,
+    /// Children that were made and that the tracer has not claimed. Messages are read under this
+    /// lock, so that whoever takes it after a fork finds the child.
+    pub unclaimed: Mutex<Vec<Arc<Managed>>>,
+    /// Thread of the helper, by its number in the namespace of the program; 0 if there is none.
+    helper: AtomicI32,
+    /// The same by its number here.
+    helper_here: AtomicI32,
+    /// Threads that were stopped because that was asked for.
+    pub visited: Mutex<BTreeSet<i32>>,
+    /// The last look at all mappings, if there was one.
+    pub survey: Mutex<Option<Survey>>,
+    /// When the marks of the mappings may be looked at again.
+    pub next_look_at_own: Mutex<Option<Instant>>,
+    /// What a thread, which is in a call, has asked for as the program's own (C5).
+    pub asked_for: Mutex<BTreeMap<i32, Pages>>,
+}
+
+/// A look at all mappings, which costs much where there are many.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Survey {
+    /// When the next is due.
+    pub due: Instant,
+    /// How many pages it left open.
+    pub left: usize,
+    /// How many times as long as it took passes until then.
+    pub rest: u32,
+}
+
+/// What is known of what forks share, which the program's writes make its own.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    /// When it is measured next.
+    pub due: Instant,
+    /// Faults that had been served without us, and pages that were open, at the last look after the
+    /// last measurement.
+    pub seen: Option<(usize, usize)>,
+}
+
+impl Sharing {
+    /// Notes what is seen now; returns how many pages may have been copied since the last look:
+    /// each copy is a fault, and so is each new page.
+    pub(crate) fn copies(&mut self, faults: usize, open: usize) -> usize {
+        let (faults_before, open_before) =
+            self.seen.replace((faults, open)).unwrap_or((faults, open));
+        let grown = open.saturating_sub(open_before);
+        faults.saturating_sub(faults_before).saturating_sub(grown)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Charged {
+    present: usize,
+    /// Of these, such as cannot leave.
+    fixed: usize,
+    open: usize,
+}
+
+/// Takes a lock; a thread that panicked under it left what it guards usable or ended the tree.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Managed {
+    /// Returns a space that is all open, of which nothing is charged yet.
+    pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>) -> Self {
+        Self {
+            id,
+            pid: AtomicI32::new(pid),
+            budget: Arc::clone(budget),
+            space: Mutex::default(),
+            access: OnceLock::new(),
+            mover: Mutex::default(),
+            attached: AtomicBool::new(false),
+            was_attached: AtomicBool::new(false),
+            helper_ended: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+            charged: Mutex::default(),
+            credit: AtomicUsize::new(0),
+            sharing: Mutex::default(),
+            tasks: Mutex::default(),
+            kept: Mutex::default(),
+            unclaimed: Mutex::default(),
+            helper: AtomicI32::new(0),
+            helper_here: AtomicI32::new(0),
+            visited: Mutex::default(),
+            survey: Mutex::default(),
+            next_look_at_own: Mutex::default(),
+            asked_for: Mutex::default(),
+        }
+    }
+
+    /// Takes the lock of the core. What changes under it is charged when it is released.
+    pub(crate) fn lock(&self) -> Held<'_> {
+        Held { managed: self, space: lock(&self.space) }
+    }
+
+    /// The same, unless another thread has it.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
+        let space = self.space.try_lock().ok()?;
+        Some(Held { managed: self, space })
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_pid(&self, pid: i32) {
+        self.pid.store(pid, Ordering::Relaxed);
+    }
+
+    /// Returns what can be done from outside, if anything is or may be closed.
+    pub(crate) fn access(&self) -> Option<&Access> {
+        self.access.get()
+    }
+
+    /// Sets the access, once.
+    pub(crate) fn set_access(&self, access: Access) {
+        assert!(self.access.set(access).is_ok(), "set once");
+    }
+
+    /// Takes the lock of what moves pages out, if it is attached.
+    pub(crate) fn mover(&self) -> MutexGuard<'_, Option<Mover>> {
+        lock(&self.mover)
+    }
+
+    /// Returns whether the space may get a helper: nobody is at work with a former one, whose
+    /// staging would be made anew.
+    pub(crate) fn may_be_attached(&self) -> bool {
+        !self.is_attached() && self.mover.try_lock().is_ok_and(|mover| mover.is_none())
+    }
+
+    /// Sets the mover: there is a helper.
+    pub(crate) fn set_mover(&self, mover: Mover, helper: i32, here: i32) {
+        let mut current = lock(&self.mover);
+        self.helper.store(helper, Ordering::Relaxed);
+        self.helper_here.store(here, Ordering::Relaxed);
+        self.helper_ended.store(false, Ordering::Release);
+        *current = Some(mover);
+        self.attached.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives up the mover, of a helper that is gone.
+    pub(crate) fn drop_mover(&self, mover: &mut Option<Mover>) {
+        self.attached.store(false, Ordering::Relaxed);
+        self.helper.store(0, Ordering::Relaxed);
+        self.helper_here.store(0, Ordering::Relaxed);
+        *mover = None;
+    }
+
+    /// Notes that its helper has ended. Whoever is at work with it finds out; else the mover goes.
+    pub(crate) fn unattached(&self) {
+        self.attached.store(false, Ordering::Relaxed);
+        self.helper_ended.store(true, Ordering::Release);
+        // The helper's number was the space's as long as it lived.
+        let tasks = lock(&self.tasks).clone();
+        if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {
+            self.set_pid(task);
+        }
+        if let Ok(mut mover) = self.mover.try_lock() {
+            self.drop_mover(&mut mover);
+        }
+    }
+
+    /// Returns whether its helper has ended.
+    pub(crate) fn has_lost_helper(&self) -> bool {
+        self.helper_ended.load(Ordering::Acquire)
+    }
+
+    /// Returns whether its helper can do nothing at the moment.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let helper = self.helper_here.load(Ordering::Relaxed);
+        helper != 0 && proc::is_frozen(helper)
+    }
+
+    /// Returns whether pages can leave.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attached.load(Ordering::Relaxed) && !self.is_dead()
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many pages are there that are not of closed ranges.
+    pub(crate) fn open(&self) -> usize {
+        lock(&self.charged).open
+    }
+
+    /// Notes that so many pages were seen in the address space.
+    pub(crate) fn seen(&self, pages: usize) {
+        let mut charged = lock(&self.charged);
+        let open = pages.saturating_sub(charged.present);
+        self.budget.change(charged.open, open);
+        charged.open = open;
+    }
+
+    /// Notes that pages that were open are closed now.
+    pub(crate) fn closed(&self, pages: usize) {
+        let mut charged = lock(&self.charged);
+        let open = charged.open.saturating_sub(pages);
+        self.budget.change(charged.open, open);
+        charged.open = open;
+    }
+
+    fn set_present(&self, counts: Counts) {
+        let mut charged = lock(&self.charged);
+        self.budget.change(charged.present, counts.present);
+        charged.present = counts.present;
+        charged.fixed = counts.fixed;
+    }
+
+    /// Returns how many pages of closed ranges could not be moved.
+    pub(crate) fn fixed(&self) -> usize {
+        lock(&self.charged).fixed
+    }
+
+    /// Returns how many pages are there that cannot leave: those that are open for good, and those
+    /// that cannot be moved; less those that are counted elsewhere as well. Of what forks share,
+    /// what can leave becomes a space's own when it does, so most of the rest cannot.
+    pub(crate) fn immovable(&self) -> usize {
+        let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
+        let charged = lock(&self.charged);
+        let there = charged.fixed + if closes { 0 } else { charged.open };
+        there.saturating_sub(self.credit())
+    }
+
+    /// Returns how many pages are charged here, shared ones included.
+    pub(crate) fn charged(&self) -> usize {
+        let charged = lock(&self.charged);
+        charged.present + charged.open
+    }
+
+    /// Sets how many of these pages are counted elsewhere as well.
+    pub(crate) fn set_credit(&self, pages: usize) {
+        let was = self.credit.swap(pages, Ordering::Relaxed);
+        self.budget.change_credit(was, pages);
+    }
+
+    /// Returns how many are.
+    pub(crate) fn credit(&self) -> usize {
+        self.credit.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a thread, by its number in the namespace of the program, is the helper.
+    pub(crate) fn is_helper(&self, thread: i32) -> bool {
+        thread != 0 && thread == self.helper.load(Ordering::Relaxed)
+    }
+
+    /// Marks it as gone.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The core of a space, locked.
+pub(crate) struct Held<'a> {
+    managed: &'a Managed,
+    space: MutexGuard<'a, Space>,
+}
+
+impl std::ops::Deref for Held<'_> {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl std::ops::DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Space {
+        &mut self.space
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.managed.set_present(self.space.counts());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_forks_share_counts_once_in_what_cannot_leave() {
+        let budget = Arc::new(Budget::new(64 << 20, true));
+        let managed = Managed::new(SpaceId(1), 0, &budget);
+        managed.seen(1000);
+        assert_eq!(managed.immovable(), 0, "it is not known what can be closed");
+        managed.refused.store(true, Ordering::Relaxed);
+        assert_eq!(managed.immovable(), 1000);
+        managed.set_credit(900);
+        assert_eq!((managed.immovable(), budget.charge()), (100, 100));
+        managed.set_credit(2000);
+        assert_eq!(managed.immovable(), 0);
+    }
+}

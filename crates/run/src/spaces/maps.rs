@@ -1,0 +1,229 @@
+//! What the kernel says of an address space in `/proc`: its mappings, and how much of its memory
+//! is shared.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
+use crate::spaces::managed::{Managed, lock};
+use crate::sys::proc::{self, Status};
+use crate::sys::procmap::{self, Vma};
+use zfold_uffd::page::PAGE;
+
+/// A mapping that may have anonymous memory of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    /// Its pages.
+    pub pages: Pages,
+    /// It is the stack, or writable pages of a file (a program's variables): it counts, but cannot
+    /// be closed.
+    pub other: bool,
+}
+
+/// Returns the mappings of a process that have anonymous memory, in order.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH` if it is gone, `EACCES` without the right to trace it.
+pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    Ok(maps.lines().filter_map(procmap::parse).filter_map(mapping).collect())
+}
+
+/// Returns the parts of a range that have anonymous memory, in order, one for each mapping.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// Some microseconds, and one for each mapping of the range.
+pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
+    let vmas = procmap::within(pid, &bytes_of(pages))?;
+    Ok(vmas.into_iter().filter_map(mapping).collect())
+}
+
+/// Returns the mapping that holds a page, if it has anonymous memory.
+///
+/// # Cost
+/// As of [`mappings_in`].
+pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
+    mapping(procmap::around(pid, page * PAGE).ok()??)
+}
+
+fn mapping(vma: Vma) -> Option<Mapping> {
+    let nameless = vma.name.is_empty() || vma.name == "[heap]" || vma.name.starts_with("[anon:");
+    let other = vma.name == "[stack]" || (vma.file && vma.is_data());
+    let counts = vma.private && (other || (!vma.file && nameless));
+    counts.then(|| Mapping { pages: pages_of(&vma.range), other })
+}
+
+/// What the kernel notes of a mapping besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marked {
+    /// Its pages.
+    pub pages: Pages,
+    /// Missing pages are asked of a userfaultfd.
+    pub registered: bool,
+    /// A child of fork finds it empty.
+    pub wiped: bool,
+}
+
+/// Returns the mappings of a process with their marks, in order.
+///
+/// # Errors
+/// As of [`mappings`]; also if there are none, as of a main thread that has ended.
+///
+/// # Cost
+/// As of [`shared_pages`].
+fn marked(pid: i32) -> io::Result<Vec<Marked>> {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let mut found: Vec<Marked> = Vec::new();
+    for line in smaps.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            if let Some(last) = found.last_mut() {
+                last.registered = flags.split_ascii_whitespace().any(|flag| flag == "um");
+                last.wiped = flags.split_ascii_whitespace().any(|flag| flag == "wf");
+            }
+        } else if let Some(vma) = procmap::parse(line) {
+            let pages = pages_of(&vma.range);
+            found.push(Marked { pages, registered: false, wiped: false });
+        }
+    }
+    if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
+}
+
+/// The same of a space, some of whose threads may have ended.
+///
+/// # Errors
+/// As of [`marked`].
+pub(crate) fn marked_of(managed: &Managed) -> io::Result<Vec<Marked>> {
+    marked(managed.pid()).or_else(|error| {
+        let tasks = lock(&managed.tasks).clone();
+        tasks.into_iter().find_map(|task| marked(task).ok()).ok_or(error)
+    })
+}
+
+/// `/proc/PID/statm`, opened: how much memory a process has.
+#[derive(Debug)]
+pub(crate) struct Statm(File);
+
+impl Statm {
+    /// Opens it; it stays that of this process, whatever program that runs.
+    ///
+    /// # Errors
+    /// As of [`mappings`].
+    ///
+    /// # Cost
+    /// Some three microseconds.
+    pub(crate) fn open(pid: i32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/statm")).map(Self)
+    }
+
+    /// Returns how many pages of its own the process has, shared ones included; 0 if its main
+    /// thread has ended.
+    ///
+    /// # Errors
+    /// As of [`mappings`].
+    ///
+    /// # Cost
+    /// Less than a microsecond, however large it is.
+    pub(crate) fn own_pages(&self) -> io::Result<usize> {
+        let mut line = [0; 160];
+        let len = self.0.read_at(&mut line, 0)?;
+        let words = str::from_utf8(&line[..len]).unwrap_or("").split_ascii_whitespace();
+        let mut pages = words.skip(1).map(|word| word.parse().unwrap_or(0));
+        let (resident, shared): (usize, usize) =
+            (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+        Ok(resident.saturating_sub(shared))
+    }
+}
+
+/// Returns whether a process may have memory that is locked.
+///
+/// # Cost
+/// Some 20 microseconds.
+pub(crate) fn may_be_locked(pid: i32) -> bool {
+    let status = Status::of(pid).ok();
+    let locked = status.as_ref().and_then(|status| status.field("VmLck"));
+    // It says nothing where the main thread has ended before the others.
+    locked.is_none_or(|locked| locked != "0 kB")
+}
+
+/// Returns how many page faults of a process were served without waiting for anybody, such as us;
+/// `None` if it is gone.
+///
+/// # Cost
+/// Some 10 microseconds.
+pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
+    /// Which word of the line, after the name.
+    const MINOR: usize = 7;
+    proc::stat(pid, MINOR)?.parse().ok()
+}
+
+/// Returns how many pages are counted for this process and also for others: what is there of
+/// anonymous memory, less its proportional share.
+///
+/// # Errors
+/// As of [`mappings`].
+///
+/// # Cost
+/// The kernel walks all page tables of the process: some 10 ns a page.
+pub(crate) fn shared_pages(pid: i32) -> io::Result<usize> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name| proc::kib(&rollup, name).unwrap_or(0);
+    Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_memory_of_its_own_is_found() {
+        let maps = "\
+            55d0a000-55d0c000 r-xp 00000000 08:01 1234 /usr/bin/true\n\
+            55d0d000-55d0e000 rw-p 00000000 00:00 0\n\
+            55d0e000-55d2f000 rw-p 00000000 00:00 0                          [heap]\n\
+            7f0000000000-7f0004000000 ---p 00000000 00:00 0 \n\
+            7f0004000000-7f0004001000 rw-p 00000000 00:00 0  [anon:a name]\n\
+            7f0004001000-7f0004002000 rw-s 00000000 00:01 77 /dev/zero (deleted)\n\
+            7f0004002000-7f0004003000 rw-s 00000000 00:00 0\n\
+            7f0004003000-7f0004004000 rw-p 00003000 08:01 1235 /usr/lib/a.so\n\
+            7ffc0000-7ffe0000 rw-p 00000000 00:00 0 [stack]\n\
+            7ffe1000-7ffe3000 r-xp 00000000 00:00 0 [vdso]\n";
+        let plain = |pages| Mapping { pages, other: false };
+        assert_eq!(
+            maps.lines().filter_map(procmap::parse).filter_map(mapping).collect::<Vec<_>>(),
+            [
+                plain(0x55d0d..0x55d0e),
+                plain(0x55d0e..0x55d2f),
+                plain(0x7f0000000..0x7f0004000),
+                plain(0x7f0004000..0x7f0004001),
+                Mapping { other: true, ..plain(0x7f0004003..0x7f0004004) },
+                Mapping { other: true, ..plain(0x7ffc0..0x7ffe0) },
+            ]
+        );
+    }
+
+    #[test]
+    fn this_process_has_a_heap_and_shares_little() {
+        let pid = std::process::id() as i32;
+        let all = mappings(pid).unwrap();
+        let largest = all.iter().max_by_key(|mapping| mapping.pages.len()).unwrap();
+        let part = largest.pages.start + 1..largest.pages.end;
+        assert_eq!(mappings_in(pid, &part).unwrap()[0].pages.start, part.start);
+        assert!(mappings_in(pid, &(0..1)).unwrap().is_empty());
+        assert!(shared_pages(pid).unwrap() < 1 << 20);
+        let statm = Statm::open(pid).unwrap();
+        let before = statm.own_pages().unwrap();
+        // So much that what other tests free meanwhile does not matter.
+        let more = vec![1_u8; 16_384 * PAGE];
+        assert!(statm.own_pages().unwrap() >= before + more.len() / PAGE / 2);
+        assert!(Statm::open(0).is_err());
+        assert!(minor_faults(pid).unwrap() > 100);
+        assert!(!may_be_locked(pid) && may_be_locked(0));
+        let marked = marked(pid).unwrap();
+        assert!(!marked.is_empty() && marked.iter().all(|mapping| !mapping.pages.is_empty()));
+        assert!(mappings(0).is_err());
+    }
+}

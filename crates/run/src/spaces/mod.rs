@@ -1,0 +1,32 @@
+//! Who has what: the address spaces of a run, the store that all share, and what is charged.
+//!
+//! The order of locks, and who waits for whom, is at the head of [`shared`]; every other room keeps
+//! to it.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `shared` | what all threads share; the order of locks |
+//! | `managed` | an address space: its core under a lock, its mover, its place in the family |
+//! | `access`, `mover`, `staging` | how pages are filled in, and moved out |
+//! | `keys`, `swap_cache` | where pages are that have left |
+//! | `budget`, `kinds`, `stats` | what is charged, what cannot leave, what was done |
+//! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
+//! | `maps` | what `/proc` says of a space |
+//! | `again`, `refusals` | pages that could not be moved, spaces that cannot be managed |
+
+pub(crate) mod access;
+pub(crate) mod again;
+pub(crate) mod asked;
+pub(crate) mod budget;
+pub(crate) mod keys;
+pub(crate) mod kinds;
+pub(crate) mod managed;
+pub(crate) mod maps;
+pub(crate) mod mover;
+pub(crate) mod polls;
+pub(crate) mod refusals;
+pub(crate) mod shared;
+pub(crate) mod signal;
+pub(crate) mod staging;
+pub(crate) mod stats;
+pub(crate) mod swap_cache;

@@ -1,0 +1,434 @@
+//! Takes pages out of an address space, in batches: the helper moves them (`UFFDIO_MOVE`, atomic
+//! for each page) into its staging, from where they are read, and drops them with the next batch.
+//!
+//! The destination of a move must be registered. The staging is that only while pages are moved: so
+//! the helper, which empties it, and the evictor, which reads it, never wait for a message to be
+//! read, whatever is missing there.
+//!
+//! The kernel moves pages between mappings of the same protection only, and only writable ones. So
+//! there is a staging for each kind ([`crate::spaces::staging`]). Which one pages go to is learnt
+//! where a move is refused, from the mapping that they are of.
+//!
+//! - M1: a staging is emptied before a batch. Only moves fill it after that, or the kernel does,
+//!   with zeros, for a program that locks all its memory. The kernel may take a page from it that
+//!   the program has given up by `MADV_FREE`; it is read as zeros.
+//! - M2: so a page has left whose slot holds anything but zeros, whatever the kernel said of its
+//!   move. Linux 6.18 does not report all that it moved: where a page changes at that very moment,
+//!   it tries again, moves more, and then says `EEXIST`, or fewer than it was
+//!   ([`Uffd::take_whole`]). Of zeros that left so nothing is lost: the next fault brings them.
+//!   A call that ends with `EINVAL` without progress has moved nothing: the mappings are looked at
+//!   before the pages.
+
+use std::io;
+use std::ops::Range;
+
+use linux_raw_sys::general::uffdio_move;
+
+use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
+use crate::link::{Call, Inside};
+use crate::spaces::access::Access;
+use crate::spaces::staging::{Looked, Stagings};
+use crate::sys::seccomp::POPULATE_WRITE;
+use zfold_uffd::Uffd;
+use zfold_uffd::advice::DONTNEED_LOCKED;
+use zfold_uffd::page::{PAGE, is_zero};
+
+/// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.
+pub(crate) const BATCH_MAX: usize = 128;
+/// Tries of a move that says "again" without progress.
+const TRIES: u8 = 2;
+/// Where in the arguments the spare page is described, and behind it each staging.
+const REQUESTS: usize = 12 << 10;
+
+/// What became of a page that was to be moved out, unless its bytes are at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stays {
+    /// It is still there: a change that is not read yet, or the kernel was at work with it.
+    Again,
+    /// It is shared with another process since a fork, or pinned.
+    Busy,
+    /// It cannot be moved: its mapping is not writable memory, or locked.
+    Fixed,
+    /// There is no such page.
+    Absent,
+}
+
+/// What a batch brought.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// Pages that are out.
+    pub pages: Vec<PageNo>,
+    /// Their bytes.
+    pub bytes: Vec<u8>,
+    /// The others.
+    pub stay: Vec<(PageNo, Stays)>,
+}
+
+/// Moves pages out of one address space.
+pub(crate) struct Mover {
+    inside: Box<dyn Inside>,
+    /// Number of the userfaultfd in the helper.
+    number: u64,
+    stagings: Stagings,
+    arguments: usize,
+}
+
+/// Pages to move, and where they go.
+#[derive(Debug, Clone)]
+struct Job {
+    from: Pages,
+    /// Where in the staging.
+    at: usize,
+    /// The number of the staging.
+    into: usize,
+    tries: u8,
+    /// It is of one mapping, and for that the staging is the right one.
+    looked_up: bool,
+}
+
+impl Job {
+    /// The part from the page `at` on.
+    fn split_off(&mut self, at: usize) -> Self {
+        let rest =
+            Self { from: self.from.start + at..self.from.end, at: self.at + at, ..self.clone() };
+        self.from.end = rest.from.start;
+        rest
+    }
+}
+
+impl Mover {
+    /// Returns a mover for the memory of a process, whose stagings are empty: one for plain memory,
+    /// and others for memory of other protections. The last page of `staging` is spare: it stays
+    /// registered.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn new(
+        mut inside: Box<dyn Inside>,
+        number: u64,
+        pid: i32,
+        staging: Range<usize>,
+        others: Vec<(u8, Range<usize>)>,
+        arguments: usize,
+    ) -> io::Result<Self> {
+        let spare = staging.end - PAGE..staging.end;
+        let stagings = Stagings::new(pid, staging.start..spare.start, others);
+        let described = std::iter::once(&spare).chain(stagings.ranges());
+        let requests = described.flat_map(|range| {
+            let request = Uffd::register_request(range);
+            [request.range.start, request.range.len, request.mode, request.ioctls]
+        });
+        let requests: Vec<u8> = requests.flat_map(u64::to_ne_bytes).collect();
+        inside.write(arguments + REQUESTS, &requests)?;
+        let mut mover = Self { inside, number, stagings, arguments };
+        mover.clean()?;
+        let register = mover.control(Uffd::REGISTER_CODE, REQUESTS);
+        let mut result = [0];
+        mover.inside.call(&[register], &mut result)?;
+        if result[0] < 0 {
+            return Err(io::Error::from_raw_os_error(-result[0] as i32));
+        }
+        Ok(mover)
+    }
+
+    /// Moves out pages, at most [`BATCH_MAX`]; what it brings is added to `moved`. Under the lock
+    /// of the space. `own`: they were made the space's own; else one that is busy stands for its
+    /// neighbours.
+    ///
+    /// # Errors
+    /// The helper or the address space is gone, or the helper is late: nothing is known of the
+    /// pages before [`salvage`](Self::salvage).
+    pub(crate) fn take(
+        &mut self,
+        pages: &[PageNo],
+        own: bool,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        assert!(pages.len() <= BATCH_MAX);
+        let mut jobs = self.jobs(pages);
+        let mut stay = Vec::new();
+        let mut emptied = 0;
+        // Of each page, which staging it went to last, and in which it may be.
+        let mut tried = [(0, 0_u8); BATCH_MAX];
+        while !jobs.is_empty() {
+            let results = self.make_moves(&jobs, &mut emptied)?;
+            let mut again = Vec::new();
+            for (job, outcome) in jobs.into_iter().zip(results) {
+                let is_refused = outcome.error == libc::EINVAL && outcome.done == 0;
+                for (into, may_be_in) in &mut tried[job.at..job.at + job.from.len()] {
+                    *into = job.into;
+                    *may_be_in |= if is_refused { 0 } else { 1 << job.into };
+                }
+                if !is_refused || !self.look_up(&job, &mut again, &mut stay) {
+                    judge(job, outcome, own, &mut again, &mut stay);
+                }
+            }
+            jobs = again;
+        }
+        let mut stays = [false; BATCH_MAX];
+        stay.iter().for_each(|&(at, _)| stays[at] = true);
+        let out: Vec<_> = (0..pages.len()).filter(|&at| !stays[at]).collect();
+        let staging = |at: usize| tried[at].0;
+        for part in out.chunk_by(|&at, &next| at + 1 == next && staging(at) == staging(next)) {
+            let start = moved.bytes.len();
+            moved.bytes.resize(start + part.len() * PAGE, 0);
+            let from = self.stagings.slot(staging(part[0]), part[0]);
+            self.inside.read(from, &mut moved.bytes[start..])?;
+        }
+        moved.pages.extend(out.into_iter().map(|at| pages[at]));
+        for (at, why) in stay {
+            if self.has_left(at, tried[at].1, &mut moved.bytes)? {
+                moved.pages.push(pages[at]);
+            } else {
+                moved.stay.push((pages[at], why));
+            }
+        }
+        Ok(())
+    }
+
+    /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
+    /// more: brings what the batch had moved, read from another process of the space. What is not
+    /// found has stayed, or was zeros (M2), and is to be tried again.
+    ///
+    /// # Errors
+    /// The stagings cannot be read, nor can the space.
+    pub(crate) fn salvage(
+        &self,
+        access: &Access,
+        pages: &[PageNo],
+        moved: &mut Moved,
+        mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        moved.pages.clear();
+        moved.bytes.clear();
+        moved.stay.clear();
+        // They may be registered still, and whoever reads what is missing there would wait.
+        for staging in self.stagings.ranges() {
+            access.unregister(&pages_of(staging))?;
+        }
+        for (at, &page) in pages.iter().enumerate() {
+            let end = moved.bytes.len();
+            moved.bytes.resize(end + PAGE, 0);
+            let mut found = false;
+            for into in 0..self.stagings.ranges().count() {
+                read(self.stagings.slot(into, at), &mut moved.bytes[end..])?;
+                found = !is_zero(&moved.bytes[end..]);
+                if found {
+                    break;
+                }
+            }
+            if found {
+                moved.pages.push(page);
+            } else {
+                moved.bytes.truncate(end);
+                moved.stay.push((page, Stays::Again));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes of a page that was not moved, as was said, if it has left all the same
+    /// (M2): it is in a staging of `may_be_in` then. Returns whether it has.
+    fn has_left(&mut self, at: usize, may_be_in: u8, bytes: &mut Vec<u8>) -> io::Result<bool> {
+        let end = bytes.len();
+        for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
+            bytes.resize(end + PAGE, 0);
+            self.inside.read(self.stagings.slot(into, at), &mut bytes[end..])?;
+            if !is_zero(&bytes[end..]) {
+                return Ok(true);
+            }
+        }
+        bytes.truncate(end);
+        Ok(false)
+    }
+
+    /// Sorts a job that was refused by the mappings that it is of. Returns false if they were
+    /// looked at before, or cannot be.
+    fn look_up(&mut self, job: &Job, again: &mut Vec<Job>, stay: &mut Vec<(usize, Stays)>) -> bool {
+        if job.looked_up {
+            return false;
+        }
+        let Ok(parts) = self.stagings.look_up(&job.from, job.into) else { return false };
+        for (from, looked) in parts {
+            let at = job.at + (from.start - job.from.start);
+            match looked {
+                Looked::Goes(into) => {
+                    again.push(Job { from, at, into, tries: job.tries, looked_up: true });
+                }
+                Looked::Stays => stay.extend((at..at + from.len()).map(|at| (at, Stays::Fixed))),
+                Looked::Unmapped => stay.extend((at..at + from.len()).map(|at| (at, Stays::Again))),
+            }
+        }
+        true
+    }
+
+    /// Pages in order as runs of neighbours that go to one staging.
+    fn jobs(&self, pages: &[PageNo]) -> Vec<Job> {
+        let mut jobs = runs(pages);
+        if self.stagings.has_learnt() {
+            let split = |job: Job| {
+                let parts = self.stagings.split(&job.from);
+                parts.into_iter().map(move |(from, into)| {
+                    let at = job.at + (from.start - job.from.start);
+                    Job { from, at, into, ..job.clone() }
+                })
+            };
+            jobs = jobs.into_iter().flat_map(split).collect();
+        }
+        jobs
+    }
+
+    /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
+    /// a page that went meanwhile is asked for like any other.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn make_own(&mut self, pages: &[PageNo]) -> io::Result<()> {
+        let calls =
+            runs(pages).into_iter().map(|job| madvise(&bytes_of(&job.from), POPULATE_WRITE));
+        let calls: Vec<_> = calls.collect();
+        self.inside.call(&calls, &mut vec![0; calls.len()])
+    }
+
+    /// Returns whether pages lie in a staging.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.stagings.is_dirty()
+    }
+
+    /// Drops what lies in the stagings.
+    ///
+    /// # Errors
+    /// The helper is gone.
+    pub(crate) fn clean(&mut self) -> io::Result<()> {
+        let calls = self.drop_calls(u8::MAX);
+        if calls.is_empty() {
+            return Ok(());
+        }
+        self.inside.call(&calls, &mut vec![0; calls.len()])
+    }
+
+    /// Calls that empty those of these stagings in which pages lie; also of what is locked, if the
+    /// program has locked all its memory.
+    fn drop_calls(&mut self, of: u8) -> Vec<Call> {
+        let dirty = self.stagings.take_dirty(of);
+        dirty.map(|range| madvise(range, DONTNEED_LOCKED)).collect()
+    }
+
+    /// A call of the userfaultfd whose argument lies there among the arguments.
+    fn control(&self, code: u64, argument: usize) -> Call {
+        let argument = (self.arguments + argument) as u64;
+        let args = [self.number, code, argument, 0, 0, 0];
+        Call { number: libc::SYS_ioctl as u64, args }
+    }
+
+    /// Moves pages, and first empties the stagings for them but those `emptied` before. Returns
+    /// what each move returned and did.
+    fn make_moves(&mut self, jobs: &[Job], emptied: &mut u8) -> io::Result<Vec<Outcome>> {
+        let used = jobs.iter().fold(0_u8, |used, job| used | 1 << job.into);
+        let of_used = |code, mover: &Self| -> Vec<Call> {
+            let numbers = (0..u8::BITS as usize).filter(|into| used & (1 << into) != 0);
+            let request = |into| REQUESTS + (1 + into) * REGISTER;
+            numbers.map(|into| mover.control(code, request(into))).collect()
+        };
+        let mut calls = self.drop_calls(used & !*emptied);
+        *emptied |= used;
+        self.stagings.set_dirty(used);
+        calls.extend(of_used(Uffd::REGISTER_CODE, self));
+        let moves = calls.len()..calls.len() + jobs.len();
+        let mut requests = Vec::with_capacity(jobs.len() * REQUEST);
+        for (at, job) in jobs.iter().enumerate() {
+            let to = self.stagings.slot(job.into, job.at);
+            let request = Uffd::move_request(to, &bytes_of(&job.from));
+            requests.extend(words(&request).into_iter().flat_map(u64::to_ne_bytes));
+            calls.push(self.control(Uffd::MOVE_CODE, at * REQUEST));
+        }
+        calls.extend(of_used(Uffd::UNREGISTER_CODE, self));
+        self.inside.write(self.arguments, &requests)?;
+        let mut results = vec![0; calls.len()];
+        self.inside.call(&calls, &mut results)?;
+        let results = &results[moves];
+        if results.iter().any(|&result| result < 0) {
+            self.inside.read(self.arguments, &mut requests)?;
+        }
+        let outcomes = results.iter().zip(requests.chunks(REQUEST)).map(|(&result, request)| {
+            let word = request[REQUEST - 8..].try_into().expect("8 bytes");
+            // After an error without progress it holds that error, which is negative.
+            let done = usize::try_from(i64::from_ne_bytes(word)).unwrap_or(0) / PAGE;
+            Outcome { error: if result < 0 { -result as i32 } else { 0 }, done }
+        });
+        Ok(outcomes.collect())
+    }
+}
+
+/// Sorts what a job did not do into what is tried again, and pages that stay, by where they would
+/// lie in the staging.
+fn judge(
+    mut job: Job,
+    outcome: Outcome,
+    own: bool,
+    again: &mut Vec<Job>,
+    stay: &mut Vec<(usize, Stays)>,
+) {
+    if outcome.error == 0 {
+        return;
+    }
+    if outcome.done > 0 {
+        let rest = job.split_off(outcome.done.min(job.from.len()));
+        again.extend(Some(Job { tries: 1, ..rest }).filter(|rest| !rest.from.is_empty()));
+        return;
+    }
+    let all = job.at..job.at + job.from.len();
+    let stays = match outcome.error {
+        libc::EINVAL if job.looked_up => return stay.extend(all.map(|at| (at, Stays::Fixed))),
+        libc::EAGAIN if job.tries < TRIES => {
+            return again.push(Job { tries: job.tries + 1, ..job });
+        }
+        libc::EBUSY if !own => return stay.extend(all.map(|at| (at, Stays::Busy))),
+        // Several mappings, or one page in another state: find it.
+        libc::EINVAL | libc::ENOENT | libc::EFAULT | libc::EBUSY if all.len() > 1 => {
+            job.tries = 1;
+            let rest = job.split_off(job.from.len() / 2);
+            return again.extend([job, rest]);
+        }
+        libc::EBUSY => Stays::Busy,
+        libc::EINVAL | libc::EFAULT => Stays::Fixed,
+        libc::ENOENT => Stays::Absent,
+        _ => return stay.extend(all.map(|at| (at, Stays::Again))),
+    };
+    stay.push((job.at, stays));
+}
+
+/// What a move returned (0 or an error number), and the pages it did.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    error: i32,
+    done: usize,
+}
+
+/// Bytes of a request to move, and of one to register.
+const REQUEST: usize = size_of::<uffdio_move>();
+const REGISTER: usize = 4 * size_of::<u64>();
+
+fn words(request: &uffdio_move) -> [u64; REQUEST / 8] {
+    [request.dst, request.src, request.len, request.mode, request.move_ as u64]
+}
+
+fn madvise(range: &Range<usize>, advice: libc::c_int) -> Call {
+    let args = [range.start as u64, range.len() as u64, advice as u64, 0, 0, 0];
+    Call { number: libc::SYS_madvise as u64, args }
+}
+
+/// Pages in order as runs of neighbours.
+fn runs(pages: &[PageNo]) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for (at, &page) in pages.iter().enumerate() {
+        match jobs.last_mut() {
+            Some(job) if job.from.end == page => job.from.end += 1,
+            _ => {
+                let from = page..page + 1;
+                jobs.push(Job { from, at, into: 0, tries: 0, looked_up: false });
+            }
+        }
+    }
+    jobs
+}

@@ -1,0 +1,331 @@
+//! What the threads of the memory side share.
+//!
+//! Locks, in the order in which they are taken; nobody takes an earlier one while holding a
+//! later one, and of one kind only one at a time, but for a child's while it is made:
+//!
+//! 1. a space's mover (`Managed::mover`): held by the evictor while the helper works
+//! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
+//!    moved out. Never across compression or loading (but for the few pages of the swap
+//!    cache at a fork), and never while a call is made that may need a page of the space.
+//! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
+//!    in the table. The child's core, which nobody else knows yet, is locked under it, and is held
+//!    until the child has its pages.
+//! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
+//!    the queues of the evictor and the watcher
+//!
+//! Who waits for whom:
+//!
+//! - The tracer waits for nobody: it takes 3 and 4 only, and the lock of a core if it is free. What
+//!   needs more is left to the watcher or the evictor, and the thread stays stopped meanwhile.
+//! - The evictor waits for the helper, under the lock of a core: the helper then makes calls that
+//!   touch no page but its own. It waits for the helper without that lock when that makes shared
+//!   pages the space's own, which may need readers. A helper that somebody stops is let go by the
+//!   tracer.
+//! - Those who help to compress wait for the lock of a core; the evictor waits a moment at a time
+//!   for them when nothing else is left to free.
+//! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
+//!   left to the evictor (no room) or the watcher (a change that is not over).
+//! - The program waits for readers, evictor and watcher.
+//!
+//! So every chain ends at the tracer or at the helper. A space that is lost (its helper died) is
+//! dead: nobody waits for anything there.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use zfold_store::{LoadError, Store, StoreError};
+
+use crate::core::pages::{Key, Page};
+use crate::core::ranges::{PageNo, Pages};
+use crate::link::{SpaceId, Tracing};
+use crate::options::Unmanaged;
+use crate::spaces::asked::{PageOut, Pending, Work};
+use crate::spaces::budget::Budget;
+use crate::spaces::keys::Keys;
+use crate::spaces::kinds::Kinds;
+use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::polls::Polls;
+use crate::spaces::refusals::Refusals;
+use crate::spaces::signal::Signal;
+use crate::spaces::stats::Counters;
+use crate::spaces::swap_cache::{Batch, SwapCache};
+use crate::sys::proc;
+
+/// How long a space of which pages are lost may take to end by itself.
+const LOST: Duration = Duration::from_secs(2);
+
+/// How long a helper that is being ended may take for it.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// A space of which pages are lost.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    space: SpaceId,
+    since: Instant,
+    /// How that was noticed.
+    error: String,
+}
+
+/// The memory side without its threads.
+pub(crate) struct Shared {
+    pub budget: Arc<Budget>,
+    pub store: Arc<Store>,
+    pub tracing: Arc<dyn Tracing>,
+    pub counters: Counters,
+    pub latency: Mutex<Histogram<u64>>,
+    pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
+    pub ids: AtomicU64,
+    pub keys: Mutex<Keys>,
+    pub swap_cache: Mutex<SwapCache>,
+    /// Faults that wait for room.
+    pub pending: Mutex<VecDeque<Pending>>,
+    /// Faults that wait for a change to be over.
+    pub retries: Mutex<Vec<Pending>>,
+    pub page_outs: Mutex<VecDeque<PageOut>>,
+    /// What the watcher is asked for.
+    pub work: Mutex<VecDeque<Work>>,
+    /// Spaces of which pages are lost; they should be gone soon, too.
+    pub lost: Mutex<Vec<Lost>>,
+    /// Processes that could not be attached.
+    pub unmanaged: Mutex<Refusals>,
+    /// What cannot leave.
+    pub kinds: Mutex<Kinds>,
+    pub polls: Polls,
+    /// Calls the evictor.
+    pub evictor: Signal,
+    /// Calls the watcher.
+    pub watcher: Signal,
+    /// Ends the search for processes that nobody traces.
+    pub strangers: Signal,
+    /// Calls one of those who help to compress.
+    pub compressors: Signal,
+    /// Memory that may be closed; all of it but in tests that are their own program.
+    pub window: Pages,
+    /// Whether open memory is looked at: not of tests that are their own program.
+    pub looks: bool,
+}
+
+impl Shared {
+    /// Returns a new space that is not in the table.
+    pub(crate) fn new_space(&self, pid: i32) -> Arc<Managed> {
+        let id = SpaceId(self.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Arc::new(Managed::new(id, pid, &self.budget))
+    }
+
+    /// Adds a space to the table, and has its messages read if there may be any.
+    pub(crate) fn insert(&self, managed: Arc<Managed>) {
+        self.counters.spaces.add(1);
+        let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
+        spaces.insert(managed.id, Arc::clone(&managed));
+        drop(spaces);
+        if managed.access().is_some() {
+            self.polls.add(&managed);
+        }
+    }
+
+    /// Returns a space.
+    pub(crate) fn find(&self, id: SpaceId) -> Option<Arc<Managed>> {
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.get(&id).cloned()
+    }
+
+    /// Returns all spaces in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Managed>> {
+        let spaces = self.spaces.read().unwrap_or_else(PoisonError::into_inner);
+        spaces.values().cloned().collect()
+    }
+
+    /// Returns how many pages the swap cache holds when nothing presses.
+    pub(crate) fn swap_cache_max(&self) -> usize {
+        (self.budget.limit() / 16).min(1024)
+    }
+
+    /// Calls the evictor if there is too much.
+    pub(crate) fn call_evictor_if_high(&self) {
+        if self.budget.is_high() {
+            self.evictor.call();
+        }
+    }
+
+    /// Asks the watcher for something.
+    pub(crate) fn ask(&self, work: Work) {
+        lock(&self.work).push_back(work);
+        self.watcher.call();
+    }
+
+    /// Releases what states name that were taken out of a space (space/S3).
+    ///
+    /// # Cost
+    /// A free in the store for each stored page.
+    pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
+        let keys = pages.iter().filter_map(|(_, state)| match state {
+            Page::Stored(key) => Some(*key),
+            _ => None,
+        });
+        self.release_keys(keys);
+    }
+
+    /// Releases keys.
+    pub(crate) fn release_keys(&self, keys: impl Iterator<Item = Key>) {
+        let last: Vec<Key> = {
+            let mut of = None;
+            keys.filter(|&key| of.get_or_insert_with(|| lock(&self.keys)).release(key)).collect()
+        };
+        for &key in &last {
+            self.store.invalidate(u64::from(key));
+        }
+        if !last.is_empty() {
+            let mut keys = lock(&self.keys);
+            last.into_iter().for_each(|key| keys.put_back(key));
+        }
+    }
+
+    /// Stores the pages of a batch that are still in it, so that none is left there.
+    ///
+    /// # Errors
+    /// The store takes no more; the tree is being ended, the pages stay.
+    pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
+        let live: Vec<usize> = {
+            let space = managed.lock();
+            (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at))).collect()
+        };
+        let keys = self.compress(batch, &live)?;
+        let mut unused = Vec::new();
+        {
+            let mut space = managed.lock();
+            for (&at, &key) in live.iter().zip(&keys) {
+                if !space.stored(batch.owner(at), batch.slot(at), key) {
+                    unused.push(key);
+                }
+            }
+        }
+        self.counters.stored.add(live.len() - unused.len());
+        self.release_keys(unused.into_iter());
+        Ok(())
+    }
+
+    /// Stores what the swap cache has of a space, under its lock.
+    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
+        if space.counts().cached == 0 {
+            return;
+        }
+        let batches = lock(&self.swap_cache).of(id);
+        for batch in batches {
+            let live = (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at)));
+            let live: Vec<_> = live.collect();
+            let Ok(keys) = self.compress(&batch, &live) else { return };
+            for (&at, &key) in live.iter().zip(&keys) {
+                space.stored(batch.owner(at), batch.slot(at), key);
+            }
+            self.counters.stored.add(live.len());
+        }
+    }
+
+    /// Compresses pages of a batch; returns their keys.
+    fn compress(&self, batch: &Batch, live: &[usize]) -> Result<Vec<Key>, ()> {
+        let keys: Vec<Key> = {
+            let mut keys = lock(&self.keys);
+            live.iter().map_while(|_| keys.take()).collect()
+        };
+        let stored = live.iter().zip(&keys).try_for_each(|(&at, &key)| {
+            self.store.store(u64::from(key), batch.page(at)).map(|_| ())
+        });
+        let failure = match stored {
+            Err(error) => Some(error),
+            Ok(()) if keys.len() < live.len() => Some(StoreError::Full),
+            Ok(()) => None,
+        };
+        let Some(error) = failure else { return Ok(keys) };
+        self.release_keys(keys.into_iter());
+        let remedy = self.remedy();
+        self.tracing.end(format!("cannot store memory that left the program: {error}; {remedy}"));
+        Err(())
+    }
+
+    /// Returns what can be done about a store that takes no more.
+    fn remedy(&self) -> &'static str {
+        let stats = self.store.stats();
+        let limit = self.store.tunables().limit_bytes.unwrap_or(u64::MAX);
+        match (stats.backing_bytes, stats.backing_used_bytes) {
+            // Each page that is elsewhere takes some bytes here.
+            (1.., _) if stats.metadata_bytes > limit / 2 => {
+                "tables of the pages that are elsewhere, and buffers, take most of it: raise \
+                 --store-limit"
+            }
+            (0, _) => {
+                "raise --limit or --store-limit, or give --backing a place for what does not fit"
+            }
+            // A run of free units may be too short for a batch.
+            (all, used) if used >= all - all / 16 => {
+                "the backing is full, too: raise --backing-size or --store-limit"
+            }
+            _ => "no page could go to the backing: raise --store-limit, or mend the backing",
+        }
+    }
+
+    /// Notes why a space cannot be attached.
+    pub(crate) fn cannot_attach(&self, managed: &Managed, reason: String) {
+        managed.refused.store(true, Ordering::Relaxed);
+        // One that has ended meanwhile has nothing to be managed.
+        if lock(&managed.tasks).iter().any(|&task| proc::lives(task)) {
+            let pid = managed.pid();
+            let process = Unmanaged { pid, program: proc::name(pid), reason };
+            lock(&self.unmanaged).add(process);
+        }
+    }
+
+    /// Ends the tree because a page cannot be loaded.
+    pub(crate) fn end_load(&self, error: &LoadError) {
+        self.tracing.end(format!("cannot restore a page of the program: {error}"));
+    }
+
+    /// A helper has failed, or is late: has it ended, if it has not been yet. Returns whether it
+    /// has, so that it makes no more calls.
+    pub(crate) fn end_helper(&self, managed: &Managed, error: &io::Error) -> bool {
+        self.tracing.end_helper(managed.id);
+        // It closes its socket behind its last call.
+        if error.kind() != io::ErrorKind::TimedOut {
+            return true;
+        }
+        let began = Instant::now();
+        while !managed.has_lost_helper() && began.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        managed.has_lost_helper()
+    }
+
+    /// Notes that pages of a space are lost. That should mean that the space is, and that the
+    /// tracer is about to say so; see [`check_lost`](Self::check_lost). Until then nothing is
+    /// filled in there.
+    pub(crate) fn lost(&self, managed: &Managed, error: &io::Error) {
+        managed.die();
+        lock(&self.lost).push(Lost {
+            space: managed.id,
+            since: Instant::now(),
+            error: error.to_string(),
+        });
+    }
+
+    /// Ends a space that has lost pages and goes on. On a busy machine its end may take long to be
+    /// told.
+    pub(crate) fn check_lost(&self) {
+        let mut lost = lock(&self.lost);
+        lost.retain(|lost| self.find(lost.space).is_some());
+        let goes_on = |id: SpaceId| {
+            let tasks = self.find(id).map(|managed| lock(&managed.tasks).clone());
+            tasks.into_iter().flatten().any(proc::lives)
+        };
+        lost.retain(|Lost { space, since, error }| {
+            let ends = since.elapsed() > LOST && goes_on(*space);
+            if ends {
+                let message = format!("it lost pages that were on their way out: {error}");
+                self.tracing.end_space(*space, message);
+            }
+            !ends
+        });
+    }
+}

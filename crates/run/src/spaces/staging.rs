@@ -1,0 +1,157 @@
+//! Where pages go that are moved out: a staging for each protection that their memory may have.
+//!
+//! Memory that can be read and written goes to the first one. Which other memory there is, is
+//! learnt from the mappings where a move is refused, and forgotten or corrected in the same way:
+//! the program may change a protection at any time, and nobody tells.
+
+use std::io;
+use std::ops::Range;
+
+use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
+use crate::sys::procmap::{self, READ, WRITE};
+use zfold_uffd::page::PAGE;
+
+/// Ranges that are known of a staging, at most; then all are learnt anew.
+const LEARNT_MAX: usize = 1024;
+
+/// What the mapping of refused pages says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// They may go to this staging.
+    Goes(usize),
+    /// They cannot leave.
+    Stays,
+    /// There is none; that will be told.
+    Unmapped,
+}
+
+/// A staging.
+#[derive(Debug)]
+struct Staging {
+    protection: u8,
+    range: Range<usize>,
+    /// Whether pages lie in it.
+    dirty: bool,
+    /// Memory of this protection, as far as known; none for the first.
+    learnt: Ranges,
+}
+
+/// The stagings of an address space, by number; 0 is for plain memory.
+#[derive(Debug)]
+pub(crate) struct Stagings {
+    /// A process that has this memory.
+    pid: i32,
+    all: Vec<Staging>,
+}
+
+impl Stagings {
+    /// Returns these stagings, in which pages may lie; at most eight.
+    pub(crate) fn new(pid: i32, plain: Range<usize>, others: Vec<(u8, Range<usize>)>) -> Self {
+        let all =
+            std::iter::once((READ | WRITE, plain)).chain(others).map(|(protection, range)| {
+                Staging { protection, range, dirty: true, learnt: Ranges::default() }
+            });
+        Self { pid, all: all.take(u8::BITS as usize).collect() }
+    }
+
+    /// Returns whether pages lie in any.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.all.iter().any(|staging| staging.dirty)
+    }
+
+    /// Returns where they are.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = &Range<usize>> {
+        self.all.iter().map(|staging| &staging.range)
+    }
+
+    /// Returns the address of a slot of a staging.
+    pub(crate) fn slot(&self, number: usize, at: usize) -> usize {
+        self.all[number].range.start + at * PAGE
+    }
+
+    /// Returns which of these stagings pages lie in, and notes that none do any more.
+    pub(crate) fn take_dirty(&mut self, of: u8) -> impl Iterator<Item = &Range<usize>> {
+        let numbered = self.all.iter_mut().enumerate();
+        numbered.filter_map(move |(number, staging)| {
+            let taken = of & (1 << number) != 0 && std::mem::take(&mut staging.dirty);
+            taken.then_some(&staging.range)
+        })
+    }
+
+    /// Notes that pages may lie in these stagings.
+    pub(crate) fn set_dirty(&mut self, of: u8) {
+        let numbered = self.all.iter_mut().enumerate();
+        let used = numbered.filter(|(number, _)| of & (1 << number) != 0);
+        used.for_each(|(_, staging)| staging.dirty = true);
+    }
+
+    /// Returns whether any memory is known that is not plain.
+    pub(crate) fn has_learnt(&self) -> bool {
+        self.all.iter().any(|staging| !staging.learnt.is_empty())
+    }
+
+    /// Cuts pages into parts that go to one staging each, in order, as far as is known.
+    pub(crate) fn split(&self, pages: &Pages) -> Vec<(Pages, usize)> {
+        let mut parts: Vec<(Pages, usize)> = Vec::new();
+        for page in pages.clone() {
+            let into = self.into(page);
+            match parts.last_mut() {
+                Some((part, of)) if *of == into => part.end += 1,
+                _ => parts.push((page..page + 1, into)),
+            }
+        }
+        parts
+    }
+
+    fn into(&self, page: PageNo) -> usize {
+        let knows = |staging: &Staging| staging.learnt.around(page).is_some();
+        self.all.iter().position(knows).unwrap_or(0)
+    }
+
+    /// Says of pages that were refused on their way to a staging where they go, by the mappings
+    /// that they are of, in order.
+    ///
+    /// # Errors
+    /// The mappings cannot be read.
+    ///
+    /// # Cost
+    /// That of [`procmap::touching`].
+    pub(crate) fn look_up(
+        &mut self,
+        pages: &Pages,
+        refused: usize,
+    ) -> io::Result<Vec<(Pages, Looked)>> {
+        let mut parts = Vec::new();
+        let mut from = pages.start;
+        for vma in procmap::touching(self.pid, &bytes_of(pages))? {
+            let mapping = pages_of(&vma.range);
+            let part = common(&mapping, pages);
+            if from < part.start {
+                parts.push((from..part.start, Looked::Unmapped));
+            }
+            from = part.end;
+            let has = |staging: &Staging| staging.protection == vma.protection;
+            let into = self.all.iter().position(has).filter(|_| vma.private);
+            self.learn(&mapping, into);
+            let goes = into.filter(|&into| into != refused || part != *pages);
+            parts.push((part, goes.map_or(Looked::Stays, Looked::Goes)));
+        }
+        if from < pages.end {
+            parts.push((from..pages.end, Looked::Unmapped));
+        }
+        Ok(parts)
+    }
+
+    fn learn(&mut self, pages: &Pages, into: Option<usize>) {
+        for (number, staging) in self.all.iter_mut().enumerate().skip(1) {
+            if into != Some(number) {
+                staging.learnt.remove(pages);
+                continue;
+            }
+            if staging.learnt.iter().count() > LEARNT_MAX {
+                staging.learnt = Ranges::default();
+            }
+            staging.learnt.insert(pages.clone());
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The backing file as the store uses it: pages packed in units, each with a checksum that only
+//! memory knows.
+//!
+//! The checksum lies in the page's slot, not beside its bytes: so bytes that were damaged, written
+//! elsewhere, or never written although the device said so are noticed all alike.
+//!
+//! - B1: units belong to the slot whose entry names them, or to the one writer that has allocated
+//!   them. They are freed after that entry has left its slot. A backing that wants to know is told
+//!   first, while they are still nobody else's.
+//! - B2: a reader takes no lock while it reads. What it reads counts only if its checksum is the
+//!   one that the slot had; units given away meanwhile do not pass (but once in 2^32). Whether a
+//!   mismatch is damage is for the caller to say, who looks whether the slot still says the same.
+//! - B3: bytes read are as long as the entry says; a failed read or write changes no entry.
+//!
+//! Locking: the extents' lock, below slots, never held during a call of the backing.
+
+use std::cell::{RefCell, RefMut};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+use thread_local::ThreadLocal;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::backing::AlignedBuffer;
+use crate::backing::extents::{Extents, UNIT};
+use crate::entry::Place;
+use crate::error::LoadError;
+use crate::options::BackingOptions;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Backed {
+    options: BackingOptions,
+    /// Bytes of a unit: what the device aligns to, at least [`UNIT`].
+    unit: usize,
+    extents: Mutex<Extents>,
+    /// Bytes of the extents' map.
+    map_bytes: u64,
+    buffers: ThreadLocal<RefCell<Option<AlignedBuffer>>>,
+    buffer_bytes: AtomicU64,
+    /// Something was written.
+    written: AtomicBool,
+}
+
+impl Drop for Backed {
+    /// Gives the room on the file back: nobody knows any more what lies where.
+    fn drop(&mut self) {
+        if *self.written.get_mut() {
+            // Advisory: a file system without holes keeps the room.
+            let _ = self.options.backing.discard(0, self.options.backing.len());
+        }
+    }
+}
+
+/// Returns a buffer of at least `len` bytes in place of a shorter one.
+fn at_least(buffer: &mut Option<AlignedBuffer>, len: usize) -> &mut AlignedBuffer {
+    if buffer.as_ref().is_none_or(|buffer| buffer.len() < len) {
+        *buffer = Some(AlignedBuffer::new(len));
+    }
+    buffer.as_mut().expect("made just now")
+}
+
+/// Returns what a page's kept bytes hash to.
+pub(crate) fn checksum(key: u64, bytes: &[u8]) -> u32 {
+    xxh3_64_with_seed(bytes, key) as u32
+}
+
+/// Why a page did not come back.
+#[derive(Debug)]
+pub(crate) enum ReadError {
+    /// The device says so.
+    Io(io::Error),
+    /// The bytes are not those that were written (B2).
+    Checksum,
+}
+
+impl ReadError {
+    /// Returns the error of a load of the page of `key`.
+    pub(crate) fn of_page(&self, key: u64) -> LoadError {
+        match self {
+            Self::Checksum => LoadError::Damaged { key },
+            Self::Io(error) => LoadError::Backing { key, errno: errno(error) },
+        }
+    }
+}
+
+/// Returns the system's number of an error; for one that is not the system's, what comes closest.
+fn errno(error: &io::Error) -> i32 {
+    let closest = match error.kind() {
+        io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+        io::ErrorKind::HostUnreachable => Errno::HOSTUNREACH,
+        _ => Errno::IO,
+    };
+    error.raw_os_error().unwrap_or(closest.raw_os_error())
+}
+
+impl Backed {
+    pub(crate) fn new(options: &BackingOptions) -> Self {
+        let unit = options.backing.align().max(UNIT);
+        let units = u32::try_from(options.backing.len() / unit as u64).unwrap_or(u32::MAX);
+        let extents = Extents::new(units);
+        Self {
+            options: options.clone(),
+            unit,
+            map_bytes: extents.bytes() as u64,
+            extents: Mutex::new(extents),
+            buffers: ThreadLocal::new(),
+            buffer_bytes: AtomicU64::new(0),
+            written: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether pages are written as they lie.
+    pub(crate) fn compressed(&self) -> bool {
+        self.options.compressed
+    }
+
+    /// Returns how many units `len` bytes take.
+    pub(crate) fn units(&self, len: usize) -> u32 {
+        len.div_ceil(self.unit) as u32
+    }
+
+    /// Returns how many bytes of the file a page takes of which `len` bytes are kept.
+    pub(crate) fn bytes_of(&self, len: usize) -> u64 {
+        u64::from(self.units(len)) * self.unit as u64
+    }
+
+    /// Returns the bytes of a unit.
+    pub(crate) fn unit_bytes(&self) -> usize {
+        self.unit
+    }
+
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        // Whole at every step that can panic.
+        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a run of up to `units` units; returns its first and its length.
+    pub(crate) fn allocate(&self, units: u32) -> Option<(u32, u32)> {
+        self.extents().allocate_up_to(units)
+    }
+
+    /// Gives units back (B1).
+    pub(crate) fn free(&self, unit: u32, units: u32) {
+        if self.options.backing.wants_discards() {
+            let bytes = |units| u64::from(units) * self.unit as u64;
+            // Advisory: what cannot be discarded is written again some time.
+            let _ = self.options.backing.discard(bytes(unit), bytes(units));
+        }
+        self.extents().free(unit, units);
+    }
+
+    /// Returns the bytes of the file in use.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        u64::from(self.extents().used()) * self.unit as u64
+    }
+
+    /// Returns the bytes that there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.options.backing.len()
+    }
+
+    /// Returns the bytes of memory that the allocation map, the read buffers of all threads and the
+    /// backing's own map take.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        // Relaxed: a gauge.
+        let buffers = self.buffer_bytes.load(Ordering::Relaxed);
+        self.map_bytes + buffers + self.options.backing.memory_bytes()
+    }
+
+    /// Returns the calling thread's buffer for reads, of at least `len` bytes.
+    fn buffer(&self, len: usize) -> RefMut<'_, AlignedBuffer> {
+        let buffer = self.buffers.get_or_default().borrow_mut();
+        RefMut::map(buffer, |buffer| {
+            let had = buffer.as_ref().map_or(0, |buffer| buffer.len());
+            let buffer = at_least(buffer, len);
+            self.buffer_bytes.fetch_add((buffer.len() - had) as u64, Ordering::Relaxed);
+            buffer
+        })
+    }
+
+    /// Writes `bytes` to whole units from `unit` on, which the caller has allocated, by way of
+    /// `buffer`. The rest of the last unit is what was there before, and never read.
+    pub(crate) fn write(
+        &self,
+        unit: u32,
+        bytes: &[u8],
+        buffer: &mut Option<AlignedBuffer>,
+    ) -> io::Result<()> {
+        let whole = bytes.len().next_multiple_of(self.unit);
+        let out = &mut at_least(buffer, whole)[..whole];
+        out[..bytes.len()].copy_from_slice(bytes);
+        // Relaxed: read by who owns all of this.
+        self.written.store(true, Ordering::Relaxed);
+        self.options.backing.write_at(u64::from(unit) * self.unit as u64, out)
+    }
+
+    /// Reads the `len` bytes at `place`, checks them, and hands them to `take`.
+    pub(crate) fn read<R>(
+        &self,
+        key: u64,
+        place: Place,
+        len: usize,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, ReadError> {
+        let mut buffer = self.buffer(len.next_multiple_of(self.unit));
+        let bytes = &mut buffer[..len.next_multiple_of(self.unit)];
+        let offset = u64::from(place.unit) * self.unit as u64;
+        self.options.backing.read_at(offset, bytes).map_err(ReadError::Io)?;
+        let bytes = &bytes[..len];
+        if checksum(key, bytes) != place.checksum {
+            return Err(ReadError::Checksum);
+        }
+        Ok(take(bytes))
+    }
+
+    /// Returns once all that was written is on stable storage.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.options.backing.sync()
+    }
+}

@@ -29,6 +29,7 @@ mod stat;
 mod top;
 mod watched;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -49,7 +50,7 @@ fn typed() -> Result<ExitCode, Failure> {
     if let Some(internal) = internal() {
         return internal;
     }
-    let args = match Args::try_parse() {
+    let args = match Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(error) if error.kind() == ErrorKind::MissingSubcommand => return Err(lacking(&error)),
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
@@ -65,7 +66,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Compare(args) => compare::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Jupyter(args) => jupyter::run(&args),
-        Command::Lab(args) => lab::run(&args),
+        Command::Lab { arguments } => Err(lab::run(&arguments)),
         Command::Man { folder } => man::run(&folder),
         Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => stat::run(&args),
@@ -73,6 +74,16 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns what was typed. `help lab` is `lab --help`, which the laboratory answers itself.
+fn arguments() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() > 2 && words[1] == "help" && words[2] == "lab" {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
 }
 
 /// Names the commands that may follow what was typed: those that help shows, too.
@@ -105,10 +116,6 @@ fn internal() -> Option<Result<ExitCode, Failure>> {
                 Ok(_) => Err(Failure::usage("zfold manage belongs to zfold run: use that")),
                 Err(error) => Err(Failure::refused(&error)),
             })
-        }
-        "lab" if arguments.next()? == "process" => {
-            let mut word = || arguments.next()?.into_string().ok();
-            Some(lab::process(&word()?, &word()?).map(|()| ExitCode::SUCCESS))
         }
         _ => None,
     }

@@ -72,7 +72,11 @@ pub unsafe extern "C" fn zfold_cache_insert(
         // SAFETY: as above.
         let key = unsafe { bytes(key, key_len) }?;
         // SAFETY: as above.
-        let value = unsafe { bytes(value, value_len) }?;
+        let value = unsafe { bytes(value, value_len) };
+        // Not the value before either, where this one is none.
+        let value = value.inspect_err(|_| {
+            cache.remove(key);
+        })?;
         cache.insert(key, value).map_err(fail)
     })
 }

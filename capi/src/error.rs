@@ -150,10 +150,12 @@ pub(crate) unsafe fn bytes<'a>(at: *const u8, len: u64) -> Result<&'a [u8], Fail
     if len == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the caller's promise.
-    let first = unsafe { borrow(at) }?;
-    // SAFETY: as above.
-    Ok(unsafe { std::slice::from_raw_parts(first, len) })
+    if at.is_null() {
+        return Err(Failure::new(Code::Argument, "a pointer is null"));
+    }
+    // From the caller's pointer: a reference to the first byte would not reach the others.
+    // SAFETY: the caller's promise; `length` has seen that an object can be so long.
+    Ok(unsafe { std::slice::from_raw_parts(at, len) })
 }
 
 /// A length as this system has it.

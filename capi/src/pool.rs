@@ -48,10 +48,10 @@ pub unsafe extern "C" fn zfold_pool_insert(
     guard(|| {
         // SAFETY: the caller's promise.
         let pool = unsafe { borrow(pool) }?.0.get()?;
-        // SAFETY: as above.
-        let object = unsafe { bytes(object, len) }?;
         // SAFETY: as above. Before the insertion, so that none is lost to a null pointer.
         unsafe { put(to, 0) }?;
+        // SAFETY: as above.
+        let object = unsafe { bytes(object, len) }?;
         let inserted = pool.insert(object).map_err(|error| match error {
             AllocError::ZeroLength | AllocError::TooLong { .. } => {
                 Failure::new(Code::Argument, error)

@@ -78,7 +78,11 @@ pub unsafe extern "C" fn zfold_store_store(
         // SAFETY: the caller's promise.
         let store = unsafe { borrow(store) }?.0.get()?;
         // SAFETY: as above.
-        let page = unsafe { bytes(page, PAGE as u64) }?;
+        let page = unsafe { bytes(page, PAGE as u64) };
+        // Not the page before either, where this one is none.
+        let page = page.inspect_err(|_| {
+            store.invalidate(key);
+        })?;
         store.store(key, page).map(drop).map_err(stored)
     })
 }

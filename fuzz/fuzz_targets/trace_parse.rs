@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use zfold_lab::trace::Trace;
+use zfold_compare::trace::Trace;
 
 /// The parser takes files only; each fuzzing process has one.
 static FILE: LazyLock<PathBuf> =

@@ -1,14 +1,15 @@
 //! `zfold compare`: from typed arguments to a plan, its inputs, its run and its report.
 
-use zfold_lab::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
-use zfold_lab::input::{InputError, PageSet, Sampling};
-use zfold_lab::trace::Trace;
+use zfold_compare::compare::{self, ConfigError, Fault, Plan, Record, RunError, report};
+use zfold_compare::input::{InputError, PageSet, Sampling};
+use zfold_compare::trace::Trace;
+use zfold_console::format::Format;
 
-use crate::args::{CompareArgs, Format};
+use crate::args::CompareArgs;
 use crate::shared::exit::{self, Failure};
 use crate::shared::progress::Progress;
 use crate::shared::size::format_size;
-use crate::shared::table::terminal_width;
+use crate::shared::terminal::terminal_width;
 
 /// Runs the comparison that was asked for and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
@@ -86,7 +87,7 @@ fn with_progress<F>(work: F) -> Result<Vec<Record>, Failure>
 where
     F: FnOnce(compare::Progress<'_>) -> Result<Vec<Record>, RunError>,
 {
-    let bar = Progress::new();
+    let bar = Progress::begin();
     work(&|step| bar.show(step.what, step.done as f64 / step.total as f64)).map_err(run_failure)
 }
 

@@ -6,7 +6,6 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use clap::{CommandFactory as _, Parser as _};
@@ -18,6 +17,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 
 use crate::args::{Args, Command};
 use crate::shared::exit::{self, Failure};
+use crate::shared::program::is_program;
 
 /// The variable that says that a shell asks, and which.
 const ASKED: &str = "ZFOLD_COMPLETE";
@@ -133,12 +133,10 @@ fn may_be_run(path: &Path) -> bool {
     path.is_dir() || is_program(path)
 }
 
-fn is_program(path: &Path) -> bool {
-    path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use clap::ValueEnum as _;
 
     use super::*;

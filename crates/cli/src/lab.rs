@@ -1,136 +1,22 @@
-//! `zfold lab`: from typed arguments to experiments, their runs and their reports.
+//! `zfold lab`: starts the laboratory, which is a program of its own.
 
-use std::io;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 
-use zfold_lab::experiment::machine::Machine;
-use zfold_lab::experiment::{Error, Figure, Outcome, report};
-use zfold_lab::{Experiment, UnknownExperiment, calls, pageout};
+use crate::shared::exit::Failure;
+use crate::shared::program::find;
 
-use crate::args::{Format, LabArgs};
-use crate::shared::clean::clean_lines;
-use crate::shared::exit::{self, Failure};
-use crate::shared::file::NewFile;
-use crate::shared::progress::Progress;
-use crate::shared::table::terminal_width;
+const PROGRAM: &str = "zfold-lab";
 
-/// Runs the experiments that were asked for and writes what they found.
-pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
-    check(args)?;
-    // Tried before the work, which a misspelt name must not cost.
-    let page = args.html.as_deref().map(NewFile::at).transpose()?;
-    let output = args.output.as_deref().map(NewFile::at).transpose()?;
-    let machine = Machine::this();
-    // People are shown what there is at once; a document is written whole.
-    let shows = args.format == Format::Table && output.is_none();
-    let outcomes = outcomes(args, shows.then_some(&machine))?;
-    if let Some(page) = page {
-        let question = |name: &str| name.parse().ok().map(Experiment::summary);
-        page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
-    }
-    let text = match args.format {
-        Format::Json => report::json(&machine, &outcomes),
-        Format::Csv => report::csv(&outcomes),
-        Format::Table => clean_lines(&report::table(&machine, &outcomes, None)),
+/// Becomes `zfold-lab` with these arguments; returns only if it cannot.
+pub(crate) fn run(args: &[OsString]) -> Failure {
+    let Some(path) = find(PROGRAM) else {
+        return Failure::new(
+            "there is no zfold-lab beside zfold or in PATH: build it by cargo build --release -p \
+             zfold-lab, or install it",
+        );
     };
-    match output {
-        Some(file) => file.write(&text),
-        None if shows => Ok(()),
-        None if args.format == Format::Csv => exit::write_records(&text),
-        None => exit::write_data(text.as_bytes()),
-    }
-}
-
-/// Checks what cannot be found out by clap.
-fn check(args: &LabArgs) -> Result<(), Failure> {
-    if args.html.is_some() && args.html == args.output {
-        return Err(Failure::usage("--html and --output name the same file: give two names"));
-    }
-    match args.settings().project {
-        Some(project) if !project.is_dir() => Err(Failure::usage(format!(
-            "--project {}: there is no such folder; name one that make builds",
-            project.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Does the part of an experiment that it has started this process for.
-pub(crate) fn process(experiment: &str, job: &str) -> Result<(), Failure> {
-    let experiment = experiment.parse();
-    let experiment: Experiment =
-        experiment.map_err(|error: UnknownExperiment| Failure::usage(error.to_string()))?;
-    let (input, output) = (&mut io::stdin().lock(), &mut io::stdout().lock());
-    let done = match experiment {
-        Experiment::Calls => calls::work(job, output),
-        _ => pageout::work(job, input, output),
-    };
-    done.map_err(|error| Failure::new(error.to_string()))
-}
-
-/// Runs the experiments one after the other, with a progress bar. With a machine to name, tables
-/// go to stdout as soon as they are there.
-fn outcomes(args: &LabArgs, shown: Option<&Machine>) -> Result<Vec<Outcome>, Failure> {
-    let experiments = args.experiments();
-    let bar = Progress::new();
-    let run = |(done, experiment): (usize, &Experiment)| {
-        let show = |what: &str, share: f64| {
-            let share = (done as f64 + share) / experiments.len() as f64;
-            bar.show(&format!("{experiment}: {what}"), share);
-        };
-        match shown {
-            Some(machine) => {
-                if done > 0 {
-                    bar.beside(|| exit::write_text("\n\n"))?;
-                }
-                run_and_show(*experiment, args, machine, &bar, &show)
-            }
-            None => experiment
-                .run(&args.settings(), &show)
-                .map_err(|error| failure(*experiment, &error)),
-        }
-    };
-    experiments.iter().enumerate().map(run).collect()
-}
-
-/// Runs an experiment, and shows each part of its figures as soon as it is there.
-fn run_and_show(
-    experiment: Experiment,
-    args: &LabArgs,
-    machine: &Machine,
-    bar: &Progress,
-    show: &(dyn Fn(&str, f64) + Sync),
-) -> Result<Outcome, Failure> {
-    let width = terminal_width();
-    let write = |text: String| bar.beside(|| exit::write_text(&text));
-    let mut written = Ok(());
-    if let Some(parts) = experiment.parts() {
-        let heading = report::heading(machine, experiment.name(), experiment.summary(), width);
-        write(format!("{heading}\n{}", report::coming(parts, width)))?;
-    }
-    let mut part = |figures: &[Figure]| {
-        let text = report::figures(figures, width);
-        if written.is_ok() && !text.is_empty() {
-            written = write(format!("\n{text}"));
-        }
-    };
-    let outcome = experiment.run_in_parts(&args.settings(), show, &mut part);
-    written?;
-    let outcome = outcome.map_err(|error| failure(experiment, &error))?;
-    match experiment.parts() {
-        Some(_) => write(format!("\n{}", report::rest(&outcome, width)))?,
-        None => write(report::table(machine, std::slice::from_ref(&outcome), width))?,
-    }
-    Ok(outcome)
-}
-
-/// Returns what went wrong in an experiment, and the remedy where there is one.
-fn failure(experiment: Experiment, error: &Error) -> Failure {
-    match error {
-        // It names the experiment itself.
-        Error::WrongBytes { .. } => Failure::new(error.to_string()),
-        Error::Alloc(_) | Error::Store(_) => Failure::new(format!(
-            "{experiment}: {error}; free some memory or give a smaller --scale"
-        )),
-        _ => Failure::new(format!("{experiment}: {error}")),
-    }
+    let error = Command::new(&path).args(args).exec();
+    Failure::new(format!("cannot start {}: {error}; build or install it anew", path.display()))
 }

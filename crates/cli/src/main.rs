@@ -30,6 +30,7 @@ mod stat;
 mod top;
 mod watched;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -50,7 +51,7 @@ fn typed() -> Result<ExitCode, Failure> {
     if let Some(internal) = internal() {
         return internal;
     }
-    let args = match Args::try_parse() {
+    let args = match Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(error) if error.kind() == ErrorKind::MissingSubcommand => return Err(lacking(&error)),
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
@@ -67,7 +68,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Ctl(args) => disk::ctl::run(&args),
         Command::Jupyter(args) => jupyter::run(&args),
-        Command::Lab(args) => lab::run(&args),
+        Command::Lab { arguments } => Err(lab::run(&arguments)),
         Command::Man { folder } => man::run(&folder),
         Command::Ps(args) => ps::run(&args),
         Command::Stat(args) => stat::run(&args),
@@ -75,6 +76,16 @@ fn typed() -> Result<ExitCode, Failure> {
         Command::Completions { shell } => completions::run(shell),
     }
     .map(|()| ExitCode::SUCCESS)
+}
+
+/// Returns what was typed. `help lab` is `lab --help`, which the laboratory answers itself.
+fn arguments() -> Vec<OsString> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if words.len() > 2 && words[1] == "help" && words[2] == "lab" {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
 }
 
 /// Names the commands that may follow what was typed: those that help shows, too.
@@ -112,10 +123,6 @@ fn internal() -> Option<Result<ExitCode, Failure>> {
             let arguments: Option<Vec<String>> =
                 arguments.map(|argument| argument.into_string().ok()).collect();
             Some(demo::work(&arguments.unwrap_or_default()).map(|()| ExitCode::SUCCESS))
-        }
-        "lab" if arguments.next()? == "process" => {
-            let mut word = || arguments.next()?.into_string().ok();
-            Some(lab::process(&word()?, &word()?).map(|()| ExitCode::SUCCESS))
         }
         _ => None,
     }

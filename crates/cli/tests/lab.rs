@@ -1,168 +1,90 @@
-//! `zfold lab` from outside: help that teaches, and one clear line for each bad input.
+//! `zfold lab` starts another program, and says how to get it where it is not there.
 
 mod common;
 
-use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-use common::{assert_refused, results};
+use common::{assert_line, results};
 
-const EXPERIMENTS: [&str; 15] = [
-    "pool-lock",
-    "per-cpu-lists",
-    "compaction",
-    "free",
-    "allocators",
-    "writeback",
-    "lockstat",
-    "scale",
-    "density",
-    "disk",
-    "pageout",
-    "calls",
-    "build",
-    "limits",
-    "all",
-];
-
-/// Returns a directory of its own for one test, without anything in it.
-fn directory(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// Returns a folder for one test, with zfold in a folder `bin` of it and an empty one `path`.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     // It is there if the tests ran before.
-    let _ = std::fs::remove_dir_all(&path);
-    std::fs::create_dir(&path).expect("a directory");
-    path
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(folder.join("path")).expect("a folder");
+    fs::create_dir(folder.join("bin")).expect("a folder");
+    fs::hard_link(env!("CARGO_BIN_EXE_zfold"), folder.join("bin/zfold")).expect("a link");
+    folder
 }
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
+/// Makes a zfold-lab that tells who it is and what it was given.
+fn program(folder: &Path, name: &str) {
+    let path = folder.join("zfold-lab");
+    fs::write(&path, format!("#!/bin/sh\necho {name} \"$#\" \"$@\"\nexit 7\n")).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the mode of a file");
 }
 
-// Results.
+/// Runs the zfold in a folder, with the folder `path` beside as its PATH.
+fn zfold(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(folder.join("bin/zfold"));
+    command.args(arguments).env("PATH", folder.join("path"));
+    command.output().expect("it starts")
+}
+
+fn assert_said(output: &Output, line: &str) {
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((&*said, output.status.code()), (line, Some(7)), "{output:?}");
+}
 
 #[test]
-fn help_says_what_each_experiment_settles() {
-    let help = results(&["lab", "--help"]);
-    for name in EXPERIMENTS {
-        assert!(help.contains(&format!("\n  {name} ")), "{name}");
-        let help = results(&["lab", name, "--help"]);
-        let example = format!("Example: zfold lab {name} --");
-        for part in ["vs base", "published", "--scale", "--html", &example] {
-            assert!(help.contains(part), "{name}: {part}");
-        }
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+fn the_program_beside_goes_before_that_in_the_path() {
+    let folder = folder("lab-beside");
+    program(&folder.join("path"), "path");
+    assert_said(&zfold(&folder, &["lab", "free"]), "path 1 free\n");
+    program(&folder.join("bin"), "beside");
+    let output = zfold(&folder, &["lab", "free", "--quick", "--seed=7", "--format", "csv"]);
+    assert_said(&output, "beside 5 free --quick --seed=7 --format csv\n");
+}
+
+#[test]
+fn all_that_is_typed_is_for_the_laboratory() {
+    let folder = folder("lab-arguments");
+    program(&folder.join("bin"), "lab");
+    for (typed, told) in [
+        (&["lab"][..], "lab 0\n"),
+        (&["lab", "--help"], "lab 1 --help\n"),
+        (&["lab", "-h"], "lab 1 -h\n"),
+        (&["lab", "--version"], "lab 1 --version\n"),
+        (&["lab", "--quick", "all"], "lab 2 --quick all\n"),
+        (&["lab", "scale", "--help"], "lab 2 scale --help\n"),
+        (&["help", "lab"], "lab 1 --help\n"),
+        (&["help", "lab", "scale"], "lab 2 scale --help\n"),
+    ] {
+        assert_said(&zfold(&folder, typed), told);
     }
-    for name in ["compaction", "lockstat", "all"] {
-        assert!(results(&["lab", name, "--help"]).contains("holdtime"), "{name}");
+}
+
+#[test]
+fn where_it_is_not_one_line_names_the_remedy() {
+    let folder = folder("lab-absent");
+    // No program, though its name is right.
+    fs::write(folder.join("bin/zfold-lab"), "").expect("written");
+    fs::create_dir(folder.join("path/zfold-lab")).expect("a folder");
+    let parts = ["no zfold-lab beside zfold or in PATH", "cargo build --release -p zfold-lab"];
+    for typed in [&["lab"][..], &["lab", "free"], &["lab", "--help"], &["help", "lab"]] {
+        assert_line(&zfold(&folder, typed), 1, &parts);
     }
 }
 
-// Bad input.
-
 #[test]
-fn a_project_that_is_not_there_is_refused() {
-    assert_refused(&["lab", "build", "--project", "/no/such"], 2, &["/no/such", "no such folder"]);
-}
-
-#[test]
-fn a_missing_experiment_is_answered_with_those_for_people() {
-    let output = common::zfold(&["lab"]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("pool-lock") && !said.contains("process"), "{said}");
+fn help_lists_it_among_the_commands() {
+    for help in [results(&["--help"]), results(&["help"])] {
+        assert!(help.contains("\n  lab "), "{help}");
+    }
     let output = common::zfold(&[]);
-    common::assert_line(&output, 2, &["zfold needs one of run, check, ", "(see zfold --help)"]);
+    assert_line(&output, 2, &["zfold needs one of run, check, ", " lab,", "(see zfold --help)"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains(" man,"), "it is for packages");
-}
-
-#[test]
-fn scales_that_are_no_share_are_refused() {
-    for scale in ["0", "-1", "NaN", "inf", "half"] {
-        let parts = ["--scale", scale, "a number from 0.001 to 1000, such as 0.5"];
-        assert_refused(&["lab", "free", "--scale", scale], 2, &parts);
-    }
-}
-
-#[test]
-fn repeats_out_of_range_are_refused() {
-    for repeats in ["0", "1001"] {
-        let parts = ["--repeats", repeats, "1..=1000"];
-        assert_refused(&["lab", "free", "--repeats", repeats], 2, &parts);
-    }
-}
-
-#[test]
-fn unknown_experiments_formats_and_options_are_refused() {
-    assert_refused(&["lab", "fre"], 2, &["fre", "'free'"]);
-    assert_refused(&["lab"], 2, &["pool-lock", "all"]);
-    assert_refused(&["lab", "free", "--format", "xml"], 2, &["xml", "table, json, csv"]);
-    assert_refused(&["lab", "free", "--repeat", "3"], 2, &["--repeat", "'--repeats'"]);
-    assert_refused(&["lab", "free", "--seed", "x"], 2, &["--seed", "x"]);
-}
-
-#[test]
-fn missing_directory_is_named_before_the_work() {
-    let directory = directory("missing");
-    let path = directory.join("no").join("page.html");
-    for option in ["--html", "--output"] {
-        let parts = ["cannot write", "page.html", "there is no directory", "create it"];
-        assert_refused(&["lab", "all", option, text(&path)], 1, &parts);
-    }
-    assert_eq!(std::fs::read_dir(directory).expect("a directory").count(), 0);
-}
-
-#[test]
-fn directory_is_not_a_file() {
-    for option in ["--html", "--output"] {
-        assert_refused(&["lab", "all", option, "/"], 1, &["cannot write /: is a directory"]);
-    }
-}
-
-#[test]
-fn page_and_results_need_two_files() {
-    let arguments = ["lab", "all", "--html", "a", "--output", "a"];
-    assert_refused(&arguments, 2, &["--html and --output name the same file"]);
-}
-
-/// What a process that nobody manages can always be timed at.
-#[test]
-fn every_kind_of_call_is_timed() {
-    let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
-    let json = results(&[&["lab", "calls"], &small[..]].concat());
-    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    let records = report["records"].as_array().expect("records");
-    let alone: Vec<_> = records.iter().filter(|record| record["variant"] == "alone").collect();
-    let metrics: BTreeSet<_> =
-        alone.iter().filter_map(|record| record["metric"].as_str()).collect();
-    assert_eq!((metrics.len(), alone.len()), (7, 7), "{metrics:?}");
-    assert!(alone.iter().all(|record| record["value"].as_f64() > Some(0.0)), "{alone:?}");
-}
-
-/// Every experiment, small: records by the schema, finite figures, and a page that stands alone.
-#[test]
-fn every_experiment_gives_records_and_a_page() {
-    let folder = directory("results");
-    // These take a while also when they are small; the lab's own tests have the first three, and
-    // the step `lab` of .ci/run all.
-    let long = ["scale", "disk", "build", "pageout", "limits", "all"];
-    let names = EXPERIMENTS.into_iter().filter(|name| !long.contains(name));
-    let names: Vec<&str> = names.collect();
-    for name in &names {
-        let page = folder.join(name).with_extension("html");
-        let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
-        let json = results(&[&["lab", name], &small[..], &["--html", text(&page)]].concat());
-        let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        assert_eq!(report["schema"], "zfold.lab/1");
-        assert!(report["machine"]["cpus"].as_u64() >= Some(1));
-        let records = report["records"].as_array().expect("records");
-        assert!(!records.is_empty());
-        for record in records {
-            assert_eq!(record["experiment"], **name);
-            assert!(record["value"].as_f64().is_some_and(f64::is_finite), "{record}");
-            assert_eq!(record["simulated"], false);
-        }
-        let html = std::fs::read_to_string(&page).expect("a page");
-        assert!(html.contains("<table") && !html.contains("<script"), "{name}");
-    }
-    let left: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
-    assert_eq!(left.len(), names.len(), "nothing but the pages: {left:?}");
 }

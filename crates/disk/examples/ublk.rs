@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zfold_disk::ublk::{UblkFrontend, UblkOptions};
 use zfold_disk::{Disk, DiskOptions, SectorSize};
-use zfold_pool::{Allocator, PoolOptions};
+use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -176,6 +176,28 @@ fn a_read_only_device_takes_no_writes() {
     assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
 }
 
+/// Times that no calendar has: the file has none, and its threads bear them.
+#[test]
+fn times_at_the_ends_of_time_are_taken_and_forgotten() {
+    let test = "times_at_the_ends_of_time_are_taken_and_forgotten";
+    let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
+    let file = on.open();
+    let before = file.metadata().unwrap().mtime();
+    for tv_sec in [0, -1, 1 << 40, -1 << 40, i64::MAX, i64::MIN + 1, i64::MIN] {
+        for tv_nsec in [0, 1, 999_999_999] {
+            let time = rustix::fs::Timespec { tv_sec, tv_nsec };
+            let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+            // More often than there are threads.
+            for _ in 0..20 {
+                rustix::fs::futimens(&file, &times)
+                    .unwrap_or_else(|error| panic!("{tv_sec} s, {tv_nsec} ns: {error}"));
+            }
+        }
+    }
+    assert_eq!(file.metadata().unwrap().mtime(), before);
+    assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
+}
+
 #[test]
 fn a_mount_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

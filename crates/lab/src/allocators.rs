@@ -6,13 +6,13 @@
 //! by [`compare::replay`], one event after the other and without codec. Pages beyond the limit
 //! are refused, not written out.
 
+use zfold_compare::compare::{self, Fault, Plan, Record, RunError};
+use zfold_compare::latency::{Latency, Summary};
+use zfold_compare::trace::Trace;
 use zfold_pool::Allocator;
 
-use crate::compare::{self, Fault, Plan, Record, RunError};
 use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::latency::{Latency, Summary};
-use crate::trace::Trace;
 
 /// Name of the experiment.
 pub const NAME: &str = "allocators";

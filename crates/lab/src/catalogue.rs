@@ -1,4 +1,4 @@
-//! The experiments by name: which there are, what each asks, and how it is run.
+//! The experiments, a row each: what it asks, what it does, and how it is run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,105 +10,236 @@ use crate::{
     per_cpu_lists, pool_lock, scale, writeback,
 };
 
-/// The experiments.
+/// An experiment.
 ///
 /// # Examples
 ///
 /// ```
 /// use zfold_lab::Experiment;
-/// assert_eq!("free".parse(), Ok(Experiment::Free));
+/// let free: Experiment = "free".parse().expect("its name");
+/// assert_eq!(free.question(), "How much faster is zs_free without the pool's lock?");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Experiment {
-    /// See [`crate::pool_lock`].
-    PoolLock,
-    /// See [`crate::per_cpu_lists`].
-    PerCpuLists,
-    /// See [`crate::compaction`].
-    Compaction,
-    /// See [`crate::free`].
-    Free,
-    /// See [`crate::allocators`].
-    Allocators,
-    /// See [`crate::writeback`].
-    Writeback,
-    /// See [`crate::lock_stat`].
-    LockStat,
-    /// See [`crate::scale`].
-    Scale,
-    /// See [`crate::density`].
-    Density,
-    /// See [`crate::disk`].
-    Disk,
-    /// See [`crate::pageout`].
-    Pageout,
-    /// See [`crate::calls`].
-    Calls,
-    /// See [`crate::build`].
-    Build,
-    /// See [`crate::limits`].
-    Limits,
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    name: &'static str,
+    question: &'static str,
+    story: &'static str,
+    example: &'static str,
+    counts_locks: bool,
+    how: How,
+}
+
+/// Told figures that are complete before others are.
+type Part<'a> = &'a mut dyn FnMut(&[Figure]);
+
+/// How an experiment is run.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Whole(fn(&Settings, Progress<'_>) -> Result<Outcome, Error>),
+    /// One part after the other; the text says which.
+    Parts(&'static str, fn(&Settings, Progress<'_>, Part<'_>) -> Result<Outcome, Error>),
 }
 
 impl Experiment {
     /// Every experiment, in the order in which all are run.
     pub const ALL: [Self; 14] = [
-        Self::PoolLock,
-        Self::PerCpuLists,
-        Self::Compaction,
-        Self::Free,
-        Self::Allocators,
-        Self::Writeback,
-        Self::LockStat,
-        Self::Scale,
-        Self::Density,
-        Self::Disk,
-        Self::Pageout,
-        Self::Calls,
-        Self::Build,
-        Self::Limits,
+        Self {
+            name: pool_lock::NAME,
+            question: "What does one lock for all of zsmalloc cost?",
+            story: "\
+                Linux 6.2 replaced the migration lock and the locks of the size classes by one \
+                lock for the pool; writing files and building a kernel on zram took as long as \
+                before, within the noise. Shows whether that also holds on this machine, and \
+                whether it holds under the other lock designs.",
+            example: "--quick",
+            counts_locks: false,
+            how: How::Whole(pool_lock::run),
+        },
+        Self {
+            name: per_cpu_lists::NAME,
+            question: "What does z3fold gain from per-CPU lists, and what density do they cost?",
+            story: "\
+                Linux 4.14 gave each CPU its own lists of pages with room; with 8 cores reads and \
+                writes became almost six times as fast, at a slightly lower density (2.57 instead \
+                of 2.65). Measures both on this machine.",
+            example: "--quick",
+            counts_locks: false,
+            how: How::Whole(per_cpu_lists::run),
+        },
+        Self {
+            name: compaction::NAME,
+            question: "What is gained if only one thread compacts at a time?",
+            story: "\
+                Linux 6.4 turns away all but the first caller of compaction: threads that compact \
+                the same classes contend for the lock that everybody else needs. Measures how much \
+                contention that saves, how much sooner the work is done, and what dealing the \
+                classes to all CPUs adds.",
+            example: "--quick",
+            counts_locks: true,
+            how: How::Whole(compaction::run),
+        },
+        Self {
+            name: free::NAME,
+            question: "How much faster is zs_free without the pool's lock?",
+            story: "\
+                With the size class in the handle's cell, zs_free needs no lock of the pool, and \
+                returns pages after it has released the class's lock. The published times are of \
+                processes that unmap 256 MiB of compressed memory each, at the same time. Measures \
+                what that gains here, by the number of workers.",
+            example: "--html free.html",
+            counts_locks: false,
+            how: How::Whole(free::run),
+        },
+        Self {
+            name: allocators::NAME,
+            question: "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
+            story: "\
+                The published comparison of the three under zswap led to the removal of zbud and \
+                z3fold from Linux: all are about as fast, and zbud takes a third more memory. \
+                Measures times, latencies of stores and loads, and the largest pool, under one \
+                load.",
+            example: "--repeats 9",
+            counts_locks: false,
+            how: How::Whole(allocators::run),
+        },
+        Self {
+            name: writeback::NAME,
+            question: "Who should choose what leaves a full pool, the pool or its owner?",
+            story: "\
+                Up to Linux 6.4 zswap had its pool empty the page that was written longest ago; \
+                since 6.5 it writes out the entry that was used longest ago, whatever that frees. \
+                Replays the same load both ways in each allocator. Shows how many pages are \
+                written to the swap device, and how many of them are soon read again.",
+            example: "--repeats 1",
+            counts_locks: false,
+            how: How::Whole(writeback::run),
+        },
+        Self {
+            name: lock_stat::NAME,
+            question: "Which locks are contended, and how long do threads wait for them?",
+            story: "\
+                Runs one load under every lock design with its locks watched. Shows where the time \
+                goes: in waiting, in holding, or in cache lines of the locks that bounce between \
+                CPUs.",
+            example: "--repeats 1",
+            counts_locks: true,
+            how: How::Whole(lock_stat::run),
+        },
+        Self {
+            name: scale::NAME,
+            question: "How far does each lock design scale with the cores?",
+            story: "\
+                Measures what operations and locks cost on this machine, and simulates machines \
+                with more cores from that. Shows where each design's throughput stops growing; not \
+                how fast a machine of so many cores would really be.",
+            example: "--html scale.html",
+            counts_locks: false,
+            how: How::Whole(scale::run),
+        },
+        Self {
+            name: density::NAME,
+            question: "What do the same pages take in the kernel's zram and in stores?",
+            story: "\
+                Stores real pages in a zram device and in stores of zsmalloc and fit by lz4, page, \
+                page:deep and zstd; frees a random half, compacts, and replaces each page many \
+                times. Shows at each of these moments what is held, all included, for a page and \
+                over the compressed bytes, and how long single stores and loads take. zram needs \
+                root; what is missing is left out and named. The device is gone afterwards, also \
+                after Ctrl-C.",
+            example: "--scale 4 --html density.html",
+            counts_locks: false,
+            how: How::Whole(density::run),
+        },
+        Self {
+            name: disk::NAME,
+            question: "Which block device of compressed memory serves fastest and holds least?",
+            story: "\
+                Loads zfold disk, nbdkit's memory plugin and QEMU's storage daemon with fio, over \
+                NBD and through a loop device on a FUSE file; measures the memory that they and \
+                the kernel's zram hold; and runs the library against zram. Shows which serves most \
+                requests, and which holds least when everything has been overwritten. What is not \
+                installed, or needs root, is left out and named.",
+            example: "--repeats 3",
+            counts_locks: false,
+            how: How::Parts(disk::PARTS, disk::run),
+        },
+        Self {
+            name: pageout::NAME,
+            question: "What does it cost to page memory out, fault it in and unmap it?",
+            story: "\
+                Processes map 256 MiB each, write real pages, have them paged out, read a random \
+                quarter of them and unmap all at the same time: by the kernel's swap to zram, with \
+                zfold's regions, and under zfold run. Another process accesses random pages of \
+                memory of which half may be resident. Shows what it costs each of them to page \
+                out, fault in and unmap a page. Swap needs root; what cannot be set up is left out \
+                and named. Swap and devices are gone afterwards, also after Ctrl-C.",
+            example: "--quick",
+            counts_locks: false,
+            how: How::Whole(pageout::run),
+        },
+        Self {
+            name: calls::NAME,
+            question: "What do calls that change an address space cost under zfold run?",
+            story: "\
+                One process calls brk, mmap with munmap, and madvise(MADV_DONTNEED), for 64 KiB \
+                each, on untouched and on full memory, and starts programs: alone, under a limit \
+                that is not reached, and under one that is. Shows what a program pays that is \
+                never short of memory, and what a call costs where memory has left.",
+            example: "--repeats 9",
+            counts_locks: false,
+            how: How::Whole(calls::run),
+        },
+        Self {
+            name: build::NAME,
+            question: "How long does a build with limited memory take?",
+            story: "\
+                Builds a C project by make under zfold run with each allocator, under the kernel's \
+                zram and zswap in a memory cgroup, and without a limit; limits are shares of the \
+                memory that it takes without one. Shows what the limit costs in time, and what the \
+                compressed pages take. Object files must be the same each time. Needs make and a C \
+                compiler, and the kernel's swap root; what is missing is left out and named.",
+            example: "--project src/linux --repeats 3",
+            counts_locks: false,
+            how: How::Whole(build::run),
+        },
+        Self {
+            name: limits::NAME,
+            question: "How low can a limit be before a program mostly waits for its pages?",
+            story: "\
+                Runs a hash table, a sort, a compiler and passes over an array alone, and under \
+                zfold run with limits from 75 to 30 percent of the memory that they have alone. \
+                Shows how much longer each takes, and where it is not done after a minute. What \
+                they print must be the same each time. Needs perl, gcc and Python with NumPy; what \
+                is missing is left out and named.",
+            example: "--repeats 2",
+            counts_locks: false,
+            how: How::Whole(limits::run),
+        },
     ];
 
     /// Returns the name by which the experiment is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PoolLock => pool_lock::NAME,
-            Self::PerCpuLists => per_cpu_lists::NAME,
-            Self::Compaction => compaction::NAME,
-            Self::Free => free::NAME,
-            Self::Allocators => allocators::NAME,
-            Self::Writeback => writeback::NAME,
-            Self::LockStat => lock_stat::NAME,
-            Self::Scale => scale::NAME,
-            Self::Density => density::NAME,
-            Self::Disk => disk::NAME,
-            Self::Pageout => pageout::NAME,
-            Self::Calls => calls::NAME,
-            Self::Build => build::NAME,
-            Self::Limits => limits::NAME,
-        }
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Returns one line: the question that the experiment answers.
-    pub const fn summary(self) -> &'static str {
-        match self {
-            Self::PoolLock => "What does one lock for all of zsmalloc cost?",
-            Self::PerCpuLists => {
-                "What does z3fold gain from per-CPU lists, and what density do they cost?"
-            }
-            Self::Compaction => "What is gained if only one thread compacts at a time?",
-            Self::Free => "How much faster is zs_free without the pool's lock?",
-            Self::Allocators => "Which of zbud, z3fold and zsmalloc is fastest, which smallest?",
-            Self::Writeback => "Who should choose what leaves a full pool, the pool or its owner?",
-            Self::LockStat => "Which locks are contended, and how long do threads wait for them?",
-            Self::Scale => "How far does each lock design scale with the cores?",
-            Self::Density => "What do the same pages take in the kernel's zram and in stores?",
-            Self::Disk => "Which block device of compressed memory serves fastest and holds least?",
-            Self::Pageout => "What does it cost to page memory out, fault it in and unmap it?",
-            Self::Calls => "What do calls that change an address space cost under zfold run?",
-            Self::Build => "How long does a build with limited memory take?",
-            Self::Limits => "How low can a limit be before a program mostly waits for its pages?",
-        }
+    pub fn question(&self) -> &'static str {
+        self.question
+    }
+
+    /// Returns a paragraph: what was published, what is done here, and what that shows.
+    pub fn story(&self) -> &'static str {
+        self.story
+    }
+
+    /// Returns arguments that suit it.
+    pub fn example(&self) -> &'static str {
+        self.example
+    }
+
+    /// Returns whether its tables have statistics of locks.
+    pub fn counts_locks(&self) -> bool {
+        self.counts_locks
     }
 
     /// Runs the experiment and returns what it found.
@@ -116,16 +247,16 @@ impl Experiment {
     /// # Errors
     ///
     /// When memory, a thread or an input cannot be had, or a byte comes back wrong.
-    pub fn run(self, settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+    pub fn run(&self, settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
         self.run_in_parts(settings, progress, &mut |_| ())
     }
 
     /// Returns what will be measured one after the other, each with its own table, if it is that
     /// much.
-    pub const fn parts(self) -> Option<&'static str> {
-        match self {
-            Self::Disk => Some(disk::PARTS),
-            _ => None,
+    pub fn parts(&self) -> Option<&'static str> {
+        match self.how {
+            How::Whole(_) => None,
+            How::Parts(parts, _) => Some(parts),
         }
     }
 
@@ -135,29 +266,26 @@ impl Experiment {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn run_in_parts(
-        self,
+        &self,
         settings: &Settings,
         progress: Progress<'_>,
         part: &mut dyn FnMut(&[Figure]),
     ) -> Result<Outcome, Error> {
-        match self {
-            Self::PoolLock => pool_lock::run(settings, progress),
-            Self::PerCpuLists => per_cpu_lists::run(settings, progress),
-            Self::Compaction => compaction::run(settings, progress),
-            Self::Free => free::run(settings, progress),
-            Self::Allocators => allocators::run(settings, progress),
-            Self::Writeback => writeback::run(settings, progress),
-            Self::LockStat => lock_stat::run(settings, progress),
-            Self::Scale => scale::run(settings, progress),
-            Self::Density => density::run(settings, progress),
-            Self::Disk => disk::run(settings, progress, part),
-            Self::Pageout => pageout::run(settings, progress),
-            Self::Calls => calls::run(settings, progress),
-            Self::Build => build::run(settings, progress),
-            Self::Limits => limits::run(settings, progress),
+        match self.how {
+            How::Whole(run) => run(settings, progress),
+            How::Parts(_, run) => run(settings, progress, part),
         }
     }
 }
+
+/// By name, which no two share.
+impl PartialEq for Experiment {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Experiment {}
 
 impl fmt::Display for Experiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,7 +308,7 @@ pub struct UnknownExperiment(pub String);
 
 impl fmt::Display for UnknownExperiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let choices = Experiment::ALL.map(Experiment::name).join(", ");
+        let choices = Experiment::ALL.map(|experiment| experiment.name).join(", ");
         write!(f, "unknown experiment '{}' (choices: {choices})", self.0)
     }
 }
@@ -189,7 +317,16 @@ impl std::error::Error for UnknownExperiment {}
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn no_two_experiments_share_a_name() {
+        let names = Experiment::ALL.map(|experiment| experiment.name);
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert!(!names.contains(&"all") && !names.contains(&"process"), "other commands");
+    }
 
     #[test]
     fn names_are_read_and_wrong_ones_answered_with_the_choices() {

@@ -1,18 +1,16 @@
-//! Workloads, replay and experiments on zfold pools and stores, for people who measure allocators
-//! or compressed memory.
+//! Experiments on zfold pools and stores, for people who measure allocators or compressed memory.
 //!
 //! ```
-//! use zfold_lab::trace::Trace;
+//! use zfold_lab::Experiment;
 //!
-//! let trace = Trace::builtin();
-//! println!("{}: {} events of a recorded run of zswap", trace.name(), trace.events().len());
-//! assert!(trace.events().len() > 100_000);
+//! for experiment in Experiment::ALL {
+//!     println!("{experiment}: {}", experiment.question());
+//! }
 //! ```
 //!
-//! [`input`] and [`trace`] say what is stored, [`compare`] stores it in every allocator and codec
-//! and reports what that took, an [`Experiment`] measures lock designs, devices or processes under
-//! load, and [`simulate`] carries that to machines with more cores. This crate prints nothing: it
-//! returns records and texts.
+//! An [`Experiment`] measures lock designs, devices or processes under load, and [`simulate`]
+//! carries that to machines with more cores. What is stored, and how times are counted, is that of
+//! [`zfold_compare`]. This crate prints nothing: it returns records and texts.
 
 #![forbid(unsafe_code)]
 
@@ -20,26 +18,19 @@ pub mod allocators;
 pub mod build;
 pub mod calls;
 pub mod compaction;
-pub mod compare;
 pub mod density;
 pub mod disk;
 pub mod experiment;
 pub mod free;
-pub mod input;
-pub mod latency;
 pub mod limits;
 pub mod lock_stat;
 pub mod pageout;
 pub mod per_cpu_lists;
 pub mod pool_lock;
-pub mod proc;
-pub mod rng;
 pub mod scale;
 pub mod simulate;
-pub mod trace;
 pub mod writeback;
 
 mod catalogue;
-mod text;
 
 pub use catalogue::{Experiment, UnknownExperiment};

@@ -7,12 +7,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Allocator, LockStat, Locking, PoolOptions};
 
 use crate::experiment::content::{Content, Keeper};
 use crate::experiment::harness::{alternate, sized, together};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::rng::SplitMix64;
 
 /// Name of the experiment.
 pub const NAME: &str = "lockstat";

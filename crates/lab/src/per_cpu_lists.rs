@@ -11,13 +11,13 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Allocator, Locking, PoolOptions, Upkeep};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use crate::experiment::content::{Content, PAGE_BYTES, verify};
 use crate::experiment::harness::{Published, alternate, sized, together};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::rng::SplitMix64;
 
 /// Name of the experiment.
 pub const NAME: &str = "per-cpu-lists";

@@ -9,13 +9,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use zfold_compare::trace::{Event, Trace};
 use zfold_pool::{Allocator, Locking, Pool, PoolOptions};
 use zfold_store::{CodecKind, Store, StoreOptions};
 
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES, verify};
 use crate::experiment::harness::{COST_REMARK, Published, alternate, cost_of, sized, together};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::trace::{Event, Trace};
 
 /// Name of the experiment.
 pub const NAME: &str = "pool-lock";

@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::time::Instant;
 
+use zfold_compare::trace::{Event, Trace};
 use zfold_pool::{AllocError, Allocator, Handle, Locking, PageCount, Pool, PoolOptions, Refused};
 
 use crate::experiment::content::{Content, verify};
 use crate::experiment::harness::{Samples, alternate, sized};
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::trace::{Event, Trace};
 
 /// Name of the experiment.
 pub const NAME: &str = "writeback";

@@ -21,11 +21,11 @@ use zfold_uffd::page::PAGE;
 /// Pages whose residents are counted together; regions begin at a multiple.
 pub(super) const CHUNK: u32 = 512;
 
-/// The end of the list of stale pages.
+/// The end of the list of pages with copies.
 const NIL: u32 = u32::MAX;
 
-/// Pages listed as stale between two wake-ups for them.
-const STALE_MANY: u64 = 256;
+/// Pages listed between two wake-ups for them, and copies that are always kept.
+const COPIES_MANY: u64 = 256;
 
 /// Looks at a word before a thread sleeps on it.
 const LOOKS: u32 = 200;
@@ -54,8 +54,17 @@ pub(super) struct Core {
     links: Words,
     /// For each chunk the pages that are in their place.
     residents: Words,
-    stale: AtomicU32,
-    stale_total: AtomicU64,
+    /// The newest page of the list of those with copies.
+    listed: AtomicU32,
+    listed_total: AtomicU64,
+    /// The rest of a list that was taken, of which copies are dropped.
+    taken: Mutex<u32>,
+    /// The store has a backing file.
+    backed: bool,
+    /// Pages that are not Stored and have a copy in the store (word/W2).
+    pub copies: AtomicU64,
+    /// Pages that are Stored.
+    pub stored: AtomicU64,
     pub pinned: AtomicU64,
     spaces: RwLock<Vec<Arc<Space>>>,
     /// The mover's: where it looks next. Who has it may move pages out.
@@ -71,6 +80,7 @@ impl Core {
         room: Room,
         ring: Ring,
         store: Store,
+        backed: bool,
         pages: u32,
         scratches: usize,
     ) -> std::io::Result<Self> {
@@ -92,8 +102,12 @@ impl Core {
             words: Words::new(pages as usize)?,
             links: Words::new(pages as usize)?,
             residents: Words::new(chunks)?,
-            stale: AtomicU32::new(NIL),
-            stale_total: AtomicU64::new(0),
+            listed: AtomicU32::new(NIL),
+            listed_total: AtomicU64::new(0),
+            taken: Mutex::new(NIL),
+            backed,
+            copies: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
             pinned: AtomicU64::new(0),
             spaces: RwLock::default(),
             hand: Mutex::new(0),
@@ -161,10 +175,15 @@ impl Core {
         }
     }
 
-    /// Ends being in charge of a page, wakes who waits for it, and lists it if its entry of the
-    /// store is to be dropped.
-    pub(super) fn settle(&self, key: u32, state: State, value: u32, stale: bool) {
-        let settled = self.page(key).settle(state, value, stale);
+    /// Ends being in charge of a page, wakes who waits for it, and lists it if the store has a
+    /// copy of it from now on.
+    pub(super) fn settle(&self, key: u32, state: State, value: u32, copied: bool) {
+        if copied {
+            // It was Stored.
+            self.stored.fetch_sub(1, Ordering::Relaxed);
+            self.copies.fetch_add(1, Ordering::Relaxed);
+        }
+        let settled = self.page(key).settle(state, value, copied);
         if settled.wake {
             wake(&self.words[key as usize], u32::MAX);
         }
@@ -173,36 +192,82 @@ impl Core {
         }
     }
 
-    /// Puts a page on the list of stale ones, a stack that is only ever taken as a whole. The
-    /// caller has set its `listed`, so it is on it once.
-    fn list(&self, key: u32) {
-        let mut first = self.stale.load(Ordering::Relaxed);
+    /// Puts a page on the list of those with copies, a stack that is only ever taken as a whole.
+    /// The caller has set its `listed`, so it is on it once.
+    pub(super) fn list(&self, key: u32) {
+        let mut first = self.listed.load(Ordering::Relaxed);
         loop {
             self.links[key as usize].store(first, Ordering::Relaxed);
-            // Release pairs with the Acquire in `take_stale`: the link is seen.
-            match self.stale.compare_exchange_weak(first, key, Ordering::Release, Ordering::Relaxed)
-            {
+            // Release pairs with the Acquire in `drop_copies`: the link is seen.
+            match self.listed.compare_exchange_weak(
+                first,
+                key,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(now) => first = now,
             }
         }
-        if self.stale_total.fetch_add(1, Ordering::Relaxed).is_multiple_of(STALE_MANY) {
+        if self.listed_total.fetch_add(1, Ordering::Relaxed).is_multiple_of(COPIES_MANY) {
             self.room.call_for_work();
         }
     }
 
-    /// Drops what the store holds for pages that are elsewhere by now (word/W2, word/W3).
-    pub(super) fn drop_stale(&self) {
-        let mut key = self.stale.swap(NIL, Ordering::Acquire);
-        while key != NIL {
-            // Read before the page is off the list, when it may be listed again.
-            let next = self.links[key as usize].load(Ordering::Relaxed);
-            self.page(key).unlist();
-            if self.page(key).change(Word::freeing).is_ok() {
-                self.store.invalidate(key.into());
-                let _ = self.page(key).change(|word| Some(word.freed()));
-            }
-            key = next;
+    /// Drops the copies that are more than the pages that lie in the store alone: they make a
+    /// page that leaves cheaper, but take memory for what is in memory anyway.
+    pub(super) fn trim_copies(&self) {
+        let copies = self.copies.load(Ordering::Relaxed);
+        if self.backed {
+            // There the store writes pages to the file for the room that copies take.
+            self.drop_copies(copies);
         }
+        if self.backed || copies <= COPIES_MANY {
+            return;
+        }
+        let alone = self.stored.load(Ordering::Relaxed);
+        self.drop_copies(copies.saturating_sub(alone.max(COPIES_MANY)));
+    }
+
+    /// Drops up to `most` copies, for room in the store; returns how many.
+    pub(super) fn drop_copies(&self, most: u64) -> u64 {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut dropped = 0;
+        while dropped < most {
+            if *taken == NIL {
+                *taken = self.listed.swap(NIL, Ordering::Acquire);
+            }
+            if *taken == NIL {
+                break;
+            }
+            let key = *taken;
+            // Read before the page is off the list, when it may be listed again.
+            *taken = self.links[key as usize].load(Ordering::Relaxed);
+            self.page(key).unlist();
+            dropped += u64::from(self.drop_copy(key));
+        }
+        dropped
+    }
+
+    /// Drops the copy of a page, unless it has none or is being stored; returns whether it did.
+    pub(super) fn drop_copy(&self, key: u32) -> bool {
+        let drops = self.page(key).change(Word::freeing).is_ok();
+        if drops {
+            self.store.invalidate(key.into());
+            self.freed(key);
+        }
+        drops
+    }
+
+    /// The store holds nothing for a page any more that this thread is storing.
+    pub(super) fn freed(&self, key: u32) {
+        if let Ok(before) = self.page(key).change(|word| Some(word.freed())) {
+            self.uncount_copy(before);
+        }
+    }
+
+    /// A page that was so has no copy any more.
+    pub(super) fn uncount_copy(&self, before: Word) {
+        self.copies.fetch_sub(u64::from(before.is_copied()), Ordering::Relaxed);
     }
 }

@@ -21,7 +21,7 @@ use super::space::Space;
 use super::stats::count;
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
-use zfold_uffd::page::is_zero;
+use zfold_uffd::page::{PAGE, is_zero};
 
 /// Time without any progress after which a page that is waited for is given up, and with it the
 /// process.
@@ -231,7 +231,7 @@ impl Core {
                 self.await_copied(slot);
                 return true;
             }
-            // A stale entry of it is being dropped.
+            // Its copy is being dropped.
             std::thread::yield_now();
         }
         let page = self.frames.staged(slot..slot + 1);
@@ -240,22 +240,57 @@ impl Core {
             count(&self.counters.zero_pages_total, 1);
             return self.end_storing(key, slot, Word::emptied);
         }
-        if self.store.store(key.into(), page).is_err() {
+        // Not of one that was changed the last time: mostly it is changed again.
+        let word = self.page(key).load();
+        let looks = word.is_copied() && !word.is_changed();
+        if looks && self.store.holds(key.into(), page, &mut [0; PAGE]) {
+            count(&self.counters.kept_copies_total, 1);
+            return self.end_storing(key, slot, Word::stored);
+        }
+        if !self.store_page(key, page) {
             return !self.stay(key, slot);
         }
         // Relaxed: only says that it is worth trying.
         self.refused.store(false, Ordering::Relaxed);
         count(&self.counters.stores_total, 1);
-        self.end_storing(key, slot, Word::stored)
+        self.end_storing(key, slot, if looks { Word::changed } else { Word::stored })
     }
 
-    /// Makes a page that was stored known as such, or forgets it if it was touched (word/W4).
-    fn end_storing(&self, key: u32, slot: usize, to: fn(Word, u32) -> Option<Word>) -> bool {
-        if self.page(key).change(|word| to(word, slot as u32)).is_err() {
-            self.store.invalidate(key.into());
-            let _ = self.page(key).change(|word| Some(word.freed()));
-            self.await_copied(slot);
+    /// Has the store take a page; copies of others go first. Returns whether it did.
+    fn store_page(&self, key: u32, page: &[u8]) -> bool {
+        while self.store.store(key.into(), page).is_err() {
+            if self.drop_copies(self.batch().into()) == 0 {
+                // Another thread may have dropped the last ones.
+                self.store.compact();
+                return self.store.store(key.into(), page).is_ok();
+            }
+            self.store.compact_if_due();
         }
+        true
+    }
+
+    /// Makes a page known as stored. If it was touched, what the store holds is a copy of it, or
+    /// is dropped if the page has been given up (word/W4).
+    fn end_storing(&self, key: u32, slot: usize, to: fn(Word, u32) -> Option<Word>) -> bool {
+        if let Ok(before) = self.page(key).change(|word| to(word, slot as u32)) {
+            self.uncount_copy(before);
+            let stored = to(before, slot as u32).is_some_and(|now| now.state() == State::Stored);
+            self.stored.fetch_add(stored.into(), Ordering::Relaxed);
+            return true;
+        }
+        match self.page(key).change(Word::kept) {
+            Ok(before) => {
+                self.copies.fetch_add(u64::from(!before.is_copied()), Ordering::Relaxed);
+                if !before.is_listed() {
+                    self.list(key);
+                }
+            }
+            Err(_) => {
+                self.store.invalidate(key.into());
+                self.freed(key);
+            }
+        }
+        self.await_copied(slot);
         true
     }
 
@@ -264,7 +299,7 @@ impl Core {
         count(&self.counters.store_failures_total, 1);
         self.refused.store(true, Ordering::Relaxed);
         // A store that fails leaves nothing under the key.
-        let _ = self.page(key).change(|word| Some(word.freed()));
+        self.freed(key);
         let spaces = self.spaces();
         let space = spaces.iter().find(|space| space.keys().contains(&key));
         let in_slot = |word: Word| {
@@ -313,8 +348,6 @@ impl Core {
                 std::thread::yield_now();
             }
         }
-        let _blocked = Blocked::new();
-        self.drop_stale();
         before == self.counters.store_failures_total.load(Ordering::Relaxed)
     }
 
@@ -337,6 +370,7 @@ impl Core {
                 for key in first..key {
                     self.count_out(key);
                     self.settle(key, State::Missing, 0, false);
+                    self.drop_copy(key);
                 }
                 left += key - first;
             } else {
@@ -359,8 +393,10 @@ impl Core {
                         self.ring.copied(word.value());
                     } else {
                         self.store.invalidate(key.into());
+                        self.stored.fetch_sub(1, Ordering::Relaxed);
                     }
                     self.settle(key, State::Missing, 0, false);
+                    self.drop_copy(key);
                     return false;
                 }
                 _ => {}
@@ -370,7 +406,6 @@ impl Core {
 
     /// Waits until no background thread works on an entry of a range.
     pub(super) fn await_entries(&self, keys: Range<u32>) {
-        self.drop_stale();
         for key in keys {
             while self.page(key).load().is_storing() {
                 std::thread::yield_now();

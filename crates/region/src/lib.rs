@@ -33,6 +33,8 @@
 //!   threads.
 //! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
 //!   One word says where, and one thread at a time changes that (W1 to W5 of `word`, modelled).
+//!   Besides, the store may have a copy of what a page was. Nobody reads it; when the page leaves
+//!   it becomes the page if both are equal (W2, W4).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
 //!   it or waits until it is back. Pages that a device uses are refused by the kernel, and stay.
 //! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits

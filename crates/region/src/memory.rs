@@ -72,7 +72,7 @@ impl Memory {
             return Err(RegionError::PageSize(page));
         }
         let slots = capacity.next_multiple_of(CHUNK);
-        let store = store(options, slots.into())?;
+        let (store, backed) = (store(options, slots.into())?, options.backing.is_some());
         let by_threads = options.faults == FaultMode::Thread;
         let uffd = open(by_threads)?;
         let ring_slots = Core::staging_target(limit) + 256;
@@ -80,7 +80,7 @@ impl Memory {
         let staging = Mapping::managed(ring_slots as usize * PAGE)?;
         let frames = Frames::new(uffd, staging, by_threads)?;
         let (room, ring) = (Room::new(limit), Ring::new(ring_slots)?);
-        let core = Arc::new(Core::new(frames, room, ring, store, slots, SCRATCHES)?);
+        let core = Arc::new(Core::new(frames, room, ring, store, backed, slots, SCRATCHES)?);
         if !by_threads {
             signal::install(super::fault::resolve)?;
         }
@@ -99,14 +99,15 @@ impl Memory {
     pub fn stats(&self) -> MemoryStats {
         let core = &self.shared.core;
         let _blocked = Blocked::new();
-        core.drop_stale();
-        let store = core.store.stats();
+        core.trim_copies();
+        let (store, copies) = (core.store.stats(), core.copies.load(Ordering::Relaxed));
         MemoryStats {
             limit_pages: core.room.limit().into(),
             resident_pages: core.room.used().into(),
             staged_pages: core.ring.held(),
             pinned_pages: core.pinned.load(Ordering::Relaxed),
-            stored_pages: store.stored_pages,
+            stored_pages: core.stored.load(Ordering::Relaxed),
+            copied_pages: copies,
             store_bytes: store.held_bytes(),
             compressed_bytes: store.pool.payload_bytes,
             latency: core.latency.summary(),

@@ -1,4 +1,4 @@
-//! Models of W1, W3 and W4 of `word`: loom explores every interleaving of the threads that touch
+//! Models of W1 to W4 of `word`: loom explores every interleaving of the threads that touch
 //! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
@@ -88,14 +88,34 @@ impl World {
         }
     }
 
-    /// A background thread stores the page of a slot and empties the slot.
-    fn store(&self, slot: u32, end: impl Fn(Word, u32) -> Option<Word>) {
+    /// A background thread stores the page of a slot, unless `is_copy` says of the copy and the
+    /// page that they are the same, and empties the slot.
+    fn store(
+        &self,
+        slot: u32,
+        is_copy: impl Fn(u32, u32) -> bool,
+        end: impl Fn(Word, u32) -> Option<Word>,
+    ) {
         let at = slot as usize;
-        if self.page().change(|word| word.storing(slot)).is_ok() {
-            self.entry.store(Self::get(&self.slots[at]), Ordering::Release);
+        let begun = loop {
+            match self.page().change(|word| word.storing(slot)) {
+                Ok(_) => break true,
+                // Its copy is being dropped.
+                Err(word) if word.state() == State::Staged && word.value() == slot => {
+                    thread::yield_now();
+                }
+                Err(_) => break false,
+            }
+        };
+        if begun {
+            let page = Self::get(&self.slots[at]);
+            let copied = self.page().load().is_copied();
+            if !copied || !is_copy(self.entry.load(Ordering::Acquire), page) {
+                self.entry.store(page, Ordering::Release);
+            }
             if self.page().change(|word| end(word, slot)).is_ok() {
                 self.owners[at].store(0, Ordering::Release);
-            } else {
+            } else if self.page().change(Word::kept).is_err() {
                 self.entry.store(NOTHING, Ordering::Release);
                 let _ = self.page().change(|word| Some(word.freed()));
             }
@@ -105,6 +125,21 @@ impl World {
             thread::yield_now();
         }
         Self::set(&self.slots[at], NOTHING);
+    }
+}
+
+/// Compares.
+fn same(copy: u32, page: u32) -> bool {
+    copy == page
+}
+
+impl World {
+    /// A background thread drops the copy of the page.
+    fn drop_copy(&self) {
+        if self.page().change(Word::freeing).is_ok() {
+            self.entry.store(NOTHING, Ordering::Release);
+            let _ = self.page().change(|word| Some(word.freed()));
+        }
     }
 }
 
@@ -119,7 +154,7 @@ fn touched_while_stored(end: impl Fn(Word, u32) -> Option<Word> + Send + Sync + 
     model(move |world| {
         let background = thread::spawn({
             let world = Arc::clone(&world);
-            move || world.store(0, end)
+            move || world.store(0, same, end)
         });
         assert_eq!(world.fault(), CONTENT, "the page was lost");
         // Only this thread takes the page away, so it is there to be written.
@@ -151,11 +186,48 @@ fn forced(word: Word) -> Word {
     in_slot.stored(slot).expect("in this slot and in work")
 }
 
+/// A page that came from the store leaves again, changed or not, while another thread drops copies.
+fn left_with_a_copy(
+    changed: u32,
+    is_copy: impl Fn(u32, u32) -> bool + Send + Sync + Copy + 'static,
+) {
+    model(move |world| {
+        world.store(0, same, Word::stored);
+        assert_eq!(world.fault(), CONTENT);
+        World::set(&world.place, CONTENT + changed);
+        let dropper = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.drop_copy()
+        });
+        world.leave();
+        world.store(1, is_copy, Word::stored);
+        let found = world.fault();
+        dropper.join().unwrap();
+        assert_eq!(found, CONTENT + changed, "the copy became the page");
+    });
+}
+
+#[test]
+fn a_page_that_was_only_read_becomes_its_copy() {
+    left_with_a_copy(0, same);
+}
+
+#[test]
+fn a_page_that_was_changed_is_stored_anew() {
+    left_with_a_copy(1, same);
+}
+
+#[test]
+#[should_panic(expected = "the copy became the page")]
+fn a_twin_that_does_not_compare_is_caught() {
+    left_with_a_copy(1, |_, _| true);
+}
+
 /// Two threads touch a page that is stored: one brings it, and both read it.
 #[test]
 fn two_threads_that_touch_a_page_bring_it_once() {
     model(|world| {
-        world.store(0, Word::stored);
+        world.store(0, same, Word::stored);
         let other = thread::spawn({
             let world = Arc::clone(&world);
             move || world.fault()

@@ -41,7 +41,7 @@ impl Room {
         Self {
             limit,
             low,
-            high: low * 2,
+            high: low * 4,
             used: AtomicU32::new(0),
             given: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
@@ -71,9 +71,10 @@ impl Room {
         self.free() < self.high
     }
 
-    /// Whether somebody cannot go on for want of room.
+    /// Whether somebody cannot go on for want of room. One who waits although there is room has
+    /// not run since it was made, which may take long on a busy machine: no more is made for it.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiting.load(Ordering::Relaxed) > 0 && self.free() == 0
     }
 
     /// Takes room for one page if there is some.
@@ -96,9 +97,10 @@ impl Room {
         taken
     }
 
-    /// Room left alone by those who take more than they need.
+    /// Room left alone by those who take more than they need. It lies well below what eviction
+    /// makes, so that there is room for windows while there is pressure.
     pub(super) fn reserve(&self) -> u32 {
-        self.high
+        self.low / 2
     }
 
     /// Takes room for one page; waits for it. Returns whether it had to.

@@ -104,9 +104,13 @@ macro_rules! counters {
             pub staged_pages: u64,
             /// Of these, pages that are pinned; a page counts once for each pin.
             pub pinned_pages: u64,
-            /// Pages that are compressed in the store.
+            /// Pages that are compressed in the store, and nowhere else.
             pub stored_pages: u64,
-            /// Bytes of memory that the store takes for them, with all that belongs to it.
+            /// Pages that are in memory or given up, and of which the store keeps a compressed
+            /// copy: one that leaves unchanged need not be compressed again. The store's limit
+            /// counts them, and they go first when it is reached.
+            pub copied_pages: u64,
+            /// Bytes of memory that the store takes for both, with all that belongs to it.
             pub store_bytes: u64,
             /// Bytes that they have compressed.
             pub compressed_bytes: u64,
@@ -140,6 +144,8 @@ counters! {
     evictions_total,
     /// Pages compressed into the store.
     stores_total,
+    /// Pages that left without that, since the store still held what they were.
+    kept_copies_total,
     /// Pages of zeros that were dropped instead.
     zero_pages_total,
     /// Faults that had to wait until another page had left.

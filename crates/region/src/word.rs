@@ -1,8 +1,8 @@
 //! The state of a page: one atomic word, and what may become of it.
 //!
 //! ```text
-//!   31 ............ 7   6        5         4       3        2 .. 0
-//!   | slot or pins    | listed | storing | stale | waited | state |
+//!   31 ........ 8   7         6        5         4        3        2 .. 0
+//!   | slot or pins | changed | listed | storing | copied | waited | state |
 //! ```
 //!
 //! | state | the page is | charged | value |
@@ -25,14 +25,18 @@
 //!
 //! - W1: between `arriving` or `leaving` and `settle` the page belongs to the thread that won the
 //!   exchange; nobody else moves, fills or drops it.
-//! - W2: *stale*: the store holds something for this page that is not the page; only when the
-//!   page is not Stored. Then it is *listed* for being dropped, or *storing*, or about to be.
+//! - W2: *copied*: the store still holds what the page was when it came from there, or when it was
+//!   in the staging area last; only when the page is not Stored. It may have changed since: it is
+//!   compared before the copy becomes the page (W4). Such a page is *listed*, so that its copy can
+//!   be dropped for room, or *storing*, or about to be listed.
 //! - W3: *storing*: one background thread changes what the store holds for this page. While it is
 //!   set the page may be touched and arrive, but does not leave again and no other thread changes
 //!   its entry.
 //! - W4: a background thread makes a page Stored only if the page was in the same slot, untouched,
-//!   since it set *storing*; otherwise it drops what it stored.
+//!   since it set *storing*, and the store holds the bytes of that slot: it has stored them, or
+//!   compared them, since. Otherwise what the store holds is a copy.
 //! - W5: *waited*: somebody sleeps until the word changes; `settle` clears it and says so.
+//! - W6: *changed*: when the page was compared last, it was not its copy: a hint.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -62,10 +66,12 @@ const STATES: [State; 7] = [
 const STATE_BITS: u32 = 3;
 const STATE_MASK: u32 = (1 << STATE_BITS) - 1;
 const WAITED: u32 = 1 << STATE_BITS;
-const STALE: u32 = WAITED << 1;
-const STORING: u32 = STALE << 1;
+const COPIED: u32 = WAITED << 1;
+const STORING: u32 = COPIED << 1;
 const LISTED: u32 = STORING << 1;
-const VALUE_SHIFT: u32 = STATE_BITS + 4;
+const CHANGED: u32 = LISTED << 1;
+const VALUE_SHIFT: u32 = STATE_BITS + 5;
+const FLAGS: u32 = WAITED | COPIED | STORING | LISTED | CHANGED;
 
 /// Most slots of a staging area, and most pins of a page.
 pub(crate) const VALUE_MAX: u32 = u32::MAX >> VALUE_SHIFT;
@@ -96,12 +102,21 @@ impl Word {
         self.0
     }
 
-    pub(crate) fn is_stale(self) -> bool {
-        self.0 & STALE != 0
+    pub(crate) fn is_copied(self) -> bool {
+        self.0 & COPIED != 0
+    }
+
+    pub(crate) fn is_changed(self) -> bool {
+        self.0 & CHANGED != 0
     }
 
     pub(crate) fn is_storing(self) -> bool {
         self.0 & STORING != 0
+    }
+
+    /// Whether it is on the list of pages with copies, or about to be.
+    pub(crate) fn is_listed(self) -> bool {
+        self.0 & LISTED != 0
     }
 
     pub(crate) fn is_waited(self) -> bool {
@@ -111,7 +126,7 @@ impl Word {
     /// The same flags with another state and value.
     fn to(self, state: State, value: u32) -> Self {
         debug_assert!(value <= VALUE_MAX);
-        let flags = self.0 & (WAITED | STALE | STORING | LISTED);
+        let flags = self.0 & FLAGS;
         Self(value << VALUE_SHIFT | flags | state as u32)
     }
 
@@ -151,10 +166,22 @@ impl Word {
         may.then(|| self.with(STORING))
     }
 
-    /// It has stored the page, which nobody has touched meanwhile (W4).
+    /// The store holds the page, which nobody has touched meanwhile (W4).
     pub(crate) fn stored(self, slot: u32) -> Option<Self> {
         let same = self.state() == State::Staged && self.value() == slot && self.is_storing();
-        same.then(|| self.to(State::Stored, 0).without(STORING | STALE))
+        same.then(|| self.to(State::Stored, 0).without(STORING | COPIED | CHANGED))
+    }
+
+    /// As `stored`, of a page that was not its copy.
+    pub(crate) fn changed(self, slot: u32) -> Option<Self> {
+        self.stored(slot).map(|word| word.with(CHANGED))
+    }
+
+    /// The store holds what the page was in the staging area, from where it has been taken since:
+    /// a copy, unless the page has been given up.
+    pub(crate) fn kept(self) -> Option<Self> {
+        let kept = self.is_storing() && self.state() != State::Missing;
+        kept.then(|| self.without(STORING).with(COPIED | LISTED))
     }
 
     /// As `stored`, of a page of zeros, for which the store holds nothing.
@@ -162,14 +189,14 @@ impl Word {
         self.stored(slot).map(|word| word.to(State::Missing, 0))
     }
 
-    /// A background thread begins to drop a stale entry.
+    /// A background thread begins to drop a copy.
     pub(crate) fn freeing(self) -> Option<Self> {
-        (self.is_stale() && !self.is_storing()).then(|| self.with(STORING))
+        (self.is_copied() && !self.is_storing()).then(|| self.with(STORING))
     }
 
     /// The store holds nothing for the page any more.
     pub(crate) fn freed(self) -> Self {
-        self.without(STORING | STALE)
+        self.without(STORING | COPIED | CHANGED)
     }
 
     /// One pin more.
@@ -199,9 +226,9 @@ impl Word {
     }
 
     /// The thread in charge is done (W1).
-    fn settled(self, state: State, value: u32, stale: bool) -> Self {
+    fn settled(self, state: State, value: u32, copied: bool) -> Self {
         let word = self.to(state, value).without(WAITED);
-        if stale { word.with(STALE | LISTED) } else { word }
+        if copied { word.with(COPIED | LISTED) } else { word }
     }
 }
 
@@ -246,15 +273,15 @@ impl Page<'_> {
         }
     }
 
-    /// Ends being in charge of the page.
-    pub(crate) fn settle(self, state: State, value: u32, stale: bool) -> Settled {
-        let before = self.change(|word| Some(word.settled(state, value, stale)));
+    /// Ends being in charge of the page; `copied` if the store keeps what it was.
+    pub(crate) fn settle(self, state: State, value: u32, copied: bool) -> Settled {
+        let before = self.change(|word| Some(word.settled(state, value, copied)));
         let before = before.unwrap_or_else(|word| word);
         debug_assert!(matches!(before.state(), State::Leaving | State::Arriving), "{before:?}");
-        Settled { wake: before.is_waited(), list: stale && before.0 & LISTED == 0 }
+        Settled { wake: before.is_waited(), list: copied && !before.is_listed() }
     }
 
-    /// Takes the page off the list of stale ones.
+    /// Takes the page off the list of those with copies.
     pub(crate) fn unlist(self) {
         let _ = self.change(|word| Some(word.without(LISTED)));
     }
@@ -337,7 +364,7 @@ mod tests {
                 assert_eq!(stored, model.slot == Some(slot), "W4");
                 if stored {
                     (model.stored, model.slot) = (true, None);
-                } else {
+                } else if page.change(Word::kept).is_err() {
                     let _ = page.change(|word| Some(word.freed()));
                     model.entry = false;
                 }
@@ -388,9 +415,9 @@ mod tests {
                 prop_assert_eq!(now.state() == State::Pinned, model.pins > 0);
                 prop_assert_eq!(now.is_storing(), model.storing.is_some());
                 prop_assert!(model.stored <= model.entry, "a stored page has an entry");
-                // W2: an entry that is not the page is stale, or in work.
+                // W2: an entry that is not the page is a copy, or in work.
                 let left_over = model.entry && !model.stored && model.storing.is_none();
-                prop_assert_eq!(now.is_stale() && !now.is_storing(), left_over, "{:?}", now);
+                prop_assert_eq!(now.is_copied() && !now.is_storing(), left_over, "{:?}", now);
             }
         }
     }
@@ -405,6 +432,6 @@ mod tests {
         assert_eq!(settled, Settled { wake: true, list: true });
         let now = page.load();
         assert_eq!((now.state(), now.value()), (State::Staged, VALUE_MAX));
-        assert!(now.is_stale() && !now.is_waited());
+        assert!(now.is_copied() && !now.is_waited());
     }
 }

@@ -101,7 +101,7 @@ impl Workers {
 fn evict(core: &Core) {
     let mut seen = Progress::new();
     while !core.stop.load(Ordering::SeqCst) {
-        core.drop_stale();
+        core.trim_copies();
         let wanted = core.room.is_below_high() || core.room.is_waited_for();
         if wanted && core.evict(&mut seen) {
             continue;

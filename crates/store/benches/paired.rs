@@ -83,6 +83,7 @@ fn race_heaps(objects: &[Vec<u8>], live: usize) {
     );
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of contestants")]
 fn race_store(keys: usize) {
     let pages = pages();
     let [lz4, page] = [CodecKind::Lz4, CodecKind::Page].map(CodecSpec::from);

@@ -184,6 +184,22 @@ fn a_value_beyond_the_limit_is_refused_and_leaves_nothing_behind() {
     cache.check();
 }
 
+/// A value that cannot fit is not made first: a program that is handed one much too long would run
+/// out of memory below a limit.
+#[test]
+fn a_value_far_beyond_the_limit_takes_no_more_than_the_limit_meanwhile() {
+    let cache = Cache::open(&CacheOptions::new(MIB)).unwrap();
+    cache.insert(b"other", b"stays").unwrap();
+    let big = value(1, 1, 32 << 20);
+    let limit_bytes = MIB;
+    assert_eq!(cache.insert(b"big", &big), Err(CacheError::TooLarge { limit_bytes }));
+    let pool = cache.stats().pool;
+    let peak = pool.pages_peak.bytes(pool.page_size);
+    assert!(peak < 2 * MIB, "{peak} bytes for a value that was refused: {pool:?}");
+    assert!(cache.contains(b"other"));
+    cache.check();
+}
+
 #[test]
 fn a_cache_that_was_cleared_holds_next_to_nothing() {
     let cache = Cache::open(&CacheOptions::new(32 * MIB)).unwrap();

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::ValueHint;
-use zfold_lab::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
-use zfold_lab::rng::Xorshift64;
+use zfold_compare::compare::{Allocator, Chooser, CodecSpec, Locking, PageSize, Preset};
+use zfold_compare::rng::Xorshift64;
+use zfold_console::format::Format;
 
 use super::complete;
-use super::values::{Format, allocators, choosers, lockings, page_sizes, presets};
+use super::values::{allocators, choosers, lockings, page_sizes, presets};
 use crate::shared::size::parse_size;
 
 pub(super) const EXAMPLES: &str = "\

@@ -7,13 +7,13 @@ mod ctl;
 mod demo;
 mod disk;
 mod jupyter;
-mod lab;
 mod ps;
 mod run;
 mod stat;
 mod top;
 mod values;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -25,12 +25,10 @@ pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use demo::{DemoArgs, DemoFormat};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
 pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
-pub(crate) use lab::LabArgs;
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};
 pub(crate) use stat::{StatArgs, StatFormat};
 pub(crate) use top::TopArgs;
-pub(crate) use values::Format;
 
 /// Compressed memory in user space: for programs, as disks, and to compare its pools.
 #[derive(Debug, Parser)]
@@ -100,8 +98,15 @@ pub(crate) enum Command {
     /// Each experiment repeats what one published document measured, as far as possible in user
     /// space, and prints the published figures beside its own. Variants alternate in every repeat,
     /// and every byte is compared.
-    #[command(after_help = lab::EXAMPLES)]
-    Lab(LabArgs),
+    ///
+    /// This starts the program zfold-lab, which is looked for beside zfold and then in PATH; what
+    /// follows is for it. `cargo build --release -p zfold-lab` builds it.
+    #[command(disable_help_flag = true)]
+    Lab {
+        /// The experiment and its options: zfold lab --help lists them.
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Add a kernel to Jupyter whose notebooks run under a memory limit.
     Jupyter(JupyterArgs),
     /// Print a shell completion script.

@@ -1,19 +1,7 @@
 //! Values that have names, for all commands.
 
-use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use zfold_lab::compare::{Allocator, Chooser, Locking, PageSize, Preset};
-
-/// How results are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Tables for people.
-    Table,
-    /// One document, schema zfold.compare/1 or zfold.lab/1.
-    Json,
-    /// A line of names, then a line per record.
-    Csv,
-}
+use zfold_compare::compare::{Allocator, Chooser, Locking, PageSize, Preset};
 
 pub(super) fn allocators() -> impl TypedValueParser<Value = Allocator> {
     choice(Allocator::ALL.map(|allocator| (PossibleValue::new(allocator.name()), allocator)))

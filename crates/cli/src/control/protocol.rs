@@ -65,7 +65,7 @@ type Execute<'a> = &'a dyn Fn(Request) -> Result<(Value, bool), String>;
 /// the server to end, which has been answered then.
 #[must_use]
 pub(crate) fn answer(stream: &mut dyn Stream, execute: Execute<'_>) -> bool {
-    let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX);
+    let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX, TERMS);
     loop {
         let (reply, end) = match requests.next() {
             Ok(Some(line)) => respond(&line, execute),

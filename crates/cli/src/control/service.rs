@@ -1,7 +1,8 @@
 //! Small services beside the frontends: a thread accepts, and each connection has one of its own.
 //!
 //! - V1: a client takes one of a fixed number of places; without one it is hung up on.
-//! - V2: a client has so long to say something and to take an answer, and no longer.
+//! - V2: a client has so long to say something and to take a part of an answer, and no longer; a
+//!   whole request and a whole answer take at most twice as long, however small their parts.
 //! - V3: the threads are never waited for: they hold nothing that the end of the process would
 //!   leave behind but the socket's file, which [`Service`] removes.
 
@@ -9,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,6 +18,9 @@ use zfold_disk::nbd::{Listener, SocketFile};
 
 /// Wait after a failed `accept`, which is for want of descriptors or memory.
 const BREATH: Duration = Duration::from_millis(100);
+
+/// Bytes of an answer that are sent at a time: for more, a Unix socket waits more than once.
+const PIECE: usize = 16 << 10;
 
 /// A connection.
 pub(crate) trait Stream: Read + Write + Send {}
@@ -28,7 +32,8 @@ impl<T: Read + Write + Send> Stream for T {}
 pub(crate) struct Terms {
     /// Connections at a time.
     pub(crate) places: usize,
-    /// How long a client may say nothing, or not take an answer.
+    /// How long a client may say nothing, or not take an answer; and after how long a request or
+    /// an answer that goes on is broken off.
     pub(crate) patience: Duration,
 }
 
@@ -122,22 +127,30 @@ pub(crate) struct Messages<'a> {
     stream: &'a mut dyn Stream,
     end: &'static [u8],
     len_max: usize,
+    patience: Duration,
     /// What has come and was not taken yet.
     text: Vec<u8>,
 }
 
 impl<'a> Messages<'a> {
-    /// Returns the messages on `stream` that end in `end` and have about `len_max` bytes at most.
-    pub(crate) fn new(stream: &'a mut dyn Stream, end: &'static [u8], len_max: usize) -> Self {
-        Self { stream, end, len_max, text: Vec::new() }
+    /// Returns the messages on `stream` that end in `end` and have about `len_max` bytes at most,
+    /// from a client with whom a service of these terms talks.
+    pub(crate) fn new(
+        stream: &'a mut dyn Stream,
+        end: &'static [u8],
+        len_max: usize,
+        terms: Terms,
+    ) -> Self {
+        Self { stream, end, len_max, patience: terms.patience, text: Vec::new() }
     }
 
     /// Returns the next message with its end mark; `None` if the client leaves before.
     ///
     /// # Errors
-    /// The stream's, or `InvalidData` for a message that is too long.
+    /// The stream's, `InvalidData` for a message that is too long, or `TimedOut` for one that takes
+    /// too long.
     pub(crate) fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let (mut looked, mut chunk) = (0, [0; 4096]);
+        let (mut looked, mut chunk, from) = (0, [0; 4096], Instant::now());
         loop {
             let windows = self.text[looked..].windows(self.end.len());
             if let Some(at) = windows.clone().position(|window| window == self.end) {
@@ -148,6 +161,7 @@ impl<'a> Messages<'a> {
             if self.text.len() > self.len_max {
                 return Err(io::ErrorKind::InvalidData.into());
             }
+            self.in_time(from)?;
             match self.stream.read(&mut chunk) {
                 Ok(0) => return Ok(None),
                 Ok(len) => self.text.extend_from_slice(&chunk[..len]),
@@ -160,9 +174,27 @@ impl<'a> Messages<'a> {
     /// Sends an answer.
     ///
     /// # Errors
-    /// The stream's.
-    pub(crate) fn answer(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+    /// The stream's, or `TimedOut` if the client takes it too slowly.
+    pub(crate) fn answer(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let from = Instant::now();
+        while !bytes.is_empty() {
+            match self.stream.write(&bytes[..bytes.len().min(PIECE)]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(len) => bytes = &bytes[len..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            self.in_time(from)?;
+        }
+        Ok(())
+    }
+
+    /// Fails once what began at `from` has taken too long (V2).
+    fn in_time(&self, from: Instant) -> io::Result<()> {
+        match from.elapsed() {
+            taken if taken > self.patience => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -172,11 +204,59 @@ mod tests {
     use std::io::Cursor;
     use std::os::unix::net::UnixStream;
 
+    fn terms(places: usize) -> Terms {
+        Terms { places, patience: Duration::from_secs(20) }
+    }
+
+    /// A service whose clients say a line each, with an impatient `patience`.
+    fn lines(path: &std::path::Path, patience: Duration, reply: usize) -> Service {
+        let address = zfold_disk::nbd::Address::Unix(path.to_owned());
+        let terms = Terms { places: 1, patience };
+        Service::start(Listener::bind(&address).expect("bound"), terms, move |stream| {
+            let mut messages = Messages::new(stream, b"\n", 64 << 10, terms);
+            if let Ok(Some(_)) = messages.next() {
+                let _ = messages.answer(&vec![b'x'; reply]);
+            }
+        })
+        .expect("started")
+    }
+
+    /// It says a byte now and then, so that it is never silent for long, and never done either: it
+    /// kept its place for as long as it liked.
+    #[test]
+    fn a_client_that_says_its_request_in_drops_is_hung_up_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let _service = lines(&path, Duration::from_millis(500), 1);
+        let mut slow = UnixStream::connect(&path).expect("connected");
+        let drops = (0..1000).take_while(|_| {
+            thread::sleep(Duration::from_millis(50));
+            slow.write_all(b"x").is_ok()
+        });
+        assert!(drops.count() < 1000, "after 50 s it still has its place");
+    }
+
+    #[test]
+    fn a_client_that_takes_its_answer_in_drops_is_hung_up_on() {
+        const ANSWER: usize = 4 << 20;
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let _service = lines(&path, Duration::from_millis(500), ANSWER);
+        let mut slow = UnixStream::connect(&path).expect("connected");
+        slow.write_all(b"x\n").expect("sent");
+        let (mut got, mut part) = (0, vec![0; 32 << 10]);
+        while let Ok(len @ 1..) = slow.read(&mut part) {
+            got += len;
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(got < ANSWER, "it has got all of it, in over 6 s");
+    }
+
     #[test]
     fn messages_end_at_their_mark_at_the_limit_or_with_the_stream() {
         let all = |text: &[u8], len_max| {
             let mut stream = Cursor::new(text.to_vec());
-            let mut messages = Messages::new(&mut stream, b"\r\n", len_max);
+            let mut messages = Messages::new(&mut stream, b"\r\n", len_max, terms(1));
             let mut all = Vec::new();
             loop {
                 match messages.next() {
@@ -197,8 +277,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let address = zfold_disk::nbd::Address::Unix(path.clone());
-        let terms = Terms { places: 1, patience: Duration::from_secs(20) };
-        let service = Service::start(Listener::bind(&address).expect("bound"), terms, |stream| {
+        let listener = Listener::bind(&address).expect("bound");
+        let service = Service::start(listener, terms(1), |stream| {
             let _ = stream.write_all(b"!");
             let _ = stream.read(&mut [0]);
         })

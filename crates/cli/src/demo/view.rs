@@ -2,7 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::shared::table::{short_size, terminal_width};
+use crate::shared::table::short_size;
+use crate::shared::terminal::terminal_width;
 
 /// Positions of the bar.
 const STEPS: u64 = 1000;

@@ -119,7 +119,7 @@ const NBD: &[NbdMetric] = &[
 
 /// Answers a client's request.
 pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
-    let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX);
+    let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX, TERMS);
     let (status, body) = match requests.next() {
         Ok(Some(request)) => match wants_metrics(&request) {
             Ok(()) => ("200 OK", text(&report())),
@@ -181,7 +181,7 @@ fn head(name: &str, kind: &str, help: &str) -> String {
 
 /// Returns a name as the value of a label.
 fn escape(name: &str) -> String {
-    name.replace('\\', "\\\\").replace('"', "\\\"")
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -214,6 +214,27 @@ mod tests {
         let all = names.len();
         names.dedup();
         assert_eq!(names.len(), all);
+    }
+
+    /// Whatever the name, it is a value between quotes, in one line.
+    #[test]
+    fn names_stay_within_their_quotes_and_their_line() {
         assert_eq!(escape(r#"a"\b"#), r#"a\"\\b"#);
+        assert_eq!(escape("a\"} 1\nzfold_x 2"), r#"a\"} 1\nzfold_x 2"#);
+        for name in ["", "\\", "\"", "\n", "\\\n\"", "\r\0\u{7f}\u{85}\u{2028}", "\u{fffd}é"] {
+            let escaped = escape(name);
+            let (mut read, mut chars) = (String::new(), escaped.chars());
+            while let Some(c) = chars.next() {
+                assert!(c != '"' && c != '\n', "{escaped}");
+                read.push(match c {
+                    '\\' => match chars.next().expect("what a backslash stands before") {
+                        'n' => '\n',
+                        c => c,
+                    },
+                    c => c,
+                });
+            }
+            assert_eq!(read, name);
+        }
     }
 }

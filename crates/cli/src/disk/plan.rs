@@ -179,15 +179,12 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
     {
         return Err(place.not_loaded(&name, &"there is no such file"));
     }
-    let of_snapshot = match &load {
-        Some(place) if settings.size.is_none() => match place.device_size() {
-            Ok(size) => size,
-            Err(error) if load == save && error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(place.not_loaded(&name, &error)),
-        },
-        _ => None,
+    let size = match (settings.size, &load) {
+        (Some(size), _) => Some(size.0),
+        (None, Some(place)) => size_in_snapshot(place, load == save, &name)?,
+        (None, None) => None,
     };
-    let Some(size) = settings.size.map(|size| size.0).or(of_snapshot) else {
+    let Some(size) = size else {
         return usage(format!("{name} has no size: give one, such as --size 1GiB"));
     };
     let sector = match settings.sector.unwrap_or(4096) {
@@ -232,6 +229,19 @@ fn device(settings: DeviceSettings, several: bool) -> Result<DevicePlan, Failure
         ublk: settings.ublk,
     };
     Ok(DevicePlan { made, size, knobs })
+}
+
+/// Returns the size that a snapshot gives its device; none if there is none yet and `may_lack`.
+fn size_in_snapshot(
+    place: &SnapshotPlace,
+    may_lack: bool,
+    name: &str,
+) -> Result<Option<u64>, Failure> {
+    match place.device_size() {
+        Ok(size) => Ok(size),
+        Err(error) if may_lack && error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(place.not_loaded(name, &error)),
+    }
 }
 
 /// Returns what can change later.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 use zfold_disk::nbd::NbdStats;
+use zfold_store::StoreStats;
 
 use super::device::Device;
 use crate::shared::far::FarReport;
@@ -148,13 +149,46 @@ impl From<NbdStats> for Nbd {
     }
 }
 
+impl MmStat {
+    fn of(store: &StoreStats, limit: u64) -> Self {
+        Self {
+            orig_data_size: store.stored_pages * PAGE_LEN,
+            compr_data_size: store.pool.payload_bytes,
+            mem_used_total: store.held_bytes(),
+            mem_limit: limit,
+            mem_used_max: store.held_max_bytes,
+            same_pages: store.same_filled_pages,
+            pages_compacted: store.pool.pages_compacted_total,
+            huge_pages: store.stored_incompressible_pages,
+            huge_pages_since: store.incompressible_stores_total,
+        }
+    }
+}
+
+impl Zswap {
+    fn of(store: &StoreStats) -> Self {
+        Self {
+            pool_limit_hit: store.pool_limit_hit_total,
+            reject_reclaim_fail: store.reject_reclaim_fail_total,
+            reject_alloc_fail: store.reject_alloc_fail_total,
+            reject_compress_fail: 0,
+            reject_compress_poor: store.reject_compress_poor_total,
+            decompress_fail: store.decompress_fail_total,
+            written_back_pages: store.backing_writes_total,
+            pool_total_size: store.pool.pool_bytes(),
+            stored_pages: store.stored_pages,
+            stored_incompressible_pages: store.stored_incompressible_pages,
+        }
+    }
+}
+
 impl DiskReport {
     /// Returns the statistics of a device that is reached at `addresses`.
     pub(crate) fn of(device: &Device, addresses: Vec<String>) -> Self {
         let (disk, store) = (device.disk.stats(), device.store().stats());
         let limit = device.store().tunables().limit_bytes.unwrap_or(0);
         let page_size = store.pool.page_size;
-        let (orig_data_size, held) = (store.stored_pages * PAGE_LEN, store.held_bytes());
+        let ratio = (store.stored_pages * PAGE_LEN) as f64 / store.held_bytes().max(1) as f64;
         Self {
             name: device.made.name.clone(),
             size_bytes: device.disk.size(),
@@ -165,18 +199,8 @@ impl DiskReport {
             codec: device.made.codec.to_string(),
             allocator: device.made.allocator.to_string(),
             addresses,
-            ratio: orig_data_size as f64 / held.max(1) as f64,
-            mm_stat: MmStat {
-                orig_data_size,
-                compr_data_size: store.pool.payload_bytes,
-                mem_used_total: held,
-                mem_limit: limit,
-                mem_used_max: store.held_max_bytes,
-                same_pages: store.same_filled_pages,
-                pages_compacted: store.pool.pages_compacted_total,
-                huge_pages: store.stored_incompressible_pages,
-                huge_pages_since: store.incompressible_stores_total,
-            },
+            ratio,
+            mm_stat: MmStat::of(&store, limit),
             io_stat: IoStat {
                 failed_reads: disk.failed_reads_total,
                 failed_writes: disk.failed_writes_total,
@@ -188,18 +212,7 @@ impl DiskReport {
                 bd_reads: store.backing_reads_total,
                 bd_writes: store.backing_writes_total,
             },
-            zswap: Zswap {
-                pool_limit_hit: store.pool_limit_hit_total,
-                reject_reclaim_fail: store.reject_reclaim_fail_total,
-                reject_alloc_fail: store.reject_alloc_fail_total,
-                reject_compress_fail: 0,
-                reject_compress_poor: store.reject_compress_poor_total,
-                decompress_fail: store.decompress_fail_total,
-                written_back_pages: store.backing_writes_total,
-                pool_total_size: store.pool.pool_bytes(),
-                stored_pages: store.stored_pages,
-                stored_incompressible_pages: store.stored_incompressible_pages,
-            },
+            zswap: Zswap::of(&store),
             device: DeviceStat {
                 reads_total: disk.reads_total,
                 read_bytes_total: disk.read_bytes_total,

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use zfold_lab::proc;
+use zfold_compare::proc;
 use zfold_run::Inherited;
 use zfold_run::internals::die_of;
 

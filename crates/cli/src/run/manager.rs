@@ -14,6 +14,7 @@ use signal_hook::consts::{
     SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
 };
 use signal_hook::iterator::Signals;
+use zfold_far::FarBacking;
 use zfold_run::internals::{Files, tell};
 use zfold_run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
 
@@ -113,12 +114,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
     let mut files = Some(files);
     let outbox = Outbox::start(socket).map_err(cannot("start a thread"))?;
     let outbox = Arc::new(outbox);
-    let watch = far.clone().map(|far| {
-        let outbox = Arc::clone(&outbox);
-        FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
-            outbox.send(ToFront::Told(line.to_owned()));
-        })
-    });
+    let watch = far.clone().map(|far| watch(far, parent, &outbox));
     let watch = watch.transpose().map_err(cannot("start a thread"))?;
     let (mut service, mut auto) = (None, None);
     let steer = |control: Control| {
@@ -136,10 +132,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             Event::Unmanaged(_) if plan.strict => return,
             Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
             Event::Stays(staying) => ToFront::Told(stays(&staying)),
-            Event::TracesItself(pid, program) => ToFront::Told(format!(
-                "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
-                 LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
-            )),
+            Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
             Event::Stopped => return tell_front(Signal::STOP),
             Event::GoesOn => return tell_front(Signal::CONT),
             Event::Ended(exit) => {
@@ -164,17 +157,36 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
             Err(cannot_start(&plan, &error))
         }
         Err(error) => {
-            let line = match error.to_string() {
-                line if plan.strict => format!("{line}; {}", denied::remedy(&line)),
-                line => line,
-            };
-            let line = match far.and_then(|far| far.last_failure()) {
-                Some(failure) => format!("{line}; {failure}"),
-                None => line,
-            };
-            Err(Failure::new(line).with_status(FAILED))
+            let last = far.and_then(|far| far.last_failure());
+            Err(ended(error.to_string(), plan.strict, last))
         }
     }
+}
+
+/// Returns the failure of a run that had to be ended, with the last one of its far tier.
+fn ended(line: String, strict: bool, last: Option<String>) -> Failure {
+    let line = if strict { format!("{line}; {}", denied::remedy(&line)) } else { line };
+    let line = match last {
+        Some(failure) => format!("{line}; {failure}"),
+        None => line,
+    };
+    Failure::new(line).with_status(FAILED)
+}
+
+/// Starts to look after a far tier.
+fn watch(far: Arc<FarBacking>, parent: u32, outbox: &Arc<Outbox>) -> io::Result<FarWatch> {
+    let outbox = Arc::clone(outbox);
+    FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
+        outbox.send(ToFront::Told(line.to_owned()));
+    })
+}
+
+/// Returns the line about a process that wants to trace itself.
+fn traces_itself(pid: i32, program: &str) -> String {
+    format!(
+        "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
+         LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
+    )
 }
 
 /// Returns the line that says what cannot leave.

@@ -72,17 +72,23 @@ pub(crate) fn needs() -> Vec<Need> {
             "seccomp",
         ),
     ]);
+    needs.extend(wishes(access.is_ok()));
+    needs
+}
+
+/// Returns what a run can do without, found or missing; `has_access` to the kernel's page faults.
+fn wishes(has_access: bool) -> [Need; 2] {
     let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
-    let forks = "forks of large programs take longer without CAP_SYS_PTRACE";
-    needs.push(match access.is_ok() && may_follow_forks() {
+    let slow = "forks of large programs take longer without CAP_SYS_PTRACE";
+    let forks = match has_access && may_follow_forks() {
         true => Need::found("messages of forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
         false => {
             let grants = [privileged.to_owned(), "docker run --cap-add SYS_PTRACE".to_owned()];
-            Need::missing("messages of forks", &[Use::Run], false, forks.to_owned(), &grants)
+            Need::missing("messages of forks", &[Use::Run], false, slow.to_owned(), &grants)
         }
-    });
+    };
     let sandboxed = "programs with a filter of their own, such as browsers, are not managed";
-    needs.push(match has_capability(SYS_ADMIN) {
+    let filters = match has_capability(SYS_ADMIN) {
         true => Need::found("programs with filters", &[Use::Run], false, "CAP_SYS_ADMIN"),
         false => {
             let grants = ["run zfold as root, outside of a container".to_owned()];
@@ -94,6 +100,6 @@ pub(crate) fn needs() -> Vec<Need> {
                 &grants,
             )
         }
-    });
-    needs
+    };
+    [forks, filters]
 }

@@ -1,13 +1,12 @@
-//! What all commands share: how a command ends, and how people write and read sizes, times, tables.
+//! What all commands share: how people write and read sizes, times, tables. How a command ends and
+//! what it writes is that of `zfold_console`.
 
 pub(crate) mod backing;
-pub(crate) mod clean;
 pub(crate) mod duration;
-pub(crate) mod exit;
 pub(crate) mod far;
 pub(crate) mod far_watch;
-pub(crate) mod file;
-pub(crate) mod progress;
 pub(crate) mod secret;
 pub(crate) mod size;
 pub(crate) mod table;
+
+pub(crate) use zfold_console::{clean, exit, file, program, progress, terminal};

@@ -1,18 +1,8 @@
 //! Tables for people: a name, a value with its unit, and what it means.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _};
 
-use rustix::termios::tcgetwinsize;
-
-use super::clean::clean;
-
-/// Returns the columns of the terminal that stdout is, if it is one.
-pub(crate) fn terminal_width() -> Option<usize> {
-    let stdout = io::stdout();
-    let size = stdout.is_terminal().then(|| tcgetwinsize(&stdout).ok()).flatten()?;
-    Some(size.ws_col.into()).filter(|columns| *columns > 0)
-}
+use zfold_console::clean::clean;
 
 /// A line of a table: name, value, and what it means.
 pub(crate) type Row = (&'static str, String, &'static str);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
-use zfold_lab::proc::bytes;
+use zfold_compare::proc::bytes;
 
 /// The machine now. What its kernel does not have, or does not tell, is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -122,6 +122,7 @@ impl Container {
     }
 
     /// Returns the container as the runtime reads it.
+    #[expect(clippy::too_many_lines, reason = "one document")]
     fn config(&self, bundle: &TempDir, name: &str, line: &[&str]) -> Value {
         let capabilities = self.capabilities();
         let program = Path::new(env!("CARGO_BIN_EXE_zfold"));

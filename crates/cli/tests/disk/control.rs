@@ -222,6 +222,30 @@ fn control_and_metrics_bear_hostile_clients() {
     assert!(talk(&metrics, b"GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(talk(&metrics, b"\r\n\r\n").starts_with("HTTP/1.1 400"));
     assert!(!talk(&metrics, &vec![b'x'; 1 << 20]).contains("200 OK"));
+    let endless = [&b"GET /metrics HTTP/1.1\r\n"[..], &b"A: b\r\n".repeat(1 << 16)].concat();
+    assert!(!talk(&metrics, &endless).contains("200 OK"));
+    // One request a connection, and no body is waited for.
+    let two =
+        b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n";
+    assert_eq!(talk(&metrics, two).matches("HTTP/1.1 200").count(), 1);
+    for odd in [
+        "GET /metrics HTTP/1.1\n\n",
+        "GET\0/metrics\0HTTP/1.1\r\n\r\n",
+        "GET  /metrics HTTP/1.1\r\n\r\n",
+    ] {
+        assert!(!talk(&metrics, odd.as_bytes()).contains("200 OK"), "{odd:?}");
+    }
+    // Many that say nothing take all places, and give them back when they leave.
+    let silent: Vec<_> = (0..64).filter_map(|_| UnixStream::connect(&metrics).ok()).collect();
+    drop(silent);
+    let served = || {
+        let got = talk(&metrics, b"GET /metrics HTTP/1.1\r\n\r\n");
+        got.starts_with("HTTP/1.1 200 OK\r\n")
+    };
+    assert!((0..1000).any(|_| served() || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        false
+    }));
     let target = ["ctl", "--control", text(&control), "get"];
     let output = zfold(runtime.path(), &target).output().expect("the program starts");
     assert!(output.status.success());

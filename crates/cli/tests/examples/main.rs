@@ -9,7 +9,7 @@ mod common;
 mod stage;
 mod texts;
 
-use stage::{Stage, has};
+use stage::Stage;
 use texts::{commands, help_examples, readme_examples};
 
 /// Commands of the README that build: steps of `.ci/run` themselves, and the demo, which has tests
@@ -25,44 +25,13 @@ const STEPS: [&str; 4] = [
 fn examples_of_help_work() {
     let stage = Stage::set("examples_of_help_work");
     let mut count = 0;
-    for path in commands(&[]).iter().filter(|path| path.first() != Some(&"lab".to_owned())) {
-        for line in help_examples(path) {
+    for path in commands() {
+        for line in help_examples(&path) {
             stage.perform(&line);
             count += 1;
         }
     }
     assert!(count > 45, "only {count} examples were found");
-}
-
-#[test]
-fn examples_of_the_lab_work() {
-    let stage = Stage::set("examples_of_the_lab_work");
-    let mut count = 0;
-    for path in commands(&["lab"]) {
-        for line in help_examples(&path) {
-            // As it stands, up to the work: what is wrong in it is refused before help is given.
-            let (lab, rest) = line.split_once(" | ").unwrap_or((&line, "cat"));
-            let rest = if has("jq") { rest } else { "cat" };
-            stage.end(&format!("{lab} --help | grep Usage"));
-            // The whole lab is a step of .ci/run, and so are experiments that start servers.
-            let servers = ["all", "disk", "pageout", "build", "calls", "limits", "density"];
-            if !servers.iter().any(|name| line.starts_with(&format!("zfold lab {name} "))) {
-                stage.end(&format!("{} --quick --repeats 1 --scale 0.001 | {rest}", bare(lab)));
-            }
-            count += 1;
-        }
-    }
-    assert!(count > 15, "only {count} examples were found");
-}
-
-/// Returns a command of the lab without its amounts of work.
-fn bare(line: &str) -> String {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let amount = |word: &&str| ["--repeats", "--scale"].contains(word);
-    let kept = words.iter().enumerate().filter(|(at, word)| {
-        !amount(word) && **word != "--quick" && (*at == 0 || !amount(&words[at - 1]))
-    });
-    kept.map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

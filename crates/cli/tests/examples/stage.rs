@@ -70,7 +70,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// Returns whether a program is installed.
-pub(crate) fn has(name: &str) -> bool {
+fn has(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(name).exists())
 }

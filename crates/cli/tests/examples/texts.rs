@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::common::results;
 
-/// Returns the words of all commands below one, and of itself: those that help lists.
-pub(crate) fn commands(above: &[&str]) -> Vec<Vec<String>> {
-    let mut all = vec![above.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()];
+/// Returns the words of all commands, and of zfold itself, which has none: those that help lists,
+/// without the lab, a program of its own.
+pub(crate) fn commands() -> Vec<Vec<String>> {
+    let mut all: Vec<Vec<String>> = vec![Vec::new()];
     let mut next = 0;
     while let Some(path) = all.get(next).cloned() {
         let below = help(&path);
@@ -14,12 +15,12 @@ pub(crate) fn commands(above: &[&str]) -> Vec<Vec<String>> {
         for line in below.lines() {
             is_list = match line.starts_with(' ') || line.is_empty() {
                 true => is_list,
-                false => ["Commands:", "Experiments:"].contains(&line),
+                false => line == "Commands:",
             };
             let name = line.strip_prefix("  ").filter(|name| !name.starts_with(' '));
             if let Some(name) = name.and_then(|name| name.split_whitespace().next())
                 && is_list
-                && name != "help"
+                && !["help", "lab"].contains(&name)
             {
                 all.push([path.clone(), vec![name.to_owned()]].concat());
             }

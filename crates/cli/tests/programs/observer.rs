@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process};
-use zfold_lab::proc;
+use zfold_compare::proc;
 
 /// How often the exact figures are taken even if nothing says that they are higher than before.
 const EXACT_EVERY: usize = 16;

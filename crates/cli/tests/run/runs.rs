@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use zfold_lab::proc::Stat;
+use zfold_compare::proc::Stat;
 
 use crate::common::{command, skip};
 

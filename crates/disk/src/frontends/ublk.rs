@@ -330,7 +330,7 @@ mod tests {
 
     use super::*;
     use crate::{DiskOptions, SectorSize};
-    use zfold_pool::{Allocator, PoolOptions};
+    use zfold_pool::PoolOptions;
     use zfold_store::{CodecKind, Store, StoreOptions};
 
     fn disk(read_only: bool) -> Arc<Disk> {
@@ -389,6 +389,64 @@ mod tests {
         assert_eq!(serve(&disk, sys::UBLK_IO_OP_WRITE, 0, 8, &mut data), Err(perm));
         assert_eq!(serve(&disk, sys::UBLK_IO_OP_DISCARD, 0, 8, &mut data), Err(perm));
         assert_eq!(serve(&disk, sys::UBLK_IO_OP_ZONE_OPEN, 0, 8, &mut data), Err(95));
+    }
+
+    /// What no driver sends: each request is done as far as it says, or refused, and changes
+    /// nothing else.
+    #[test]
+    fn requests_at_the_edges_stay_on_the_device_and_in_their_buffer() {
+        const SECTORS: u64 = 64 * 8;
+        let disk = disk(false);
+        let contents: Vec<u8> = (0..64 * 4096).map(|n| (n / 7 % 251) as u8).collect();
+        let edges = [0, 1, SECTORS - 1, SECTORS, SECTORS + 1, 1 << 54, 1 << 55, u64::MAX / 512];
+        let edges = edges.into_iter().chain([u64::MAX / 512 + 1, 1 << 63, u64::MAX - 1, u64::MAX]);
+        disk.write(0, &contents).unwrap();
+        let all = || {
+            let mut all = vec![0; contents.len()];
+            disk.read(0, &mut all).unwrap();
+            all
+        };
+        let flags = [0, 1 << 8, sys::UBLK_IO_F_NOUNMAP, 0xFFFF_FF00];
+        for sector in edges {
+            for sectors in [0, 1, 8, 512, SECTORS as u32 + 1, 1 << 23, 1 << 31, u32::MAX] {
+                for operation in (0..=255).flat_map(|operation| flags.map(|more| operation | more))
+                {
+                    let of = operation & OPERATION;
+                    if of > 40 && sectors != 1 {
+                        continue;
+                    }
+                    let mut buffer = [0xEE; 4096];
+                    let done = serve(&disk, operation, sector, sectors, &mut buffer);
+                    let is_inside =
+                        sector.checked_add(sectors.into()).is_some_and(|end| end <= SECTORS);
+                    let len = u64::from(sectors) * 512;
+                    let fits = is_inside && len <= buffer.len() as u64;
+                    let (name, range) = (format!("{operation:#x} {sector} {sectors}"), || {
+                        sector as usize * 512..(sector * 512 + len) as usize
+                    });
+                    let mut model = contents.clone();
+                    match of {
+                        sys::UBLK_IO_OP_READ if fits => {
+                            assert!(buffer[..len as usize] == contents[range()], "{name}");
+                        }
+                        sys::UBLK_IO_OP_WRITE if fits => model[range()].fill(0xEE),
+                        sys::UBLK_IO_OP_FLUSH => assert!(done.is_ok(), "{name}"),
+                        sys::UBLK_IO_OP_DISCARD | sys::UBLK_IO_OP_WRITE_ZEROES if is_inside => {
+                            assert!(done.is_ok(), "{name}");
+                            model[range()].fill(0);
+                        }
+                        _ => assert!(done.is_err(), "{name}"),
+                    }
+                    assert!(done.is_ok_and(|done| done <= REQUEST_MAX) || done.is_err(), "{name}");
+                    if done.is_ok() {
+                        assert!(all() == model, "{name}");
+                        disk.write(0, &contents).unwrap();
+                    }
+                }
+                assert!(all() == contents, "{sector} {sectors}: what is refused changes nothing");
+            }
+        }
+        disk.store().check();
     }
 
     #[test]

@@ -13,11 +13,12 @@ mod bench;
 pub(crate) mod project;
 mod side;
 
+use zfold_compare::latency::Latency;
+
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
 use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::latency::Latency;
 pub use bench::NAME;
 use bench::{Bench, JOBS};
 use side::{Built, LIMITS, Variant, variants};

@@ -8,9 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use zfold_compare::rng::SplitMix64;
+
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::child::run as run_tool;
-use crate::rng::SplitMix64;
 
 /// Types that the header of the project declares, each with a function.
 const TYPES: u64 = 1500;

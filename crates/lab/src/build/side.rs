@@ -4,6 +4,8 @@ use std::fmt;
 use std::process::Command;
 use std::time::Duration;
 
+use zfold_compare::latency::Latency;
+
 use super::bench::{Bench, NAME, Reference};
 use super::project::Objects;
 use crate::experiment::Error;
@@ -13,8 +15,7 @@ use crate::experiment::system::cgroup::Cgroup;
 use crate::experiment::system::child::last_line;
 use crate::experiment::system::swap::Swap;
 use crate::experiment::system::tree::{self, Ended};
-use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
-use crate::latency::Latency;
+use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 
 /// Limits in percent of the memory that the build takes without one.
 pub(super) const LIMITS: [u32; 2] = [60, 45];
@@ -167,9 +168,7 @@ fn swapped(bench: &Bench<'_>, swap: &Swap, limit_bytes: u64) -> Result<Built, Fa
 
 /// Builds under `zfold run`.
 fn under_zfold(bench: &Bench<'_>, allocator: &str, limit_bytes: u64) -> Result<Built, Fault> {
-    let Some(zfold) = bench.settings.program.as_deref() else {
-        return Err(Fault::Missing("the zfold program is not known".to_owned()));
-    };
+    let zfold = zfold(bench.settings)?;
     let report = &report_path(bench.scratch.path());
     let run = ZfoldRun { zfold, limit_bytes, allocator, codec: "lz4", report };
     let mut command = bench.build(|make| run.command(make));

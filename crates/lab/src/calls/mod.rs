@@ -20,7 +20,7 @@ use crate::experiment::machine::load_remark;
 use crate::experiment::system::again;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::scratch::Scratch;
-use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
+use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 pub use job::NAME;
 use job::{Done, Job, PIECE_BYTES};
@@ -97,15 +97,13 @@ fn once(
     scratch: &Scratch,
     samples: &mut Samples,
 ) -> Result<(), Fault> {
-    let Some(program) = settings.program.as_deref() else {
-        return Err(Fault::Missing("the zfold program is not known".to_owned()));
-    };
+    let program = again::program(settings)?;
     let mut command = match side.limit_bytes(job) {
         None => Command::new(program),
         Some(limit_bytes) => {
             let report = &report_path(scratch.path());
-            let (allocator, codec) = ("zsmalloc", "lz4");
-            ZfoldRun { zfold: program, limit_bytes, allocator, codec, report }.command(program)
+            let (zfold, allocator, codec) = (zfold(settings)?, "zsmalloc", "lz4");
+            ZfoldRun { zfold, limit_bytes, allocator, codec, report }.command(program)
         }
     };
     work::with_plain_heap(&mut command).args(again::command(NAME)).arg(again::line(job));

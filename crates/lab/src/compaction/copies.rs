@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use zfold_compare::rng::Xorshift64;
 use zfold_pool::{
     Allocator, Chooser, Compaction, Contexts, Geometry, Grouping, Locking, PageSize, PoolOptions,
 };
@@ -17,7 +18,6 @@ use super::foreground::NAME;
 use crate::experiment::content::{Content, Keeper};
 use crate::experiment::harness::{Published, Samples, alternate, sized};
 use crate::experiment::{Error, Progress, Settings};
-use crate::rng::Xorshift64;
 
 /// With chains of at most 9 pages, the chooser of that time makes 140 classes.
 const CHAIN: u32 = 9;

@@ -1,9 +1,10 @@
 //! What goes on while a pool is compacted.
 
+use zfold_compare::latency::Latency;
+use zfold_compare::rng::SplitMix64;
+
 use crate::experiment::Error;
 use crate::experiment::content::{Content, Keeper};
-use crate::latency::Latency;
-use crate::rng::SplitMix64;
 
 /// Name of the experiment.
 pub const NAME: &str = "compaction";

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::experiment::harness::Published;
     use crate::experiment::harness::testing::{check_outcome, tiny};
-    use crate::latency::Latency;
+    use zfold_compare::latency::Latency;
 
     #[test]
     fn all_parts_have_their_figures() {

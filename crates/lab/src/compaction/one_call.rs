@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use zfold_compare::latency::Latency;
+use zfold_compare::rng::Xorshift64;
 use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
 
 use super::foreground::{Foreground, NAME, p999_us};
 use crate::experiment::content::{Content, Keeper, PAGE_BYTES};
 use crate::experiment::harness::{Samples, alternate, sized};
 use crate::experiment::{Error, Progress, Settings};
-use crate::latency::Latency;
-use crate::rng::Xorshift64;
 
 /// Slots of the thread that goes on working.
 const SLOTS: usize = 4 << 10;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use zfold_compare::latency::Latency;
 use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
 
 use super::foreground::{Foreground, NAME, p999_us};
@@ -16,7 +17,6 @@ use crate::experiment::harness::{
     COST_REMARK, Published, Samples, alternate, cost_of, sized, together,
 };
 use crate::experiment::{Error, Progress, Settings};
-use crate::latency::Latency;
 use crate::lock_stat::{rows, sum};
 
 /// Threads that insert and free.

@@ -3,14 +3,14 @@
 
 use std::time::Instant;
 
+use zfold_compare::latency::Latency;
+use zfold_compare::rng::{SplitMix64, Xorshift64};
 use zfold_store::backing::AlignedBuffer;
 
 use super::holder::{Held, Holder};
 use super::pages::{NAME, Pages};
 use crate::experiment::content::{PAGE_BYTES, verify};
 use crate::experiment::harness::turns::Fault;
-use crate::latency::Latency;
-use crate::rng::{SplitMix64, Xorshift64};
 
 /// Looks for holes to close while each page is replaced once on average.
 const LOOKS: usize = 16;

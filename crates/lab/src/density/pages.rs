@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use zfold_compare::input::PageSet;
 use zfold_store::backing::AlignedBuffer;
 
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
-use crate::input::PageSet;
 
 /// Name of the experiment.
 pub const NAME: &str = "density";

@@ -10,6 +10,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::time::Instant;
 
 use rustix::fs::OFlags;
+use zfold_compare::latency::Latency;
+use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::backing::AlignedBuffer;
 use zfold_store::{CodecKind, Store, StoreOptions};
@@ -20,8 +22,6 @@ use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Samples, sized, together};
 use crate::experiment::system::zram::Zram;
 use crate::experiment::{Error, Progress};
-use crate::latency::Latency;
-use crate::rng::SplitMix64;
 
 /// What the metrics begin with.
 const SECTION: &str = "two threads";

@@ -11,11 +11,12 @@ use crate::experiment::Error;
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::child::Child;
 use crate::experiment::system::scratch::Scratch;
+use crate::experiment::system::zfold_run::zfold;
 
 /// A program that serves a block device out of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Program {
-    /// This program, with a codec.
+    /// `zfold disk`, with a codec.
     Zfold(&'static str),
     /// nbdkit's memory plugin, with an allocator.
     Nbdkit(&'static str),
@@ -78,7 +79,7 @@ impl Program {
     ///
     /// # Errors
     /// [`Fault::Missing`] if the program is not there or cannot do that; [`Fault::Failed`] if it
-    /// is this program, which can.
+    /// is zfold, which can.
     pub(super) fn serve_nbd(self, bench: &Bench<'_>) -> Result<Server, Fault> {
         let path = bench.path("nbd.sock");
         let (mut command, bytes) = self.command(bench)?;
@@ -128,7 +129,7 @@ impl Program {
         Ok(Server { child, path, mounted: true, _bytes: bytes })
     }
 
-    /// Returns what a result means: wrong bytes of another program are no failure of this one.
+    /// Returns what a result means: wrong bytes of another program are no failure of zfold.
     pub(super) fn judge<T>(self, result: Result<T, Fault>) -> Result<T, Fault> {
         match (self, result) {
             (Self::Nbdkit(_) | Self::Qemu, Err(Fault::Failed(Error::WrongBytes { what, .. }))) => {
@@ -143,9 +144,7 @@ impl Program {
         let bytes = bench.span_bytes;
         Ok(match self {
             Self::Zfold(codec) => {
-                let program = bench.settings.program.as_ref();
-                let none = || Fault::Missing("this program cannot be found".to_owned());
-                let mut command = Command::new(program.ok_or_else(none)?);
+                let mut command = Command::new(zfold(bench.settings)?);
                 command.args(["disk", "--size", &format!("{}KiB", bytes >> 10)]);
                 command.args(["--codec", codec]).arg("--control").arg(bench.path("control"));
                 (command, None)

@@ -6,11 +6,11 @@
 
 use std::ops::RangeInclusive;
 
+use zfold_compare::input::PageSet;
 use zfold_pool::{Handle, HandleError, Pool};
 use zfold_store::CodecKind;
 
 use crate::experiment::error::Error;
-use crate::input::PageSet;
 
 /// Bytes of a page.
 pub(crate) const PAGE_BYTES: usize = 4096;

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::io;
 
+use zfold_compare::input::{InputError, plain};
 use zfold_pool::{AllocError, ConfigError, HandleError};
 use zfold_store::{LoadError, OpenError, StoreError};
-
-use crate::input::{InputError, plain};
 
 /// Why an experiment ended early.
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use std::fmt;
 use std::fs;
 
 use serde::Serialize;
-
-use crate::proc::bytes;
+use zfold_compare::proc::bytes;
 
 const UNKNOWN: &str = "unknown";
 

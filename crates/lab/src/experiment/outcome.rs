@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-
-use crate::latency::Latency;
+use zfold_compare::latency::Latency;
 
 /// What all experiments are told.
 #[derive(Clone, Debug)]
@@ -18,8 +17,11 @@ pub struct Settings {
     pub quick: bool,
     /// Seed of all random choices.
     pub seed: u64,
-    /// The zfold program, for experiments that start it; `None`: these are left out.
-    pub program: Option<PathBuf>,
+    /// The program `zfold-lab`, for experiments that start it as a workload; `None`: these are left
+    /// out.
+    pub lab: Option<PathBuf>,
+    /// The program `zfold`, for those that start it; `None`: what needs it is left out.
+    pub zfold: Option<PathBuf>,
     /// A project that `build` builds in the place of its own.
     pub project: Option<PathBuf>,
     /// Captures that `density` stores in the place of the built-in ones, if any.

@@ -18,7 +18,7 @@ use crate::experiment::machine::load_remark;
 use crate::experiment::system::child::last_line;
 use crate::experiment::system::scratch::Scratch;
 use crate::experiment::system::tree;
-use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
+use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use programs::{Program, programs};
 
@@ -133,10 +133,10 @@ fn once(
     samples: &mut Samples,
 ) -> Result<(), Fault> {
     let Variant { known: Known { program, peak_bytes, printed }, limit } = variant;
-    let mut command = match (limit, settings.program.as_deref()) {
-        (None, _) => program.command(Command::new),
-        (Some(_), None) => return Err(Fault::Missing("the zfold program is not known".to_owned())),
-        (Some(percent), Some(zfold)) => {
+    let mut command = match limit {
+        None => program.command(Command::new),
+        Some(percent) => {
+            let zfold = zfold(settings)?;
             let limit_bytes = peak_bytes * u64::from(*percent) / 100;
             if limit_bytes < ZfoldRun::LIMIT_MIN {
                 let reason = "that is less than zfold run takes, 4 MiB (raise --scale)";

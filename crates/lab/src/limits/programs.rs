@@ -5,12 +5,13 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use zfold_compare::rng::SplitMix64;
+
 use crate::build::project::Project;
 use crate::experiment::harness::sized;
 use crate::experiment::harness::turns::Fault;
 use crate::experiment::system::cleanup::quoted;
 use crate::experiment::{Error, Settings};
-use crate::rng::SplitMix64;
 
 /// A program, as a shell starts it.
 #[derive(Debug)]

@@ -16,12 +16,13 @@ pub(crate) mod memory;
 mod side;
 mod work;
 
+use zfold_compare::latency::Latency;
+
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
 use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
-use crate::latency::Latency;
 use bench::Bench;
 pub use bench::NAME;
 use job::{Done, Work};

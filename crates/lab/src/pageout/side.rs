@@ -13,7 +13,7 @@ use crate::experiment::system::again::{self, line};
 use crate::experiment::system::cgroup::Cgroup;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::swap::Swap;
-use crate::experiment::system::zfold_run::{ZfoldRun, report_path};
+use crate::experiment::system::zfold_run::{ZfoldRun, report_path, zfold};
 
 /// Who takes the pages away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +55,7 @@ impl Side {
         work: Work,
         repeat: u32,
     ) -> Result<Done, Fault> {
-        let Some(program) = bench.settings.program.as_deref() else {
-            return Err(Fault::Missing("the zfold program is not known".to_owned()));
-        };
+        let program = again::program(bench.settings)?;
         let plan = Plan::new(processes, pages, work);
         let memory = match self {
             Self::Region => Kind::Region { resident_bytes: plan.resident_bytes },
@@ -71,8 +69,8 @@ impl Side {
             Self::Run => {
                 let report = &report_path(bench.scratch.path());
                 let limit_bytes = plan.limit_bytes();
-                let (allocator, codec) = ("zsmalloc", "lz4");
-                let run = ZfoldRun { zfold: program, limit_bytes, allocator, codec, report };
+                let (zfold, allocator, codec) = (zfold(bench.settings)?, "zsmalloc", "lz4");
+                let run = ZfoldRun { zfold, limit_bytes, allocator, codec, report };
                 answer(run.command(program), &job)
             }
             Self::Region | Self::Resident => answer(Command::new(program), &job),

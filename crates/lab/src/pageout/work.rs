@@ -10,14 +10,15 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use zfold_compare::input::PageSet;
+use zfold_compare::rng::{SplitMix64, Xorshift64};
+
 use super::bench::NAME;
 use super::job::{Answer, Done, Job, Kind, Role, Work};
 use super::memory::{Mapping, Memory, region, resident_pages};
 use crate::experiment::Error;
 use crate::experiment::content::{PAGE_BYTES, verify};
 use crate::experiment::system::again::{self, line};
-use crate::input::PageSet;
-use crate::rng::{SplitMix64, Xorshift64};
 
 /// The line of a worker that waits for the others.
 const READY: &str = "ready";

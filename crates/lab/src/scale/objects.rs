@@ -1,11 +1,11 @@
 //! What is put into pools, and which pools these are.
 
+use zfold_compare::input::PageSet;
 use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec};
 
 use crate::experiment::Error;
 use crate::experiment::content::PAGE_BYTES;
-use crate::input::PageSet;
 
 /// Pages of the built-in captures that a pool would hold, raw and compressed by LZ4.
 pub(super) struct Objects {

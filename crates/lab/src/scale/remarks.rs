@@ -5,6 +5,7 @@ use super::measured::Measured;
 use super::sample::disturbed;
 
 /// Returns what is measured, what is assumed and what is left out.
+#[expect(clippy::too_many_lines, reason = "sentences, one after the other")]
 pub(super) fn remarks(
     measured: &Measured,
     randrw: (f64, f64),

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use zfold_compare::rng::SplitMix64;
 use zfold_pool::LockStat;
 
 use super::host::{Host, pass_line};
@@ -13,7 +14,6 @@ use super::pace::{Pace, pace, readings};
 use super::watch::{Watched, is_exclusive, watch};
 use super::worker::{LIVE, OPERATIONS, Worker};
 use crate::experiment::Error;
-use crate::rng::SplitMix64;
 
 /// What was measured of one contestant in one repeat.
 #[derive(Clone, Debug)]

@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use zfold_compare::rng::SplitMix64;
 use zfold_pool::{Handle, Pool};
 
 use super::given::NAME;
 use super::objects::Objects;
 use crate::experiment::Error;
-use crate::rng::SplitMix64;
 
 /// Operations of a round.
 pub(super) const OPERATIONS: f64 = 3.0;

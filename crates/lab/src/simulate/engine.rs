@@ -3,9 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use zfold_compare::rng::SplitMix64;
+
 use super::machine::Machine;
 use super::program::{Crew, Family, Run, Step};
-use crate::rng::SplitMix64;
 
 /// A point in time, in picoseconds.
 type Time = u64;

@@ -1,8 +1,9 @@
 //! `SIGBUS`, which the kernel sends to a thread that touches a missing page: one handler for the
 //! process, installed once, in front of what was there before.
 //!
-//! - H1: the handler runs with all signals blocked that can be, so no other handler of its thread
-//!   comes between; a page of which this thread is in charge is never waited for by it.
+//! - H1: the handler works with all signals blocked that can be, also if it is called by a handler
+//!   that was installed later, so no other handler of its thread comes between, or leaves by
+//!   `longjmp`; a page of which this thread is in charge is never waited for by it.
 //! - H2: on its path nothing is allocated, no lock of the standard library taken, and errno is
 //!   as it was when it returns.
 //! - H3: it may run on an alternative stack of 8 KiB, which the kernel's frame takes a part
@@ -14,6 +15,10 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Blocked, these would kill without a word.
+const FAULTS: [libc::c_int; 5] =
+    [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
 
 /// What was there before, and what resolves addresses.
 struct Installed {
@@ -57,8 +62,7 @@ pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: `sa_mask` is a set to be filled.
     unsafe { libc::sigfillset(&raw mut ours.sa_mask) };
-    for fault in [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT] {
-        // Blocked, these would kill without a word.
+    for fault in FAULTS {
         // SAFETY: a filled set and a valid number.
         unsafe { libc::sigdelset(&raw mut ours.sa_mask, fault) };
     }
@@ -87,13 +91,54 @@ extern "C" fn on_sigbus(
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let saved = unsafe { *errno };
+    let others = Others::block();
     // Positive: from the kernel. A signal that somebody sent has no address.
     let resolved = code > 0 && (installed.resolve)(address);
+    others.restore();
     // SAFETY: as above.
     unsafe { *errno = saved };
     if !resolved {
         pass_on(installed, signal, info, context, code);
     }
+}
+
+/// Signals that can be blocked in the handler, as the kernel's bits: not those that would kill
+/// without a word if they were, not those that the C library keeps for itself (32 and 33), nor
+/// those that the kernel blocks for nobody.
+const OTHERS: u64 = {
+    let mut mask = u64::MAX;
+    let mut at = 0;
+    while at < FAULTS.len() {
+        mask &= !(1 << (FAULTS[at] - 1));
+        at += 1;
+    }
+    mask & !(0b11 << 31 | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1))
+};
+
+/// What was blocked when the handler began.
+struct Others(u64);
+
+impl Others {
+    /// Blocks [`OTHERS`]. The kernel has done so if it called the handler itself; a handler that
+    /// was installed later has a mask of its own. Costs a system call.
+    fn block() -> Self {
+        let mut before = OTHERS;
+        set_mask(libc::SIG_BLOCK, &OTHERS, &mut before);
+        Self(before)
+    }
+
+    fn restore(self) {
+        if self.0 & OTHERS != OTHERS {
+            set_mask(libc::SIG_SETMASK, &self.0, &mut 0);
+        }
+    }
+}
+
+/// Changes the thread's mask. By the system's own call: as 64 bits, the masks can be compared.
+fn set_mask(how: libc::c_int, mask: &u64, before: &mut u64) {
+    let (mask, before) = (std::ptr::from_ref(mask), std::ptr::from_mut(before));
+    // SAFETY: a mask of eight bytes to be read, and one to be written.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, before, size_of::<u64>()) };
 }
 
 /// Does what would have happened without us (H4).

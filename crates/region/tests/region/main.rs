@@ -7,6 +7,7 @@
 //! - `threads`: faults that threads of the memory resolve
 
 mod contents;
+mod copies;
 mod heap;
 mod processes;
 mod system;

@@ -27,18 +27,7 @@ use zfold_uffd::page::PAGE;
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
         Work::Attached { managed, attached, ticket } => {
-            match attached.map(|attached| set_attached(&managed, *attached)) {
-                Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
-                Some(Ok(())) => shared.counters.attached.add(1),
-                Some(Err(error)) => {
-                    shared.cannot_attach(&managed, error.to_string());
-                    shared.tracing.tell();
-                }
-                None => {}
-            }
-            if shared.budget.is_near() {
-                close_open(shared, &managed, answers);
-            }
+            now_attached(shared, &managed, attached.map(|attached| *attached), answers);
             ticket
         }
         Work::Open(managed, pages, ticket) => {
@@ -52,33 +41,11 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Level(managed, pages, ticket) => {
-            managed.lock().set_moving(true);
-            level(shared, &managed, &pages, answers);
-            // The kernel moves several mappings at once only if none of them is closed, and may
-            // have moved some before it finds one that is.
-            let is_one = || {
-                let vmas = within(managed.pid(), &bytes_of(&pages)).unwrap_or_default();
-                vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
-            };
-            // It fills what locked memory grows by before it tells that this was moved, and nothing
-            // can be filled in before it has told.
-            let is_closed = managed.lock().closed().touches(&pages);
-            if is_closed && (!is_one() || may_be_locked(managed.pid())) {
-                give_back(shared, &managed, &pages, false, answers);
-            }
+            about_to_move(shared, &managed, &pages, answers);
             ticket
         }
         Work::Moved { managed, from, to, ticket } => {
-            let is_own = {
-                let mut space = managed.lock();
-                space.set_moving(false);
-                space.own().touches(&from)
-            };
-            match to {
-                Some(to) if is_own => give_back(shared, &managed, &to, true, answers),
-                Some(to) => level(shared, &managed, &to, answers),
-                None => {}
-            }
+            moved(shared, &managed, &from, to, answers);
             ticket
         }
         Work::Mapped(managed, pages, ticket) => {
@@ -88,16 +55,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Grown(managed, last, ticket) => {
-            // What it has grown by since it was closed is a mapping of its own.
-            let is_closed = managed.lock().closed().around(last).is_some();
-            if !is_closed
-                && let Some(Mapping { pages, other: false }) = mapping_around(managed.pid(), last)
-                && !shared.budget.fits(pages.len())
-            {
-                for part in closable(shared, &managed, &pages) {
-                    close(shared, &managed, &part, 1, answers);
-                }
-            }
+            grown(shared, &managed, last, answers);
             ticket
         }
         Work::Hold(managed, pages, ticket) => {
@@ -119,6 +77,84 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
         Work::Gone(managed) => return bury(shared, &managed),
     };
     shared.tracing.go_on(ticket);
+}
+
+/// A space has a helper now, or none was needed.
+fn now_attached(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    attached: Option<Attached>,
+    answers: &mut Answers,
+) {
+    match attached.map(|attached| set_attached(managed, attached)) {
+        Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
+        Some(Ok(())) => shared.counters.attached.add(1),
+        Some(Err(error)) => {
+            shared.cannot_attach(managed, error.to_string());
+            shared.tracing.tell();
+        }
+        None => {}
+    }
+    if shared.budget.is_near() {
+        close_open(shared, managed, answers);
+    }
+}
+
+/// The program is about to move a range.
+fn about_to_move(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    pages: &Pages,
+    answers: &mut Answers,
+) {
+    managed.lock().set_moving(true);
+    level(shared, managed, pages, answers);
+    // The kernel moves several mappings at once only if none of them is closed, and may have moved
+    // some before it finds one that is.
+    let is_one = || {
+        let vmas = within(managed.pid(), &bytes_of(pages)).unwrap_or_default();
+        vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
+    };
+    // It fills what locked memory grows by before it tells that this was moved, and nothing can be
+    // filled in before it has told.
+    let is_closed = managed.lock().closed().touches(pages);
+    if is_closed && (!is_one() || may_be_locked(managed.pid())) {
+        give_back(shared, managed, pages, false, answers);
+    }
+}
+
+/// The program has moved a range, or could not.
+fn moved(
+    shared: &Arc<Shared>,
+    managed: &Arc<Managed>,
+    from: &Pages,
+    to: Option<Pages>,
+    answers: &mut Answers,
+) {
+    let is_own = {
+        let mut space = managed.lock();
+        space.set_moving(false);
+        space.own().touches(from)
+    };
+    match to {
+        Some(to) if is_own => give_back(shared, managed, &to, true, answers),
+        Some(to) => level(shared, managed, &to, answers),
+        None => {}
+    }
+}
+
+/// The heap ends at a page now.
+fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo, answers: &mut Answers) {
+    // What it has grown by since it was closed is a mapping of its own.
+    let is_closed = managed.lock().closed().around(last).is_some();
+    if !is_closed
+        && let Some(Mapping { pages, other: false }) = mapping_around(managed.pid(), last)
+        && !shared.budget.fits(pages.len())
+    {
+        for part in closable(shared, managed, &pages) {
+            close(shared, managed, &part, 1, answers);
+        }
+    }
 }
 
 /// Brings back all that left a range and leaves it open; as the program's own if it `stays` so.

@@ -312,12 +312,7 @@ impl Tracer<'_> {
         let dead = self.stillborn.remove(&child) && !proc::lives(child);
         let seen = self.unclaimed.remove(&child);
         let Some(parent_space) = parent_space else {
-            if !dead {
-                self.tasks.insert(child, Task::default());
-            }
-            if seen {
-                let_go(ptrace::cont(child, 0));
-            }
+            self.child_of_unknown(child, dead, seen);
             return resume();
         };
         let known = self.tasks.get_mut(&tid).and_then(|task| task.areas.take());
@@ -332,8 +327,7 @@ impl Tracer<'_> {
         let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
         let is_known = is_thread || waits != Waits::Nothing;
         let filtered = filtered && (is_known || is_filtered(tid, child));
-        let held = waits == Waits::Fork(Birth::Held);
-        let alone = waits == Waits::Fork(Birth::Alone);
+        let [held, alone] = [Birth::Held, Birth::Alone].map(|birth| waits == Waits::Fork(birth));
         if alone {
             // It has everything.
             self.memory.unborn(parent_space);
@@ -352,15 +346,7 @@ impl Tracer<'_> {
             self.spaces.join(parent_space);
             parent_space
         } else {
-            // One that was copied before its parent was filtered has nothing that left.
-            let inherits = filtered && !alone;
-            let space = if inherits || !self.memory.is_attached(parent_space) {
-                self.memory.forked(parent_space, child)
-            } else {
-                self.memory.exec(child)
-            };
-            self.spaces.add(space);
-            space
+            self.space_of_fork(parent_space, child, filtered && !alone)
         };
         let tid_at = areas.tid_at;
         self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
@@ -387,6 +373,28 @@ impl Tracer<'_> {
             let_go(ptrace::cont(child, 0));
         }
         resume();
+    }
+
+    /// Returns the space of a child that has memory of its own. One that was copied before its
+    /// parent was filtered does not inherit: it has nothing that left.
+    fn space_of_fork(&mut self, parent: SpaceId, child: i32, inherits: bool) -> SpaceId {
+        let space = if inherits || !self.memory.is_attached(parent) {
+            self.memory.forked(parent, child)
+        } else {
+            self.memory.exec(child)
+        };
+        self.spaces.add(space);
+        space
+    }
+
+    /// A thread that no space is known of has made a child.
+    fn child_of_unknown(&mut self, child: i32, dead: bool, seen: bool) {
+        if !dead {
+            self.tasks.insert(child, Task::default());
+        }
+        if seen {
+            let_go(ptrace::cont(child, 0));
+        }
     }
 
     /// Parent and child of a held fork are both stopped.

@@ -9,8 +9,9 @@
 //! - K2: codecs run and objects are made, read and freed without any lock of the cache: whoever
 //!   works on a value has a reference to it, and the last one frees its objects.
 //! - K3: after an insertion that failed its key has no value: never the one before.
-//! - K4: what is held exceeds the limit at most by the calls in progress. Values leave in the order
-//!   of their last use, a share of the limit at a time, so that compaction is worth its while.
+//! - K4: what is held exceeds the limit at most by the calls in progress, each of which takes no
+//!   more than the limit for its value, however long that is. Values leave in the order of their
+//!   last use, a share of the limit at a time, so that compaction is worth its while.
 //!
 //! Lock order: the turn to make room, then the index. Both are held for no call of the pool but the
 //! compaction under the turn.
@@ -124,8 +125,9 @@ impl Cache {
     }
 
     fn try_insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
-        let value = Value::new(&self.objects, key, bytes).map_err(CacheError::Pool)?;
         let limit_bytes = self.limit_bytes();
+        let value = Value::new(&self.objects, key, bytes, limit_bytes)?;
+        // Once more: the codec may have taken working memory meanwhile.
         let least = value.stored_bytes() + value.charged_bytes() + self.objects.contexts.bytes();
         if least > limit_bytes {
             return Err(CacheError::TooLarge { limit_bytes });

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use zfold_pool::source::SourceError;
 use zfold_pool::{AllocError, Handle, HandleError, Pool, ReadGuard};
 
 use super::CacheError;
@@ -66,6 +67,12 @@ pub(super) struct Value {
     objects: Arc<Objects>,
 }
 
+/// As [`Value::charged_bytes`], of a value with such a key and so many pieces.
+fn charged_bytes(key_len: usize, pieces: usize) -> u64 {
+    let handles = if pieces == 1 { 0 } else { pieces as u64 * size_of::<Handle>() as u64 };
+    (size_of::<Value>() + 2 * size_of::<usize>()) as u64 + key_len as u64 + handles
+}
+
 /// The objects of a value, in the order of their pieces.
 #[derive(Debug)]
 enum Handles {
@@ -84,22 +91,36 @@ impl Handles {
 }
 
 impl Value {
-    /// Makes a value of `bytes`.
+    /// Makes a value of `bytes` that takes at most `limit_bytes`; what would take more is given up
+    /// as soon as that is known.
     ///
     /// # Errors
-    /// [`AllocError`]; nothing is left in the pool.
+    /// [`CacheError::TooLarge`] or [`CacheError::Pool`]; nothing is left in the pool.
     pub(super) fn new(
         objects: &Arc<Objects>,
         key: &[u8],
         bytes: &[u8],
-    ) -> Result<Self, AllocError> {
-        let mut handles = Vec::with_capacity(bytes.len().div_ceil(objects.piece_len));
+        limit_bytes: u64,
+    ) -> Result<Self, CacheError> {
+        let too_large = || CacheError::TooLarge { limit_bytes };
+        let pieces = bytes.len().div_ceil(objects.piece_len);
+        let besides = charged_bytes(key.len(), pieces) + objects.contexts.bytes();
+        let room = limit_bytes.checked_sub(besides).ok_or_else(too_large)?;
+        let mut handles = Vec::new();
+        handles.try_reserve_exact(pieces).map_err(|_| {
+            let bytes = pieces.saturating_mul(size_of::<Handle>());
+            CacheError::Pool(AllocError::NoMemory(SourceError::Memory { bytes }))
+        })?;
         let mut stored_bytes = 0;
         for piece in bytes.chunks(objects.piece_len) {
             let inserted = objects.insert(piece).inspect_err(|_| objects.free(&handles));
-            let (handle, len) = inserted?;
+            let (handle, len) = inserted.map_err(CacheError::Pool)?;
             stored_bytes += len as u64;
             handles.push(handle);
+            if stored_bytes > room {
+                objects.free(&handles);
+                return Err(too_large());
+            }
         }
         let handles = match handles[..] {
             [handle] => Handles::One(handle),
@@ -126,11 +147,7 @@ impl Value {
     /// Returns the bytes of memory that it takes besides its objects: itself, its counts, its key
     /// and its handles.
     pub(super) fn charged_bytes(&self) -> u64 {
-        let handles = match &self.handles {
-            Handles::One(_) => 0,
-            Handles::Many(handles) => size_of_val(&**handles),
-        };
-        (size_of::<Self>() + 2 * size_of::<usize>() + self.key.len() + handles) as u64
+        charged_bytes(self.key.len(), self.handles.as_slice().len())
     }
 
     /// Reads the value into `out`, in place of what is there.

@@ -19,6 +19,8 @@
 
 mod error;
 mod file;
+#[cfg(test)]
+mod tests;
 
 use std::fs::OpenOptions;
 use std::io;

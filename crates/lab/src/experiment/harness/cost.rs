@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use zfold_compare::proc::{self, Times};
+
 use crate::experiment::error::Error;
-use crate::proc::{self, Times};
 
 /// What a run cost, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]

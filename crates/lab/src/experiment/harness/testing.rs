@@ -9,8 +9,8 @@ use crate::experiment::outcome::{Figure, Outcome, Settings};
 
 /// Settings of the smallest experiment.
 pub(crate) fn tiny() -> Settings {
-    let (program, project, pages) = (None, None, Vec::new());
-    Settings { scale: 0.01, repeats: 1, quick: true, seed: 1, program, project, pages }
+    let (scale, repeats, quick, seed) = (0.01, 1, true, 1);
+    Settings { scale, repeats, quick, seed, lab: None, zfold: None, project: None, pages: vec![] }
 }
 
 /// Returns what a test holds while it turns swap on, which is the whole machine's.

@@ -1,9 +1,9 @@
 //! Figures as comma-separated lines.
 
 use serde_json::Value;
+use zfold_compare::text;
 
 use crate::experiment::{Figure, Outcome};
-use crate::text;
 
 /// Returns the records of [`json`](super::json()) as lines under one line of names, each with mean
 /// and standard deviation besides; what is null is empty.

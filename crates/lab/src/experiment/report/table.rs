@@ -1,9 +1,10 @@
 //! Tables as text, histograms as bpftrace draws them, and remarks.
 
+use zfold_compare::latency::Latency;
+use zfold_compare::text::{self, wrapped};
+
 use crate::experiment::machine::Machine;
 use crate::experiment::{Figure, Outcome};
-use crate::latency::Latency;
-use crate::text::{self, wrapped};
 
 use super::fit::fitted;
 use super::grid::{Grid, grids};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use zfold_compare::latency::Latency;
+
 use crate::experiment::outcome::{Figure, Outcome};
-use crate::latency::Latency;
 
 /// Returns an outcome with a base and a variant at 1 and 2 workers, some simulated.
 pub(super) fn outcome() -> Outcome {

@@ -1,14 +1,26 @@
 //! This program again, as a process of an experiment: what it is to do is the last argument of the
-//! hidden command `zfold lab process EXPERIMENT JOB`, in JSON, and its answer a line.
+//! hidden command `zfold-lab process EXPERIMENT JOB`, in JSON, and its answer a line.
+
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Error;
+use crate::experiment::harness::turns::Fault;
+use crate::experiment::{Error, Settings};
+
+/// Returns the program.
+///
+/// # Errors
+/// [`Fault::Missing`] if nobody knows it.
+pub(crate) fn program(settings: &Settings) -> Result<&Path, Fault> {
+    let unknown = || Fault::Missing("the program zfold-lab is not known".to_owned());
+    settings.lab.as_deref().ok_or_else(unknown)
+}
 
 /// Returns the arguments of the hidden command before the job.
-pub(crate) const fn command(experiment: &str) -> [&str; 3] {
-    ["lab", "process", experiment]
+pub(crate) const fn command(experiment: &str) -> [&str; 2] {
+    ["process", experiment]
 }
 
 /// Returns a job or an answer as a line without its end.

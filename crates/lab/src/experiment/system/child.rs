@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use zfold_compare::proc;
 
 use crate::experiment::harness::turns::Fault;
-use crate::proc;
 
 /// How long a server may take until it serves.
 const START_MAX: Duration = Duration::from_secs(10);

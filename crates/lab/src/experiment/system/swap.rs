@@ -9,11 +9,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use zfold_compare::proc::bytes;
+
 use super::child::run;
 use super::cleanup::{Cleanup, quoted};
 use super::zram::Zram;
 use crate::experiment::harness::turns::Fault;
-use crate::proc::bytes;
 
 const ZSWAP: &str = "/sys/module/zswap/parameters";
 

@@ -5,9 +5,10 @@ use std::io::{self, Read as _, Seek as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use zfold_compare::proc;
+
 use crate::experiment::Error;
 use crate::experiment::harness::{Cost, Stopwatch};
-use crate::proc;
 
 /// How often a run is looked at.
 const LOOK: Duration = Duration::from_millis(10);

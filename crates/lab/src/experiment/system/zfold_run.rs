@@ -1,13 +1,26 @@
-//! Programs under `zfold run`, with the report of each run.
+//! The program `zfold`, and programs under `zfold run` with the report of each run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use zfold_compare::latency::Latency;
 
+use crate::experiment::Settings;
 use crate::experiment::harness::turns::Fault;
-use crate::latency::Latency;
+
+/// Returns the program `zfold`.
+///
+/// # Errors
+/// [`Fault::Missing`] if there is none, with the remedy.
+pub(crate) fn zfold(settings: &Settings) -> Result<&Path, Fault> {
+    let missing = || {
+        let line = "there is no zfold beside zfold-lab or in PATH: cargo build --release builds it";
+        Fault::Missing(line.to_owned())
+    };
+    settings.zfold.as_deref().ok_or_else(missing)
+}
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug)]

@@ -24,6 +24,7 @@ const COPY: usize = 16;
 
 /// Moves the cursor as far as there is room for haste.
 #[inline(always)]
+#[expect(clippy::too_many_lines, reason = "one loop, whose state lies in registers")]
 pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
     let Some(start_max) = page.len().checked_sub(COPY) else { return };
     let Some(literal_max) = block.len().checked_sub(COPY) else { return };

@@ -6,10 +6,10 @@
 mod axis;
 
 use plotters::prelude::*;
+use zfold_compare::latency::{Latency, power_label};
 
 use super::grid::{grouped, lock_caption, metric, microseconds, number, variant};
 use crate::experiment::Figure;
-use crate::latency::{Latency, power_label};
 use axis::Axis;
 
 /// Colours that stand out from white and from black.

@@ -14,7 +14,7 @@ const LINE_MAX: usize = 4000;
 /// Returns a text as one line without anything that a terminal obeys: such characters are written
 /// as in a string of Rust, a line break as `\n`, an escape as `\u{1b}`. Cut at 4000 characters.
 /// What is clean stays as it is.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     let mut line = String::new();
     for (at, c) in text.chars().enumerate() {
         if at == LINE_MAX {
@@ -27,7 +27,7 @@ pub(crate) fn clean(text: &str) -> String {
 }
 
 /// Returns a text with its lines, each as [`clean`] makes it, of any length.
-pub(crate) fn clean_lines(text: &str) -> String {
+pub fn clean_lines(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -81,27 +81,29 @@ mod tests {
         assert_eq!(clean(&"é".repeat(LINE_MAX)).chars().count(), LINE_MAX);
     }
 
-    /// Returns the sources of the program with their names.
-    fn sources(folder: &Path, all: &mut Vec<(String, String)>) {
+    /// Returns the sources in a folder with their names below `root`, each behind `program`.
+    fn sources(root: &Path, program: &str, folder: &Path, all: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                sources(&path, all);
+                sources(root, program, &path, all);
             } else {
-                let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-                let name = path.strip_prefix(root).expect("below it").display().to_string();
+                let name = path.strip_prefix(root).expect("below it").display();
+                let name = format!("{program}{name}");
                 all.push((name, fs::read_to_string(&path).expect("text")));
             }
         }
     }
 
-    /// Asserts that a part of a line is in these files only, so often (L1).
+    /// Asserts that a part of a line is in these files of the programs only, so often (L1).
     fn only_in(part: &str, known: &[(&str, usize)]) {
         let mut all = Vec::new();
-        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut all);
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a folder");
+        for (folder, program) in [("cli/src", ""), ("lab/src/program", "lab/")] {
+            sources(&crates.join(folder), program, &crates.join(folder), &mut all);
+        }
         let mut found: Vec<_> = all
             .iter()
-            .filter(|(name, _)| !["shared/exit.rs", "shared/clean.rs"].contains(&&**name))
             .map(|(name, text)| {
                 let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
                 (&**name, code.filter(|line| line.contains(part)).count())
@@ -109,10 +111,7 @@ mod tests {
             .filter(|(_, count)| *count > 0)
             .collect();
         found.sort_unstable();
-        assert_eq!(
-            found, known,
-            "{part}: write by shared/exit.rs, which cleans what is for people"
-        );
+        assert_eq!(found, known, "{part}: write by exit.rs, which cleans what is for people");
     }
 
     #[test]
@@ -120,17 +119,11 @@ mod tests {
         only_in("print!", &[]);
         only_in("println!", &[]);
         // A question to clap.
-        only_in("stderr()", &[("main.rs", 1)]);
-        // Lab: a pipe to zfold itself. Others ask for the terminal; the view draws cells.
+        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1)]);
+        // The lab: a pipe to itself. Others ask for the terminal; the view draws cells.
         only_in(
             "stdout()",
-            &[
-                ("lab.rs", 1),
-                ("run/manager.rs", 1),
-                ("shared/table.rs", 1),
-                ("top/mod.rs", 1),
-                ("top/screen.rs", 1),
-            ],
+            &[("lab/run.rs", 1), ("run/manager.rs", 1), ("top/mod.rs", 1), ("top/screen.rs", 1)],
         );
         // JSON, scripts, addresses, and a path that scripts read.
         only_in(
@@ -143,7 +136,7 @@ mod tests {
                 ("disk/ctl.rs", 1),
                 ("disk/mod.rs", 1),
                 ("jupyter.rs", 1),
-                ("lab.rs", 1),
+                ("lab/run.rs", 1),
                 ("ps.rs", 1),
             ],
         );

@@ -54,10 +54,12 @@ pub struct Record {
     /// Which input, counted from 0; of several, 0 stands for all together.
     #[serde(skip)]
     pub(crate) place: usize,
+    /// The time of each store.
     #[serde(skip)]
-    pub(crate) stores: Latency,
+    pub stores: Latency,
+    /// The time of each load.
     #[serde(skip)]
-    pub(crate) loads: Latency,
+    pub loads: Latency,
 }
 
 /// Counts of pages and bytes of memory.

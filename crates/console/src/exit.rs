@@ -10,24 +10,24 @@ use super::clean::{clean, clean_lines};
 
 /// A reason to end without success: one clean line for people, and an exit status.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     line: String,
     status: u8,
 }
 
 impl Failure {
     /// Returns a failure of the work itself, status 1.
-    pub(crate) fn new(line: impl Into<String>) -> Self {
+    pub fn new(line: impl Into<String>) -> Self {
         Self { line: clean(&line.into()), status: 1 }
     }
 
     /// Returns the failure of arguments that do not go together, status 2.
-    pub(crate) fn usage(line: impl Into<String>) -> Self {
+    pub fn usage(line: impl Into<String>) -> Self {
         Self { line: clean(&line.into()), status: 2 }
     }
 
     /// Returns the failure of arguments that clap refused, status 2.
-    pub(crate) fn refused(error: &clap::Error) -> Self {
+    pub fn refused(error: &clap::Error) -> Self {
         // Where a value is expected, clap takes "-1GiB" for options.
         if let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg)
             && error.kind() == ErrorKind::UnknownArgument
@@ -45,22 +45,22 @@ impl Failure {
     }
 
     /// Returns the same failure with another status.
-    pub(crate) fn with_status(self, status: u8) -> Self {
+    pub fn with_status(self, status: u8) -> Self {
         Self { status, ..self }
     }
 
     /// Returns the exit status.
-    pub(crate) fn status(&self) -> u8 {
+    pub fn status(&self) -> u8 {
         self.status
     }
 
     /// Returns the line.
-    pub(crate) fn line(&self) -> &str {
+    pub fn line(&self) -> &str {
         &self.line
     }
 
     /// Writes the line to stderr and returns the exit status.
-    pub(crate) fn report(&self) -> ExitCode {
+    pub fn report(&self) -> ExitCode {
         // Nobody is left to be told when stderr is closed.
         let _ = writeln!(io::stderr(), "zfold: {}", self.line);
         ExitCode::from(self.status)
@@ -68,13 +68,13 @@ impl Failure {
 }
 
 /// Writes a remark for people to stderr.
-pub(crate) fn remark(line: &str) {
+pub fn remark(line: &str) {
     let _ = writeln!(io::stderr(), "zfold: {}", clean(line));
 }
 
 /// Whom a text is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// People: it is cleaned.
     Text,
     /// People who look at a terminal that is to be cleared first.
@@ -98,7 +98,7 @@ impl Form {
 }
 
 /// Writes a report to stderr.
-pub(crate) fn report(form: Form, text: &str) {
+pub fn report(form: Form, text: &str) {
     // Nobody is left to be told when it is closed.
     let _ = io::stderr().write_all(form.formed(text).as_bytes());
 }
@@ -107,7 +107,7 @@ pub(crate) fn report(form: Form, text: &str) {
 ///
 /// # Errors
 /// When they cannot be written; a reader that has left is no error.
-pub(crate) fn write_text(text: &str) -> Result<(), Failure> {
+pub fn write_text(text: &str) -> Result<(), Failure> {
     write_data(clean_lines(text).as_bytes())
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn write_text(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As of [`write_text`].
-pub(crate) fn write_records(text: &str) -> Result<(), Failure> {
+pub fn write_records(text: &str) -> Result<(), Failure> {
     if io::stdout().is_terminal() { write_text(text) } else { write_data(text.as_bytes()) }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn write_records(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As of [`write_text`].
-pub(crate) fn write_data(bytes: &[u8]) -> Result<(), Failure> {
+pub fn write_data(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
 }
@@ -133,7 +133,7 @@ pub(crate) fn write_data(bytes: &[u8]) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As of [`write_text`].
-pub(crate) fn write_part(form: Form, text: &str) -> Result<bool, Failure> {
+pub fn write_part(form: Form, text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(form.formed(text).as_bytes()).and_then(|()| stdout.flush());
     let reads_on = written.is_ok();
@@ -141,7 +141,7 @@ pub(crate) fn write_part(form: Form, text: &str) -> Result<bool, Failure> {
 }
 
 /// Returns the failure of writing to stdout, if it is one.
-pub(crate) fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
+pub fn finish_output(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(format!(
             "cannot write the results: {error}; free some space or write them elsewhere"

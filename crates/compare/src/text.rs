@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Spaces between two columns.
-pub(crate) const GAP: usize = 2;
+/// Spaces between two columns of a table.
+pub const GAP: usize = 2;
 
 /// Returns the lines of a table whose columns are `columns`, two spaces apart: the first `left` of
 /// them flush left, the others flush right. No line ends in spaces.
@@ -11,7 +11,7 @@ pub(crate) const GAP: usize = 2;
 /// # Panics
 ///
 /// When the columns differ in length.
-pub(crate) fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
+pub fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
     let width = |column: &Vec<String>| column.iter().map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = columns.iter().map(|column| width(column).unwrap_or(0)).collect();
     let line = |at: usize| {
@@ -26,7 +26,7 @@ pub(crate) fn aligned(columns: &[Vec<String>], left: usize) -> Vec<String> {
 }
 
 /// Returns a paragraph in lines of at most `width` characters, if no word is longer.
-pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
+pub fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_owned() };
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -49,17 +49,19 @@ pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
 /// # Panics
 ///
 /// When the rows differ in length.
-pub(crate) fn csv(rows: impl IntoIterator<Item = Vec<(String, Value)>>) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for (index, row) in rows.into_iter().enumerate() {
-        if index == 0 {
-            writer.write_record(row.iter().map(|(name, _)| name)).expect("a Vec takes all");
+pub fn csv(rows: impl IntoIterator<Item = Vec<(String, Value)>>) -> String {
+    let mut text = String::new();
+    let mut columns = None;
+    for row in rows {
+        let (names, cells): (Vec<_>, Vec<_>) =
+            row.iter().map(|(name, value)| (quoted(name), quoted(&cell(value)))).unzip();
+        if columns.is_none() {
+            text += &(names.join(",") + "\n");
         }
-        let cells = row.iter().map(|(_, value)| cell(value));
-        writer.write_record(cells).expect("all rows have the same columns");
+        assert_eq!(*columns.get_or_insert(cells.len()), cells.len(), "columns of a row");
+        text += &(cells.join(",") + "\n");
     }
-    let bytes = writer.into_inner().expect("a Vec takes all");
-    String::from_utf8(bytes).expect("names and numbers are text")
+    text
 }
 
 /// Returns a plain JSON value without quotes; nothing for null.
@@ -68,6 +70,14 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Returns a cell as it stands between commas (RFC 4180).
+fn quoted(cell: &str) -> String {
+    match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.to_owned(),
     }
 }
 
@@ -95,5 +105,12 @@ mod tests {
         let row =
             |text: Option<&str>| vec![("a".to_owned(), text.into()), ("b".to_owned(), 1.5.into())];
         assert_eq!(csv([row(Some("x, \"y\"")), row(None)]), "a,b\n\"x, \"\"y\"\"\",1.5\n,1.5\n");
+        assert_eq!(csv([]), "");
+        for text in ["x", "a,b", "\"", "\"\"", "two\nlines", "\r", " spaces ", "µ;\t'"] {
+            let written = csv([row(Some(text))]);
+            let mut reader = csv::Reader::from_reader(written.as_bytes());
+            let read = reader.records().next().expect("a row").expect("whole");
+            assert_eq!((&read[0], &read[1]), (text, "1.5"));
+        }
     }
 }

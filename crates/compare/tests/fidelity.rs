@@ -8,8 +8,8 @@
 //! A number that changes here is a change of the imitation: run that check anew. Only LZ4 is used,
 //! because only its library gives the kernel's sizes.
 
-use zfold_lab::compare::{self, Plan, Preset};
-use zfold_lab::input::PageSet;
+use zfold_compare::compare::{self, Plan, Preset};
+use zfold_compare::input::PageSet;
 use zfold_store::CodecKind;
 
 /// Input, allocator, and the pool's pages when filled, half freed, then compacted, then refilled.

@@ -14,20 +14,20 @@ const STEPS: u64 = 10_000;
 
 /// A bar that appears late, and only on a terminal; it is removed when the value is dropped.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     started: Instant,
     bar: OnceLock<ProgressBar>,
 }
 
 impl Progress {
     /// Returns the progress of something that starts now.
-    pub(crate) fn new() -> Self {
+    pub fn begin() -> Self {
         Self { started: Instant::now(), bar: OnceLock::new() }
     }
 
     /// Shows what is at work and the share that is done, from 0 to 1, once the work has taken
     /// long enough.
-    pub(crate) fn show(&self, what: &str, share: f64) {
+    pub fn show(&self, what: &str, share: f64) {
         if self.started.elapsed() < PATIENCE {
             return;
         }
@@ -43,7 +43,7 @@ impl Progress {
 
 impl Progress {
     /// Does what writes to the terminal while the bar is out of the way.
-    pub(crate) fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
+    pub fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
         match self.bar.get() {
             Some(bar) => bar.suspend(write),
             None => write(),

@@ -11,8 +11,7 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::plain;
-pub use error::{InputError, TraceFlaw};
+pub use error::{InputError, TraceFlaw, plain};
 pub use pages::PageSet;
 pub(crate) use pages::{read_file, stem, unpack};
 pub use sample::Sampling;

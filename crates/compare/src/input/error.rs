@@ -121,7 +121,7 @@ impl InputError {
 }
 
 /// Returns what `error` says, without the number that the standard library appends.
-pub(crate) fn plain(error: &io::Error) -> String {
+pub fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     let mut text = text[..end].to_owned();

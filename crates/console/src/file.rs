@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use zfold_store::files::{Readers, check_special, followed, open_special, replace, try_replace};
 
-use crate::shared::exit::Failure;
+use crate::exit::Failure;
 
 /// Where results are to go.
 #[derive(Debug)]
-pub(crate) struct NewFile {
+pub struct NewFile {
     path: PathBuf,
     /// Whether it is written to as it is, being no file but, say, a terminal.
     special: bool,
@@ -23,7 +23,7 @@ impl NewFile {
     ///
     /// When it could not be written later: its directory is missing or may not be written to, or
     /// another user may have put there what is there.
-    pub(crate) fn at(path: &Path) -> Result<Self, Failure> {
+    pub fn at(path: &Path) -> Result<Self, Failure> {
         let mut file = Self { path: path.to_owned(), special: false };
         if path.is_dir() {
             return Err(refused(path, "is a directory; name a file in it"));
@@ -45,7 +45,7 @@ impl NewFile {
     /// # Errors
     ///
     /// When it cannot be written; then what was there before is still there.
-    pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
         let written = match self.special {
             true => open_special(&self.path).and_then(|mut file| file.write_all(text.as_bytes())),
             false => replace(&self.path, Readers::AsBefore, |out| out.write_all(text.as_bytes())),

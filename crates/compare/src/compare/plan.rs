@@ -17,7 +17,7 @@ use crate::rng::Xorshift64;
 /// # Examples
 ///
 /// ```
-/// use zfold_lab::compare::{Allocator, Plan, Preset};
+/// use zfold_compare::compare::{Allocator, Plan, Preset};
 /// let plan = Plan { seed: 7, ..Plan::of_preset(Preset::Linux6_1) };
 /// assert_eq!(plan.chain, 4);
 /// assert_eq!(plan.allocators, Allocator::KERNEL);

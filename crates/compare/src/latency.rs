@@ -100,7 +100,7 @@ impl Latency {
     ///
     /// ```
     /// use std::time::Duration;
-    /// let mut times = zfold_lab::latency::Latency::new();
+    /// let mut times = zfold_compare::latency::Latency::new();
     /// times.record(Duration::from_nanos(9_000));
     /// assert!(times.drawing().starts_with("[8K, 16K)               1 |@@@@"));
     /// ```
@@ -151,7 +151,10 @@ fn bucket_label(exponent: u32) -> String {
 }
 
 /// Returns `2^exponent` with bpftrace's binary suffixes.
-pub(crate) fn power_label(exponent: u32) -> String {
+///
+/// # Panics
+/// When that is beyond 64 bits.
+pub fn power_label(exponent: u32) -> String {
     const SUFFIXES: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mantissa = 1u64 << (exponent % 10);
     format!("{mantissa}{}", SUFFIXES[(exponent / 10) as usize])

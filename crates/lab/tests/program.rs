@@ -1,0 +1,202 @@
+//! `zfold-lab` from outside: help that teaches, and one clear line for each bad input.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{EXPERIMENTS, PROGRAM, assert_refused, has_zfold, lab, results, skip};
+
+/// Returns a directory of its own for one test, without anything in it.
+fn directory(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // It is there if the tests ran before.
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir(&path).expect("a directory");
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+// Results.
+
+#[test]
+fn help_says_what_each_experiment_settles() {
+    let help = results(&["--help"]);
+    for name in EXPERIMENTS {
+        assert!(help.contains(&format!("\n  {name} ")), "{name}");
+        let help = results(&[name, "--help"]);
+        let example = format!("Example: zfold lab {name} --");
+        for part in ["vs base", "published", "--scale", "--html", &example] {
+            assert!(help.contains(part), "{name}: {part}");
+        }
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+    for name in ["compaction", "lockstat", "all"] {
+        assert!(results(&[name, "--help"]).contains("holdtime"), "{name}");
+    }
+}
+
+// Bad input.
+
+#[test]
+fn a_project_that_is_not_there_is_refused() {
+    assert_refused(&["build", "--project", "/no/such"], 2, &["/no/such", "no such folder"]);
+}
+
+#[test]
+fn a_missing_experiment_is_answered_with_those_for_people() {
+    let parts = ["zfold lab needs one of pool-lock, ", ", limits, all (see zfold lab --help)"];
+    assert_refused(&[], 2, &parts);
+    let said = String::from_utf8_lossy(&lab(&[]).stderr).into_owned();
+    assert!(!said.contains("process"), "{said}");
+    assert_refused(&["process", "calls", "no job"], 1, &["for the program itself only"]);
+}
+
+#[test]
+fn scales_that_are_no_share_are_refused() {
+    for scale in ["0", "-1", "NaN", "inf", "half"] {
+        let parts = ["--scale", scale, "a number from 0.001 to 1000, such as 0.5"];
+        assert_refused(&["free", "--scale", scale], 2, &parts);
+    }
+}
+
+#[test]
+fn repeats_out_of_range_are_refused() {
+    for repeats in ["0", "1001"] {
+        let parts = ["--repeats", repeats, "1..=1000"];
+        assert_refused(&["free", "--repeats", repeats], 2, &parts);
+    }
+}
+
+#[test]
+fn unknown_experiments_formats_and_options_are_refused() {
+    assert_refused(&["fre"], 2, &["fre", "'free'"]);
+    assert_refused(&["free", "--format", "xml"], 2, &["xml", "table, json, csv"]);
+    assert_refused(&["free", "--repeat", "3"], 2, &["--repeat", "'--repeats'"]);
+    assert_refused(&["free", "--seed", "x"], 2, &["--seed", "x"]);
+}
+
+#[test]
+fn missing_directory_is_named_before_the_work() {
+    let directory = directory("missing");
+    let path = directory.join("no").join("page.html");
+    for option in ["--html", "--output"] {
+        let parts = ["cannot write", "page.html", "there is no directory", "create it"];
+        assert_refused(&["all", option, text(&path)], 1, &parts);
+    }
+    assert_eq!(std::fs::read_dir(directory).expect("a directory").count(), 0);
+}
+
+#[test]
+fn directory_is_not_a_file() {
+    for option in ["--html", "--output"] {
+        assert_refused(&["all", option, "/"], 1, &["cannot write /: is a directory"]);
+    }
+}
+
+#[test]
+fn page_and_results_need_two_files() {
+    let arguments = ["all", "--html", "a", "--output", "a"];
+    assert_refused(&arguments, 2, &["--html and --output name the same file"]);
+}
+
+/// What a process that nobody manages can always be timed at.
+#[test]
+fn every_kind_of_call_is_timed() {
+    let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
+    let json = results(&[&["calls"], &small[..]].concat());
+    let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let records = report["records"].as_array().expect("records");
+    let alone: Vec<_> = records.iter().filter(|record| record["variant"] == "alone").collect();
+    let metrics: BTreeSet<_> =
+        alone.iter().filter_map(|record| record["metric"].as_str()).collect();
+    assert_eq!((metrics.len(), alone.len()), (7, 7), "{metrics:?}");
+    assert!(alone.iter().all(|record| record["value"].as_f64() > Some(0.0)), "{alone:?}");
+}
+
+/// Runs the quick form of an experiment that starts zfold, and returns what it says.
+fn small(program: &Path, experiment: &str, path: &Path) -> String {
+    let mut command = Command::new(program);
+    command.args([experiment, "--quick", "--scale", "0.01", "--repeats", "1"]).env("PATH", path);
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn zfold_is_found_beside_and_then_in_the_path() {
+    let test = "zfold_is_found_beside_and_then_in_the_path";
+    if !has_zfold(test) {
+        return;
+    }
+    let built = Path::new(PROGRAM).parent().expect("a folder");
+    let works = Command::new(built.join("zfold")).arg("check").output().expect("it starts");
+    if !works.status.success() {
+        return skip(test, "zfold run does not work here (zfold check)");
+    }
+    let (folder, tools) = (directory("found"), Path::new("/usr/bin:/bin"));
+    let elsewhere = folder.join("zfold-lab");
+    std::fs::hard_link(PROGRAM, &elsewhere).expect("a link");
+    let path = std::env::join_paths([built, Path::new("/usr/bin"), Path::new("/bin")]);
+    let path = PathBuf::from(path.expect("a path"));
+    for (program, path) in [(Path::new(PROGRAM), tools), (&elsewhere, &path)] {
+        let said = small(program, "calls", path);
+        let is_measured = |line: &str| line.starts_with("zfold run, limit not reached  ");
+        assert!(said.lines().any(is_measured), "{said}");
+    }
+}
+
+#[test]
+fn where_there_is_no_zfold_what_needs_it_is_left_out_with_the_remedy() {
+    let folder = directory("alone");
+    let program = folder.join("zfold-lab");
+    std::fs::hard_link(PROGRAM, &program).expect("a link");
+    // No program, though its name is right.
+    std::fs::write(folder.join("zfold"), "").expect("written");
+    if Path::new("/usr/bin/zfold").exists() || Path::new("/bin/zfold").exists() {
+        let test = "where_there_is_no_zfold_what_needs_it_is_left_out_with_the_remedy";
+        return skip(test, "zfold is installed");
+    }
+    let said = small(&program, "calls", Path::new("/usr/bin:/bin"));
+    let left: Vec<_> = said.lines().filter(|line| line.contains("SKIPPED: ")).collect();
+    assert_eq!(left.len(), 2, "{said}");
+    for line in left {
+        let remedy = "there is no zfold beside zfold-lab or in PATH: cargo build --release";
+        assert!(line.contains("zfold run, ") && line.contains(remedy), "{line}");
+    }
+    assert!(said.contains("alone"), "{said}");
+}
+
+/// Every experiment, small: records by the schema, finite figures, and a page that stands alone.
+#[test]
+fn every_experiment_gives_records_and_a_page() {
+    let folder = directory("results");
+    // These take a while also when they are small; the lab's own tests have the first three, and
+    // the step `lab` of .ci/run all.
+    let long = ["scale", "disk", "build", "pageout", "limits", "all"];
+    let names = EXPERIMENTS.into_iter().filter(|name| !long.contains(name));
+    let names: Vec<&str> = names.collect();
+    for name in &names {
+        let page = folder.join(name).with_extension("html");
+        let small = ["--quick", "--scale", "0.01", "--repeats", "1", "--format", "json"];
+        let json = results(&[&[*name], &small[..], &["--html", text(&page)]].concat());
+        let report: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(report["schema"], "zfold.lab/1");
+        assert!(report["machine"]["cpus"].as_u64() >= Some(1));
+        let records = report["records"].as_array().expect("records");
+        assert!(!records.is_empty());
+        for record in records {
+            assert_eq!(record["experiment"], **name);
+            assert!(record["value"].as_f64().is_some_and(f64::is_finite), "{record}");
+            assert_eq!(record["simulated"], false);
+        }
+        let html = std::fs::read_to_string(&page).expect("a page");
+        assert!(html.contains("<table") && !html.contains("<script"), "{name}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&folder).expect("the folder").collect();
+    assert_eq!(left.len(), names.len(), "nothing but the pages: {left:?}");
+}

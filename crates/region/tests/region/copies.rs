@@ -1,0 +1,82 @@
+//! Pages that leave as they came are not compressed again.
+
+use zfold_region::{Memory, Region};
+
+use super::{MIB, PAGE, expect, fill, once, small};
+
+fn write(region: &mut Region, version: u64) {
+    let pages = region.as_mut_slice::<u8>().chunks_mut(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| fill(page, number, version));
+}
+
+fn read(region: &Region, version: u64) {
+    let pages = region.as_slice::<u8>().chunks(PAGE);
+    (0..).zip(pages).for_each(|(number, page)| expect(page, number, version));
+}
+
+#[test]
+fn pages_that_were_only_read_are_compressed_once() {
+    let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
+    write(&mut region, 1);
+    read(&region, 1);
+    let before = region.stats();
+    for _ in 0..3 {
+        read(&region, 1);
+    }
+    let after = region.stats();
+    let kept = after.kept_copies_total - before.kept_copies_total;
+    let stored = after.stores_total - before.stores_total;
+    // Three passes over 2048 pages, most of which come from the store.
+    assert!(kept > 3000 && stored < kept / 2, "{after:?}");
+    // What is changed is what comes back, time and again.
+    for version in 2..5 {
+        write(&mut region, version);
+        read(&region, version);
+        read(&region, version);
+    }
+}
+
+#[test]
+fn copies_are_fewer_than_pages_that_lie_in_the_store_alone() {
+    let mut region = Region::new(8 * MIB, &small(6 * MIB)).unwrap();
+    write(&mut region, 1);
+    for _ in 0..3 {
+        read(&region, 1);
+    }
+    once(region.memory(), |stats| stats.copied_pages <= stats.stored_pages.max(256));
+}
+
+#[test]
+fn copies_make_room_for_pages() {
+    // What all pages but the resident ones take, and a little more.
+    let mut region = Region::new(8 * MIB, &small(2 * MIB)).unwrap();
+    write(&mut region, 1);
+    region.pageout(..).unwrap();
+    let full = region.stats().store_bytes;
+    let limit = full as usize * 7 / 8;
+    drop(region);
+    let options = small(2 * MIB).with_store_limit(limit as u64);
+    let mut region = Region::new(8 * MIB, &options).unwrap();
+    for version in 1..4 {
+        write(&mut region, version);
+        read(&region, version);
+        read(&region, version);
+        let stats = region.stats();
+        assert!(stats.store_bytes <= limit as u64, "{stats:?}");
+    }
+}
+
+#[test]
+fn copies_of_pages_that_are_given_up_go_with_them() {
+    let memory = Memory::new(&small(2 * MIB)).unwrap();
+    let mut region = memory.region(8 * MIB).unwrap();
+    write(&mut region, 1);
+    read(&region, 1);
+    assert!(memory.stats().copied_pages > 0);
+    region.discard(..);
+    once(&memory, |stats| (stats.copied_pages, stats.stored_pages) == (0, 0));
+    write(&mut region, 2);
+    read(&region, 2);
+    drop(region);
+    once(&memory, |stats| (stats.copied_pages, stats.stored_pages) == (0, 0));
+}

@@ -44,7 +44,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
     let stored = limited.stored;
     let result = if document.same { "the same" } else { "ANOTHER" };
     let (uncompressed, all) = match document.way {
-        Way::Run => ("of the program (VmHWM)", "with zfold and the compressed pages"),
+        Way::Run => ("VmHWM of the program, code included", "with zfold and the compressed pages"),
         Way::Region => ("in the region", "of the process, as the kernel counts"),
     };
     let rows = [

@@ -5,8 +5,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::shared::table::short_size;
 use crate::shared::terminal::terminal_width;
 
-/// Positions of the bar.
-const STEPS: u64 = 1000;
+/// Length of the bar.
+const BAR: usize = 10;
 
 /// What is shown of a program.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,10 +25,10 @@ pub(super) struct View(ProgressBar);
 impl View {
     pub(super) fn new() -> Self {
         let bar = match terminal_width() {
-            Some(_) => ProgressBar::new(STEPS),
+            Some(_) => ProgressBar::new_spinner(),
             None => ProgressBar::hidden(),
         };
-        let style = ProgressStyle::with_template("{prefix:<12} {bar:10} {wide_msg}");
+        let style = ProgressStyle::with_template("{wide_msg}");
         let style = style.expect("the template is constant and valid");
         Self(bar.with_style(style))
     }
@@ -39,9 +39,7 @@ impl View {
     }
 
     pub(super) fn show(&self, name: &'static str, shown: Shown) {
-        self.0.set_prefix(name);
-        self.0.set_position((shown.share.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.0.set_message(line(shown));
+        self.0.set_message(line(name, shown));
     }
 }
 
@@ -51,11 +49,14 @@ impl Drop for View {
     }
 }
 
-/// Returns what fits beside the bar in 80 columns.
-fn line(shown: Shown) -> String {
+/// Returns a line that fits 80 columns.
+fn line(name: &str, shown: Shown) -> String {
+    let done = (shown.share.clamp(0.0, 1.0) * BAR as f64) as usize;
+    let bar = "█".repeat(done) + &"░".repeat(BAR - done);
     let limit = shown.limit.map_or_else(|| "none".to_owned(), short_size);
-    let mut line = format!("limit {limit:<5} resident {:<5}", short_size(shown.resident));
-    if let Some((pages, bytes)) = shown.stored {
+    let resident = short_size(shown.resident);
+    let mut line = format!("{name:<12} {bar} limit {limit:<5} resident {resident:<5}");
+    if let Some((pages, bytes)) = shown.stored.filter(|stored| stored.0 > 0) {
         line += &format!(" stored {:>5} in {:>5}", short_size(pages), short_size(bytes));
         if bytes > 0 {
             line += &format!(" {:.1}x", pages as f64 / bytes as f64);
@@ -73,8 +74,7 @@ mod tests {
         let big = 1023 << 30;
         let shown =
             Shown { share: 1.0, limit: Some(big), resident: big, stored: Some((big, big / 100)) };
-        let beside = 80 - "in a quarter ".len() - 11;
-        let line = line(shown);
-        assert!(line.len() <= beside, "{} of {beside}: {line}", line.len());
+        let line = line("in a quarter", shown);
+        assert!(line.chars().count() <= 80, "{line}");
     }
 }

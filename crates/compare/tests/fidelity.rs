@@ -3,7 +3,7 @@
 //! The golden numbers are this program's own. That they are the kernel's, too, was checked on the
 //! full captures, of which these are parts: zbud, z3fold and zsmalloc of a running Linux 6.1 were
 //! given the same pages in the same order. Their pools were within 0.2 %, 2.7 % (0.3 % where
-//! nothing was freed) and 1.5 % of this program's; `docs/fidelity.md` has all figures.
+//! nothing was freed) and 1.5 % of this program's; `docs/records/fidelity.md` has all figures.
 //!
 //! A number that changes here is a change of the imitation: run that check anew. Only LZ4 is used,
 //! because only its library gives the kernel's sizes.

@@ -104,7 +104,7 @@ impl Experiment {
         },
         Self {
             name: writeback::NAME,
-            question: "Who should choose what leaves a full pool, the pool or its owner?",
+            question: "Should a full pool choose what leaves it, or its owner?",
             story: "\
                 Up to Linux 6.4 zswap had its pool empty the page that was written longest ago; \
                 since 6.5 it writes out the entry that was used longest ago, whatever that frees. \

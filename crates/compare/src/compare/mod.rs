@@ -15,10 +15,10 @@
 //!
 //! The random order of events is the same for every allocator and codec; a seed names it. It is
 //! that of the runs in a real kernel that the pool sizes were checked against, and described in
-//! `docs/fidelity.md`. Times are of single calls and leave out the comparison of bytes. Everything
-//! the measurement itself needs is allocated and touched before the resident memory is first read,
-//! and a few pages go ahead of the fill and out again, so that code, thread stacks and codec
-//! contexts count for no pool.
+//! `docs/records/fidelity.md`. Times are of single calls and leave out the comparison of bytes.
+//! Everything the measurement itself needs is allocated and touched before the resident memory is
+//! first read, and a few pages go ahead of the fill and out again, so that code, thread stacks and
+//! codec contexts count for no pool.
 
 mod churn;
 mod error;

@@ -1,6 +1,6 @@
 //! `zfold demo`: a program alone, then in a quarter of its memory, with the same result.
 //!
-//! The program is zfold itself ([`work`]), started as another process and measured from outside
+//! The program is zfold itself ([`mod@work`]), started as another process and measured from outside
 //! ([`watch`]). Its limit is that of a `zfold run`; where none is permitted, that of a `Region`.
 
 mod figures;

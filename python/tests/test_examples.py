@@ -18,8 +18,8 @@ def test_an_image_stack_larger_than_its_memory():
     assert all("s" in row.split()[1] for row in rows), rows
 
 
-def test_what_the_readme_shows(script):
-    text = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+def test_what_the_guide_to_the_libraries_shows(script):
+    text = (pathlib.Path(__file__).parents[2] / "docs/use/libraries.md").read_text()
     _, shown = text.split("```python\n")
     status, out, err = script(shown.split("```")[0])
     assert status == 0, err

@@ -85,18 +85,32 @@ fn end_of_heap() -> Result<usize, Error> {
     end.ok_or_else(|| Error::Other("the process has no heap".to_owned()))
 }
 
+/// Pieces that may lie in holes of the heap.
+const HOLES_MAX: usize = 64;
+
 /// Lets the heap grow and shrink.
 fn heap(calls: usize) -> Result<Duration, Error> {
-    let before = end_of_heap()?;
-    let piece = black_box(Vec::<u8>::with_capacity(PIECE_BYTES));
-    let grown = end_of_heap()?;
-    drop(piece);
-    if grown < before + PIECE_BYTES / 2 || end_of_heap()? >= grown {
+    let piece = || black_box(Vec::<u8>::with_capacity(PIECE_BYTES));
+    // Holes in the heap are filled first: what lies in one makes it neither grow nor shrink.
+    let mut held = Vec::with_capacity(HOLES_MAX);
+    let shrinks = loop {
+        let (before, one) = (end_of_heap()?, piece());
+        let grown = end_of_heap()?;
+        if grown >= before + PIECE_BYTES / 2 {
+            drop(one);
+            break end_of_heap()? < grown;
+        }
+        held.push(one);
+        if held.len() == HOLES_MAX {
+            break false;
+        }
+    };
+    if !shrinks {
         return Err(Error::Other("the C library does not give memory back by brk".to_owned()));
     }
     timed(|| {
         for _ in 0..calls {
-            drop(black_box(Vec::<u8>::with_capacity(PIECE_BYTES)));
+            drop(piece());
         }
         Ok(())
     })

@@ -52,21 +52,19 @@ impl Far {
             more = self.move_old(now);
             self.clean();
             self.delete_dead(self.options.deadline);
-        } else if probed && self.renew(now, round, self.short()) {
-            self.age(now, round);
-            self.delete_dead(self.short());
+        } else if probed {
+            // So that the next probe is not much later than it should be.
+            let patience = self.options.deadline.min(self.options.probe_max);
+            if self.renew(now, round, patience) {
+                self.age(now, round);
+                self.delete_dead(patience);
+            }
         }
         if more {
             return Duration::ZERO;
         }
         let next = round.probe.map_or(self.options.tend, |(at, _)| at - now);
         next.min(self.options.tend)
-    }
-
-    /// How long a call may take that an absent engine hardly answers: so that the next probe is not
-    /// much later than it should be, and whoever closes the backing does not wait long for it.
-    fn short(&self) -> Duration {
-        self.options.deadline.min(self.options.probe_max)
     }
 
     /// Tries an absent engine with an object of one unit, if it is time; returns whether it was.
@@ -76,11 +74,9 @@ impl Far {
         if now < at {
             return false;
         }
-        if self
-            .put_once(&[0; UNIT], Instant::now() + self.short())
-            .map(|number| self.log().doom(number))
-            .is_ok()
-        {
+        let doom = |number| self.log().doom(number);
+        // Whoever closes the backing waits for this call, too.
+        if self.put_once(&[0; UNIT], self.within(options.probe_max)).map(doom).is_ok() {
             self.link.set_absent(false);
         } else {
             let wait = (2 * wait).min(options.probe_max);
@@ -209,9 +205,7 @@ impl Far {
     /// Deletes everything, and lets the engine go, as far as it does so within one deadline, or
     /// within [`LAST_WORDS`] if it did not answer the last call.
     pub(crate) fn remove_all(&self) {
-        let deadline = self.options.deadline;
-        let time = if self.link.is_silent() { deadline.min(LAST_WORDS) } else { deadline };
-        let until = Instant::now() + time;
+        let until = if self.link.is_silent() { self.within(LAST_WORDS) } else { self.until() };
         self.log().discard_all();
         loop {
             let numbers = self.log().take_dead(DELETE_MAX);

@@ -99,7 +99,13 @@ impl Far {
     }
 
     pub(crate) fn until(&self) -> Instant {
-        Instant::now() + self.options.deadline
+        self.within(self.options.deadline)
+    }
+
+    /// When a call that may take so long must have returned: by the deadline of calls, if that
+    /// comes before.
+    pub(crate) fn within(&self, time: Duration) -> Instant {
+        Instant::now() + time.min(self.options.deadline)
     }
 
     /// Writes whole units.

@@ -217,16 +217,15 @@ impl Core {
     /// Drops the copies that are more than the pages that lie in the store alone: they make a
     /// page that leaves cheaper, but take memory for what is in memory anyway.
     pub(super) fn trim_copies(&self) {
-        let copies = self.copies.load(Ordering::Relaxed);
-        if self.backed {
+        let most = match self.backed {
             // There the store writes pages to the file for the room that copies take.
-            self.drop_copies(copies);
+            true => 0,
+            false => self.stored.load(Ordering::Relaxed).max(COPIES_MANY),
+        };
+        let copies = self.copies.load(Ordering::Relaxed);
+        if copies > most {
+            self.drop_copies(copies - most);
         }
-        if self.backed || copies <= COPIES_MANY {
-            return;
-        }
-        let alone = self.stored.load(Ordering::Relaxed);
-        self.drop_copies(copies.saturating_sub(alone.max(COPIES_MANY)));
     }
 
     /// Drops up to `most` copies, for room in the store; returns how many.

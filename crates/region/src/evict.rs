@@ -225,15 +225,19 @@ impl Core {
             Owner::Key(key) => key,
         };
         let number = slot as u32;
-        while let Err(word) = self.page(key).change(|word| word.storing(number)) {
-            if word.state() != State::Staged || word.value() != number {
-                // It is being copied back.
-                self.await_copied(slot);
-                return true;
+        // From here on nobody drops its copy, nor makes one (word/W3).
+        let word = loop {
+            match self.page(key).change(|word| word.storing(number)) {
+                Ok(before) => break before,
+                Err(word) if word.state() != State::Staged || word.value() != number => {
+                    // It is being copied back.
+                    self.await_copied(slot);
+                    return true;
+                }
+                // Its copy is being dropped.
+                Err(_) => std::thread::yield_now(),
             }
-            // Its copy is being dropped.
-            std::thread::yield_now();
-        }
+        };
         let page = self.frames.staged(slot..slot + 1);
         if is_zero(page) {
             self.store.invalidate(key.into());
@@ -241,7 +245,6 @@ impl Core {
             return self.end_storing(key, slot, Word::emptied);
         }
         // Not of one that was changed the last time: mostly it is changed again.
-        let word = self.page(key).load();
         let looks = word.is_copied() && !word.is_changed();
         if looks && self.store.holds(key.into(), page, &mut [0; PAGE]) {
             count(&self.counters.kept_copies_total, 1);

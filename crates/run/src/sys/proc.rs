@@ -39,7 +39,7 @@ impl Status {
 }
 
 /// Reads a file of a thread: mostly with two calls, where [`fs::read_to_string`] makes six, since
-/// such files do not tell their length.
+/// such files do not tell their length. It is read as any reader, for a `File` asks for that.
 fn read(tid: i32, name: &str) -> io::Result<String> {
     let mut text = String::with_capacity(4096);
     Read::take(fs::File::open(format!("/proc/{tid}/{name}"))?, u64::MAX)

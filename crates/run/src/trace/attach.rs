@@ -136,7 +136,7 @@ impl Tracer<'_> {
             let _ = helper::reap(&mut injection, helper.inside);
         }
         let growth = (!filtered).then(|| self.memory.growth());
-        let made = helper::attach(&mut injection, descriptor, growth);
+        let made = helper::attach(&mut injection, process, descriptor, growth);
         let stop = injection.finish();
         if unfiltered {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));

@@ -113,6 +113,7 @@ pub(crate) enum Descriptor<'a> {
 /// `ESRCH` if the thread has ended. Else why it cannot be; nothing is left in the space then.
 pub(crate) fn attach(
     injection: &mut Injection<'_>,
+    parent: i32,
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
 ) -> io::Result<(Helper, Attached)> {
@@ -130,8 +131,6 @@ pub(crate) fn attach(
         reap(injection, inside)?;
         unmap(injection)?;
     }
-    let tid = injection.tid();
-    let parent = process::process_of(tid);
     Ok((Helper { pid, inside, parent }, result?))
 }
 

@@ -145,6 +145,7 @@ impl Heap {
             ("resident_bytes", memory.resident_pages * page),
             ("pinned_bytes", memory.pinned_pages * page),
             ("stored_bytes", memory.stored_pages * page),
+            ("copied_bytes", memory.copied_pages * page),
             ("compressed_bytes", memory.compressed_bytes),
             ("store_bytes", memory.store_bytes),
             ("arrays", heap.blocks),

@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("every thousandth together: {sum}");
     let stats = region.stats();
     println!("{} MiB are in memory as they are", stats.resident_pages * 4096 / MIB);
-    println!("{} MiB lie in {} MiB", stats.stored_pages * 4096 / MIB, stats.store_bytes / MIB);
+    let compressed = stats.stored_pages + stats.copied_pages;
+    println!("{} MiB lie in {} MiB", compressed * 4096 / MIB, stats.store_bytes / MIB);
     Ok(())
 }

@@ -264,11 +264,12 @@ class Memory:
     def __repr__(self):
         try:
             stats, show = self.stats(), _sizes.show
+            compressed = stats["stored_bytes"] + stats["copied_bytes"]
         except _zfold.ForkedError:
             return "<zfold.Memory of the parent process>"
         return (
             f"<zfold.Memory: {show(stats['resident_bytes'])} of {show(stats['limit_bytes'])} "
-            f"resident, {show(stats['stored_bytes'])} stored in {show(stats['store_bytes'])}, "
+            f"resident, {show(compressed)} stored in {show(stats['store_bytes'])}, "
             f"{stats['arrays']} arrays, faults by {self._faults}>"
         )
 

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 
+use zfold_compare::rng::SplitMix64;
+
 /// Length of a page.
 pub(super) const PAGE: usize = 4096;
 
@@ -49,31 +51,9 @@ const WORDS: [&str; 32] = [
     "query",
 ];
 
-/// Numbers that look like chance and are the same each time (xorshift64*).
-#[derive(Debug)]
-pub(super) struct Chance(u64);
-
-impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Returns a number below `bound`.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 32) % bound
-    }
-}
-
 /// Fills the page of this number, and seals it.
 pub(super) fn fill(page: &mut [u8], number: u64) {
-    let mut chance = Chance::new(number);
+    let mut chance = SplitMix64::new(number);
     match (number / RUN) % 2 {
         0 => table(page, number, &mut chance),
         _ => log(page, number, &mut chance),
@@ -82,7 +62,7 @@ pub(super) fn fill(page: &mut [u8], number: u64) {
 }
 
 /// Orders: number, time, customer, amount, price, state, and how it was paid.
-fn table(page: &mut [u8], number: u64, chance: &mut Chance) {
+fn table(page: &mut [u8], number: u64, chance: &mut SplitMix64) {
     let mut price = 20.0 + chance.below(100) as f64;
     for (row, record) in (0..).zip(page.chunks_exact_mut(RECORD)) {
         let id = number * 64 + row;
@@ -104,7 +84,7 @@ fn table(page: &mut [u8], number: u64, chance: &mut Chance) {
 }
 
 /// Lines of a log.
-fn log(page: &mut [u8], number: u64, chance: &mut Chance) {
+fn log(page: &mut [u8], number: u64, chance: &mut SplitMix64) {
     let mut rest = &mut *page;
     let mut time = number * 40;
     while !rest.is_empty() {
@@ -125,7 +105,7 @@ fn log(page: &mut [u8], number: u64, chance: &mut Chance) {
 }
 
 /// Changes some fields of a page, as an update of rows does, and seals it again.
-pub(super) fn update(page: &mut [u8], chance: &mut Chance) {
+pub(super) fn update(page: &mut [u8], chance: &mut SplitMix64) {
     for _ in 0..4 {
         let at = chance.below((SUM_AT / 8) as u64) as usize * 8;
         page[at] = page[at].wrapping_add(1);
@@ -162,7 +142,7 @@ mod tests {
             let mut page = [0; PAGE];
             fill(&mut page, number);
             assert!(verified(&page).is_some());
-            update(&mut page, &mut Chance::new(7));
+            update(&mut page, &mut SplitMix64::new(7));
             assert!(verified(&page).is_some());
             page[100] ^= 1;
             assert_eq!(verified(&page), None);

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use zfold_compare::proc::{Stat, bytes};
 
 use super::view::{Shown, View};
 use super::work::{Held, NAME, Said};
@@ -14,6 +15,7 @@ use crate::control::client::Client;
 use crate::control::state::RunState;
 use crate::shared::exit::Failure;
 use crate::shared::secret::without_own_variables;
+use crate::shared::size::PAGE_LEN;
 
 /// zfold itself, whatever has its name by now.
 const ZFOLD: &str = "/proc/self/exe";
@@ -147,7 +149,10 @@ impl Started {
         let wall_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let peak = of(process, "VmHWM:").unwrap_or_default();
         let manager = match self.is_run {
-            true => parent(process).and_then(|manager| of(manager, "VmHWM:")).unwrap_or_default(),
+            true => {
+                let manager = Stat::of(process).ok().and_then(|stat| stat.parent());
+                manager.and_then(|manager| of(manager, "VmHWM:")).unwrap_or_default()
+            }
             false => 0,
         };
         let (status, said) = self.end();
@@ -160,7 +165,7 @@ impl Started {
                 let report =
                     said.lines().find_map(|line| serde_json::from_str::<Report>(line).ok());
                 let report = report.ok_or_else(|| failed("the run", status, &said))?;
-                let pages_bytes = report.peak_stored_pages * crate::shared::size::PAGE_LEN;
+                let pages_bytes = report.peak_stored_pages * PAGE_LEN;
                 Some(Stored::new(pages_bytes, report.peak_stored_bytes))
             }
             (None, false) => None,
@@ -216,19 +221,7 @@ fn read(mut stderr: ChildStderr) -> String {
 
 /// Returns the bytes that the kernel tells of a process under this name.
 fn of(process: u32, name: &str) -> Option<u64> {
-    let kib = field(process, name)?;
-    kib.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-fn parent(process: u32) -> Option<u32> {
-    field(process, "PPid:")?.parse().ok()
-}
-
-/// Returns a line of a process's status without its name.
-fn field(process: u32, name: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(value.trim().to_owned())
+    bytes(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
 }
 
 /// Returns what the run of this front holds.

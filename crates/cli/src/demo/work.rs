@@ -5,10 +5,11 @@ use std::io::{self, Read as _};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use zfold_compare::rng::SplitMix64;
 use zfold_region::{MemoryOptions, Region};
 use zfold_store::CodecKind;
 
-use super::page::{Chance, PAGE, fill, update, verified};
+use super::page::{PAGE, fill, update, verified};
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::size::{PAGE_LEN, parse_size};
 
@@ -46,7 +47,7 @@ impl Held {
         let stats = region.stats();
         Self {
             resident_bytes: stats.resident_pages * PAGE_LEN,
-            stored_pages_bytes: stats.stored_pages * PAGE_LEN,
+            stored_pages_bytes: (stats.stored_pages + stats.copied_pages) * PAGE_LEN,
             stored_bytes: stats.store_bytes,
         }
     }
@@ -110,7 +111,7 @@ fn work_on(mut memory: Memory) -> Result<Said, Failure> {
     let pages = (memory.bytes().len() / PAGE) as u64;
     let mut peak = Held::default();
     let mut last = Instant::now();
-    let mut chance = Chance::new(pages);
+    let mut chance = SplitMix64::new(pages);
     let mut checksum = 0_u64;
     for step in 0..3 * pages {
         let at = step % pages;

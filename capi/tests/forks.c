@@ -4,22 +4,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <zfold.h>
+/* A child does not run what its parent does at its end. */
+#define END _exit
+#include "check.h"
 
 enum { CHILDREN = 200, THREADS = 3, DEADLINE = 60 };
-
-#define CHECK(what)                                                              \
-    do {                                                                         \
-        if (!(what)) {                                                           \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, zfold_error()); \
-            _exit(1);                                                            \
-        }                                                                        \
-    } while (0)
 
 static const uint64_t room = 1 << 20;
 static zfold_store *store;

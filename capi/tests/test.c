@@ -1,16 +1,6 @@
 /* Every function of zfold.h, once as C99 and once as C++11. An argument: without regions. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <zfold.h>
-
-#define CHECK(what)                                                              \
-    do {                                                                         \
-        if (!(what)) {                                                           \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, zfold_error()); \
-            exit(1);                                                             \
-        }                                                                        \
-    } while (0)
+#include "check.h"
 
 static const uint8_t *bytes(const char *text) { return (const uint8_t *)text; }
 

@@ -2,19 +2,9 @@
  * code, or does what the header says, and touches no byte that it was not given. What is passed lies at
  * the end of a page behind which there is none. An argument: without regions. */
 #define _DEFAULT_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <zfold.h>
-
-#define CHECK(what)                                                              \
-    do {                                                                         \
-        if (!(what)) {                                                           \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #what, zfold_error()); \
-            exit(1);                                                             \
-        }                                                                        \
-    } while (0)
+#include "check.h"
 
 /* Lengths that no buffer has: they wrap, are negative to others, or are as long as all memory. */
 static const uint64_t WRONG[] = {

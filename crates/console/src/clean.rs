@@ -45,9 +45,9 @@ fn push(line: &mut String, c: char) {
     }
 }
 
-/// Returns whether a character does something other than to stand there: controls, of which C1 has
-/// some that begin sequences as escape does, separators of lines, and marks that turn the direction
-/// of what follows.
+/// Returns whether a character does something other than to stand there: controls, of which those
+/// beyond ASCII can begin sequences as escape does, separators of lines, and marks that turn the
+/// direction of what follows.
 fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'

@@ -1,5 +1,5 @@
 //! How the program ends: one line about a failure, an exit status, and quiet broken pipes; and all
-//! that it writes to stdout and stderr, cleaned where it is for people (L1 of `clean.rs`).
+//! that it writes to stdout and stderr, cleaned where it is for people (clean/L1).
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;

@@ -5,8 +5,8 @@
 //! sealed as it came.
 //!
 //! - Q1: a piece holds bytes of an object by its number. Objects never change and numbers are not
-//!   used again (N1), so a piece is as good as what the engine would answer, however old it is.
-//!   Whoever opens it sees whether it is what was sent (A3).
+//!   used again (engine/N1), so a piece is as good as what the engine would answer, however old it
+//!   is. Whoever opens it sees whether it is what was sent (seal/A3).
 //! - Q2: all pieces together take as much memory as the options say, at most.
 //! - Q3: a piece of which something does not open is forgotten, and the engine is asked.
 //!

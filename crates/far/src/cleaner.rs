@@ -3,7 +3,8 @@
 //!
 //! - C1: a round has a bound: [`ROUND_UNITS`] written anew, as many moved, a deadline for each
 //!   call, and nothing begun after it is time to renew.
-//! - C2: a copy counts after it is acknowledged, and the copied object can die only then (H1, L5).
+//! - C2: a copy counts after it is acknowledged, and the copied object can die only then (far/H1,
+//!   log/L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
 //!   longer be under way.

@@ -9,9 +9,10 @@
 //! - H2: a reader asks the engine for a spot that it read from the log. Meanwhile the unit may be
 //!   overwritten, discarded or moved by the cleaner, and the object deleted. So a reader that fails
 //!   looks at the log again: if the unit lies elsewhere, it starts again there, which counts as no
-//!   attempt. If it lies there still, the object was not handed out for deletion (L5): a failure.
+//!   attempt. If it lies there still, the object was not handed out for deletion (log/L5): a
+//!   failure.
 //! - H3: the cleaner reads the way readers do, and its copies count only for units that have not
-//!   changed since it looked (L6).
+//!   changed since it looked (log/L6).
 //!
 //! Each H2 start anew needs a change by somebody else, and none begins after the deadline.
 
@@ -160,7 +161,7 @@ impl Far {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
 
-    /// Fails while the engine is absent (G1).
+    /// Fails while the engine is absent (link/G1).
     fn refuse_absent(&self) -> io::Result<()> {
         if !self.link.absent() {
             return Ok(());
@@ -170,7 +171,7 @@ impl Far {
         Err(io::Error::new(io::ErrorKind::NotConnected, what))
     }
 
-    /// Waits until so many bytes of units may be sent (T1); returns how long that took.
+    /// Waits until so many bytes of units may be sent (pace/T1); returns how long that took.
     pub(crate) fn wait_for_turn(&self, len: usize) -> Duration {
         let begun = Instant::now();
         let wait = self.pace.turn(len / UNIT * SEALED, begun);
@@ -226,8 +227,9 @@ impl Far {
         Ok(())
     }
 
-    /// Fetches and opens the units of an object from a spot on, unless they are here (Q1). Returns
-    /// false if that failed and `unit`, the first of them, does not lie there any more (H2).
+    /// Fetches and opens the units of an object from a spot on, unless they are here (ahead/Q1).
+    /// Returns false if that failed and `unit`, the first of them, does not lie there any more
+    /// (H2).
     fn fetch(
         &self,
         unit: u32,

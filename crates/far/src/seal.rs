@@ -5,7 +5,7 @@
 //!
 //! - A1: the key is random, of this process, and in no other place than its memory.
 //! - A2: no nonce is used twice. It is the object's number (64 bits) and the unit's index in the
-//!   object (32 bits); a number is sealed once (L4 of `log.rs`).
+//!   object (32 bits); a number is sealed once (log/L4).
 //! - A3: `open` returns the bytes that were sealed under that number at that index, or an error.
 //!   Units of other objects, of other places and of other processes have other nonces or keys.
 

@@ -196,7 +196,7 @@ impl Run {
                 Ok(()) => *unit = Unit { versions: vec![version], empty: false },
                 Err(_) => {
                     unit.versions.push(version);
-                    // What lay here goes before the engine is asked (Y3).
+                    // What lay here goes before the engine is asked (tiers/Y3).
                     unit.empty |= self.far.here.is_some();
                 }
             }

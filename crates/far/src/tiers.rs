@@ -7,7 +7,7 @@
 //!   that slot any more, it looks again: what it read may be somebody else's.
 //! - Y2: a move reads units and puts them. When the put is acknowledged, under both locks, those
 //!   that have not changed since the move began lie there, and the others' copies are dead from the
-//!   start (W4). Until then all of them lie here.
+//!   start (near/W4). Until then all of them lie here.
 //! - Y3: a write that goes to the engine at once, because there is no room here or enough was
 //!   written today, takes its units from here before it begins, so that no move places older ones.
 

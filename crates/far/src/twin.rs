@@ -9,23 +9,23 @@ use crate::log::Piece;
 /// A step that is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Twin {
-    /// The cleaner deletes what it has copied before the copy is acknowledged (C2).
+    /// The cleaner deletes what it has copied before the copy is acknowledged (cleaner/C2).
     DeletesEarly,
-    /// The log is told where the cleaner's copy lies before that is acknowledged (H1).
+    /// The log is told where the cleaner's copy lies before that is acknowledged (far/H1).
     MapsEarly,
-    /// The cleaner's copy counts also for units that have changed meanwhile (L6).
+    /// The cleaner's copy counts also for units that have changed meanwhile (log/L6).
     MovesBlindly,
-    /// A number whose put failed is used again (A2, H1).
+    /// A number whose put failed is used again (seal/A2, far/H1).
     ReusesNumbers,
-    /// What comes is taken without looking at its tag (A3).
+    /// What comes is taken without looking at its tag (seal/A3).
     OpensAnything,
-    /// A reader whose object is gone does not look where the unit lies now (H2).
+    /// A reader whose object is gone does not look where the unit lies now (far/H2).
     NeverLooksAgain,
-    /// What was read ahead and does not open is not asked for again (Q3).
+    /// What was read ahead and does not open is not asked for again (ahead/Q3).
     BelievesPieces,
-    /// What is sent because it is old counts also if it has changed meanwhile (W4).
+    /// What is sent because it is old counts also if it has changed meanwhile (near/W4).
     MovesChanged,
-    /// It is forgotten here before the engine has acknowledged it (Y2).
+    /// It is forgotten here before the engine has acknowledged it (tiers/Y2).
     LeavesEarly,
 }
 

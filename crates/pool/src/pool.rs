@@ -150,11 +150,11 @@ pub trait Pool: PinOwner + Send + Sync + fmt::Debug {
     fn check(&self);
 }
 
-/// A pool whose objects can have an owner instead of a handle, which costs less: O1 to O5 at the
-/// head of the module `owned` are the contract. Handles are as good as before beside them.
+/// A pool whose objects can have an owner instead of a handle, which costs less: owned/O1 to O5 at
+/// the head of the module `owned` are the contract. Handles are as good as before beside them.
 pub trait OwnedPool: Pool {
     /// Puts `bytes` into an object of the owner `key`, less than [`KEYS_MAX`](crate::KEYS_MAX);
-    /// returns where it is. The owner does not name it yet (O1), so it stays there.
+    /// returns where it is. The owner does not name it yet (owned/O1), so it stays there.
     ///
     /// # Errors
     /// [`AllocError`]; nothing changes.
@@ -168,7 +168,7 @@ pub trait OwnedPool: Pool {
     /// # Safety
     /// The address is that of a live object of this pool of so many bytes, and as long as they are
     /// used the caller has the lock of the owner that names it, or no owner names it and nobody
-    /// frees it (O2).
+    /// frees it (owned/O2).
     unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError>;
 
     /// Frees the object of `len` bytes at an address.
@@ -178,7 +178,7 @@ pub trait OwnedPool: Pool {
     ///
     /// # Safety
     /// The address is that of a live object of this pool of so many bytes, and no owner names it
-    /// (O5).
+    /// (owned/O5).
     unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError>;
 
     /// Compacts as [`Pool::compact_until`] does, and moves objects of `owners`, too; without these

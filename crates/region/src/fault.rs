@@ -1,6 +1,6 @@
 //! Bringing pages: what happens when a thread touches one that is missing, in that thread.
 //!
-//! Runs inside a signal handler (H1 to H3 of `sys::signal`): it sleeps only in `room` and
+//! Runs inside a signal handler (signal/H1 to H3): it sleeps only in `room` and
 //! `await_page`, and both are woken by threads that never touch a region.
 
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl Core {
                 continue;
             }
             if !has_room {
-                // L1: before the page belongs to this thread, which may have to wait here.
+                // room/L1: before the page belongs to this thread, which may have to wait here.
                 if self.room.take() {
                     count(&self.counters.waits_for_room_total, 1);
                 }

@@ -1,5 +1,5 @@
 //! Where pages are: the calls that put them in their place, move them to the staging area and
-//! drop them. All `unsafe` of paging is here; who may call what when is W1 of `word` and G1, G2
+//! drop them. All `unsafe` of paging is here; who may call what when is word/W1 and ring/G1, G2
 //! of `ring`.
 
 use std::ops::Range;

@@ -28,17 +28,17 @@
 //!     first touch: zeros
 //! ```
 //!
-//! - M1: uncompressed are at most as many pages as the limit says (L1 of `room`): in their
+//! - M1: uncompressed are at most as many pages as the limit says (room/L1): in their
 //!   place, on their way, and in the staging area. A thread that needs room waits for background
 //!   threads.
 //! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
-//!   One word says where, and one thread at a time changes that (W1 to W5 of `word`, modelled).
+//!   One word says where, and one thread at a time changes that (word/W1 to W5, modelled).
 //!   Besides, the store may have a copy of what a page was. Nobody reads it; when the page leaves
-//!   it becomes the page if both are equal (W2, W4).
+//!   it becomes the page if both are equal (word/W2, W4).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
 //!   it or waits until it is back. Pages that a device uses are refused by the kernel, and stay.
 //! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits
-//!   on a small stack (H1 to H3 of `sys::signal`). It waits only for threads that never
+//!   on a small stack (signal/H1 to H3). It waits only for threads that never
 //!   touch a region: those that evict, and threads on this same path.
 //! - M5: what cannot be right is not hidden: bytes that do not decode, a store that takes no more
 //!   while room is needed, a mapping changed by others end the process with a line on the error

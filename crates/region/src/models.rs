@@ -1,4 +1,4 @@
-//! Models of W1 to W4 of `word`: loom explores every interleaving of the threads that touch
+//! Models of word/W1 to W4: loom explores every interleaving of the threads that touch
 //! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`

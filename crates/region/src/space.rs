@@ -36,8 +36,8 @@ impl Space {
     /// Drops the contents of pages, counted from the region's first; the caller is in charge of
     /// them.
     pub(super) fn drop_pages(&self, pages: Range<usize>) {
-        // SAFETY: W1: who touches one of them waits until the caller is done; the region's owner
-        // has given the contents up.
+        // SAFETY: word/W1: who touches one of them waits until the caller is done; the region's
+        // owner has given the contents up.
         unsafe { self.map.drop_pages(pages) };
     }
 

@@ -11,7 +11,7 @@
 //!   same page. Requests of several pages may interleave page by page, as on any disk.
 //! - D2: bytes never written, discarded or zeroed read as zeros and hold no memory.
 //! - D3: a request is checked against the size before it touches anything. The size only grows.
-//! - D4: what was acknowledged was whole before the device closed (`access.rs`, A2).
+//! - D4: what was acknowledged was whole before the device closed (access/A2).
 
 mod access;
 mod options;

@@ -1,4 +1,4 @@
-//! What every engine must do (N1 to N4), as checks that panic.
+//! What every engine must do (engine/N1 to N4), as checks that panic.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Compaction: segments are emptied, the emptiest first, into the holes of the others.
 //!
-//! A segment is begun only when all its objects have a place elsewhere (F5). It goes in steps
+//! A segment is begun only when all its objects have a place elsewhere (heap/F5). It goes in steps
 //! between which other callers get the lock, and an object is copied without it:
 //!
 //! ```text
@@ -12,12 +12,12 @@
 //! An object that is pinned, or on its way in or out, or that no owner names, stays, and its
 //! segment with it. What is said of a cell here holds for the owner of an object that has one.
 //!
-//! - C1: an object moves only while its cell is held (H1, H2) or its owner is (O3), so no read,
-//!   write or free of it is under way, and it has one place at any time: the old one until
+//! - C1: an object moves only while its cell is held (cell/H1, H2) or its owner is (owned/O3), so
+//!   no read, write or free of it is under way, and it has one place at any time: the old one until
 //!   `publish`, then the new one.
 //! - C2: a header says which cell or owner to try; what it says is believed only if that says that
-//!   its object is live at this very place (G1). Trying waits for nobody, though the lock is held,
-//!   and nothing is waited for while any is held (O4).
+//!   its object is live at this very place (shard/G1). Trying waits for nobody, though the lock is
+//!   held, and nothing is waited for while any is held (owned/O4).
 //! - C3: a compaction is over when a round over all segments freed nothing, or after
 //!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile. One that is to free so many
 //!   pages is also over after [`FUTILE_MAX`] segments in a row that could not be emptied.
@@ -248,9 +248,9 @@ impl Shard {
     fn copy(&self, owners: &dyn Owners, claimed: &[Claimed]) {
         for &Claimed { header, from, granules, to } in claimed {
             let (source, target) = (self.scale.payload(from), self.scale.payload(to));
-            // SAFETY: C1: this thread holds the cell (H1) or the owner (O3), so nobody else touches
-            // the object, and its new place, which has as many granules at least, was taken for it
-            // and is known to nobody yet.
+            // SAFETY: C1: this thread holds the cell (cell/H1) or the owner (owned/O3), so nobody
+            // else touches the object, and its new place, which has as many granules at least, was
+            // taken for it and is known to nobody yet.
             unsafe { self.frames.copy(source, target, self.scale.room(granules)) };
             self.frames.store_u32(self.scale.header(to), header);
             if header & OWNED != 0 {

@@ -1,9 +1,9 @@
-//! Models of G1 under every interleaving: a mover, which finds a cell by a header, beside a free
-//! and an insertion that may use the freed place anew. The twins break one step of the mover, and
-//! loom must catch them.
+//! Models of shard/G1 under every interleaving: a mover, which finds a cell by a header, beside a
+//! free and an insertion that may use the freed place anew. The twins break one step of the mover,
+//! and loom must catch them.
 //!
 //! Of the heap the models have what matters: which places are taken, under the lock, and that
-//! nothing is taken in a victim (F3).
+//! nothing is taken in a victim (heap/F3).
 
 use loom::sync::Arc;
 

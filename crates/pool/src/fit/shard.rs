@@ -15,7 +15,7 @@
 //!   object's place is the cell's index, or its owner's key; that of any other place may be
 //!   anything.
 //! - G2: a place that is taken has a cell, or is an owned object's, of which `owned` is the count,
-//!   or one of the two of a move (F8).
+//!   or one of the two of a move (heap/F8).
 //! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
 //! - G4: the lock is never held across the release of memory to the system, a copy of an object, or
 //!   a reader's use of its bytes. Two system calls can happen under it: opening 16 MiB more of the
@@ -24,9 +24,9 @@
 //! - G5: `held` mirrors the figure under the lock as of the last change, `due` whether a release is
 //!   worth it, and the shard's bit of the [`Crowd`] whether it is loose; all are read without it.
 //!
-//! What passes between threads without the lock passes by cells, under H1 to H4; their models are
-//! those of [`crate::cell`], the release of pages against reuse is that of the arena. New is that
-//! a mover finds a cell by a header that may be anything (G1): `models`.
+//! What passes between threads without the lock passes by cells, under cell/H1 to H4; their models
+//! are those of [`crate::cell`], the release of pages against reuse is that of the arena. New is
+//! that a mover finds a cell by a header that may be anything (G1): `models`.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -323,7 +323,7 @@ impl Shard {
     /// Writes the payload of a taken object, which has as many bytes, and makes it known.
     #[inline]
     pub(super) fn fill(&self, taken: Taken, bytes: &[u8]) -> Handle {
-        // SAFETY: the place has room for that many bytes; its cell is coming (H1, G1).
+        // SAFETY: the place has room for that many bytes; its cell is coming (cell/H1, G1).
         unsafe { self.copy_in(taken.place, bytes) };
         self.publish(taken)
     }
@@ -362,7 +362,7 @@ impl Shard {
             cell.publish(place);
             return Err(HandleError::TooLong { len: bytes.len(), max });
         }
-        // SAFETY: the object has at least that many bytes; this thread holds its cell (H1).
+        // SAFETY: the object has at least that many bytes; this thread holds its cell (cell/H1).
         unsafe { self.copy_in(place, bytes) };
         cell.publish(place);
         Ok(())
@@ -375,8 +375,8 @@ impl Shard {
         let place = cell.pin(handle.serial())?;
         let bytes = self.payload(place, cell.len());
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
-        // pinned, so nobody writes or moves them until the caller unpins it (P3, H1). The arena
-        // lives as long as `self`, which the slice borrows.
+        // pinned, so nobody writes or moves them until the caller unpins it (pool/P3, cell/H1). The
+        // arena lives as long as `self`, which the slice borrows.
         Ok(unsafe { bytes.as_ref() })
     }
 

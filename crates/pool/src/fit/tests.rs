@@ -45,7 +45,7 @@ impl Model {
                 true
             }
             Err(_) => {
-                assert_eq!(self.used_pages(), before, "F7");
+                assert_eq!(self.used_pages(), before, "heap/F7");
                 self.check();
                 false
             }
@@ -100,9 +100,9 @@ impl Model {
         };
         meanwhile(self);
         for (n, of) in evacuation.moves.iter().enumerate() {
-            assert!(of.to.is_some() || !reserved, "F5");
+            assert!(of.to.is_some() || !reserved, "heap/F5");
             let Some(to) = of.to else { continue };
-            assert_ne!(to.segment, segment, "F3");
+            assert_ne!(to.segment, segment, "heap/F3");
             match self.taken.get(&of.from) {
                 Some(&granules) if reserved && moves(n) => {
                     self.heap.give_either(of.from);
@@ -114,7 +114,7 @@ impl Model {
             }
         }
         let freed = self.heap.end_evacuation(&evacuation);
-        assert_eq!(self.heap.reserved(), 0, "F8");
+        assert_eq!(self.heap.reserved(), 0, "heap/F8");
         assert!(freed <= before as i64);
         true
     }
@@ -145,7 +145,10 @@ impl Model {
         assert_eq!(self.heap.check(), self.taken.len() as u64 + self.heap.reserved());
         for (&place, &granules) in &self.taken {
             let extent = self.heap.granules_at(place).expect("taken");
-            assert!((granules..=granules + 1).contains(&extent), "E2: {extent} for {granules}");
+            assert!(
+                (granules..=granules + 1).contains(&extent),
+                "directory/E2: {extent} for {granules}"
+            );
         }
     }
 

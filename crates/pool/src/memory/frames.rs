@@ -4,10 +4,11 @@
 //! - *header words* (object headers, free-list links, page headers): read and written here as
 //!   relaxed atomics, so that no use of them can be a data race. Locks guard their meaning; the
 //!   atomics order nothing.
-//! - *payload bytes*: what the owner of a handle stores. M1: payload bytes are written only by who
-//!   keeps all others from the object, and read only while nobody may write. With zbud and z3fold
-//!   that is the pool's (or shard's) lock and a pin; with zsmalloc the word of the object's cell
-//!   (H1 there).
+//! - *payload bytes*: what the owner of a handle stores.
+//!
+//! - M1: payload bytes are written only by a thread that keeps all others from the object, and read
+//!   only while nobody may write. With zbud and z3fold that is the pool's (or shard's) lock and a
+//!   pin; with zsmalloc and fit the word of the object's cell (cell/H1), or its owner (owned/O2).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

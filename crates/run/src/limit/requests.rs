@@ -31,7 +31,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Open(managed, pages, ticket) => {
-            // First: who looks at what is the program's own in between finds it (C5).
+            // First: who looks at what is the program's own in between finds it (close/C5).
             let tasks = lock(&managed.tasks);
             if tasks.contains(&ticket.thread) {
                 lock(&managed.asked_for).insert(ticket.thread, pages.clone());

@@ -2,7 +2,7 @@
 //! unsafe operations of userfaultfd for other address spaces.
 //!
 //! Why they are sound: all of it happens under the lock of the space, for ranges that are
-//! registered, and what is filled in is what left there (S1 and S3 of [`crate::core::space`]).
+//! registered, and what is filled in is what left there (space/S1 and S3).
 //! The memory is not this process's own, but in tests, which treat it as another's.
 
 use std::io;

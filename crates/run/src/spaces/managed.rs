@@ -59,7 +59,7 @@ pub(crate) struct Managed {
     pub survey: Mutex<Option<Survey>>,
     /// When the marks of the mappings may be looked at again.
     pub next_look_at_own: Mutex<Option<Instant>>,
-    /// What a thread, which is in a call, has asked for as the program's own (C5).
+    /// What a thread, which is in a call, has asked for as the program's own (close/C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
 

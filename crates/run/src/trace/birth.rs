@@ -1,7 +1,7 @@
 //! The birth of a helper: what it gives up and gets before it runs its loop.
 //!
 //! Until then it has the rights of the program and none of its filters is asked. So each call is
-//! made by the tracer and compared at its entry ([`super::inject`], I4): code of the program, which
+//! made by the tracer and compared at its entry (inject/I4): code of the program, which
 //! can write to all memory here, is never executed in this process but under the filter that
 //! [`Birth::lock_down`] puts on it, and under the program's own.
 

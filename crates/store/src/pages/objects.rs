@@ -8,7 +8,7 @@
 //!   entry says, and was not freed. So for all that is done here with an entry, its slot is locked,
 //!   or no slot has it: it is not in its slot yet, or was taken out under the lock.
 //! - J2: an entry is freed once, after it was taken out of its slot; so no slot names its address
-//!   any more. Until then its object may move (T5 of the slots) only while its slot has it.
+//!   any more. Until then its object may move (slots/T5) only while its slot has it.
 //! - J3: nobody else has the pool; it was empty when the store was made.
 
 use std::ops::Deref;

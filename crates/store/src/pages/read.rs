@@ -28,8 +28,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Reads the page of an entry on the backing file into `page`. No slot need be locked (B2); the
-    /// inner error is that of a page that came back.
+    /// Reads the page of an entry on the backing file into `page`. No slot need be locked
+    /// (backed/B2); the inner error is that of a page that came back.
     pub(crate) fn read_backed(
         &self,
         key: u64,
@@ -96,7 +96,7 @@ impl Pages {
     }
 
     /// Returns the object of an entry, whose slot the caller has locked or which no slot has; it
-    /// may be looked at until that changes (J1).
+    /// may be looked at until that changes (objects/J1).
     #[inline]
     pub(crate) fn object(&self, key: u64, entry: Entry) -> Result<Object<'_>, LoadError> {
         let len = self.object_len(entry.state);

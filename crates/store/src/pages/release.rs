@@ -11,8 +11,8 @@ impl Pages {
     #[inline]
     pub(crate) fn release(&self, entry: Entry) {
         if entry.state.in_pool() {
-            // K2: no reader is left, because the entry was taken under the slot's lock. A dead
-            // pool frees nothing; its objects go with it.
+            // store/K2: no reader is left, because the entry was taken under the slot's lock. A
+            // dead pool frees nothing; its objects go with it.
             let freed = self.objects.free(entry, self.object_len(entry.state));
             debug_assert!(matches!(freed, Ok(()) | Err(HandleError::Dead)), "{freed:?}");
         } else if let (true, Some(backed)) = (entry.state.has(Flag::Backed), &self.backed) {

@@ -56,7 +56,7 @@ impl Memory {
     }
 
     /// As the system does it: the whole page becomes zeros, in no particular order; Release, as
-    /// I4 of the source says.
+    /// source/I4 says.
     pub(super) unsafe fn release(&self, group: u64) {
         self.clear(group, Ordering::Release);
     }

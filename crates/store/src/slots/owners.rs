@@ -11,7 +11,7 @@ use crate::entry::{Entry, Flag};
 use crate::sync::atomic::Ordering;
 
 // SAFETY: a slot is held by its lock, under which alone its entry is read and changed (T1), and the
-// object of an entry read and the entry taken out to free it (J1, J2 of the pages' objects).
+// object of an entry read and the entry taken out to free it (objects/J1, J2).
 // `try_lock` is Acquire and `unlock` Release.
 unsafe impl Owners for SlotTable {
     fn try_hold(&self, key: u32, at: Address) -> bool {

@@ -44,7 +44,7 @@ impl Store {
         share: &Share,
     ) -> Option<State> {
         if !entry.state.is_empty() {
-            // S2 of snapshots: from here on a sweep does not pass this slot over as empty.
+            // snapshot/S2: from here on a sweep does not pass this slot over as empty.
             slot.announce();
         }
         let epoch = self.saving.epoch();

@@ -2,7 +2,7 @@
 //!
 //! Only what is needed of the protocol: fixed newstyle with `NBD_OPT_GO`, and simple replies, in
 //! any order. What an error reply is to a request, `Refused`, leaves the connection good. No more
-//! is read than requests ask for (R9).
+//! is read than requests ask for (tcp/R9).
 //!
 //! - R2: a connection on which something else went wrong is not used again: what it would read next
 //!   may belong to a request that was given up.

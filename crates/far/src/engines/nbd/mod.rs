@@ -4,9 +4,9 @@
 //! Where they lie is known here only. So an export serves one process at a time, which gives it
 //! away; and who comes next begins with an empty one.
 //!
-//! - D1: a grain belongs to one object at a time (E1), and is written to before the object is
-//!   known. So a reader that knows an object reads what was put, or, if it was deleted meanwhile,
-//!   something that does not open.
+//! - D1: a grain belongs to one object at a time (extents/E1), and is written to before the object
+//!   is known. So a reader that knows an object reads what was put, or, if it was deleted
+//!   meanwhile, something that does not open.
 //! - D2: what a put had when it got no answer is lost: the server may write there at any later
 //!   time. Nothing but writes and reads is sent while objects are there, so nothing else can come
 //!   late.

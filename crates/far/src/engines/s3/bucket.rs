@@ -1,7 +1,8 @@
 //! Requests to one bucket: each by a deadline, each failure in the words of an engine.
 //!
 //! - T1: `call` returns by its deadline, whatever the server does: the request is dropped then.
-//! - T2: no text that leaves here has a value of the environment other than the endpoint (U1).
+//! - T2: no text that leaves here has a value of the environment other than the endpoint
+//!   (place/U1).
 
 use std::error::Error;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! S3 and what speaks like it: objects in a bucket.
 //!
 //! An object is one of S3 under `PATH/zfold-RUN/NUMBER`, read by ranges. S3 keeps as many copies
-//! as it promises, so a put that is answered is all that N2 asks for.
+//! as it promises, so a put that is answered is all that engine/N2 asks for.
 //!
 //! S3 has no expiry for one object, so each run has a *lease*: an object `PATH/zfold-RUN/lease`
 //! that is written anew each quarter of an hour. Whoever renews its lease looks at those of others,

@@ -15,17 +15,18 @@
 //!                                    end_evacuation, with none
 //! ```
 //!
-//! - F1: a segment's directory covers its committed pages (E1); `live` is the sum of its used
-//!   extents, the heap's `live` that of all segments.
+//! - F1: a segment's directory covers its committed pages (directory/E1); `live` is the sum of its
+//!   used extents, the heap's `live` that of all segments.
 //! - F2: each hole of a used segment has its bit in [`Holes`]; a bit without a hole is a hint that
-//!   whoever comes by it clears (B2).
+//!   whoever comes by it clears (holes/B2).
 //! - F3: nothing is taken in a victim; its used extents stay put until they are given back, and it
 //!   leaves in `end_evacuation` only.
 //! - F4: a used segment has a used extent; one without leaves at once.
 //! - F5: an evacuation moves nothing before all places of its segment have another one reserved;
 //!   what cannot be reserved leaves everything as it was, but for pages that were committed.
 //! - F6: a segment that is fuller than [`FULL`] says is not evacuated.
-//! - F7: a call that fails changes nothing. F8: `reserved` counts the moves that have two places.
+//! - F7: a call that fails changes nothing.
+//! - F8: `reserved` counts the moves that have two places.
 //! - F9: the arena's used pages are those that the directories cover; `bytes` are all tables.
 //!
 //! Cost of taking or giving a place: a look at the bits, one segment's record and its directory.

@@ -5,7 +5,7 @@
 //! which there is not, or that is not sound; the plain decoder goes on from there and says what is
 //! wrong. So nothing is an error here.
 //!
-//! Of a sequence, with the cursor's D1 and D2 before it:
+//! Of a sequence, with plain/D1 and D2 before it:
 //!
 //! - F1: `field >= 8`: so many bytes before it are those of a block, which has tokens and a header
 //!   of eight bytes together, and `literal`, which is not above `field`, is behind them. The fields
@@ -34,7 +34,7 @@ pub(super) fn advance(at: &mut Cursor, block: &[u8], page: &mut [u8]) {
     let Cursor { mut token, tokens_end, mut literal, mut field, mut done, .. } = *at;
     let [mut last, mut last_but_one] = at.recent;
     while token < tokens_end {
-        // SAFETY: D1: `token < tokens_end <= block.len()`.
+        // SAFETY: plain/D1: `token < tokens_end <= block.len()`.
         let [bits] = unsafe { load(block, token) };
         let (literal_bits, mode) = (usize::from(bits >> 4 & 3), bits >> 6);
         // Behind the next field of this sequence.

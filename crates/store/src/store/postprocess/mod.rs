@@ -14,7 +14,7 @@
 //!   writer can tell when it happened.
 //!
 //! Locking: the processing lock is the outermost; threads that hold a slot's lock never wait for
-//! it (K6 of the store).
+//! it (K6).
 
 mod choose;
 #[cfg(all(test, loom))]

@@ -1,4 +1,8 @@
 //! Caches: values of any length by keys of bytes.
+//!
+//! The calls of `zfold_cache_*`. All unsafe code is the reading and writing of what the caller
+//! points to, by the functions of `error.rs`; a cache itself is shared by threads and needs no lock
+//! of the caller's.
 
 use std::ffi::{c_char, c_int};
 

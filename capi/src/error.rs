@@ -1,4 +1,10 @@
 //! Codes, the text of a thread's last error, and the border that no panic crosses.
+//!
+//! Every call of the interface that can fail runs in [`guard`]; what it does with pointers of the
+//! caller goes through the functions below it. Each of these refuses a null pointer and trusts the
+//! rest: that a pointer which is not null is what the header asks for is the caller's promise, and
+//! the only thing that an `unsafe` block here relies on. The text belongs to the thread: no lock,
+//! and no other thread's error.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};

@@ -1,4 +1,8 @@
 //! Pools: small objects, densely packed.
+//!
+//! The calls of `zfold_pool_*`. All unsafe code is the reading and writing of what the caller
+//! points to, by the functions of `error.rs`; a pool itself is shared by threads and needs no lock
+//! of the caller's.
 
 use std::ffi::c_int;
 

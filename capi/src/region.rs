@@ -1,4 +1,9 @@
 //! Regions: memory of which a part is resident.
+//!
+//! The calls of `zfold_memory_*` and `zfold_region_*`. All unsafe code is the reading and writing
+//! of what the caller points to, by the functions of `error.rs`. What a program does with the bytes
+//! of a region, and from which threads, is its own matter, as with any memory; it gives a region up
+//! once.
 
 use std::ffi::{c_char, c_int};
 

@@ -1,4 +1,8 @@
 //! Stores: pages of 4096 bytes by number.
+//!
+//! The calls of `zfold_store_*`. All unsafe code is the reading and writing of what the caller
+//! points to, by the functions of `error.rs`; a store itself is shared by threads and needs no lock
+//! of the caller's.
 
 use std::ffi::{c_char, c_int};
 

@@ -1,4 +1,8 @@
 //! The memory of a `zfold.Memory`: a heap of blocks, made from options.
+//!
+//! The heap is in a `Local`: every method gets it by [`Heap::here`], which refuses in a forked
+//! child before anything is locked. Errors become the exceptions that Python programs expect. What
+//! is unsafe here asks which handler of `SIGBUS` is installed, and changes nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,9 @@
 //! The backing that a store is given.
+//!
+//! A thin face: it turns bytes into units, and errors into those of a backing. Calls come from any
+//! number of threads and take no lock here; what orders them is said in `far.rs`. The lock is that
+//! of the cleaner's thread, which is taken out of it once: so the first `close` ends the cleaner,
+//! and only then is everything removed that was put.
 
 use std::io;
 use std::sync::{Arc, Mutex};

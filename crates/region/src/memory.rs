@@ -1,4 +1,11 @@
 //! `Memory`: what several regions share.
+//!
+//! All of it lives in [`Shared`], until the last region and the last clone are gone; then the
+//! threads are ended, and with the core go store and staging. A forked child has the memory without
+//! the threads, and leaves alone what it cannot end.
+//!
+//! Of its locks, `keys` is taken to make and to drop a region, with signals blocked, and `workers`
+//! only where nobody else has the value. Neither is taken on the path of a fault.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,14 @@
 //! `Region`: memory of which a part is resident.
+//!
+//! A region has its address space and its keys, which are one range of its memory's, for itself
+//! from `adopt` to the end of `drop`. It is in the registry, where faults look, before its address
+//! is known to anybody, and leaves it first: from there on no touch is resolved and no page moved,
+//! and its keys are given back once no thread is in the middle of one of its pages.
+//!
+//! References to its bytes follow the rules of any slice: what moves pages underneath changes no
+//! byte. Every call that takes a lock or is in charge of a page blocks the thread's signals
+//! meanwhile, and calls on many pages let them through every 64 (M6). A forked child does nothing
+//! when it drops one.
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;

@@ -1,4 +1,8 @@
 //! Counters and the latency histogram: plain atomics, so that a signal handler can count.
+//!
+//! Any thread counts, at any time; nothing here is locked or allocated after it was made. Relaxed
+//! throughout: each number is right by itself, none orders anything, and several read one after the
+//! other may be of different moments.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

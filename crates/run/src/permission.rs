@@ -1,4 +1,7 @@
 //! Whether this process may be told of all missing pages of another, and what grants it.
+//!
+//! What is missing is a [`Denied`], whose text ends in what grants it. Trying costs a descriptor or
+//! a child of a moment. Only whether forks are reported to this process is remembered.
 
 use std::fmt;
 use std::fs::File;

@@ -1,4 +1,11 @@
 //! The frontends of a server: opened together, told by their addresses, closed in order.
+//!
+//! If one cannot be opened, those opened before are dropped, which closes them, and no address has
+//! been told (R1). They are closed before a snapshot is taken (R3): mounts begin to end first, each
+//! on a thread of its own since that can take long, then guests and block devices end at once, and
+//! NBD drains; what is in use still when the time is over is told and left. The locks let `close`
+//! take what it ends out of a shared value; nothing else changes the lists, and each is held while
+//! its frontends are dropped or handed on.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};

@@ -1,4 +1,13 @@
 //! The manager of a run: a process of its own, which `zfold run` starts.
+//!
+//! Its threads: this one traces, in `zfold_run::manage`; `zfold-signals` takes note of signals to
+//! the group; `zfold-front` hears the front; the outbox sends to it, so that tracing never waits
+//! for a front that is stopped. A panic in any of them tells the front and ends the process, for a
+//! program whose memory nobody serves would hang.
+//!
+//! [`Program`] is the one thing that threads share: it goes from *coming*, where signals are
+//! collected, to *running*, where they are passed on, to *ended*. Its lock is held while a signal
+//! is sent, and nothing else is locked meanwhile.
 
 use std::io;
 use std::os::fd::OwnedFd;

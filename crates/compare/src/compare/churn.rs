@@ -1,4 +1,9 @@
 //! Pages through one store: fill, load, free a half, compact, refill, load, empty.
+//!
+//! The keys of a phase are dealt out to the workers, so that a key is one thread's in each phase,
+//! and the end of a phase is the end of its threads. What the store said of a key, `kept`, passes
+//! from one phase to the next by that; its atomics order nothing. A page that comes back wrong, is
+//! lost, or is there though it should be gone ends the comparison.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

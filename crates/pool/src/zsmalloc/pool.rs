@@ -1,4 +1,14 @@
 //! The pool of zsmalloc, which is the same for all lock designs.
+//!
+//! A call has three parts: the design finds or gives a place, under whatever locks it has; the
+//! payload is copied without any; `publish` writes the header and lets the cell name the place.
+//! From the first to the last a cell that is coming keeps everybody off the bytes, and a pin or a
+//! hold does so later (cell/H1).
+//!
+//! `stats`, `check` and the beginning and end of a compaction lock all heaps in the order of their
+//! indices, and settle their remote-free lists. No lock is held where a reader, a hook or the
+//! system has its turn (locking/L2). A compaction by many threads is begun only where enough
+//! can be freed.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

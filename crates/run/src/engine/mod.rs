@@ -1,4 +1,5 @@
-//! The memory side of the manager: what the tracer calls.
+//! The memory side of the manager: what the tracer calls, which waits for nobody here. The order of
+//! locks, and who waits for whom, is said in [`shared`](crate::spaces::shared).
 
 mod stayed;
 #[cfg(test)]

@@ -1,4 +1,10 @@
 //! One address space with its lock, its access and what is charged for it.
+//!
+//! `space` is the *core*: what is known of each page. Of the locks here the order is that of
+//! [`shared`](super::shared): `mover`, then `space`, then `unclaimed`; all others are leaves. What
+//! changes under the core's lock is charged when that is released ([`Held`]), so charges agree with
+//! the core whenever nobody holds it. The atomics are hints or single facts that may be read
+//! without any lock: `dead` and `helper_ended` once set stay so, for a space and for a helper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};

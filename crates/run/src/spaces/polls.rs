@@ -1,4 +1,9 @@
 //! On which CPUs the messages of a space are read: where its threads were seen lately.
+//!
+//! A space is in the polls of a few CPUs, at least one; each reader waits at the poll of its CPU.
+//! To be in one too many costs a reader that wakes in vain, to be in one too few a way between
+//! CPUs, so all of it is a guess, by samples of where the threads that send messages run. The homes
+//! are a leaf among the locks ([`shared`](super::shared)); no message is read under it.
 
 use std::collections::BTreeMap;
 use std::io;

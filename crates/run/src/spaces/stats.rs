@@ -1,4 +1,8 @@
 //! What the memory side counts.
+//!
+//! Counters are relaxed atomics that any thread adds to; each is right by itself, and nothing is
+//! decided by them. Times of faults go to a histogram that [`Shared`](super::shared::Shared) has
+//! behind a lock, a leaf.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

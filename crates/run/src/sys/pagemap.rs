@@ -1,4 +1,9 @@
 //! Which pages of an address space are there.
+//!
+//! An answer is of the moments in which the kernel looked: the program runs on, so a page can have
+//! come or gone since, and who acts on it must be right in either case. A file that was opened
+//! stays that of its address space, whoever has the number of the process by then. Any thread may
+//! ask.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,9 @@
 //! The mappings of another process, without reading all of them.
+//!
+//! An answer is of the moment of its query, one for each mapping; of a program that runs they need
+//! not fit together. A kernel before 6.11 has no such query: there the text of `maps` is read up to
+//! the place. What is unsafe is the query, of which every pointer is to a value that lives across
+//! the call.
 
 use std::ffi::CStr;
 use std::fs::File;

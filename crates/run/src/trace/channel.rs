@@ -1,4 +1,10 @@
 //! The channel to a helper: calls go there and results come back. Also where its memory lies.
+//!
+//! One thread at a time uses a channel: it has it for itself. A call that was sent is answered or
+//! given up before the next one is sent, and after a failure the helper is given up, so an answer
+//! is never taken for that of another call. Memory is written at the helper's own addresses only
+//! (helper/H1), directly or, where the program does not let others at its memory, through the
+//! socket.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,13 @@
 //! The table of slots, and a slot that is locked.
+//!
+//! A [`SlotGuard`] is the one way to an entry: it exists while its slot's bit is set by this thread
+//! (T1), and others see what it wrote when it unlocks. Whatever else looks at a slot gets a hint.
+//!
+//! The table counts, in a word for each group, its slots in use (T3), and whether the pages of the
+//! group and of the values beside it were counted as held. These words order nothing by themselves:
+//! all but the look ahead of `give_back` are changed under the lock of a slot of the group, or of
+//! all of them. A group is returned to the system only in `give_back`, which tries all locks and
+//! waits for none.
 
 use zfold_pool::source::SourceError;
 

@@ -1,4 +1,15 @@
 //! Accepting connections, and the list of those there are.
+//!
+//! Each listener has a thread, which ends when its waker becomes readable; each connection has
+//! another one, and a place in the registry from `join` to the end of its [`Membership`], however
+//! it ends.
+//!
+//! The registry's lock is held for a look or a change of the list, and never while the device
+//! works, a socket is read or another lock of a connection is taken (N3). `stopping` is there
+//! twice: under the lock, for those who would enter, and as an atomic that connections read between
+//! two requests; it is set first, so that no connection goes on taking requests once the list says
+//! that the server stops. `left` is signalled after each change that a shutdown waits for: a member
+//! or a listener that has gone.
 
 use std::io;
 use std::os::fd::OwnedFd;

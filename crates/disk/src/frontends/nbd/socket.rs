@@ -1,4 +1,10 @@
 //! A connected stream socket, shared by the threads that read and write it.
+//!
+//! One thread at a time reads and one at a time sends: the connection sees to that (connection/C1),
+//! and a socket has no lock for it. The lock here guards the deadline alone, for a moment, never
+//! across a call. Any thread may close: one that waits for bytes then gets none, one that sends
+//! gets an error. Every byte that passes counts as activity, and a peer that is gone without a word
+//! is noticed in two minutes.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};

@@ -1,4 +1,10 @@
 //! The socket, and one connection after the other.
+//!
+//! One thread waits for a connection, serves it to its end and waits for the next. The frontend
+//! that is dropped sets `closed`, ends the connection that is under way, wakes the thread where it
+//! waits for another, and joins it. The thread looks at `closed` under the same lock under which it
+//! says what is to be ended, so a connection that begins meanwhile is ended by one of the two. The
+//! lock is held for moments, never while a connection is served.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,9 @@
 //! A near backing, and what lies there: the lock of the near state, a clock by which it grows old.
+//!
+//! The lock is held for a look or a change of the state, never while the backing reads or writes;
+//! after it the log's may be taken, not the other way round. Which bytes may be read or written
+//! where is decided under it and holds afterwards by the state's own rules (near/W1 to W5). The
+//! clock only makes pages look younger if it is read late.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

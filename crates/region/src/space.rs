@@ -1,4 +1,9 @@
 //! The addresses of one region, and the keys of its pages.
+//!
+//! Addresses and keys stay as they are for the life of the region, so they are read without a lock,
+//! also in a signal handler. What changes are hints of where touches go on; threads that change
+//! them at a time cost a prefetch. The one unsafe call drops pages, for a caller that is in charge
+//! of them (word/W1).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

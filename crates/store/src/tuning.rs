@@ -1,4 +1,8 @@
 //! What of a store can be changed while it works, as its threads read it.
+//!
+//! Each tunable is one atomic and right by itself. A thread that reads two of them may see one of
+//! before and one of after a change, and every use copes with that. Only the budget of writeback is
+//! changed by several threads at a time: what one takes is in no other's share.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,9 @@
 //! `--limit auto` at work: a thread that measures, and sets the limit that the policy chooses.
+//!
+//! The policy's lock is held while a chosen limit is set, and by `turn` while choosing is turned on
+//! or off: so after `turn(false)` has returned, no limit is set but by others. `off` is changed
+//! under that lock alone and may be read without it. Nothing waits for this thread, which ends with
+//! the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

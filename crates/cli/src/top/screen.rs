@@ -1,4 +1,9 @@
 //! The terminal: taken over, drawn on, and given back however the view ends.
+//!
+//! One thread draws and reads keys; the terminal is its own. A second one notes a signal and waits
+//! a moment for the view to end by itself; if it does not, that thread gives the terminal back and
+//! ends the process, so the atomic is a number and orders nothing. A panic gives the terminal back
+//! by a hook.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,10 @@
 //! Compaction of a whole pool: which classes and heaps have their turn, on which threads.
+//!
+//! A class is taken by one thread, from the counter of those that are left, so no two threads plan
+//! moves in one; all else that they share is sums, which order nothing. A heap is locked for each
+//! step and given back between steps; in designs that can, also while a step copies, when the
+//! cells that it holds keep others away (zsmalloc/compact/C1). Memory goes back to the system with
+//! no lock held.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};

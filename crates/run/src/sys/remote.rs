@@ -1,4 +1,8 @@
 //! Memory of another process.
+//!
+//! Reads change nothing, here or there; what they bring can be of no single moment, since the
+//! process runs on. Writing is `unsafe`: it is for addresses that are reserved for the caller
+//! (helper/H1). No pointer of the other process is ever followed here: addresses there are numbers.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,7 @@
 //! A backing in memory, for tests and experiments.
+//!
+//! One lock guards all bytes, so a read or write is of one moment, which is more than a backing
+//! promises (E1 to E3). It is held for one copy, and no other lock is taken under it.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,8 @@
 //! LZ4 blocks through the reference C library, with the compressor state held here.
+//!
+//! The library is given lengths that are never beyond the slices, and stays within them whatever
+//! the bytes are. The state is as large and aligned as it asks for, and belongs to one context,
+//! which one thread uses at a time (`&mut self`); between calls it holds nothing that matters.
 
 use std::fmt;
 

@@ -1,4 +1,10 @@
 //! One slot and its lock, and what of it lies where.
+//!
+//! Here alone is known whether a slot is wide or narrow, and here its lock bit is set and cleared,
+//! but for the table's look for empty slots. An acquire of the bit pairs with the release of
+//! `unlock`; by that pair, and nothing else, value and stamp, which are accessed as relaxed
+//! atomics, belong to the thread that has the bit (T1). Whoever calls `value`, `with_state`, `put`
+//! or `unlock` has it.
 
 use super::code::{self, CODE_SHIFT};
 use super::form::{Form, Place};

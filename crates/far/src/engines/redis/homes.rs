@@ -1,4 +1,8 @@
 //! Which homes answer: those that did not are asked last for a while.
+//!
+//! All of it is advice: a request to a home that is away fails by its own deadline, and one to a
+//! home that is back succeeds, whatever is noted here. The lock is held for a look or a note, and
+//! no request is made under it.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -1,4 +1,8 @@
 //! A memory cgroup of the experiment's own, of version 1 or 2.
+//!
+//! Its name has the process and a number that is counted up, so that no two are the same; that is
+//! all the atomic is for. What is promised to the clean-up before the folder is made removes it
+//! even if this process is killed.
 
 use std::ffi::OsStr;
 use std::fs;

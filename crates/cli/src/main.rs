@@ -18,6 +18,8 @@ mod completions;
 mod control;
 mod demo;
 mod disk;
+#[cfg(test)]
+mod documents;
 mod jupyter;
 mod lab;
 mod man;

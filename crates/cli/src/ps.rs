@@ -61,9 +61,9 @@ fn text(subjects: &[Subject]) -> String {
     let bytes = |bytes: u64| size(bytes).trim_end().to_owned();
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(subjects.iter().map(|one| {
-        let faults = one.of_run(|run| run.faults_per_second);
-        let stays = one.of_run(|run| Some(run.state.stays.all()));
-        let unmanaged = one.of_run(|run| Some(run.state.unmanaged_total));
+        let faults = one.of_run(|run| run.rates.of(|run| run.faults_total));
+        let stays = one.of_run(|run| Some(run.state.stays()));
+        let unmanaged = one.of_run(|run| Some(run.state.figures.unmanaged_total));
         [
             one.pid().to_string(),
             one.limit().map_or_else(|| "none".to_owned(), bytes),
@@ -87,21 +87,29 @@ fn text(subjects: &[Subject]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zfold_run::Figures;
+
     use super::*;
     use crate::control::state::RunState;
+    use crate::watched::rates::Rates;
 
     #[test]
     fn runs_and_disks_stand_in_columns() {
         let state = RunState {
             pid: 7,
             command: "sort\n\x1b[2Jx".to_owned(),
-            limit_bytes: 64 << 20,
-            stored_pages_bytes: 4 << 20,
+            figures: Figures {
+                limit_bytes: 64 << 20,
+                stored_pages_bytes: 4 << 20,
+                ..Figures::default()
+            },
             ..RunState::default()
         };
-        let run = Run { state, ratio: Some(4.0), faults_per_second: Some(10.0), ..Run::default() };
+        let grown = Figures { faults_total: 20, ..Figures::default() };
+        let rates = Rates::new(grown, 2.0);
+        let run = Run { state, ratio: Some(4.0), rates, ..Run::default() };
         let disk = Disk { pid: 12, name: "a".to_owned(), ..Disk::default() };
-        let text = text(&[Subject::Run(run), Subject::Disk(disk)]);
+        let text = text(&[Subject::Run(Box::new(run)), Subject::Disk(Box::new(disk))]);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].starts_with("  7  64.00 MiB"), "{text}");
         assert!(lines[1].contains("  4.00        10          0  sort\\n\\u{1b}[2Jx"), "{text}");

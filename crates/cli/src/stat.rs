@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use zfold_figures::Doc;
+use zfold_run::Figures;
+use zfold_run::figures::table::{BACKING, MEMORY, STAYS, WORK};
 
 use crate::args::{StatArgs, StatFormat};
 use crate::control::client::Client;
@@ -12,7 +15,8 @@ use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::far::FarReport;
-use crate::shared::table::{Row, count, size, table, time};
+use crate::shared::figures::{rows, told};
+use crate::shared::table::{Row, count, size, table};
 use crate::watched::rates::Since;
 
 /// Writes the statistics to stdout, again and again if that was asked for.
@@ -66,16 +70,16 @@ fn repeat<T: DeserializeOwned>(
 
 /// Returns a total, with its rate if something was before.
 fn total<T>(now: &T, since: Option<Since<'_, T>>, of: fn(&T) -> u64) -> String {
-    rated(count(of(now)), since.map(|since| count(since.rate(now, of).round() as u64)))
+    with_rate(count(of(now)), since.map(|since| count(since.rate(now, of).round() as u64)))
 }
 
 /// Returns bytes, as [`total`].
 fn bytes<T>(now: &T, since: Option<Since<'_, T>>, of: fn(&T) -> u64) -> String {
     let rate = since.map(|since| size(since.rate(now, of) as u64).trim_end().to_owned());
-    rated(size(of(now)), rate)
+    with_rate(size(of(now)), rate)
 }
 
-fn rated(total: String, rate: Option<String>) -> String {
+fn with_rate(total: String, rate: Option<String>) -> String {
     match rate {
         Some(rate) => format!("{total} {:>14}", rate + "/s"),
         None => total,
@@ -93,48 +97,29 @@ fn unrated<T>(value: String, since: Option<Since<'_, T>>) -> String {
 /// Returns the state of a run for people.
 fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
     let mut text = format!("{}: {}\n\n", state.pid, clean(&state.command));
-    let mut rows = vec![
-        ("limit", size(state.limit_bytes), ""),
-        ("resident", size(state.resident_bytes), "what counts against it"),
-        ("stored", size(state.stored_pages_bytes), "that lies compressed"),
-        ("  memory", size(state.stored_bytes), "that this takes, with tables"),
-    ];
-    if state.backing_bytes > 0 {
-        rows.push(("backing file", size(state.backing_bytes), ""));
-        rows.push(("  used", size(state.backing_used_bytes), ""));
+    let figures = |table: &str, rated: bool| {
+        rows::<Figures>(Doc::State, table, |figure| {
+            let value = told(figure.unit, (figure.of)(&state.figures));
+            let rate = |since: Since<'_, RunState>| {
+                let rate = since.rate(state, |state| (figure.of)(&state.figures));
+                count(rate.round() as u64)
+            };
+            match since.filter(|_| rated) {
+                Some(since) if figure.has_rate() => with_rate(value, Some(rate(since))),
+                since => unrated(value, since),
+            }
+        })
+    };
+    table(&mut text, MEMORY, &figures(MEMORY, false));
+    if state.figures.backing_bytes > 0 {
+        table(&mut text, BACKING, &figures(BACKING, false));
     }
-    table(&mut text, "memory", &rows);
-    let rows = [
-        ("locked", size(state.stays.locked_bytes), "counts"),
-        (
-            "protected",
-            size(state.stays.protected_bytes),
-            "counts: read-only, inaccessible or in use",
-        ),
-        ("shared", size(state.stays.shared_bytes), "shared memory, does not count"),
-        ("files", size(state.stays.file_bytes), "pages of files, do not count"),
-        ("page tables", size(state.stays.page_table_bytes), "do not count"),
-    ];
-    table(&mut text, "memory that cannot leave", &rows);
+    table(&mut text, STAYS, &figures(STAYS, false));
     if let Some(now) = &state.far {
         let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
         table(&mut text, "pages on other machines", &far(now, since));
     }
-    let total = |of: fn(&RunState) -> u64| total(state, since, of);
-    let time = |ns: u64| unrated(time(ns), since);
-    let number = |number: u64| unrated(count(number), since);
-    let rows = [
-        ("faults", total(|state| state.faults_total), ""),
-        ("  refaults", total(|state| state.refaults_total), "taken back before compression"),
-        ("  loads", total(|state| state.loads_total), "decompressed"),
-        ("  p50", time(state.fault_p50_ns), "half took at most this"),
-        ("  p99", time(state.fault_p99_ns), "99 % did"),
-        ("evictions", total(|state| state.evictions_total), "pages that left a process"),
-        ("over_limit", number(state.over_limit_total), "times that the limit was passed"),
-        ("managed", number(state.managed), "address spaces that pages leave"),
-        ("unmanaged", number(state.unmanaged_total), "processes whose memory stays"),
-    ];
-    table(&mut text, "work", &rows);
+    table(&mut text, WORK, &figures(WORK, true));
     text
 }
 
@@ -253,7 +238,7 @@ fn far(now: &FarReport, since: Option<Since<'_, FarReport>>) -> Vec<Row> {
     now.rows(|figure| match figure {
         (name, of, form, _) if name.ends_with("_total") => {
             let rate = since.map(|since| form(since.rate(now, of).round() as u64));
-            rated(now.value(figure), rate.map(|rate| rate.trim_end().to_owned()))
+            with_rate(now.value(figure), rate.map(|rate| rate.trim_end().to_owned()))
         }
         _ => unrated(now.value(figure), since),
     })

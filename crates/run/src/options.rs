@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use zfold_figures::Quantiles;
 use zfold_pool::{Pool, builders};
 use zfold_store::StoreOptions;
 
+use crate::figures::Figures;
 use crate::sys::inherited::Inherited;
 
 /// A program to run under a limit.
@@ -149,61 +151,19 @@ pub enum Exit {
 /// Most unmanaged processes that a report lists.
 pub const UNMANAGED_MAX: usize = 100;
 
-/// What a run did, from its start to the end of the last process in it. Byte figures are of
-/// memory, times are from the kernel's message to the answer.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a run did, from its start to the end of the last process in it. Times of faults are from
+/// the kernel's message to the answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// From the start of the program to its end.
     pub wall: Duration,
-    /// The limit.
-    pub limit_bytes: u64,
-    /// Most bytes charged against it at any moment: memory that is closed as it came and went, the
-    /// rest as it was seen last.
-    pub peak_charge_bytes: u64,
-    /// Most bytes of anonymous memory that were seen resident in the tree, shared pages counted
-    /// once; sampled.
-    pub peak_resident_bytes: u64,
-    /// Most bytes that the store held, metadata included.
-    pub peak_stored_bytes: u64,
-    /// Most pages that lay in the store.
-    pub peak_stored_pages: u64,
-    /// Most bytes of [`Kind::Locked`] that were seen at a time; sampled, once a second at least.
-    pub peak_locked_bytes: u64,
-    /// The same of [`Kind::Protected`].
-    pub peak_protected_bytes: u64,
-    /// The same of [`Kind::Shared`].
-    pub peak_shared_bytes: u64,
-    /// The same of [`Kind::File`].
-    pub peak_file_bytes: u64,
-    /// The same of [`Kind::PageTables`].
-    pub peak_page_table_bytes: u64,
-    /// Messages of missing pages that were answered.
-    pub faults: u64,
-    /// Of these, pages that were touched for the first time.
-    pub first_touches: u64,
-    /// Of these, pages taken back before they were compressed.
-    pub refaults: u64,
-    /// Of these, pages loaded from the store.
-    pub loads: u64,
-    /// Pages loaded because their neighbours were.
-    pub prefetched: u64,
-    /// Pages that left a process.
-    pub evictions: u64,
-    /// Pages that were compressed.
-    pub stores: u64,
-    /// Times that more than the limit was seen resident, for 20 ms or longer.
-    pub over_limit: u64,
-    /// Processes that were run, by fork or exec.
-    pub processes: u64,
-    /// Address spaces that had to be managed.
-    pub managed: u64,
+    /// What it held and did.
+    pub figures: Figures,
     /// Processes whose memory could not be managed, the first [`UNMANAGED_MAX`] of them.
     pub unmanaged: Vec<Unmanaged>,
-    /// How many there were.
-    pub unmanaged_total: u64,
     /// Latency of faults in nanoseconds: upper bound of a bucket, number of faults in it.
     pub fault_latency: Vec<(u64, u64)>,
-    /// Quantiles of the same in nanoseconds: 50, 90, 99, 99.9 percent and the longest.
-    pub fault_quantiles: [u64; 5],
+    /// Quantiles of the same in nanoseconds.
+    pub fault_quantiles: Quantiles,
 }

@@ -130,7 +130,8 @@ impl Started {
         let stored = match (held, self.is_run) {
             (Some(held), _) => Some((held.stored_pages_bytes, held.stored_bytes)),
             (None, true) => {
-                state(self.child.id()).map(|it| (it.stored_pages_bytes, it.stored_bytes))
+                let figures = state(self.child.id()).map(|state| state.figures);
+                figures.map(|it| (it.stored_pages_bytes, it.stored_bytes))
             }
             (None, false) => None,
         };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use zfold_run::{Control, State};
+use zfold_run::{Control, Figures};
 use zfold_store::pressure::{OwnStalls, memory_left};
 
 use super::policy::{Measured, Policy};
@@ -54,11 +54,11 @@ impl AutoLimit {
 
     fn follow(&self, control: &Control) {
         let mut stalls = OwnStalls::new();
-        let (mut before, mut then) = (control.state(), Instant::now());
+        let (mut before, mut then) = (control.state().figures, Instant::now());
         let mut pause = Policy::next_look(0);
         loop {
             std::thread::sleep(pause);
-            let (now, at, left) = (control.state(), Instant::now(), left());
+            let (now, at, left) = (control.state().figures, Instant::now(), left());
             let elapsed = at.saturating_duration_since(then);
             let measured = Measured {
                 left,
@@ -104,7 +104,7 @@ impl AutoLimit {
 }
 
 /// Returns the pages that left and were asked for between two looks.
-fn asked_for(now: &State, before: &State) -> f64 {
-    let total = |state: &State| state.refaults_total + state.loads_total;
+fn asked_for(now: &Figures, before: &Figures) -> f64 {
+    let total = |run: &Figures| run.refaults_total + run.loads_total;
     total(now).saturating_sub(total(before)) as f64
 }

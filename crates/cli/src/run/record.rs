@@ -4,9 +4,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
-use zfold_run::{Exit, Report};
+use zfold_run::{Exit, Figures, Report};
 
 use crate::shared::far::FarReport;
+use crate::shared::figures::in_report;
 
 /// Name of the form of [`Document`].
 pub(super) const SCHEMA: &str = "zfold.run/1";
@@ -75,32 +76,6 @@ pub(super) struct Baseline {
     pub(super) peak_resident_bytes: u64,
 }
 
-/// A figure of a run as a report shows it.
-#[derive(Debug)]
-pub(super) struct Figure {
-    /// The table that it is in.
-    pub(super) table: Table,
-    pub(super) name: &'static str,
-    pub(super) unit: Unit,
-    pub(super) of: fn(&Record) -> u64,
-    pub(super) meaning: &'static str,
-}
-
-/// Tables of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
-    Memory,
-    Faults,
-    Work,
-}
-
-/// What a figure counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    Bytes,
-    Count,
-}
-
 /// A process whose memory could not be managed.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Unmanaged {
@@ -127,83 +102,43 @@ pub(super) struct Auto {
     pub(super) steered_by: String,
 }
 
-/// Declares the figures of a run by the names that the memory side gives them: the document, where
-/// they come from, and how a report shows them.
-macro_rules! figures {
-    ($($table:ident { $($figure:ident, $unit:ident, $name:literal, $meaning:literal;)* })*) => {
-        /// [`Report`], with its names.
-        #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
-        pub(super) struct Record {
-            pub(super) wall_ns: u64,
-            /// How the limit was chosen, if it was not given.
-            pub(super) limit_auto: Option<Auto>,
-            /// The other machines, if pages go there.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub(super) far: Option<Box<FarReport>>,
-            $($(pub(super) $figure: u64,)*)*
-            /// Processes that could not be managed, the first of them.
-            pub(super) unmanaged: Vec<Unmanaged>,
-            /// Quantiles of the latency of faults.
-            pub(super) fault_ns: Quantiles,
-            /// The latency of faults: the first nanosecond above a bucket, faults in it.
-            pub(super) fault_histogram_ns: Vec<(u64, u64)>,
-        }
-
-        impl From<Report> for Record {
-            fn from(report: Report) -> Self {
-                let [p50, p90, p99, p999, max] = report.fault_quantiles;
-                Self {
-                    wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
-                    limit_auto: None,
-                    far: None,
-                    $($($figure: report.$figure,)*)*
-                    unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
-                    fault_ns: Quantiles { p50, p90, p99, p999, max },
-                    fault_histogram_ns: report.fault_latency,
-                }
-            }
-        }
-
-        /// All figures that are a number, in the order in which they are shown.
-        pub(super) static FIGURES: &[Figure] = &[$($(
-            Figure {
-                table: Table::$table,
-                name: $name,
-                unit: Unit::$unit,
-                of: |record| record.$figure,
-                meaning: $meaning,
-            },
-        )*)*];
-    };
+/// [`Report`], as it is told.
+#[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(super) struct Record {
+    pub(super) wall_ns: u64,
+    /// How the limit was chosen, if it was not given.
+    pub(super) limit_auto: Option<Auto>,
+    /// The other machines, if pages go there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) far: Option<Box<FarReport>>,
+    #[serde(flatten, with = "in_report")]
+    pub(super) figures: Figures,
+    /// Processes that could not be managed, the first of them.
+    pub(super) unmanaged: Vec<Unmanaged>,
+    /// Quantiles of the latency of faults.
+    pub(super) fault_ns: Quantiles,
+    /// The latency of faults: the first nanosecond above a bucket, faults in it.
+    pub(super) fault_histogram_ns: Vec<(u64, u64)>,
 }
 
-figures! {
-    Memory {
-        limit_bytes, Bytes, "limit", "";
-        peak_charge_bytes, Bytes, "peak_charge", "the most that counted against the limit";
-        peak_resident_bytes, Bytes, "peak_resident", "the most seen resident";
-        peak_stored_pages, Count, "peak_stored_pages", "the most compressed at a time";
-        peak_stored_bytes, Bytes, "peak_stored", "the memory they took, tables included";
-        peak_locked_bytes, Bytes, "peak_locked", "of what counts: locked, stays";
-        peak_protected_bytes, Bytes, "peak_protected", "the same: read-only, or in use";
-        peak_shared_bytes, Bytes, "peak_shared", "shared memory, which stays and does not count";
-        peak_file_bytes, Bytes, "peak_file", "the same: pages of files";
-        peak_page_table_bytes, Bytes, "peak_page_table", "the same: page tables";
-    }
-    Faults {
-        faults, Count, "faults", "";
-        first_touches, Count, "  first_touches", "pages that did not exist before";
-        refaults, Count, "  refaults", "taken back before they were compressed";
-        loads, Count, "  loads", "decompressed";
-        prefetched, Count, "prefetched", "brought along with a neighbour";
-    }
-    Work {
-        evictions, Count, "evictions", "pages that left a process";
-        stores, Count, "stores", "pages that were compressed";
-        over_limit, Count, "over_limit", "times that usage was seen above the limit";
-        processes, Count, "processes", "by fork or exec";
-        managed, Count, "managed", "address spaces whose pages left";
-        unmanaged_total, Count, "unmanaged", "processes whose memory stayed as it is";
+impl From<Report> for Record {
+    fn from(report: Report) -> Self {
+        let of = report.fault_quantiles;
+        Self {
+            wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
+            limit_auto: None,
+            far: None,
+            figures: report.figures,
+            unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
+            fault_ns: Quantiles {
+                p50: of.p50,
+                p90: of.p90,
+                p99: of.p99,
+                p999: of.p999,
+                max: of.max,
+            },
+            fault_histogram_ns: report.fault_latency,
+        }
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
+use zfold_figures::Doc;
+use zfold_run::figures::table::{FAULTS, MEMORY, WORK};
+
 use super::plan::RunPlan;
-use super::record::{
-    Auto, Baseline, Document, End, FIGURES, Figure, Quantiles, Record, SCHEMA, Table, Unit,
-    Unmanaged,
-};
+use super::record::{Auto, Baseline, Document, End, Quantiles, Record, SCHEMA, Unmanaged};
 use crate::args::ReportFormat;
 use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
+use crate::shared::figures;
 use crate::shared::file::NewFile;
 use crate::shared::size::PAGE_LEN;
 use crate::shared::table::{Row, count, size, table, time};
@@ -66,14 +67,14 @@ fn text(told: &Told<'_>) -> String {
     // Writing to a string does not fail.
     let program = clean(&plan.program.display().to_string());
     let _ = writeln!(text, "zfold: {program} ended with {end}\n");
-    table(&mut text, "memory", &memory(record));
+    table(&mut text, MEMORY, &memory(record));
     if let Some(auto) = &record.limit_auto {
         table(&mut text, "limit, chosen", &chosen(auto));
         let _ = writeln!(text, "  by {}\n", clean(&auto.steered_by));
     }
-    table(&mut text, "page faults that zfold answered", &rows(record, Table::Faults));
+    table(&mut text, FAULTS, &rows(record, FAULTS));
     latency(&mut text, record);
-    table(&mut text, "work", &work(record));
+    table(&mut text, WORK, &work(record));
     if let Some(far) = &record.far {
         table(&mut text, "pages on other machines", &far.rows(|figure| far.value(figure)));
     }
@@ -88,26 +89,18 @@ fn text(told: &Told<'_>) -> String {
 }
 
 /// Returns the figures of a table.
-fn rows(record: &Record, table: Table) -> Vec<Row> {
-    let row = |figure: &Figure| {
-        let value = (figure.of)(record);
-        let value = match figure.unit {
-            Unit::Bytes => size(value),
-            Unit::Count => count(value),
-        };
-        (figure.name, value, figure.meaning)
-    };
-    FIGURES.iter().filter(|figure| figure.table == table).map(row).collect()
+fn rows(record: &Record, title: &str) -> Vec<Row> {
+    figures::all_of(title, Doc::Report, &record.figures)
 }
 
 fn memory(record: &Record) -> Vec<Row> {
-    let pages_bytes = record.peak_stored_pages * PAGE_LEN;
-    let ratio = match record.peak_stored_bytes {
+    let pages_bytes = record.figures.peak_stored_pages * PAGE_LEN;
+    let ratio = match record.figures.peak_stored_bytes {
         _ if pages_bytes == 0 => "-".to_owned(),
         0 => "-".to_owned(),
         bytes => format!("{:.2}", pages_bytes as f64 / bytes as f64),
     };
-    let mut rows = rows(record, Table::Memory);
+    let mut rows = rows(record, MEMORY);
     let at = rows.iter().position(|row| row.0 == "peak_stored").unwrap_or(rows.len());
     rows.insert(at, ("  as pages", size(pages_bytes), ""));
     rows.push(("ratio", ratio, "as pages / peak_stored"));
@@ -123,7 +116,7 @@ fn chosen(auto: &Auto) -> Vec<Row> {
 }
 
 fn work(record: &Record) -> Vec<Row> {
-    let mut rows = rows(record, Table::Work);
+    let mut rows = rows(record, WORK);
     rows.push(("wall", seconds(record.wall_ns), ""));
     rows
 }
@@ -133,19 +126,19 @@ fn beside(record: &Record, baseline: &Baseline) -> Vec<Row> {
         0 => "-".to_owned(),
         _ => format!("{:.2}", with as f64 / without as f64),
     };
-    let resident = baseline.peak_resident_bytes;
+    let (of, resident) = (&record.figures, baseline.peak_resident_bytes);
     vec![
         ("wall", seconds(baseline.wall_ns), ""),
         ("wall ratio", ratio(record.wall_ns, baseline.wall_ns), "with / without"),
         ("peak_resident", size(resident), "the most seen resident"),
         (
             "resident ratio",
-            ratio(record.peak_resident_bytes, resident),
+            ratio(of.peak_resident_bytes, resident),
             "with / without, compressed pages not counted",
         ),
         (
             "memory ratio",
-            ratio(record.peak_resident_bytes + record.peak_stored_bytes, resident),
+            ratio(of.peak_resident_bytes + of.peak_stored_bytes, resident),
             "with / without, compressed pages counted",
         ),
     ]
@@ -161,7 +154,8 @@ fn unmanaged(text: &mut String, record: &Record) {
         let (program, reason) = (clean(program), clean(reason));
         let _ = writeln!(text, "  {program} ({pid}): {reason}");
     }
-    let more = record.unmanaged_total.saturating_sub(record.unmanaged.len() as u64);
+    let all = record.figures.unmanaged_total;
+    let more = all.saturating_sub(record.unmanaged.len() as u64);
     if more > 0 {
         let _ = writeln!(text, "  and {} more", count(more));
     }
@@ -170,8 +164,7 @@ fn unmanaged(text: &mut String, record: &Record) {
 
 /// Appends the latency of faults, by powers of two, and its quantiles.
 fn latency(text: &mut String, record: &Record) {
-    // An idle run has buckets without a fault in them.
-    if record.faults == 0 {
+    if record.figures.faults_total == 0 {
         return;
     }
     let bars = powers(&record.fault_histogram_ns);
@@ -222,6 +215,7 @@ fn seconds(nanoseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use zfold_run::Figures;
 
     use super::*;
     use crate::args::{Args, Command};
@@ -233,13 +227,17 @@ mod tests {
     }
 
     fn record() -> Record {
-        Record {
+        let figures = Figures {
             limit_bytes: 64 << 20,
-            wall_ns: 1_500_000_000,
             peak_resident_bytes: 60 << 20,
             peak_stored_bytes: 10 << 20,
             peak_stored_pages: 10_240,
-            faults: 1_234,
+            faults_total: 1_234,
+            ..Figures::default()
+        };
+        Record {
+            wall_ns: 1_500_000_000,
+            figures,
             fault_histogram_ns: vec![(3_000, 2), (9_000, 20), (10_000, 20)],
             fault_ns: Quantiles { p50: 9_000, p90: 10_000, p99: 10_000, p999: 10_000, max: 10_100 },
             ..Record::default()
@@ -277,7 +275,8 @@ mod tests {
     fn what_was_not_managed_is_listed() {
         let reason = "it is a 32-bit program".to_owned();
         let process = Unmanaged { pid: 7, program: "old\x1b[31m\n".to_owned(), reason };
-        let record = Record { unmanaged: vec![process], unmanaged_total: 3, ..record() };
+        let mut record = Record { unmanaged: vec![process], ..record() };
+        record.figures.unmanaged_total = 3;
         let plan = plan();
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
         let text = text(&told);
@@ -313,7 +312,7 @@ mod tests {
     fn a_run_without_faults_has_no_histogram() {
         let (plan, mut record) = (plan(), Record::default());
         // What a run that did nothing tells: tables without pages, a bucket without faults.
-        record.peak_stored_bytes = 39_000;
+        record.figures.peak_stored_bytes = 39_000;
         record.fault_histogram_ns = vec![(1, 0)];
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };
         let text = text(&told);

@@ -15,7 +15,7 @@ use crate::args::Limit;
 use crate::control::protocol::{self, Request};
 use crate::control::runtime;
 use crate::control::service::Service;
-use crate::control::state::{LIMIT_MIN, RunState, SCHEMA, Stays};
+use crate::control::state::{LIMIT_MIN, RunState, SCHEMA};
 use crate::settings::STORE_LIMIT_MIN;
 use crate::shared::far::FarReport;
 use crate::shared::size::{Size, format_size};
@@ -145,34 +145,11 @@ impl Steered {
             schema: SCHEMA.to_owned(),
             pid: self.front,
             command: self.command.clone(),
-            limit_bytes: state.limit_bytes,
             limit_auto: self.auto.as_ref().is_some_and(AutoLimit::is_on),
             paused: state.paused,
-            store_limit_bytes: state.store_limit_bytes.unwrap_or(0),
-            resident_bytes: state.resident_bytes,
-            stored_pages_bytes: state.stored_pages_bytes,
-            stored_bytes: state.stored_bytes,
             codec: self.codecs[usize::from(state.codec)].to_string(),
-            backing_bytes: state.backing_bytes,
-            backing_used_bytes: state.backing_used_bytes,
             far: self.far.as_deref().map(FarReport::of).map(Box::new),
-            stays: Box::new(Stays {
-                locked_bytes: state.locked_bytes,
-                protected_bytes: state.protected_bytes,
-                shared_bytes: state.shared_bytes,
-                file_bytes: state.file_bytes,
-                page_table_bytes: state.page_table_bytes,
-            }),
-            spaces: state.spaces,
-            managed: state.managed,
-            unmanaged_total: state.unmanaged_total,
-            faults_total: state.faults_total,
-            refaults_total: state.refaults_total,
-            loads_total: state.loads_total,
-            evictions_total: state.evictions_total,
-            over_limit_total: state.over_limit_total,
-            fault_p50_ns: state.fault_p50_ns,
-            fault_p99_ns: state.fault_p99_ns,
+            figures: state.figures,
             fault_histogram_ns: Vec::new(),
         };
         serde_json::to_value(state).expect("numbers and text are JSON")

@@ -5,6 +5,7 @@ pub(crate) mod backing;
 pub(crate) mod duration;
 pub(crate) mod far;
 pub(crate) mod far_watch;
+pub(crate) mod figures;
 pub(crate) mod secret;
 pub(crate) mod size;
 pub(crate) mod table;

@@ -77,7 +77,7 @@ impl App {
             let past = self.past.entry(one.key()).or_default();
             add(&mut past.resident, one.resident());
             add(&mut past.ratio, (one.ratio().unwrap_or(0.0) * 100.0) as u64);
-            let faults = one.of_run(|run| run.faults_per_second);
+            let faults = one.of_run(|run| run.rates.of(|run| run.faults_total));
             add(&mut past.work, faults.or(one.requests()).unwrap_or(0.0) as u64);
         }
         self.subjects = subjects;
@@ -135,38 +135,39 @@ fn add(past: &mut VecDeque<u64>, value: u64) {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use zfold_run::Figures;
+
     use super::*;
     use crate::control::state::RunState;
-    use crate::watched::rates::{Disk, Run};
+    use crate::watched::rates::{Disk, Rates, Run};
 
     /// Returns a run of so many MiB.
     pub(in crate::top) fn run(pid: u32, mib: u64) -> Subject {
         let state = RunState {
             pid,
             command: format!("program {pid}"),
-            limit_bytes: 64 << 20,
-            resident_bytes: mib << 20,
-            stored_pages_bytes: 128 << 20,
-            stored_bytes: 32 << 20,
+            figures: Figures {
+                limit_bytes: 64 << 20,
+                resident_bytes: mib << 20,
+                stored_pages_bytes: 128 << 20,
+                stored_bytes: 32 << 20,
+                ..Figures::default()
+            },
             ..RunState::default()
         };
-        Subject::Run(Run {
+        Subject::Run(Box::new(Run {
             state,
             ratio: Some(4.0),
-            faults_per_second: Some(1234.0),
+            rates: Rates::new(Figures { faults_total: 1234, ..Figures::default() }, 1.0),
             recent_fault_p50_ns: Some(6_050),
             recent_fault_p99_ns: Some(59_900),
             ..Run::default()
-        })
+        }))
     }
 
     pub(in crate::top) fn disk(pid: u32) -> Subject {
-        Subject::Disk(Disk {
-            pid,
-            name: "a".to_owned(),
-            resident_bytes: 1 << 20,
-            ..Disk::default()
-        })
+        let name = "a".to_owned();
+        Subject::Disk(Box::new(Disk { pid, name, resident_bytes: 1 << 20, ..Disk::default() }))
     }
 
     fn pids(app: &App) -> Vec<u32> {

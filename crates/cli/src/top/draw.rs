@@ -75,7 +75,7 @@ fn titles(columns: &[&'static Column], order: usize) -> Line<'static> {
     for column in columns {
         let pad = column.width.saturating_sub(column.title.len());
         spans.push(Span::styled(" ".repeat(pad), BOLD));
-        let is_order = std::ptr::eq(*column, &raw const COLUMNS[order]);
+        let is_order = std::ptr::eq(*column, &COLUMNS[order]);
         let style = if is_order { BOLD.add_modifier(Modifier::UNDERLINED) } else { BOLD };
         spans.push(Span::styled(column.title, style));
         spans.push(Span::raw(" "));

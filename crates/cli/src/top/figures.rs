@@ -1,6 +1,11 @@
 //! Figures of the machine and of one run or disk, as short texts.
 
+use zfold_figures::{Doc, Figure, Unit};
+use zfold_run::Figures;
+use zfold_run::figures::table::{MEMORY, STAYS, WORK};
+
 use crate::shared::far::FarReport;
+use crate::shared::figures;
 use crate::shared::table::{count, short_rate, short_size, time};
 use crate::watched::machine::Machine;
 use crate::watched::rates::{Disk, Run};
@@ -71,37 +76,34 @@ fn of_far(far: &FarReport) -> Vec<(&'static str, String)> {
 }
 
 fn of_run(run: &Run) -> Vec<(&'static str, String)> {
-    let state = &run.state;
-    vec![
-        ("limit", short_size(state.limit_bytes)),
-        ("resident", short_size(state.resident_bytes)),
-        ("stored", short_size(state.stored_pages_bytes)),
-        ("  memory", short_size(state.stored_bytes)),
-        ("  ratio", ratio(run.ratio)),
-        ("  codec", state.codec.clone()),
-        ("backing file", backing(state.backing_bytes, state.backing_used_bytes)),
-        ("faults", total(state.faults_total, run.faults_per_second)),
-        ("  refaults", total(state.refaults_total, run.refaults_per_second)),
-        ("  loads", total(state.loads_total, run.loads_per_second)),
-        ("  p50, p99 now", quantiles(run.recent_fault_p50_ns, run.recent_fault_p99_ns)),
-        (
-            "  p50, p99 ever",
-            match state.faults_total {
-                0 => quantiles(None, None),
-                _ => quantiles(Some(state.fault_p50_ns), Some(state.fault_p99_ns)),
-            },
-        ),
-        ("evictions", total(state.evictions_total, run.evictions_per_second)),
-        ("over_limit", count(state.over_limit_total)),
-        ("stay: locked", short_size(state.stays.locked_bytes)),
-        ("  protected", short_size(state.stays.protected_bytes)),
-        ("  shared", short_size(state.stays.shared_bytes)),
-        ("  files", short_size(state.stays.file_bytes)),
-        ("  page tables", short_size(state.stays.page_table_bytes)),
-        ("address spaces", count(state.spaces)),
-        ("  managed", count(state.managed)),
-        ("unmanaged", count(state.unmanaged_total)),
-    ]
+    let (state, held) = (&run.state, &run.state.figures);
+    let mut figures = rows_of(run, MEMORY);
+    figures.push(("  ratio", ratio(run.ratio)));
+    figures.push(("  codec", state.codec.clone()));
+    figures.push(("backing file", backing(held.backing_bytes, held.backing_used_bytes)));
+    let recent = quantiles(run.recent_fault_p50_ns, run.recent_fault_p99_ns);
+    figures.push(("p50, p99 now", recent));
+    figures.extend(rows_of(run, WORK));
+    figures.extend(rows_of(run, STAYS));
+    figures
+}
+
+/// Returns the figures of a table of a run's state, with the rates of those that have one.
+fn rows_of(run: &Run, table: &str) -> Vec<(&'static str, String)> {
+    let told = |figure: &Figure<Figures>| {
+        let value = (figure.of)(&run.state.figures);
+        match figure.unit {
+            Unit::Bytes => short_size(value),
+            Unit::Count if figure.has_rate() => total(value, run.rates.of(figure.of)),
+            Unit::Count => count(value),
+            // Before the first fault there is no time of one.
+            _ if value == 0 => "-".to_owned(),
+            unit => figures::told(unit, value).trim_end().to_owned(),
+        }
+    };
+    figures::in_table(Doc::State, table)
+        .map(|(field, figure)| (field.label, told(figure)))
+        .collect()
 }
 
 fn of_disk(disk: &Disk) -> Vec<(&'static str, String)> {
@@ -158,6 +160,7 @@ fn quantiles(p50: Option<u64>, p99: Option<u64>) -> String {
 mod tests {
     use super::*;
     use crate::watched::machine::{Pressure, Zram, Zswap};
+    use crate::watched::rates::Rates;
 
     #[test]
     fn the_machine_is_told_in_short_parts() {
@@ -183,12 +186,13 @@ mod tests {
 
     #[test]
     fn one_has_its_sums_and_rates() {
-        let run = Run { faults_per_second: Some(12.0), ..Run::default() };
-        let figures = of_subject(&Subject::Run(run));
+        let grown = Figures { faults_total: 12, ..Figures::default() };
+        let run = Run { rates: Rates::new(grown, 1.0), ..Run::default() };
+        let figures = of_subject(&Subject::Run(Box::new(run)));
         assert!(figures.contains(&("faults", "0, 12/s".to_owned())), "{figures:?}");
-        assert!(figures.contains(&("  p50, p99 now", "-, -".to_owned())), "{figures:?}");
+        assert!(figures.contains(&("p50, p99 now", "-, -".to_owned())), "{figures:?}");
         let disk = Disk { reads_per_second: Some(3.0), ..Disk::default() };
-        let figures = of_subject(&Subject::Disk(disk));
+        let figures = of_subject(&Subject::Disk(Box::new(disk)));
         assert!(figures.contains(&("reads", "3/s".to_owned())), "{figures:?}");
         assert!(!figures.iter().any(|figure| figure.0 == "far"), "{figures:?}");
     }
@@ -205,7 +209,7 @@ mod tests {
             ..FarReport::default()
         };
         let disk = Disk { far: Some(Box::new(far)), ..Disk::default() };
-        let figures = of_subject(&Subject::Disk(disk));
+        let figures = of_subject(&Subject::Disk(Box::new(disk)));
         for (name, value) in [
             ("far", "1 server away"),
             ("  bytes", "3.00M"),

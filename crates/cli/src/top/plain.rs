@@ -63,12 +63,12 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
         let _ = writeln!(text, "no runs and no disks of this user");
         return text;
     }
-    for column in &COLUMNS {
+    for column in COLUMNS.iter() {
         let _ = write!(text, "{:>1$} ", column.title, column.width);
     }
     let _ = writeln!(text, "COMMAND");
     for one in subjects {
-        for column in &COLUMNS {
+        for column in COLUMNS.iter() {
             let _ = write!(text, "{:>1$} ", column.cell(one), column.width);
         }
         let _ = writeln!(text, "{}", one.command());
@@ -78,16 +78,19 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zfold_run::Figures;
+
     use super::*;
     use crate::control::state::RunState;
+    use crate::watched::rates::Rates;
 
     #[test]
     fn a_table_has_a_line_for_each() {
         let state = RunState { pid: 7, command: "sort x".to_owned(), ..RunState::default() };
-        let run = Run { state, refaults_per_second: Some(12.0), ..Run::default() };
+        let run = Run { state, rates: Rates::new(Figures::default(), 1.0), ..Run::default() };
         let disk = Disk { pid: 12, name: "a".to_owned(), ..Disk::default() };
         let machine = Machine { memory_bytes: Some(1 << 30), ..Machine::default() };
-        let text = table(&[Subject::Run(run), Subject::Disk(disk)], &machine);
+        let text = table(&[Subject::Run(Box::new(run)), Subject::Disk(Box::new(disk))], &machine);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("memory 1.00G"), "{text}");
         assert!(lines[2].starts_with("    PID  LIMIT    RES STORED RATIO"), "{text}");

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use zfold_figures::{Figure, Figures as _};
+use zfold_run::Figures;
 
 use super::look::{Look, Said};
 use crate::control::state::RunState;
@@ -17,16 +19,45 @@ pub(crate) struct Run {
     pub(crate) state: RunState,
     /// Stored pages over what they take; none without any.
     pub(crate) ratio: Option<f64>,
-    /// Rates are none of what was seen once only.
-    pub(crate) faults_per_second: Option<f64>,
-    pub(crate) refaults_per_second: Option<f64>,
-    pub(crate) loads_per_second: Option<f64>,
-    pub(crate) evictions_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) rates: Rates<Figures>,
     /// Of the faults between the two looks; none without any.
     pub(crate) recent_fault_p50_ns: Option<u64>,
     pub(crate) recent_fault_p99_ns: Option<u64>,
     #[serde(skip)]
     pub(crate) socket: PathBuf,
+}
+
+/// By how much figures grew each second. There is none of what was seen once only.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates<F>(Option<(F, f64)>);
+
+impl<F> Default for Rates<F> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<F: zfold_figures::Figures> Rates<F> {
+    /// Returns the rates of figures that grew so much in so many seconds.
+    pub(crate) fn new(grown: F, seconds: f64) -> Self {
+        Self(Some((grown, seconds)))
+    }
+
+    /// Returns the rate of a figure.
+    pub(crate) fn of(&self, figure: impl Fn(&F) -> u64) -> Option<f64> {
+        self.0.as_ref().map(|(grown, seconds)| figure(grown) as f64 / seconds)
+    }
+}
+
+impl<F: zfold_figures::Figures> Serialize for Rates<F> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let rated = F::ALL.iter().filter(|figure| figure.has_rate());
+        let field = |figure: &Figure<F>| {
+            (format!("{}_per_second", figure.short_name()), self.of(figure.of))
+        };
+        to.collect_map(rated.map(field))
+    }
 }
 
 /// A device of a server.
@@ -104,17 +135,17 @@ pub(crate) fn runs(now: &Look, before: &Look) -> Vec<Run> {
 fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
     let now = &said.what;
     let since = before.and_then(|before| Since::new(&before.what, before.at, said.at));
-    let rate = |total: fn(&RunState) -> u64| since.map(|since| since.rate(now, total));
+    let grown = since.map(|since| {
+        let grown = now.figures.since(&since.before.figures);
+        Rates::new(grown, since.seconds)
+    });
     let recent = |share| {
         let before = &since?.before.fault_histogram_ns;
         quantile(&now.fault_histogram_ns, before, share)
     };
     Run {
-        ratio: ratio(now.stored_pages_bytes, now.stored_bytes),
-        faults_per_second: rate(|run| run.faults_total),
-        refaults_per_second: rate(|run| run.refaults_total),
-        loads_per_second: rate(|run| run.loads_total),
-        evictions_per_second: rate(|run| run.evictions_total),
+        ratio: ratio(now.figures.stored_pages_bytes, now.figures.stored_bytes),
+        rates: grown.unwrap_or_default(),
         recent_fault_p50_ns: recent(0.5),
         recent_fault_p99_ns: recent(0.99),
         socket: said.socket.clone(),
@@ -189,14 +220,19 @@ fn ratio(pages: u64, bytes: u64) -> Option<f64> {
 mod tests {
     use std::time::Duration;
 
+    use serde_json::json;
+
     use super::*;
 
     fn look(at: Instant, faults: u64, histogram: &[(u64, u64)]) -> Look {
         let what = RunState {
             pid: 7,
-            faults_total: faults,
-            stored_pages_bytes: 4 << 20,
-            stored_bytes: 1 << 20,
+            figures: Figures {
+                faults_total: faults,
+                stored_pages_bytes: 4 << 20,
+                stored_bytes: 1 << 20,
+                ..Figures::default()
+            },
             fault_histogram_ns: histogram.to_vec(),
             ..RunState::default()
         };
@@ -209,21 +245,25 @@ mod tests {
         let before = look(then, 10, &[(1000, 9), (2000, 1)]);
         let now = look(then + Duration::from_secs(2), 30, &[(1000, 9), (2000, 2), (9000, 19)]);
         let run = &runs(&now, &before)[0];
-        assert_eq!((run.faults_per_second, run.ratio), (Some(10.0), Some(4.0)));
+        let rate = |run: &Run| run.rates.of(|run| run.faults_total);
+        assert_eq!((rate(run), run.ratio), (Some(10.0), Some(4.0)));
+        let json = serde_json::to_value(run).expect("JSON");
+        assert_eq!((&json["faults_per_second"], &json["faults_total"]), (&json!(10.0), &json!(30)));
         assert_eq!((run.recent_fault_p50_ns, run.recent_fault_p99_ns), (Some(9000), Some(9000)));
         let first = &runs(&now, &Look::default())[0];
-        assert_eq!((first.faults_per_second, first.recent_fault_p50_ns), (None, None));
+        assert_eq!((rate(first), first.recent_fault_p50_ns), (None, None));
         let calm = &runs(
             &look(then + Duration::from_secs(4), 30, &now.runs[0].what.fault_histogram_ns),
             &now,
         )[0];
-        assert_eq!((calm.faults_per_second, calm.recent_fault_p99_ns), (Some(0.0), None));
+        assert_eq!((rate(calm), calm.recent_fault_p99_ns), (Some(0.0), None));
     }
 
     #[test]
     fn another_process_of_the_same_number_has_no_rate_below_zero() {
         let then = Instant::now();
         let (before, now) = (look(then, 100, &[]), look(then + Duration::from_secs(1), 3, &[]));
-        assert_eq!(runs(&now, &before)[0].faults_per_second, Some(0.0));
+        let run = &runs(&now, &before)[0];
+        assert_eq!(run.rates.of(|run| run.faults_total), Some(0.0));
     }
 }

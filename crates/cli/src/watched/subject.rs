@@ -9,8 +9,8 @@ use crate::shared::clean::clean;
 /// A run or a disk.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
-    Run(Run),
-    Disk(Disk),
+    Run(Box<Run>),
+    Disk(Box<Disk>),
 }
 
 /// Which one: it is the same at the next look.
@@ -24,8 +24,9 @@ pub(crate) struct Key {
 impl Subject {
     /// Returns all of a look, with their rates since an earlier one.
     pub(crate) fn all(now: &Look, before: &Look) -> Vec<Self> {
-        let runs = rates::runs(now, before).into_iter().map(Self::Run);
-        runs.chain(rates::disks(now, before).into_iter().map(Self::Disk)).collect()
+        let runs = rates::runs(now, before).into_iter().map(|run| Self::Run(Box::new(run)));
+        runs.chain(rates::disks(now, before).into_iter().map(|disk| Self::Disk(Box::new(disk))))
+            .collect()
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -63,7 +64,7 @@ impl Subject {
     /// Returns the limit in bytes, if there is one.
     pub(crate) fn limit(&self) -> Option<u64> {
         match self {
-            Self::Run(run) => Some(run.state.limit_bytes),
+            Self::Run(run) => Some(run.state.figures.limit_bytes),
             Self::Disk(disk) => (disk.limit_bytes > 0).then_some(disk.limit_bytes),
         }
     }
@@ -71,7 +72,7 @@ impl Subject {
     /// Returns what counts against the limit, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         match self {
-            Self::Run(run) => run.state.resident_bytes,
+            Self::Run(run) => run.state.figures.resident_bytes,
             Self::Disk(disk) => disk.resident_bytes,
         }
     }
@@ -79,7 +80,7 @@ impl Subject {
     /// Returns the bytes of the pages that are stored.
     pub(crate) fn stored(&self) -> u64 {
         match self {
-            Self::Run(run) => run.state.stored_pages_bytes,
+            Self::Run(run) => run.state.figures.stored_pages_bytes,
             Self::Disk(disk) => disk.stored_pages_bytes,
         }
     }
@@ -99,10 +100,15 @@ impl Subject {
         }
     }
 
+    /// Returns a time of a run in nanoseconds.
+    pub(crate) fn recent(&self, figure: impl Fn(&Run) -> Option<u64>) -> Option<f64> {
+        self.of_run(figure).map(|ns| ns as f64)
+    }
+
     /// Returns the pages that left each second: a process, or the memory of a disk.
     pub(crate) fn evictions(&self) -> Option<f64> {
         match self {
-            Self::Run(run) => run.evictions_per_second,
+            Self::Run(run) => run.rates.of(|run| run.evictions_total),
             Self::Disk(disk) => disk.backing_writes_per_second,
         }
     }
@@ -110,7 +116,9 @@ impl Subject {
     /// Returns the bytes in use on the backing file, if there is one.
     pub(crate) fn backing(&self) -> Option<u64> {
         let (size, used) = match self {
-            Self::Run(run) => (run.state.backing_bytes, run.state.backing_used_bytes),
+            Self::Run(run) => {
+                (run.state.figures.backing_bytes, run.state.figures.backing_used_bytes)
+            }
             Self::Disk(disk) => (disk.backing_bytes, disk.backing_used_bytes),
         };
         (size > 0).then_some(used)

@@ -1,6 +1,7 @@
 //! The memory side of the manager: what the tracer calls, which waits for nobody here. The order of
 //! locks, and who waits for whom, is said in [`shared`](crate::spaces::shared).
 
+mod figures;
 mod stayed;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use zfold_figures::Histogram;
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, Store, StoreOptions};
 
@@ -20,11 +22,12 @@ use crate::core::pages::PAYLOADS;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
 use crate::faults::readers;
+use crate::figures::Counters;
 use crate::limit::requests::{fetch, set_attached};
 use crate::limit::strangers;
 use crate::limit::watch::Watcher;
 use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
-use crate::options::{Report, Unmanaged};
+use crate::options::Unmanaged;
 use crate::reclaim::evictor::Evictor;
 use crate::reclaim::retire;
 use crate::spaces::asked::{PageOut, Work};
@@ -35,7 +38,6 @@ use crate::spaces::maps::marked_of;
 use crate::spaces::polls::Polls;
 use crate::spaces::shared::Shared;
 use crate::spaces::signal::Signal;
-use crate::spaces::stats::{Counters, Latency, Stats, histogram, steps};
 use crate::spaces::swap_cache::SwapCache;
 use zfold_uffd::page::PAGE;
 
@@ -86,7 +88,7 @@ impl Engine {
             store,
             tracing,
             counters: Counters::default(),
-            latency: Mutex::new(histogram()),
+            latency: Histogram::default(),
             spaces: RwLock::new(BTreeMap::new()),
             ids: AtomicU64::new(0),
             keys: Mutex::new(Keys::new(keys)),
@@ -126,91 +128,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns what is held and was done.
-    pub(crate) fn stats(&self) -> Stats {
-        let Shared { budget, counters, .. } = &*self.shared;
-        let spaces = self.shared.all();
-        let bytes = |pages: usize| (pages * PAGE) as u64;
-        let stored_bytes = self.shared.store.held_bytes();
-        let stored_pages = lock(&self.shared.keys).used() as u64;
-        Stats {
-            limit_bytes: bytes(budget.limit()),
-            charged_bytes: bytes(budget.charge()),
-            charged_bytes_peak: bytes(budget.peak()),
-            seen_bytes_peak: counters.seen_pages_peak.load(Ordering::Relaxed) * PAGE as u64,
-            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
-            swap_cache_bytes: bytes(lock(&self.shared.swap_cache).pages()),
-            stored_pages,
-            stored_pages_peak: counters.stored_pages_peak.load(Ordering::Relaxed).max(stored_pages),
-            stored_bytes,
-            stored_bytes_peak: counters.stored_bytes_peak.load(Ordering::Relaxed).max(stored_bytes),
-            spaces: spaces.len() as u64,
-            spaces_attached: spaces.iter().filter(|space| space.is_attached()).count() as u64,
-            attached_total: counters.attached.get(),
-            forks_total: counters.forks.get(),
-            spaces_total: counters.spaces.get(),
-            zero_faults_total: counters.zero_faults.get(),
-            zero_pages_total: counters.zero_pages.get(),
-            stored_faults_total: counters.stored_faults.get(),
-            swap_cache_faults_total: counters.swap_cache_faults.get(),
-            spurious_faults_total: counters.spurious_faults.get(),
-            waiting_faults_total: counters.waiting_faults.get(),
-            prefetched_total: counters.prefetched.get(),
-            evicted_total: counters.evicted.get(),
-            fixed_total: counters.fixed.get(),
-            zeros_found_total: counters.zeros_found.get(),
-            stored_total: counters.stored.get(),
-            closed_pages_total: counters.closed_pages.get(),
-            surveys_total: counters.surveys.get(),
-            over_limit_total: budget.over_limit_total(),
-            latency: Latency::of(&lock(&self.shared.latency)),
-        }
-    }
-
-    /// Returns what was done, for the person who ran the program for this long.
-    pub(crate) fn report(&self, wall: Duration) -> Report {
-        let stats = self.stats();
-        let latency = lock(&self.shared.latency);
-        let unmanaged = lock(&self.shared.unmanaged);
-        let nanos = |quantile| latency.value_at_quantile(quantile);
-        Report {
-            wall,
-            limit_bytes: stats.limit_bytes,
-            peak_charge_bytes: stats.charged_bytes_peak,
-            peak_resident_bytes: stats.seen_bytes_peak,
-            peak_stored_bytes: stats.stored_bytes_peak,
-            peak_stored_pages: stats.stored_pages_peak,
-            faults: stats.latency.count,
-            first_touches: stats.zero_faults_total,
-            refaults: stats.swap_cache_faults_total,
-            loads: stats.stored_faults_total,
-            prefetched: stats.prefetched_total,
-            evictions: stats.evicted_total,
-            stores: stats.stored_total,
-            over_limit: stats.over_limit_total,
-            processes: stats.spaces_total,
-            managed: stats.attached_total,
-            unmanaged: unmanaged.listed(),
-            unmanaged_total: unmanaged.total(),
-            fault_latency: steps(&latency, 2.0),
-            fault_quantiles: [nanos(0.5), nanos(0.9), nanos(0.99), nanos(0.999), latency.max()],
-            ..lock(&self.shared.kinds).report()
-        }
-    }
-
     /// Returns the processes that turned out not to be managed since the last call.
     pub(crate) fn newly_unmanaged(&self) -> Vec<Unmanaged> {
         lock(&self.shared.unmanaged).untold()
-    }
-
-    /// Returns how many processes could not be managed.
-    pub(crate) fn unmanaged_total(&self) -> u64 {
-        lock(&self.shared.unmanaged).total()
-    }
-
-    /// Returns how long faults took, in buckets whose bounds grow by this factor.
-    pub(crate) fn fault_latency(&self, factor: f64) -> Vec<(u64, u64)> {
-        steps(&lock(&self.shared.latency), factor)
     }
 
     /// Returns where the pages go.
@@ -364,7 +284,7 @@ impl Memory for Engine {
             return self.shared.tracing.go_on(ticket);
         }
         managed.was_attached.store(true, Ordering::Relaxed);
-        self.shared.counters.attached.add(1);
+        self.shared.counters.managed_total.add(1);
         self.shared.polls.add(&managed);
         self.shared.ask(Work::Attached { managed, attached: None, ticket });
     }

@@ -2,7 +2,6 @@
 
 use crate::engine::Engine;
 use crate::options::Staying;
-use crate::spaces::kinds::Bytes;
 use crate::spaces::managed::lock;
 use crate::sys::proc;
 
@@ -12,10 +11,5 @@ impl Engine {
         let untold = lock(&self.shared.kinds).untold();
         let named = |one: Staying| Staying { program: proc::name(one.pid), ..one };
         untold.into_iter().map(named).collect()
-    }
-
-    /// Returns how many bytes of each kind were seen last.
-    pub(crate) fn staying(&self) -> Bytes {
-        lock(&self.shared.kinds).now()
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
         match serve(shared, managed, &fault, free, answers) {
             Outcome::Done => tries = 0,
             Outcome::NoRoom => {
-                shared.counters.waiting_faults.add(1);
+                shared.counters.waits_for_room_total.add(1);
                 lock(&shared.pending).push_back(Pending { managed: Arc::clone(managed), fault });
                 shared.evictor.call();
             }
@@ -137,7 +137,7 @@ pub(crate) fn serve(
         };
         if outcome == Outcome::Done && !free {
             let nanos = fault.since.elapsed().as_nanos() as u64;
-            lock(&shared.latency).saturating_record(nanos);
+            shared.latency.record(nanos);
         }
         return outcome;
     }
@@ -157,7 +157,7 @@ fn serve_locked(
     match space.fault(page, room) {
         Answer::NoRoom => Served::NoRoom,
         Answer::Check => {
-            counters.spurious_faults.add(1);
+            counters.spurious_faults_total.add(1);
             let one = Filling { page, pages: one, state: Space::NEW };
             fill(shared, access, space, &one, released, |part| access.zero(part))
         }
@@ -165,8 +165,8 @@ fn serve_locked(
             let len = pages.len();
             let filling = Filling { page, pages, state: Space::NEW };
             let served = fill(shared, access, space, &filling, released, |part| access.zero(part));
-            counters.zero_faults.add(1);
-            counters.zero_pages.add(len);
+            counters.first_touches_total.add(1);
+            counters.first_touch_pages_total.add(len as u64);
             served
         }
         Answer::Cached(run, slot) => {
@@ -176,8 +176,8 @@ fn serve_locked(
             // Of this batch alone: the slots of another may follow.
             let start = page - at.min(page - run.start);
             let pages = start..run.end.min(page + batch.len() - at);
-            counters.swap_cache_faults.add(1);
-            counters.prefetched.add(pages.len() - 1);
+            counters.refaults_total.add(1);
+            counters.prefetched_total.add(pages.len() as u64 - 1);
             let filling = Filling { page, pages, state: Space::BACK };
             fill(shared, access, space, &filling, released, |part| {
                 let first = at + part.start - page;
@@ -278,8 +278,8 @@ fn load(
     });
     drop(space);
     if outcome == Some(Outcome::Done) {
-        shared.counters.stored_faults.add(1);
-        shared.counters.prefetched.add(same.map_or(0, |same| same.len() - 1));
+        shared.counters.loads_total.add(1);
+        shared.counters.prefetched_total.add(same.map_or(0, |same| same.len() as u64 - 1));
     }
     shared.release_keys(keys.iter().copied());
     told.finish(shared);

@@ -85,7 +85,7 @@ pub(crate) fn read(
         {
             shared.flush(managed.id, space);
             *child = copy_of(shared, space);
-            shared.counters.forks.add(1);
+            shared.counters.forks_total.add(1);
         }
         told.changed |= !matches!(event, Event::Missing { .. });
         match event {

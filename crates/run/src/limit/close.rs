@@ -48,7 +48,7 @@ const OWN_REST_MIN: Duration = Duration::from_millis(200);
 /// Closes the mappings of an attached space that are worth it.
 pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let began = Instant::now();
-    shared.counters.surveys.add(1);
+    shared.counters.surveys_total.add(1);
     look_at_own(shared, managed, answers);
     let mut open = runs(mappings(managed.pid()).unwrap_or_default());
     open.sort_by_key(|run| std::cmp::Reverse(run.len()));
@@ -219,7 +219,8 @@ pub(crate) fn close_rest(
         Some(Look::Present(present)) => {
             // Before they are charged as closed, when the lock is released.
             managed.closed(space.close(range, &present, age));
-            shared.counters.closed_pages.add(open.iter().map(ExactSizeIterator::len).sum());
+            let pages: usize = open.iter().map(ExactSizeIterator::len).sum();
+            shared.counters.closed_pages_total.add(pages as u64);
             return Rest::Closed;
         }
         Some(Look::Again) => Rest::Again,

@@ -88,7 +88,7 @@ fn now_attached(
 ) {
     match attached.map(|attached| set_attached(managed, attached)) {
         Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
-        Some(Ok(())) => shared.counters.attached.add(1),
+        Some(Ok(())) => shared.counters.managed_total.add(1),
         Some(Err(error)) => {
             shared.cannot_attach(managed, error.to_string());
             shared.tracing.tell();
@@ -314,9 +314,9 @@ fn born(
         }
     }
     *child.lock() = copy;
-    shared.counters.forks.add(1);
+    shared.counters.forks_total.add(1);
     child.was_attached.store(true, Ordering::Relaxed);
-    shared.counters.attached.add(1);
+    shared.counters.managed_total.add(1);
     shared.polls.add(child);
     answer_told(shared, parent, answers);
 }

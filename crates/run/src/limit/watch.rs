@@ -183,7 +183,7 @@ impl Watcher {
 
     /// Notes what was seen.
     fn count(&mut self, pages: usize) {
-        self.shared.counters.seen_pages_peak.fetch_max(pages as u64, Ordering::Relaxed);
+        self.shared.counters.peak_resident_bytes.raise((pages * PAGE) as u64);
         if pages <= self.shared.budget.limit() {
             self.above = None;
             return;

@@ -447,8 +447,8 @@ fn settle(
     own: bool,
 ) -> usize {
     let zeros = take_zeros(&mut moved);
-    shared.counters.zeros_found.add(zeros.len());
-    shared.counters.evicted.add(moved.pages.len());
+    shared.counters.zero_pages_total.add(zeros.len() as u64);
+    shared.counters.evictions_total.add(moved.pages.len() as u64);
     let out = zeros.len() + moved.pages.len();
     if out > 0 {
         space.settled();
@@ -460,7 +460,7 @@ fn settle(
             Stays::Busy if !own => {}
             Stays::Absent => space.set(page, Page::Absent),
             Stays::Busy | Stays::Fixed => {
-                shared.counters.fixed.add(1);
+                shared.counters.busy_pages_total.add(1);
                 let state = if stays == Stays::Busy { Space::BUSY } else { Space::FIXED };
                 space.set(page, state);
             }

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -65,8 +64,8 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     let pages = lock(&shared.swap_cache).retire(batch);
     shared.budget.change(pages, 0);
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
-    shared.counters.stored_pages_peak.fetch_max(stored, Ordering::Relaxed);
-    shared.counters.stored_bytes_peak.fetch_max(bytes, Ordering::Relaxed);
+    shared.counters.peak_stored_pages.raise(stored);
+    shared.counters.peak_stored_bytes.raise(bytes);
     true
 }
 

@@ -1,6 +1,6 @@
 //! Memory that cannot leave, by kind: what was seen of it, and what the person is told.
 
-use crate::options::{Kind, Report, Staying};
+use crate::options::{Kind, Staying};
 
 /// The part of the limit above which a kind is told, and measured exactly.
 pub(crate) const MUCH: u64 = 4;
@@ -54,27 +54,14 @@ impl Kinds {
         !self.untold.is_empty()
     }
 
-    /// Returns how many bytes of each were seen last.
-    pub(crate) fn now(&self) -> Bytes {
-        self.now
+    /// Returns how many bytes of each were seen last, and the most that was seen.
+    pub(crate) fn bytes(&self) -> (Bytes, Bytes) {
+        (self.now, self.peak)
     }
 
     /// Returns what is to be told since the last call, without the names of programs.
     pub(crate) fn untold(&mut self) -> Vec<Staying> {
         std::mem::take(&mut self.untold)
-    }
-
-    /// Returns a report of nothing but the most that was seen of each kind.
-    pub(crate) fn report(&self) -> Report {
-        let [locked, protected, shared, file, page_tables] = self.peak;
-        Report {
-            peak_locked_bytes: locked,
-            peak_protected_bytes: protected,
-            peak_shared_bytes: shared,
-            peak_file_bytes: file,
-            peak_page_table_bytes: page_tables,
-            ..Report::default()
-        }
     }
 }
 
@@ -109,8 +96,7 @@ mod tests {
         assert_eq!(told(Kind::Locked, 20), [(Kind::Locked, 41, 2)]);
         assert_eq!(told(Kind::Shared, 27), [(Kind::Shared, 55, 2)]);
         assert_eq!(told(Kind::File, 90), [], "the kernel takes these back");
-        assert_eq!(kinds.peak, [41, 0, 55, 181, 0]);
-        assert_eq!(kinds.now(), bytes(Kind::File, 181));
+        assert_eq!(kinds.bytes(), (bytes(Kind::File, 181), [41, 0, 55, 181, 0]));
         // For a moment.
         kinds.note(&[process(1, Kind::Protected, 90)], 100);
         kinds.note(&[], 100);

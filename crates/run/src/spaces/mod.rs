@@ -9,7 +9,7 @@
 //! | `managed` | an address space: its core under a lock, its mover, its place in the family |
 //! | `access`, `mover`, `staging` | how pages are filled in, and moved out |
 //! | `keys`, `swap_cache` | where pages are that have left |
-//! | `budget`, `kinds`, `stats` | what is charged, what cannot leave, what was done |
+//! | `budget`, `kinds` | what is charged, what cannot leave |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps` | what `/proc` says of a space |
 //! | `again`, `refusals` | pages that could not be moved, spaces that cannot be managed |
@@ -28,5 +28,4 @@ pub(crate) mod refusals;
 pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod staging;
-pub(crate) mod stats;
 pub(crate) mod swap_cache;

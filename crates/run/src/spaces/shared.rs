@@ -36,11 +36,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use zfold_figures::Histogram;
 use zfold_store::{LoadError, Store, StoreError};
 
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::{PageNo, Pages};
+use crate::figures::Counters;
 use crate::link::{SpaceId, Tracing};
 use crate::options::Unmanaged;
 use crate::spaces::asked::{PageOut, Pending, Work};
@@ -51,7 +52,6 @@ use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::polls::Polls;
 use crate::spaces::refusals::Refusals;
 use crate::spaces::signal::Signal;
-use crate::spaces::stats::Counters;
 use crate::spaces::swap_cache::{Batch, SwapCache};
 use crate::sys::proc;
 
@@ -76,7 +76,8 @@ pub(crate) struct Shared {
     pub store: Arc<Store>,
     pub tracing: Arc<dyn Tracing>,
     pub counters: Counters,
-    pub latency: Mutex<Histogram<u64>>,
+    /// How long faults took, from the message to the page, in nanoseconds.
+    pub latency: Histogram,
     pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
     pub ids: AtomicU64,
     pub keys: Mutex<Keys>,
@@ -118,7 +119,7 @@ impl Shared {
 
     /// Adds a space to the table, and has its messages read if there may be any.
     pub(crate) fn insert(&self, managed: Arc<Managed>) {
-        self.counters.spaces.add(1);
+        self.counters.processes_total.add(1);
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
         spaces.insert(managed.id, Arc::clone(&managed));
         drop(spaces);
@@ -203,7 +204,7 @@ impl Shared {
                 }
             }
         }
-        self.counters.stored.add(live.len() - unused.len());
+        self.counters.stores_total.add((live.len() - unused.len()) as u64);
         self.release_keys(unused.into_iter());
         Ok(())
     }
@@ -221,7 +222,7 @@ impl Shared {
             for (&at, &key) in live.iter().zip(&keys) {
                 space.stored(batch.owner(at), batch.slot(at), key);
             }
-            self.counters.stored.add(live.len());
+            self.counters.stores_total.add(live.len() as u64);
         }
     }
 

@@ -23,7 +23,7 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
     assert!(world.resident() <= 8 * MIB);
     let stats = world.stats();
     assert_eq!(stats.over_limit_total, 0, "{stats:?}");
-    assert!(stats.stored_faults_total > 1000 && stats.prefetched_total > 0, "{stats:?}");
+    assert!(stats.loads_total > 1000 && stats.prefetched_total > 0, "{stats:?}");
     assert!(stats.stored_bytes < 16 * MIB as u64, "compressed: {stats:?}");
     world.check();
 }
@@ -38,7 +38,7 @@ fn pages_that_left_lately_come_back_from_the_buffer() {
         pages(&memory).rev().for_each(|page| verify(page, 1));
     }
     let stats = world.stats();
-    assert!(stats.swap_cache_faults_total > 0, "{stats:?}");
+    assert!(stats.refaults_total > 0, "{stats:?}");
     world.check();
 }
 
@@ -50,7 +50,7 @@ fn what_is_read_downwards_is_brought_along() {
     let before = world.stats();
     pages(&memory).rev().for_each(|page| verify(page, 1));
     let after = world.stats();
-    let loads = after.stored_faults_total - before.stored_faults_total;
+    let loads = after.loads_total - before.loads_total;
     let along = after.prefetched_total - before.prefetched_total;
     assert!(loads > 0 && along > 4 * loads, "{loads} loads, {along} pages with them");
     world.check();
@@ -64,9 +64,9 @@ fn memory_never_touched_is_zeros_and_is_not_kept() {
         assert_eq!(sys::get(page), 0);
     }
     let stats = world.stats();
-    assert!(stats.zeros_found_total > 10_000, "{stats:?}");
-    assert_eq!(stats.stored_total, 0, "{stats:?}");
-    let windows = stats.zero_pages_total / stats.zero_faults_total.max(1);
+    assert!(stats.zero_pages_total > 10_000, "{stats:?}");
+    assert_eq!(stats.stores_total, 0, "{stats:?}");
+    let windows = stats.first_touch_pages_total / stats.first_touches_total.max(1);
     assert!(windows > 30, "sequential: {stats:?}");
     world.check();
 }
@@ -127,7 +127,7 @@ fn unmapped_memory_is_released_and_its_addresses_are_new() {
         world.unmap(&memory);
         world.wait_until_released();
     }
-    assert!(world.stats().charged_bytes <= MIB as u64, "{:?}", world.stats());
+    assert!(world.stats().resident_bytes <= MIB as u64, "{:?}", world.stats());
     world.check();
 }
 
@@ -303,7 +303,7 @@ fn read_only_pages_stay_and_leave_when_they_are_writable_again() {
     for _ in 0..4 {
         pages(&memory).for_each(|page| verify(page, 1));
     }
-    assert!(world.stats().fixed_total > 0, "{:?}", world.stats());
+    assert!(world.stats().busy_pages_total > 0, "{:?}", world.stats());
     sys::protect(&fixed, true);
     pages(&fixed).for_each(|page| fill(page, 2));
     for _ in 0..6 {
@@ -351,9 +351,9 @@ fn a_process_that_has_ended_is_not_named_as_unmanaged() {
     ended.wait().unwrap();
     let ended = world.engine.exec(ended.id().cast_signed());
     world.engine.cannot_attach(ended, "its mappings cannot be read".to_owned());
-    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (0, 0));
+    assert_eq!((world.stats().unmanaged_total, world.engine.newly_unmanaged().len()), (0, 0));
     world.engine.cannot_attach(world.space, "for a test".to_owned());
-    assert_eq!((world.engine.unmanaged_total(), world.engine.newly_unmanaged().len()), (1, 1));
+    assert_eq!((world.stats().unmanaged_total, world.engine.newly_unmanaged().len()), (1, 1));
     world.engine.gone(ended);
 }
 
@@ -396,7 +396,7 @@ fn a_page_out_leaves_nothing_and_loses_nothing() {
     assert!(before >= 8 * MIB);
     world.request(Request::PageOut { range: memory.clone() });
     assert_eq!(world.resident(), 0);
-    assert!(world.stats().stored_total >= (8 * MIB / PAGE) as u64, "{:?}", world.stats());
+    assert!(world.stats().stores_total >= (8 * MIB / PAGE) as u64, "{:?}", world.stats());
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
 }

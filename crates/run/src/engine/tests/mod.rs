@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use crate::core::ranges::pages_of;
 use crate::engine::{Engine, EngineOptions};
+use crate::figures::Figures;
 use crate::link::{Attached, Call, Inside, Memory, Request, SpaceId, Ticket, Tracing};
 use crate::spaces::managed::lock;
-use crate::spaces::stats::Stats;
 use crate::sys::pagemap::Pagemap;
 use crate::sys::testing as sys;
 use zfold_uffd::page::PAGE;
@@ -315,8 +315,8 @@ impl World {
         present.iter().map(|range| range.len()).sum()
     }
 
-    fn stats(&self) -> Stats {
-        self.engine.stats()
+    fn stats(&self) -> Figures {
+        self.engine.figures()
     }
 
     /// Returns when nothing is stored: the evictor may hold a few keys for a moment.

@@ -15,7 +15,7 @@ fn pages_whose_move_is_not_reported_have_left() {
     let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
-    assert!(world.stats().evicted_total > 1000, "{:?}", world.stats());
+    assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());
     world.check();
 }
 
@@ -50,7 +50,7 @@ fn what_is_on_its_way_out_when_the_helper_fails_comes_back() {
         filled.push(page);
     }
     pages(&first).chain(filled).for_each(|page| verify(page, 1));
-    assert!(world.stats().evicted_total > 0, "{:?}", world.stats());
+    assert!(world.stats().evictions_total > 0, "{:?}", world.stats());
     world.check();
 }
 
@@ -124,7 +124,7 @@ fn code_and_memory_that_is_only_written_leave() {
         assert_eq!(stats.over_limit_total, 0, "{stats:?}");
         // Children that other tests make share pages for a moment, which stay then.
         let few = other.len() / PAGE / 4;
-        assert!((stats.fixed_total as usize) < few, "{stats:?}");
+        assert!((stats.busy_pages_total as usize) < few, "{stats:?}");
         // What was learnt is not believed for ever.
         sys::protect(&other, true);
         let neighbour = memory.start..memory.start + 4 * MIB;
@@ -134,7 +134,7 @@ fn code_and_memory_that_is_only_written_leave() {
             pages(&memory).for_each(|page| verify(page, round));
         }
         assert!(world.resident() <= 4 * MIB, "{} resident", world.resident());
-        assert!((world.stats().fixed_total as usize) < few, "{:?}", world.stats());
+        assert!((world.stats().busy_pages_total as usize) < few, "{:?}", world.stats());
         world.check();
     }
 }
@@ -148,6 +148,6 @@ fn code_whose_move_is_not_reported_has_left() {
     let used = || pages(&memory).filter(|page| page / PAGE % 8 != 1);
     used().for_each(|page| fill(page, 1));
     used().for_each(|page| verify(page, 1));
-    assert!(world.stats().evicted_total > 1000, "{:?}", world.stats());
+    assert!(world.stats().evictions_total > 1000, "{:?}", world.stats());
     world.check();
 }

@@ -1,0 +1,67 @@
+//! Tests that the tables of documents are those of the declared figures. They write them, too:
+//! `ZFOLD_WRITE_DOCS=1 cargo test -p zfold documents`.
+
+use std::fs;
+use std::path::Path;
+
+use zfold_figures::{Doc, Figure, Figures, Kind};
+
+/// What a document has at the end of a table.
+const END: &str = "<!-- end -->\n";
+
+/// Checks that a page has this text between `<!-- name -->` and the end, or writes it there.
+fn check(page: &str, name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use").join(page);
+    // The crate alone has no documents.
+    let Ok(whole) = fs::read_to_string(&path) else { return };
+    let begin = format!("<!-- {name} -->\n");
+    let (before, rest) = whole.split_once(&begin).expect("a place for the table");
+    let (found, after) = rest.split_once(END).expect("an end of the table");
+    if found == text {
+        return;
+    }
+    if std::env::var_os("ZFOLD_WRITE_DOCS").is_some() {
+        let whole = format!("{before}{begin}{text}{END}{after}");
+        return fs::write(&path, whole).expect("the page can be written");
+    }
+    panic!(
+        "docs/use/{page}: the {name} are others than those that are declared. To write them there, \
+         run\n\n    ZFOLD_WRITE_DOCS=1 cargo test -p zfold documents\n"
+    );
+}
+
+fn kind<F>(figure: &Figure<F>) -> &'static str {
+    match figure.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    }
+}
+
+/// Returns the table of figures that have a state, a report, or both.
+fn table<F: Figures>() -> String {
+    let name = |figure: &Figure<F>, doc| {
+        figure.field(doc).map(|field| format!("`{}`", field.name)).unwrap_or_default()
+    };
+    let shown = |figure: &&Figure<F>| {
+        [Doc::State, Doc::Report].iter().any(|doc| figure.field(*doc).is_some())
+    };
+    let line = |figure: &Figure<F>| {
+        let mut state = name(figure, Doc::State);
+        if figure.has_rate() {
+            state += &format!(", `{}_per_second`", figure.short_name());
+        }
+        if let Some(column) = figure.column() {
+            state += &format!(" ({})", column.title);
+        }
+        let (report, kind) = (name(figure, Doc::Report), kind(figure));
+        let line = format!("| {state} | {report} | {kind} | {} |", figure.meaning);
+        line.replace("|  |", "| |") + "\n"
+    };
+    let head = "| state, rate (column of `top`) | report | kind | meaning |\n|:--|:--|:--|:--|\n";
+    head.to_owned() + &F::ALL.iter().filter(shown).map(line).collect::<String>()
+}
+
+#[test]
+fn documents_have_the_figures_of_runs() {
+    check("stats-run.md", "figures of runs", &table::<zfold_run::Figures>());
+}

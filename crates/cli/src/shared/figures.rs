@@ -1,0 +1,161 @@
+//! Declared figures as fields of documents and as rows of tables.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::ser::Serializer;
+use zfold_figures::{Doc, Field, Figure, Figures, Unit};
+
+use super::table::{Row, count, size, time};
+
+/// Returns a number of a figure for people.
+pub(crate) fn told(unit: Unit, number: u64) -> String {
+    match unit {
+        Unit::Count => count(number),
+        Unit::Bytes => size(number),
+        Unit::Nanoseconds => time(number),
+        Unit::Microseconds => time(number.saturating_mul(1000)),
+    }
+}
+
+/// Returns the figures that a table of a document shows.
+pub(crate) fn in_table<F: Figures>(
+    doc: Doc,
+    table: &str,
+) -> impl Iterator<Item = (Field, &'static Figure<F>)> {
+    F::ALL.iter().filter_map(move |figure| {
+        let field = figure.field(doc)?;
+        (field.table == table).then_some((field, figure))
+    })
+}
+
+/// Returns the rows of a table of a document, with values as `told` tells them.
+pub(crate) fn rows<F: Figures>(
+    doc: Doc,
+    table: &str,
+    told: impl Fn(&'static Figure<F>) -> String,
+) -> Vec<Row> {
+    in_table(doc, table)
+        .map(|(field, figure)| (field.label, told(figure), figure.meaning))
+        .collect()
+}
+
+/// Returns the rows of a table of a document, with numbers as people read them.
+pub(crate) fn all_of<F: Figures>(table: &str, doc: Doc, of: &F) -> Vec<Row> {
+    rows::<F>(doc, table, |figure| told(figure.unit, (figure.of)(of)))
+}
+
+/// Figures as fields of a report: `#[serde(flatten, with = "in_report")]`.
+pub(crate) mod in_report {
+    use super::{Deserializer, Doc, Figures, Serializer, read, write};
+
+    pub(crate) fn serialize<F: Figures, S: Serializer>(of: &F, to: S) -> Result<S::Ok, S::Error> {
+        write(of, Doc::Report, to)
+    }
+
+    pub(crate) fn deserialize<'de, F: Figures, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<F, D::Error> {
+        read(Doc::Report, from)
+    }
+}
+
+/// The same of a state.
+pub(crate) mod in_state {
+    use super::{Deserializer, Doc, Figures, Serializer, read, write};
+
+    pub(crate) fn serialize<F: Figures, S: Serializer>(of: &F, to: S) -> Result<S::Ok, S::Error> {
+        write(of, Doc::State, to)
+    }
+
+    pub(crate) fn deserialize<'de, F: Figures, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<F, D::Error> {
+        read(Doc::State, from)
+    }
+}
+
+fn write<F: Figures, S: Serializer>(of: &F, doc: Doc, to: S) -> Result<S::Ok, S::Error> {
+    let field = |figure: &Figure<F>| Some((figure.field(doc)?.name, (figure.of)(of)));
+    to.collect_map(F::ALL.iter().filter_map(field))
+}
+
+/// Reads figures; what is missing, of another version, is 0.
+fn read<'de, F: Figures, D: Deserializer<'de>>(doc: Doc, from: D) -> Result<F, D::Error> {
+    from.deserialize_map(Fields(doc, PhantomData))
+}
+
+struct Fields<F>(Doc, PhantomData<F>);
+
+impl<'de, F: Figures> Visitor<'de> for Fields<F> {
+    type Value = F;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("numbers by their names")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<F, A::Error> {
+        let mut figures = F::default();
+        while let Some(name) = map.next_key::<String>()? {
+            let has_name =
+                |figure: &&Figure<F>| figure.field(self.0).is_some_and(|field| field.name == name);
+            match F::ALL.iter().find(has_name) {
+                Some(figure) => (figure.set)(&mut figures, map.next_value()?),
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use zfold_figures::{figures, report, state};
+
+    use super::*;
+
+    figures! {
+        /// What a test has.
+        struct Held;
+        /// What it counts.
+        struct Counters;
+
+        gauge held_bytes: Bytes, "what it holds", [state("t", "held")];
+        counter loads_total: Count, "loads", [state("t", "  loads"), report("u", "loads")];
+        counter spared_total: Count, "not shown", [];
+    }
+
+    #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
+    struct State {
+        name: String,
+        #[serde(flatten, with = "in_state")]
+        held: Held,
+    }
+
+    #[test]
+    fn a_document_has_figures_by_their_names_and_missing_ones_are_zero() {
+        let counters = Counters::default();
+        counters.loads_total.add(7);
+        let held = Held { held_bytes: 2048, ..counters.read() };
+        let state = State { name: "a".to_owned(), held };
+        let text = serde_json::to_string(&state).expect("JSON");
+        assert_eq!(text, r#"{"name":"a","held_bytes":2048,"loads_total":7}"#);
+        assert_eq!(serde_json::from_str::<State>(&text).expect("JSON"), state);
+        let other = r#"{"name": "a", "later": [1], "loads_total": 7}"#;
+        let read: State = serde_json::from_str(other).expect("JSON");
+        assert_eq!((read.held.held_bytes, read.held.loads_total), (0, 7));
+    }
+
+    #[test]
+    fn a_table_has_its_figures_in_order() {
+        let held = Held { held_bytes: 2048, ..Held::default() };
+        let rows = all_of("t", Doc::State, &held);
+        let expected = [
+            ("held", "2.00 KiB".to_owned(), "what it holds"),
+            ("  loads", "0".to_owned(), "loads"),
+        ];
+        assert_eq!(rows, expected);
+    }
+}

@@ -1,0 +1,76 @@
+//! Where a figure is shown.
+
+/// A document of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doc {
+    /// Of something that has ended. Names of counters do without `_total`.
+    Report,
+    /// Of something that goes on.
+    State,
+}
+
+/// A place where a figure is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// A field of a document, and a row of a table that is made of it.
+    Field(Field),
+    /// A field `NAME_per_second` of a state: by how much a counter grows.
+    Rate,
+    /// A column of tables of many that go on: how fast a counter grows, or a gauge.
+    Column(Column),
+    /// A metric of this name.
+    Metric(&'static str),
+}
+
+/// A field of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The document.
+    pub doc: Doc,
+    /// Its name there. Empty: that of the figure.
+    pub name: &'static str,
+    /// The title of the table in which people see it. Empty: they do not.
+    pub table: &'static str,
+    /// What the row in the table is called.
+    pub label: &'static str,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its title.
+    pub title: &'static str,
+    /// Its place among others, from the left.
+    pub place: u8,
+    /// Those of the least numbers stay where there is little room.
+    pub rank: u8,
+}
+
+/// A field of a report, with a row of one of its tables.
+#[must_use]
+pub const fn report(table: &'static str, label: &'static str) -> View {
+    View::Field(Field { doc: Doc::Report, name: "", table, label })
+}
+
+/// A field of a state, with a row of one of its tables.
+#[must_use]
+pub const fn state(table: &'static str, label: &'static str) -> View {
+    View::Field(Field { doc: Doc::State, name: "", table, label })
+}
+
+/// A column with this title.
+#[must_use]
+pub const fn column(title: &'static str, place: u8, rank: u8) -> View {
+    View::Column(Column { title, place, rank })
+}
+
+impl View {
+    /// The same field under another name than the figure's.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Self {
+        match self {
+            Self::Field(field) => Self::Field(Field { name, ..field }),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What the memory side holds and has done, as it is reported.
+
+use std::time::Duration;
+
+use zfold_uffd::page::PAGE;
+
+use crate::engine::Engine;
+use crate::figures::Figures;
+use crate::options::Report;
+use crate::spaces::managed::lock;
+use crate::spaces::shared::Shared;
+
+impl Engine {
+    /// Returns what is held and was done.
+    pub(crate) fn figures(&self) -> Figures {
+        let Shared { budget, counters, .. } = &*self.shared;
+        let (spaces, store) = (self.shared.all(), self.store().stats());
+        let bytes = |pages: usize| (pages * PAGE) as u64;
+        let (counted, faults) = (counters.read(), self.shared.latency.quantiles());
+        let (now, peak) = lock(&self.shared.kinds).bytes();
+        let [locked_bytes, protected_bytes, shared_bytes, file_bytes, page_table_bytes] = now;
+        let stored_bytes = self.store().held_bytes();
+        let stored_pages = lock(&self.shared.keys).used() as u64;
+        let cached_pages = lock(&self.shared.swap_cache).pages();
+        let unmanaged_total = lock(&self.shared.unmanaged).total();
+        Figures {
+            limit_bytes: bytes(budget.limit()),
+            resident_bytes: bytes(budget.charge()),
+            peak_charge_bytes: bytes(budget.peak()),
+            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
+            swap_cache_bytes: bytes(cached_pages),
+            stored_pages,
+            stored_pages_bytes: stored_pages * PAGE as u64,
+            stored_bytes,
+            store_limit_bytes: self.store().tunables().limit_bytes.unwrap_or(0),
+            // Those who count look now and then.
+            peak_stored_pages: counted.peak_stored_pages.max(stored_pages),
+            peak_stored_bytes: counted.peak_stored_bytes.max(stored_bytes),
+            backing_bytes: store.backing_bytes,
+            backing_used_bytes: store.backing_used_bytes,
+            locked_bytes,
+            protected_bytes,
+            shared_bytes,
+            file_bytes,
+            page_table_bytes,
+            peak_locked_bytes: peak[0],
+            peak_protected_bytes: peak[1],
+            peak_shared_bytes: peak[2],
+            peak_file_bytes: peak[3],
+            peak_page_table_bytes: peak[4],
+            faults_total: faults.count,
+            fault_p50_ns: faults.p50,
+            fault_p99_ns: faults.p99,
+            over_limit_total: budget.over_limit_total(),
+            spaces: spaces.len() as u64,
+            managed: spaces.iter().filter(|space| space.is_attached()).count() as u64,
+            unmanaged_total,
+            ..counted
+        }
+    }
+
+    /// Returns what was done, for the person who ran the program for this long.
+    pub(crate) fn report(&self, wall: Duration) -> Report {
+        Report {
+            wall,
+            figures: self.figures(),
+            unmanaged: lock(&self.shared.unmanaged).listed(),
+            fault_latency: self.fault_latency(1),
+            fault_quantiles: self.shared.latency.quantiles(),
+        }
+    }
+
+    /// Returns how long faults took: for each bucket that has any, its upper bound and the faults
+    /// in it, with so many buckets for each doubling.
+    pub(crate) fn fault_latency(&self, per_doubling: u32) -> Vec<(u64, u64)> {
+        self.shared.latency.buckets(per_doubling)
+    }
+}

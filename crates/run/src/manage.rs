@@ -1,0 +1,115 @@
+//! A run from its start to its end, and why it may not get there.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zfold_store::Store;
+
+use crate::control::Control;
+use crate::engine::{self, Engine, EngineOptions};
+use crate::link::Tracing as _;
+use crate::options::{Event, Exit, Report, RunOptions, Unmanaged};
+use crate::permission::Access;
+use crate::sys;
+use crate::sys::urgency::may_be_urgent;
+use crate::trace::{self, Handle, News, Program};
+
+/// Runs a program under a limit, from the process that calls: its descendants are traced and end
+/// if it ends. Gives out the control of the run, tells of the program's start and end, and returns
+/// when its last descendant has ended.
+///
+/// # Errors
+/// The program could not be started, or had to be ended; the error names the remedy.
+pub fn manage(
+    options: RunOptions,
+    access: &Access,
+    steer: impl FnOnce(Control),
+    mut tell: impl FnMut(Event) + Send,
+) -> Result<Report, RunError> {
+    let began = Instant::now();
+    let RunOptions { program, args, limit_bytes, inherited, pool, mut store, strict } = options;
+    store.slots = engine::KEYS;
+    let store =
+        Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
+    let handle = Arc::new(Handle::default());
+    let memory = EngineOptions {
+        store: Some(Arc::new(store)),
+        urgent: may_be_urgent(),
+        ..EngineOptions::new(limit_bytes)
+    };
+    let memory = Engine::start(memory, Arc::clone(&handle) as _).map_err(RunError::System)?;
+    let memory = Arc::new(memory);
+    steer(Control::new(Arc::clone(&memory)));
+    let program = Program { inherited, ..Program::new(program, args) };
+    let mut wall = Duration::ZERO;
+    let exit =
+        trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+            for unmanaged in memory.newly_unmanaged() {
+                if strict {
+                    let Unmanaged { pid, program, reason } = &unmanaged;
+                    let line = format!("process {pid} ({program}) is not managed: {reason}");
+                    handle.end(line);
+                }
+                tell(Event::Unmanaged(unmanaged));
+            }
+            memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
+            match news {
+                News::Refused => {}
+                News::Started(pid) => tell(Event::Started(pid)),
+                News::TracesItself(pid) => tell(Event::TracesItself(pid, sys::proc::name(pid))),
+                News::Stopped => tell(Event::Stopped),
+                News::GoesOn => tell(Event::GoesOn),
+                News::Ended(exit) => {
+                    wall = began.elapsed();
+                    tell(Event::Ended(exit.into()));
+                }
+            }
+        })
+        .map_err(|error| RunError::Ended(error.to_string()))?;
+    match exit {
+        trace::Exit::NotRun(libc::ENOENT) => {
+            Err(RunError::NotFound(io::Error::from_raw_os_error(libc::ENOENT)))
+        }
+        trace::Exit::NotRun(error) => {
+            Err(RunError::NotExecutable(io::Error::from_raw_os_error(error)))
+        }
+        _ => Ok(memory.report(wall)),
+    }
+}
+
+impl From<trace::Exit> for Exit {
+    fn from(exit: trace::Exit) -> Self {
+        match exit {
+            trace::Exit::Signal { number, .. } => Self::Signal(number),
+            other => Self::Code(other.status()),
+        }
+    }
+}
+
+/// Why a run did not go to its end.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is no such program.
+    NotFound(std::io::Error),
+    /// The program cannot be executed.
+    NotExecutable(std::io::Error),
+    /// The system refuses what a run needs, such as tracing.
+    System(std::io::Error),
+    /// The program was ended, because something that it needs could not be served.
+    Ended(String),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound(error) | Self::NotExecutable(error) | Self::System(error) => {
+                error.fmt(f)
+            }
+            Self::Ended(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}

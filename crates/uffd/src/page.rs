@@ -12,8 +12,13 @@ pub fn is_zero(page: &[u8]) -> bool {
     page[0] == 0 && page[PAGE - 1] == 0 && page[..PAGE - 1] == page[1..]
 }
 
+/// Where that page is, unless something else is there: the kernel refuses a source that ends behind
+/// the address space, so nearly all of it lies behind the page.
+const LOW: usize = 1 << 36;
+
 /// Returns the address of a page that nobody can read or write, the same at each call; mapped at
-/// the first one, for as long as the process lives.
+/// the first one, for as long as the process lives. It is low, so that it can stand for the source
+/// of a copy of any length.
 ///
 /// # Errors
 /// The address space is full.
@@ -23,11 +28,26 @@ pub fn unreadable() -> io::Result<usize> {
         return Ok(at);
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_NONE, flags, -1, 0) };
+    let hint = std::ptr::without_provenance_mut(LOW);
+    // SAFETY: without MAP_FIXED, a fresh mapping overlaps nothing, wherever it is wanted.
+    let base = unsafe { libc::mmap(hint, PAGE, libc::PROT_NONE, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     // Of two that come first, one has mapped a page in vain.
     Ok(*AT.get_or_init(|| base.addr()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unreadable_page_may_be_the_source_of_a_copy_of_many_terabytes() {
+        let at = unreadable().expect("an address space with room");
+        assert_eq!(unreadable().expect("the same"), at);
+        // Most processes have 47 bits of addresses, those of some kernels for arm64 39.
+        let end = 1_usize << if cfg!(target_arch = "x86_64") { 47 } else { 39 };
+        assert!(at < end / 4, "{at:#x}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The process that makes the calls.
 
 use std::hint::black_box;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -76,9 +76,14 @@ fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<Duration, Error> {
     Ok(start.elapsed())
 }
 
-/// Returns where the heap ends.
-fn end_of_heap() -> Result<usize, Error> {
-    let maps = std::fs::read_to_string("/proc/self/maps")?;
+/// Bytes that the list of the mappings of this process takes at most.
+const MAPS_MAX: usize = 256 << 10;
+
+/// Returns where the heap ends. `maps` has room for the list: what is asked of the heap to look at
+/// it would be in the way.
+fn end_of_heap(maps: &mut String) -> Result<usize, Error> {
+    maps.clear();
+    std::fs::File::open("/proc/self/maps")?.read_to_string(maps)?;
     // It may be several mappings.
     let heap = maps.lines().rfind(|line| line.ends_with("[heap]"));
     let end = heap.and_then(|line| usize::from_str_radix(line.split(['-', ' ']).nth(1)?, 16).ok());
@@ -93,12 +98,13 @@ fn heap(calls: usize) -> Result<Duration, Error> {
     let piece = || black_box(Vec::<u8>::with_capacity(PIECE_BYTES));
     // Holes in the heap are filled first: what lies in one makes it neither grow nor shrink.
     let mut held = Vec::with_capacity(HOLES_MAX);
+    let mut maps = String::with_capacity(MAPS_MAX);
     let shrinks = loop {
-        let (before, one) = (end_of_heap()?, piece());
-        let grown = end_of_heap()?;
+        let (before, one) = (end_of_heap(&mut maps)?, piece());
+        let grown = end_of_heap(&mut maps)?;
         if grown >= before + PIECE_BYTES / 2 {
             drop(one);
-            break end_of_heap()? < grown;
+            break end_of_heap(&mut maps)? < grown;
         }
         held.push(one);
         if held.len() == HOLES_MAX {

@@ -118,8 +118,14 @@ fn misguide(socket: &Path, round: u64) {
     } else {
         let mut guest = Guest::connect(socket);
         guest.prepare(VIRTIO_BLK_T_IN, 0, &vec![0; 64 << 10]);
+        // The server may look at the queue at any time, so the request's memory goes before it is
+        // offered; with the queue's own, which the guest writes to offer it, it is the other way.
+        let left = round % 3 * (MIB / 2);
+        if left > 0 {
+            guest.file().set_len(left).unwrap();
+        }
         guest.offer(0);
-        guest.file().set_len(round % 3 * (MIB / 2)).unwrap();
+        guest.file().set_len(left).unwrap();
         guest.wait_for_the_end();
     }
 }

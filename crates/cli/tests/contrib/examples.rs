@@ -1,0 +1,161 @@
+//! The examples of docs/use/ci.md.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::{TempDir, tempdir};
+
+use crate::common::{skip, zfold};
+use crate::contrib;
+
+/// Returns a copy of an example, with the program that is tested in a folder of its own beside.
+fn copied(name: &str) -> TempDir {
+    let folder = tempdir().expect("a folder");
+    fs::create_dir(folder.path().join("bin")).expect("a folder");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zfold"), folder.path().join("bin/zfold"))
+        .expect("a link");
+    for file in fs::read_dir(contrib("examples").join(name)).expect("an example").flatten() {
+        fs::copy(file.path(), folder.path().join(file.file_name())).expect("copied");
+    }
+    folder
+}
+
+/// Runs a command in a copy; says so if it is not installed, or nothing can be run under a limit.
+fn perform(test: &str, folder: &Path, line: &[&str]) -> Option<Output> {
+    if !zfold(&["run", "--limit", "64MiB", "--", "true"]).status.success() {
+        skip(test, "zfold run does not work here");
+        return None;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]).current_dir(folder);
+    command.env("PATH", format!("{}:{path}", folder.join("bin").display()));
+    match command.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{line:?}: {}: {said}", output.status);
+            Some(output)
+        }
+        Err(error) => {
+            skip(test, &format!("{}: {error}", line[0]));
+            None
+        }
+    }
+}
+
+#[test]
+fn npm_runs_tests_in_less_memory() {
+    let test = "npm_runs_tests_in_less_memory";
+    let folder = copied("node");
+    let Some(output) = perform(test, folder.path(), &["npm", "test"]) else { return };
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("all records are right"), "{out}");
+    let report = fs::read_to_string(folder.path().join("report.txt")).expect("a report");
+    assert!(report.contains("node ended with status 0"), "{report}");
+}
+
+#[test]
+fn make_puts_one_step_under_a_limit() {
+    let test = "make_puts_one_step_under_a_limit";
+    let folder = copied("make");
+    let Some(output) = perform(test, folder.path(), &["make"]) else { return };
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("150000 rows, the last is name 149999"), "{out}");
+    assert!(out.contains("zfold run --limit 64MiB -- cc"), "{out}");
+}
+
+#[test]
+fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
+    let test = "the_unit_with_the_drop_in_is_one_that_systemd_takes";
+    let drop_in = fs::read_to_string(contrib("examples/zfold-run.conf")).expect("text");
+    // Programs of packages that are not installed here.
+    let drop_in = drop_in
+        .replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"))
+        .replace("SupplementaryGroups=zfold", "SupplementaryGroups=root");
+    let folder = tempdir().expect("a folder");
+    let unit = folder.path().join("example.service");
+    fs::write(&unit, "[Service]\nType=notify\nExecStart=/bin/true\n").expect("written");
+    fs::create_dir(folder.path().join("example.service.d")).expect("a folder");
+    fs::write(folder.path().join("example.service.d/zfold.conf"), drop_in).expect("written");
+    let path = format!("{}:", folder.path().display());
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]).arg(&unit).env("SYSTEMD_UNIT_PATH", path);
+    match verify.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains("zfold.conf"), "{said}");
+        }
+        Err(error) => skip(test, &format!("systemd-analyze: {error}")),
+    }
+}
+
+/// Returns the documents of a file of YAML; says so where nothing here reads YAML.
+fn yaml(test: &str, name: &str) -> Option<Vec<Value>> {
+    let script = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.stdin))))";
+    let file = fs::File::open(contrib(name)).expect("a file");
+    let read = Command::new("python3").args(["-c", script]).stdin(file).output();
+    match read {
+        Ok(output) if output.status.success() => {
+            Some(serde_json::from_slice(&output.stdout).expect("JSON"))
+        }
+        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("No module named") => {
+            skip(test, "no python3-yaml");
+            None
+        }
+        Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            skip(test, &format!("python3: {error}"));
+            None
+        }
+    }
+}
+
+#[test]
+fn the_pod_asks_for_what_a_run_needs() {
+    let test = "the_pod_asks_for_what_a_run_needs";
+    let Some(documents) = yaml(test, "examples/kubernetes.yaml") else { return };
+    let [plugin, pod] = &documents[..] else { panic!("{documents:?}") };
+    let args = &plugin["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(args[0], "--device");
+    let device: Value = serde_json::from_str(args[1].as_str().expect("text")).expect("JSON");
+    assert_eq!(device["groups"][0]["paths"][0]["path"], "/dev/userfaultfd");
+    let container = &pod["spec"]["containers"][0];
+    let resource = format!("squat.ai/{}", device["name"].as_str().expect("a name"));
+    assert_eq!(container["resources"]["limits"][&resource], 1);
+    assert_eq!(container["securityContext"]["capabilities"]["add"][0], "SYS_PTRACE");
+    // Its command is one that zfold takes.
+    let mut command = container["command"].as_array().expect("a command").iter();
+    assert_eq!(command.next(), Some(&"zfold".into()));
+    let line: Vec<_> = command.map(|word| word.as_str().expect("text")).collect();
+    let output = zfold(&[&line[..], &["true"]].concat());
+    assert!([Some(0), Some(125)].contains(&output.status.code()), "{output:?}");
+}
+
+#[test]
+fn the_image_starts_its_program_under_a_limit() {
+    let file = fs::read_to_string(contrib("examples/Dockerfile")).expect("text");
+    let words = |instruction: &str| -> Vec<String> {
+        let line = file.lines().find_map(|line| line.strip_prefix(instruction));
+        serde_json::from_str(line.expect("it is there")).expect("JSON")
+    };
+    let (entry, program) = (words("ENTRYPOINT "), words("CMD "));
+    assert_eq!((&*entry[0], &*program[0]), ("zfold", "node"));
+    let entry: Vec<_> = entry[1..].iter().map(String::as_str).collect();
+    let output = zfold(&[&entry[..], &["true"]].concat());
+    assert!([Some(0), Some(125)].contains(&output.status.code()), "{output:?}");
+    assert!(file.contains("--device /dev/userfaultfd --cap-add SYS_PTRACE"));
+}
+
+#[test]
+fn the_action_is_a_composite_one() {
+    let test = "the_action_is_a_composite_one";
+    let Some(documents) = yaml(test, "action/action.yml") else { return };
+    let action = &documents[0];
+    assert_eq!(action["runs"]["using"], "composite");
+    for step in action["runs"]["steps"].as_array().expect("steps") {
+        assert!(step["shell"].is_string() && step["run"].is_string(), "{step}");
+    }
+    assert_eq!(action["inputs"]["from"]["required"], true);
+}

@@ -30,6 +30,8 @@ impl Features {
             | raw::UFFD_FEATURE_EVENT_REMOVE
             | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
     );
+    /// Of these only that contents are about to be given up.
+    pub const DISCARDS: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
     /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
     /// `CAP_SYS_PTRACE`.
     pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);

@@ -1,0 +1,141 @@
+//! How fast guests are restored: the first page, any page, and all of them; and what images take.
+//!
+//! `ZFOLD_GUEST_MEMORY` names a memory file, and `ZFOLD_GUEST_LATER` another state of the same
+//! guest. Without them, the memory is that of the tests, which is hardly like any other.
+
+#[path = "../tests/vmm/mod.rs"]
+mod vmm;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use vmm::{PAGE, Vmm, page};
+use zfold_guest::{Images, Server, ServerOptions, images_options};
+use zfold_store::CodecKind;
+
+/// Guests whose first page is timed.
+const GUESTS: usize = 40;
+
+fn main() {
+    if std::env::var_os("ZFOLD_STAND_IN").is_some() {
+        return vmm::inside::run();
+    }
+    let images = Arc::new(Images::new(&images_options(CodecKind::Lz4.into(), None)).expect("open"));
+    let (file, pages) = memory();
+    let (wall, cpu) = timed(|| {
+        images.import("web", &file, None).expect("imported");
+    });
+    let mib = pages as f64 * PAGE as f64 / f64::from(1 << 20);
+    println!("import of {mib:.0} MiB: {wall:.0} ms, {cpu:.0} ms of processor, {}", held(&images));
+    if let Some(later) = std::env::var_os("ZFOLD_GUEST_LATER") {
+        let later = File::open(later).expect("a file");
+        let import = || images.import("later", &later, Some("web")).expect("imported").stored_pages;
+        let mut stored = 0;
+        let (wall, cpu) = timed(|| stored = import());
+        println!(
+            "difference: {stored} pages, {wall:.0} ms, {cpu:.0} ms of processor, {}",
+            held(&images)
+        );
+        images.remove("later").expect("removed");
+    }
+    let server = Server::new(Arc::clone(&images), ServerOptions::default(), |line: &str| {
+        eprintln!("{line}");
+    })
+    .expect("a server");
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("web");
+    server.listen("web", UnixListener::bind(&socket).expect("bound")).expect("listening");
+    let start = |message| Vmm::start(&socket, pages, message);
+
+    let mut first: Vec<u64> = (0..GUESTS)
+        .map(|_| start("first").expect("userfaultfd").ask("first").parse().expect("a number"))
+        .collect();
+    println!("connection to first page: {}", quantiles(&mut first));
+
+    let all = pages / 2;
+    let mut guest = start("whole").expect("as before");
+    let times = guest.ask(&format!("time 0 {all}"));
+    let mut times: Vec<u64> =
+        times.split(' ').map(|time| time.parse().expect("a number")).collect();
+    // What was there beforehand took no fault.
+    times.retain(|time| *time > 1500);
+    println!("a touch that faulted ({}): {}", times.len(), quantiles(&mut times));
+    drop(guest);
+
+    let image = images.claim("web").expect("an image");
+    image.record(true);
+    let mut guest = start("whole").expect("as before");
+    let mut times: Vec<u64> = guest
+        .ask(&format!("time 0 {}", all / 8))
+        .split(' ')
+        .map(|time| time.parse().expect("a number"))
+        .collect();
+    println!("the same without read-ahead: {}", quantiles(&mut times));
+    (0..pages).for_each(|number| touch(&mut guest, number));
+    drop(guest);
+    image.record(false);
+    let before = server.stats().beforehand_pages_total;
+    let (wall, cpu) = timed(|| {
+        let guest = start("whole").expect("as before");
+        while server.stats().beforehand_pages_total < before + image.working_set_pages() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(guest);
+    });
+    let set = image.working_set_pages() as f64 * PAGE as f64 / f64::from(1 << 30);
+    println!(
+        "working set of {:.0} MiB with its hand-shake: {wall:.0} ms, {cpu:.0} ms of processor \
+         ({:.2} GiB/s)",
+        set * 1024.0,
+        set / cpu * 1e3
+    );
+}
+
+fn touch(guest: &mut Vmm, number: u64) {
+    if number.is_multiple_of(64) {
+        guest.ask(&format!("time {number} {}", number + 64));
+    }
+}
+
+/// Returns the memory file, and its pages.
+fn memory() -> (File, u64) {
+    if let Some(path) = std::env::var_os("ZFOLD_GUEST_MEMORY") {
+        let file = File::open(path).expect("a file");
+        let len = file.metadata().expect("a length").len();
+        return (file, len / PAGE as u64 / 64 * 64);
+    }
+    let mut file = tempfile::tempfile().expect("a file");
+    let pages = 16_384;
+    for number in 0..pages {
+        file.write_all(&page(1, number)).expect("written");
+    }
+    (file, pages)
+}
+
+fn held(images: &Images) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let stats = images.store().stats();
+    let held = stats.held_bytes();
+    format!("{:.2} MiB of pages, {:.2} MiB held", mib(stats.pool.payload_bytes), mib(held))
+}
+
+/// Returns the milliseconds that something takes: by the clock, and of this process.
+fn timed(work: impl FnOnce()) -> (f64, f64) {
+    let used = || {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        used.tv_sec as f64 * 1e3 + used.tv_nsec as f64 / 1e6
+    };
+    let (began, before) = (Instant::now(), used());
+    work();
+    (began.elapsed().as_secs_f64() * 1e3, used() - before)
+}
+
+fn quantiles(ns: &mut [u64]) -> String {
+    ns.sort_unstable();
+    let at = |share: f64| ns[((ns.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+    format!("p50 {:.1} us, p99 {:.1} us, most {:.1} us", at(0.5), at(0.99), at(1.0))
+}

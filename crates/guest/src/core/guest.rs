@@ -1,0 +1,440 @@
+//! A guest: what it was told, what it asks for, and what it gets next.
+//!
+//! - U1: all that was read is taken in before anything is answered, discards before faults (G2).
+//! - U2: a fault is in `waiting` from when it is read until its page is there, or its waiter was
+//!   woken (G3).
+//! - U3: a unit is settled when the kernel says that its page is there, or that the guest gave it
+//!   up, and not before (G1).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use rustix::io::Errno;
+use zfold_store::LoadError;
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Event, Partial};
+
+use super::ahead::Ahead;
+use super::regions::Region;
+use super::table::{Place, Table};
+
+/// Units that are put in between two looks at what the guest says.
+const PIECE: u64 = 16;
+
+/// Units of zeros that are mapped at once: they cost no memory, and hardly any time.
+const ZEROS: u64 = 64;
+
+/// The guest's memory, as its kernel lets others act on it.
+pub(crate) trait Space {
+    /// Adds all messages that are unread.
+    fn read(&mut self, into: &mut Vec<Event>);
+    /// Fills missing pages, and wakes who waits for them.
+    fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial>;
+    /// Maps zeros where pages are missing, and wakes who waits for them.
+    fn zero(&mut self, of: Range<usize>) -> Result<(), Partial>;
+    /// Has all who wait in a range look again.
+    fn wake(&mut self, of: Range<usize>);
+    /// Notes that a fault was answered.
+    fn answered(&mut self);
+}
+
+/// What the guest was made of.
+pub(crate) trait Image {
+    /// Returns whether a page is known to be zeros, without reading it.
+    fn is_zero(&self, page: u64) -> bool;
+    /// Reads a page.
+    fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError>;
+    /// Returns whether pages that guests ask for are to be noted.
+    fn is_recorded(&self) -> bool;
+    /// Notes that a guest asked for a page.
+    fn touched(&self, page: u64);
+    /// Returns the first page from `page` on that guests are known to ask for.
+    fn next_wanted(&self, page: u64) -> Option<u64>;
+}
+
+/// When to look after a guest again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At once: there is more to do.
+    Now,
+    /// In a moment, or when it says something: a discard is under way.
+    Soon,
+    /// In a second, or when it says something: a fault cannot be answered.
+    Later,
+    /// When it says something.
+    Idle,
+    /// Never: it is gone.
+    Gone,
+}
+
+/// Totals of a guest, in pages of its own size but for `copied`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Faults that were answered.
+    pub(crate) faults: u64,
+    /// Pages of 4 KiB that were copied.
+    pub(crate) copied: u64,
+    /// Zeros that were mapped.
+    pub(crate) zeroed: u64,
+    /// Of both, what nobody had asked for yet.
+    pub(crate) beforehand: u64,
+    /// Messages of discards.
+    pub(crate) discards: u64,
+    /// Times that something had to wait for a discard.
+    pub(crate) retries: u64,
+}
+
+/// Why a fault is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It has just come.
+    New,
+    /// A discard is under way.
+    Discard,
+    /// The page cannot be read.
+    Load(LoadError),
+    /// The kernel does not take it.
+    Kernel(Errno),
+}
+
+/// A fault that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    unit: u64,
+    /// Bytes of the unit that are there.
+    done: usize,
+    /// When it was read, in milliseconds.
+    pub(crate) since: u64,
+    pub(crate) why: Why,
+    /// Where it is, and its page of the image.
+    pub(crate) at: usize,
+    pub(crate) page: u64,
+}
+
+/// What became of a fault.
+enum Put {
+    Done,
+    Waits(usize, Why),
+    Gone,
+}
+
+/// What became of a piece that nobody asked for.
+enum Filled {
+    /// What is left begins there.
+    To(u64),
+    Again(u64),
+    Gone,
+}
+
+/// A guest; see the [module](self).
+#[derive(Debug)]
+pub(crate) struct Guest {
+    table: Table,
+    events: Vec<Event>,
+    waiting: Vec<Fault>,
+    ahead: Ahead,
+    /// Windows that are not put in yet.
+    windows: VecDeque<Range<u64>>,
+    /// The unit at which the working set goes on.
+    wanted: Option<u64>,
+    /// All that is left is put in, not the working set alone.
+    all: bool,
+    buffer: Vec<u8>,
+    /// Faults outside of all regions, which nobody answers.
+    pub(crate) strays: u64,
+    pub(crate) counts: Counts,
+}
+
+impl Guest {
+    /// Returns a guest with these regions, which are sorted, of whose pages none is there.
+    pub(crate) fn new(regions: Vec<Region>) -> Self {
+        Self {
+            table: Table::new(regions),
+            events: Vec::new(),
+            waiting: Vec::new(),
+            ahead: Ahead::default(),
+            windows: VecDeque::new(),
+            wanted: Some(0),
+            all: false,
+            buffer: Vec::new(),
+            strays: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Has all pages put in that are missing, as there is time.
+    pub(crate) fn put_in_all(&mut self) {
+        self.all = true;
+        self.wanted = Some(0);
+    }
+
+    /// Returns whether the image counts for no page.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.table.left() == 0 && self.waiting.is_empty()
+    }
+
+    /// Returns how many pages there are, and for how many of them the image counts.
+    pub(crate) fn pages(&self) -> (u64, u64) {
+        (self.table.units(), self.table.left())
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        self.table.regions()
+    }
+
+    /// Returns the fault that waits longest.
+    pub(crate) fn oldest(&self) -> Option<&Fault> {
+        self.waiting.iter().min_by_key(|fault| fault.since)
+    }
+
+    /// Takes in what the guest says, and does what is most urgent; `now` is in milliseconds.
+    pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
+        space.read(&mut self.events);
+        self.take_in(now);
+        if self.answer(space, image).is_err() {
+            return Next::Gone;
+        }
+        if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
+            return Next::Soon;
+        }
+        let more = match self.beforehand(space, image) {
+            Filled::Gone => return Next::Gone,
+            Filled::Again(_) => return Next::Soon,
+            Filled::To(_) => !self.windows.is_empty() || self.wanted.is_some(),
+        };
+        match (more, self.waiting.is_empty()) {
+            (true, _) => Next::Now,
+            (false, false) => Next::Later,
+            (false, true) => Next::Idle,
+        }
+    }
+
+    /// Takes in all messages (U1).
+    fn take_in(&mut self, now: u64) {
+        for event in std::mem::take(&mut self.events) {
+            match event {
+                Event::Discarded(of) | Event::Unmapped(of) => {
+                    self.counts.discards += 1;
+                    self.table.discard(&of);
+                }
+                Event::Missing { address, .. } => self.ask(address, now),
+                _ => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, address: usize, now: u64) {
+        let Some(Place { unit, at, page, .. }) = self.table.find(address) else {
+            self.strays += 1;
+            return;
+        };
+        // Several processors wait for one page.
+        if self.waiting.iter().all(|fault| fault.unit != unit) {
+            self.waiting.push(Fault { unit, done: 0, since: now, why: Why::New, at, page });
+        }
+    }
+
+    /// Answers what waits, as far as that is possible (U2).
+    fn answer(&mut self, space: &mut impl Space, image: &impl Image) -> Result<(), ()> {
+        for mut fault in std::mem::take(&mut self.waiting) {
+            // Of another one it is known that the kernel takes nothing now.
+            if self.waiting.last().is_some_and(|before| before.why == Why::Discard) {
+                self.waiting.push(Fault { why: Why::Discard, ..fault });
+                continue;
+            }
+            let is_first = !self.table.is_settled(fault.unit);
+            match self.put(&fault, space, image) {
+                Put::Gone => return Err(()),
+                Put::Waits(done, why) => {
+                    self.counts.retries += u64::from(why == Why::Discard);
+                    (fault.done, fault.why) = (done, why);
+                    self.waiting.push(fault);
+                }
+                Put::Done => {
+                    space.answered();
+                    self.counts.faults += 1;
+                    if is_first {
+                        self.note(fault.unit, image);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts in the page that somebody waits for.
+    fn put(&mut self, fault: &Fault, space: &mut impl Space, image: &impl Image) -> Put {
+        let place = self.table.place(fault.unit);
+        let zeros = self.is_zero(place, image);
+        let result = if zeros && place.len == PAGE {
+            space.zero(place.at..place.at + PAGE)
+        } else {
+            self.buffer.clear();
+            self.buffer.resize(place.len, 0);
+            if !zeros && let Err(error) = load(image, place.page, &mut self.buffer) {
+                return Put::Waits(fault.done, Why::Load(error));
+            }
+            space.copy(place.at + fault.done, &self.buffer[fault.done..])
+        };
+        let Err(Partial { done, error }) = result else {
+            self.count(zeros, place.len, 0);
+            self.table.settle(place.unit);
+            return Put::Done;
+        };
+        match error {
+            Errno::SRCH => Put::Gone,
+            Errno::EXIST | Errno::NOENT => {
+                self.table.settle(place.unit);
+                space.wake(place.at..place.at + place.len);
+                Put::Done
+            }
+            Errno::AGAIN => Put::Waits(fault.done + done, Why::Discard),
+            error => Put::Waits(fault.done + done, Why::Kernel(error)),
+        }
+    }
+
+    /// Returns whether the contents of a unit are zeros: it is settled, or the image's are.
+    fn is_zero(&self, place: Place, image: &impl Image) -> bool {
+        let mut pages = place.page..place.page + (place.len / PAGE) as u64;
+        self.table.is_settled(place.unit) || pages.all(|page| image.is_zero(page))
+    }
+
+    /// Notes that a page was asked for, or has the pages behind it put in.
+    fn note(&mut self, unit: u64, image: &impl Image) {
+        let place = self.table.place(unit);
+        let pages = place.page..place.page + (place.len / PAGE) as u64;
+        if image.is_recorded() {
+            pages.for_each(|page| image.touched(page));
+            return;
+        }
+        if place.len > PAGE {
+            return;
+        }
+        let end = self.table.region(unit).units().end;
+        let mut window = self.ahead.window(unit, end);
+        if image.is_zero(place.page) {
+            let most = (unit + ZEROS).min(end);
+            let is_zero = |unit: &u64| image.is_zero(place.page + (unit - place.unit));
+            let zeros = (window.end..most).take_while(is_zero).count() as u64;
+            self.ahead.extend(&window, window.end + zeros);
+            window.end += zeros;
+        }
+        self.windows.push_back(window);
+    }
+
+    /// Puts in a piece that nobody has asked for yet: of a window, or else of the working set.
+    fn beforehand(&mut self, space: &mut impl Space, image: &impl Image) -> Filled {
+        if let Some(window) = self.windows.pop_front() {
+            let filled = self.fill(window.clone(), space, image);
+            if let Filled::To(rest) | Filled::Again(rest) = filled
+                && rest < window.end
+            {
+                self.windows.push_front(rest..window.end);
+            }
+            return filled;
+        }
+        let Some(run) = self.wanted.and_then(|unit| self.next_run(unit, image)) else {
+            self.wanted = None;
+            return Filled::To(0);
+        };
+        let filled = self.fill(run, space, image);
+        if let Filled::To(rest) | Filled::Again(rest) = filled {
+            self.wanted = Some(rest);
+        }
+        filled
+    }
+
+    /// Returns the next units of the working set that are not settled, a piece at most.
+    fn next_run(&self, from: u64, image: &impl Image) -> Option<Range<u64>> {
+        let mut unit = self.table.next_unsettled(from)?;
+        loop {
+            let region = self.table.region(unit);
+            let end = region.units().end;
+            let next = match self.all {
+                true => Some(unit),
+                false => {
+                    let page = self.table.place(unit).page;
+                    let wanted = image.next_wanted(page).unwrap_or(u64::MAX);
+                    let next = unit.saturating_add(wanted.saturating_sub(page) / region.pages());
+                    (next < end).then_some(next)
+                }
+            };
+            match next {
+                Some(next) if !self.table.is_settled(next) => {
+                    let most = (next + PIECE).min(end);
+                    let is_wanted = |unit: &u64| {
+                        let page = self.table.place(*unit).page;
+                        let found = image.next_wanted(page);
+                        self.all || found.is_some_and(|found| found - page < region.pages())
+                    };
+                    let len = (next..most).take_while(is_wanted).count() as u64;
+                    return Some(next..next + len.max(1));
+                }
+                Some(next) => unit = self.table.next_unsettled(next)?,
+                None => unit = self.table.next_unsettled(end)?,
+            }
+        }
+    }
+
+    /// Puts in a piece at the beginning of a range that lies in one region.
+    fn fill(&mut self, range: Range<u64>, space: &mut impl Space, image: &impl Image) -> Filled {
+        let first = self.table.next_unsettled(range.start).filter(|first| *first < range.end);
+        let Some(first) = first else { return Filled::To(range.end) };
+        let place = self.table.place(first);
+        let zeros = self.is_zero(place, image);
+        let most = match (place.len, zeros) {
+            (PAGE, true) => ZEROS,
+            (PAGE, false) => PIECE,
+            _ => 1,
+        };
+        let alike = |unit: &u64| {
+            !self.table.is_settled(*unit) && self.is_zero(self.table.place(*unit), image) == zeros
+        };
+        let len = (first..range.end.min(first + most)).take_while(alike).count();
+        let bytes = len * place.len;
+        let result = if zeros && place.len == PAGE {
+            space.zero(place.at..place.at + bytes)
+        } else {
+            self.buffer.clear();
+            self.buffer.resize(bytes, 0);
+            if !zeros && load(image, place.page, &mut self.buffer).is_err() {
+                // Who asks for one of them will hear of it.
+                return Filled::To(first + len as u64);
+            }
+            space.copy(place.at, &self.buffer)
+        };
+        let done = result.map_or_else(|partial| partial.done, |()| bytes) / place.len;
+        let next = first + done as u64;
+        (first..next).for_each(|unit| self.table.settle(unit));
+        self.count(zeros, done * place.len, done as u64);
+        match result.map_err(|partial| partial.error) {
+            Ok(()) => Filled::To(next),
+            Err(Errno::SRCH) => Filled::Gone,
+            // Of a part that is done, Linux says nothing else.
+            Err(Errno::AGAIN) if done > 0 => Filled::To(next),
+            Err(Errno::AGAIN) => {
+                self.counts.retries += 1;
+                Filled::Again(next)
+            }
+            Err(Errno::EXIST) => {
+                self.table.settle(next);
+                Filled::To(next + 1)
+            }
+            Err(_) => Filled::To(range.end),
+        }
+    }
+
+    fn count(&mut self, zeros: bool, bytes: usize, beforehand: u64) {
+        match zeros {
+            true => self.counts.zeroed += (bytes / PAGE) as u64,
+            false => self.counts.copied += (bytes / PAGE) as u64,
+        }
+        self.counts.beforehand += beforehand;
+    }
+}
+
+/// Reads the pages from `page` on.
+fn load(image: &impl Image, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
+    let mut pages = into.chunks_exact_mut(PAGE).zip(page..);
+    pages.try_for_each(|(bytes, page)| image.load(page, bytes))
+}

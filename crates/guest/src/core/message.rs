@@ -1,0 +1,106 @@
+//! The message of a VMM, put together from its pieces: one JSON array.
+//!
+//! Nobody says how long it is, so its end is where its brackets close. Each byte is looked at once,
+//! however many pieces there are.
+
+/// Longest message in bytes: some thousand regions.
+const LEN_MAX: usize = 256 << 10;
+
+/// A message of which perhaps not all has come.
+#[derive(Debug, Default)]
+pub(crate) struct Message {
+    bytes: Vec<u8>,
+    /// Brackets that are open.
+    depth: u32,
+    in_text: bool,
+    escaped: bool,
+    whole: bool,
+}
+
+/// Why what came is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// It does not begin as an array.
+    NoArray,
+    /// It is longer than any that makes sense.
+    TooLong,
+    /// Something follows it.
+    More,
+}
+
+impl Message {
+    /// Adds a piece; returns the message once it is whole.
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<Option<&[u8]>, Wrong> {
+        for &byte in piece {
+            if self.whole && !byte.is_ascii_whitespace() {
+                return Err(Wrong::More);
+            }
+            self.look(byte)?;
+        }
+        if self.bytes.len() + piece.len() > LEN_MAX {
+            return Err(Wrong::TooLong);
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(self.whole.then_some(&*self.bytes))
+    }
+
+    fn look(&mut self, byte: u8) -> Result<(), Wrong> {
+        if self.in_text {
+            match (self.escaped, byte) {
+                (true, _) => self.escaped = false,
+                (false, b'\\') => self.escaped = true,
+                (false, b'"') => self.in_text = false,
+                _ => {}
+            }
+            return Ok(());
+        }
+        match byte {
+            b'[' | b'{' => self.depth += 1,
+            _ if byte.is_ascii_whitespace() => {}
+            _ if self.depth == 0 => return Err(Wrong::NoArray),
+            b'"' => self.in_text = true,
+            b']' | b'}' => {
+                self.depth -= 1;
+                self.whole = self.depth == 0;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = br#"[{"size": 4096, "name": "]}\"["}, {"offset": 1}] "#;
+
+    #[test]
+    fn pieces_of_any_length_make_the_same_message() {
+        for len in 1..=TEXT.len() {
+            let mut message = Message::default();
+            let mut whole = None;
+            for piece in TEXT.chunks(len) {
+                if let Some(bytes) = message.add(piece).expect("right") {
+                    whole = Some(bytes.to_vec());
+                }
+            }
+            let whole = whole.expect("whole");
+            assert_eq!(whole.trim_ascii_end(), TEXT.trim_ascii_end(), "pieces of {len}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_one_array_is_refused() {
+        let add = |text: &[u8]| Message::default().add(text).map(|whole| whole.is_some());
+        assert_eq!(add(b"[{}"), Ok(false));
+        assert_eq!(add(b"GET / HTTP/1.1"), Err(Wrong::NoArray));
+        assert_eq!(add(b"]"), Err(Wrong::NoArray));
+        assert_eq!(add(b"\"["), Err(Wrong::NoArray));
+        assert_eq!(add(b"[][]"), Err(Wrong::More));
+        assert_eq!(add(b""), Ok(false));
+        let mut endless = Message::default();
+        let refused = (0..100).find_map(|_| endless.add(&[b'['; 4096]).err());
+        assert_eq!(refused, Some(Wrong::TooLong));
+    }
+}

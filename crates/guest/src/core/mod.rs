@@ -1,0 +1,9 @@
+//! What is decided about one guest, as plain data: no system call, no thread, no clock.
+
+mod ahead;
+pub(crate) mod guest;
+pub(crate) mod message;
+pub(crate) mod regions;
+#[cfg(test)]
+mod simulation;
+mod table;

@@ -1,0 +1,216 @@
+//! The regions of a guest's memory, as a VMM sends them, checked against the image (G6).
+//!
+//! The fields are those of Firecracker's `GuestRegionUffdMapping`, of which earlier versions call
+//! `page_size` by another name, `page_size_kib`, and mean bytes all the same.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::Deserialize;
+use zfold_uffd::page::PAGE;
+
+/// Most regions of a guest.
+const REGIONS_MAX: usize = 4096;
+
+/// Page sizes that guests have.
+const UNITS: [u64; 2] = [PAGE as u64, 2 << 20];
+
+/// Where the kernel's half of all addresses begins, at the latest.
+const ADDRESS_END: u64 = 1 << 56;
+
+/// A region, as it is sent.
+#[derive(Clone, Debug, Deserialize)]
+struct Sent {
+    base_host_virt_addr: u64,
+    size: u64,
+    offset: u64,
+    #[serde(default)]
+    page_size: Option<u64>,
+    #[serde(default)]
+    page_size_kib: Option<u64>,
+}
+
+/// A range of addresses and what lies there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// Addresses in the guest's VMM.
+    pub(crate) at: Range<usize>,
+    /// Page of the image at its beginning.
+    pub(crate) page: u64,
+    /// Bytes of a page there.
+    pub(crate) unit: usize,
+    /// Number of its first page among those of all regions.
+    pub(crate) first: u64,
+}
+
+impl Region {
+    /// Returns its pages, by their numbers among those of all regions.
+    pub(crate) fn units(&self) -> Range<u64> {
+        self.first..self.first + (self.at.len() / self.unit) as u64
+    }
+
+    /// Pages of the image in one of its own.
+    pub(crate) fn pages(&self) -> u64 {
+        (self.unit / PAGE) as u64
+    }
+}
+
+/// Why regions are not believed.
+#[derive(Debug)]
+pub(crate) enum RegionError {
+    /// The text is none of regions.
+    Text(serde_json::Error),
+    /// There are none, or too many.
+    Number(usize),
+    /// The page size is neither 4 KiB nor 2 MiB.
+    PageSize(Option<u64>),
+    /// A range is empty, not of whole pages, or no range of addresses.
+    Range {
+        /// Its address.
+        address: u64,
+        /// Bytes of it.
+        size: u64,
+    },
+    /// It ends behind the image.
+    Beyond {
+        /// Where it ends in the memory file.
+        end: u64,
+        /// Length of the image.
+        image: u64,
+    },
+    /// Two of them overlap.
+    Overlap,
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(error) => write!(f, "the message does not say where memory is: {error}"),
+            Self::Number(0) => write!(f, "the message has no region"),
+            Self::Number(number) => write!(f, "{number} regions are more than {REGIONS_MAX}"),
+            Self::PageSize(None) => write!(f, "a region does not say its page size"),
+            Self::PageSize(Some(size)) => {
+                write!(f, "pages of {size} bytes are neither of 4 KiB nor of 2 MiB")
+            }
+            Self::Range { address, size } => {
+                write!(f, "{size} bytes at {address:#x} are no range of whole pages")
+            }
+            Self::Beyond { end, image } => write!(
+                f,
+                "a region ends at {end} of the memory file, but the image has {image} bytes: \
+                 connect to the image of this snapshot"
+            ),
+            Self::Overlap => write!(f, "two regions overlap"),
+        }
+    }
+}
+
+impl std::error::Error for RegionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Text(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Returns the regions of a message, sorted by address, of a guest of an image of so many pages.
+pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, RegionError> {
+    let sent: Vec<Sent> = serde_json::from_slice(text).map_err(RegionError::Text)?;
+    if sent.is_empty() || sent.len() > REGIONS_MAX {
+        return Err(RegionError::Number(sent.len()));
+    }
+    let image = image_pages * PAGE as u64;
+    let mut regions = sent.iter().map(|one| check(one, image)).collect::<Result<Vec<_>, _>>()?;
+    regions.sort_by_key(|region| region.at.start);
+    if regions.windows(2).any(|two| two[0].at.end > two[1].at.start) {
+        return Err(RegionError::Overlap);
+    }
+    let mut first = 0;
+    for region in &mut regions {
+        region.first = first;
+        first = region.units().end;
+    }
+    Ok(regions)
+}
+
+fn check(sent: &Sent, image: u64) -> Result<Region, RegionError> {
+    let asked = sent.page_size.or(sent.page_size_kib);
+    let unit = asked.filter(|unit| UNITS.contains(unit)).ok_or(RegionError::PageSize(asked))?;
+    let Sent { base_host_virt_addr: address, size, offset, .. } = *sent;
+    let wrong = RegionError::Range { address, size };
+    let end = address.checked_add(size).filter(|end| *end <= ADDRESS_END);
+    let Some(end) = end.filter(|_| size > 0 && address > 0) else { return Err(wrong) };
+    if address % unit != 0 || size % unit != 0 || offset % PAGE as u64 != 0 {
+        return Err(wrong);
+    }
+    match offset.checked_add(size) {
+        Some(end) if end <= image => {}
+        end => return Err(RegionError::Beyond { end: end.unwrap_or(u64::MAX), image }),
+    }
+    let at = address as usize..end as usize;
+    Ok(Region { at, page: offset / PAGE as u64, unit: unit as usize, first: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Firecracker 1.16 sends two regions.
+    const SENT: &str = r#"[
+        {"base_host_virt_addr":140000000000000,"size":8192,"offset":4096,"page_size":4096,
+         "page_size_kib":4096},
+        {"base_host_virt_addr":130000000000000,"size":4096,"offset":0,"page_size":4096}]"#;
+
+    #[test]
+    fn regions_are_sorted_and_counted() {
+        let regions = parse(SENT.as_bytes(), 3).expect("right");
+        assert_eq!(regions[0].at, 130_000_000_000_000..130_000_000_004_096);
+        assert_eq!((regions[0].page, regions[0].units()), (0, 0..1));
+        assert_eq!((regions[1].page, regions[1].units()), (1, 1..3));
+    }
+
+    #[test]
+    fn the_page_size_has_an_older_name() {
+        let text = br#"[{"base_host_virt_addr":4194304,"size":2097152,"offset":0,
+            "page_size_kib":2097152}]"#;
+        let regions = parse(text, 512).expect("right");
+        assert_eq!((regions[0].unit, regions[0].pages(), regions[0].units()), (2 << 20, 512, 0..1));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_image_is_refused() {
+        let one = |address: u64, size: u64, offset: u64, page: u64| {
+            let text = format!(
+                r#"[{{"base_host_virt_addr":{address},"size":{size},"offset":{offset},
+                "page_size":{page}}}]"#
+            );
+            parse(text.as_bytes(), 16).expect_err("refused").to_string()
+        };
+        for (told, said) in [
+            (one(4096, 17 * 4096, 0, 4096), "connect to the image"),
+            (one(4096, 4096, 16 * 4096, 4096), "connect to the image"),
+            (one(4096, 4096, u64::MAX - 4095, 4096), "connect to the image"),
+            (one(4096, 4096, 1, 4096), "whole pages"),
+            (one(4097, 4096, 0, 4096), "whole pages"),
+            (one(0, 4096, 0, 4096), "whole pages"),
+            (one(4096, 0, 0, 4096), "whole pages"),
+            (one(u64::MAX - 4095, 8192, 0, 4096), "whole pages"),
+            (one(1 << 60, 8192, 0, 4096), "whole pages"),
+            (one(4096, 4096, 0, 8192), "neither of 4 KiB"),
+            (one(4096, 2 << 20, 0, 2 << 20), "whole pages"),
+        ] {
+            assert!(told.contains(said), "{told}");
+        }
+        let refused = |text: &str| parse(text.as_bytes(), 16).expect_err("refused").to_string();
+        assert!(refused("[]").contains("no region"));
+        assert!(refused("[1]").contains("does not say where"));
+        assert!(refused(r#"[{"size":4096}]"#).contains("does not say where"));
+        assert!(
+            refused(r#"[{"base_host_virt_addr":4096,"size":4096,"offset":0}]"#)
+                .contains("does not say its page size")
+        );
+        let twice = r#"{"base_host_virt_addr":4096,"size":8192,"offset":0,"page_size":4096}"#;
+        assert!(refused(&format!("[{twice},{twice}]")).contains("overlap"));
+    }
+}

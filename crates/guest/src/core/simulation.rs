@@ -1,0 +1,345 @@
+//! A deterministic simulation of guests: a kernel of plain data that answers as Linux does,
+//! processors that read and write, a balloon that gives pages up; and the same with one step
+//! broken, which must be caught.
+//!
+//! What every read must find is known: the image's page, what was written last, or zeros after a
+//! discard. At the end nobody may wait.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::ops::Range;
+
+use rustix::io::Errno;
+use zfold_store::LoadError;
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Event, Partial};
+
+use super::guest::{Guest, Image, Next, Space};
+use super::regions::Region;
+
+const BASE: usize = 1 << 30;
+const PAGES: usize = 96;
+const PROCESSORS: usize = 3;
+
+/// A step that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Twin {
+    None,
+    /// Discards are told after the faults of the next time.
+    DiscardsLate,
+    /// `EEXIST` wakes nobody.
+    NoWake,
+    /// `EAGAIN` is taken for success.
+    AgainIsDone,
+    /// Only messages are a reason to try again.
+    NoTimer,
+    /// A fault for a page that was put in brings the image's page again: the bit is forgotten.
+    Twice,
+}
+
+struct Rng(u64);
+
+impl Rng {
+    /// SplitMix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// What the image holds: a word a page; every fourth is zeros, and one cannot be read for a while.
+struct Words {
+    unreadable: Cell<Option<u64>>,
+    recorded: bool,
+    set: HashSet<u64>,
+}
+
+impl Words {
+    fn word(page: u64) -> u64 {
+        if page % 4 == 3 { 0 } else { 1000 + page }
+    }
+}
+
+impl Image for Words {
+    fn is_zero(&self, page: u64) -> bool {
+        Self::word(page) == 0
+    }
+
+    fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
+        if self.unreadable.get() == Some(page) {
+            return Err(LoadError::Dead);
+        }
+        into[..8].copy_from_slice(&Self::word(page).to_le_bytes());
+        Ok(())
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.recorded
+    }
+
+    fn touched(&self, _: u64) {}
+
+    fn next_wanted(&self, page: u64) -> Option<u64> {
+        self.set.iter().copied().filter(|wanted| *wanted >= page).min()
+    }
+}
+
+/// A discard that is under way.
+struct Discard {
+    pages: Range<usize>,
+    read: bool,
+    /// The kernel takes pages again, but has not dropped those of the range yet.
+    passed: bool,
+}
+
+/// The kernel, and what the guest should see.
+struct Kernel {
+    twin: Twin,
+    rng: Rng,
+    pages: [Option<u64>; PAGES],
+    right: [u64; PAGES],
+    /// Messages that are unread.
+    unread: Vec<Event>,
+    late: Vec<Event>,
+    discard: Option<Discard>,
+    /// Which page a processor has found missing, and what it does about that.
+    waits: [Option<(usize, Wait)>; PROCESSORS],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// It will send its message, and whoever wakes it before that wakes nobody: harder than Linux,
+    /// which looks at the page once more.
+    AboutTo,
+    Blocked,
+    /// It was woken.
+    LooksAgain,
+}
+
+impl Kernel {
+    fn page(at: usize) -> usize {
+        (at - BASE) / PAGE
+    }
+
+    /// Fills pages as far as the kernel does.
+    fn fill(&mut self, at: usize, words: &[u64]) -> Result<(), Partial> {
+        for (n, &word) in words.iter().enumerate() {
+            let page = Self::page(at) + n;
+            let stop = |error| Err(Partial { done: n * PAGE, error });
+            let changing = self.discard.as_ref().is_some_and(|discard| !discard.passed);
+            if changing {
+                return if self.twin == Twin::AgainIsDone { Ok(()) } else { stop(Errno::AGAIN) };
+            }
+            if self.pages[page].is_some() {
+                return stop(Errno::EXIST);
+            }
+            self.pages[page] = Some(word);
+            self.look_again(page..page + 1);
+            // A copy may end in the middle.
+            if n + 1 < words.len() && self.rng.below(10) == 0 {
+                return Err(Partial { done: (n + 1) * PAGE, error: Errno::AGAIN });
+            }
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self, pages: Range<usize>) {
+        for wait in self.waits.iter_mut().flatten() {
+            if pages.contains(&wait.0) && wait.1 == Wait::Blocked {
+                wait.1 = Wait::LooksAgain;
+            }
+        }
+    }
+
+    /// A processor touches a page: that for which it waits, or any.
+    fn touch(&mut self, processor: usize) {
+        let page = match self.waits[processor] {
+            Some((_, Wait::Blocked)) => return,
+            Some((page, Wait::AboutTo)) => {
+                self.waits[processor] = Some((page, Wait::Blocked));
+                self.unread.push(Event::Missing { address: BASE + page * PAGE + 5, thread: 0 });
+                return;
+            }
+            Some((page, Wait::LooksAgain)) => page,
+            None => self.rng.below(PAGES as u64) as usize,
+        };
+        let Some(found) = self.pages[page] else {
+            self.waits[processor] = Some((page, Wait::AboutTo));
+            return;
+        };
+        self.waits[processor] = None;
+        // While it is given up, the page is what it was or zeros already.
+        let under_way = self.discard.as_ref().is_some_and(|now| now.pages.contains(&page));
+        if under_way && found == 0 {
+            self.right[page] = 0;
+        }
+        assert_eq!(found, self.right[page], "page {page}");
+        if self.rng.below(3) == 0 {
+            let word = 5000 + self.rng.below(1000);
+            (self.pages[page], self.right[page]) = (Some(word), word);
+        }
+    }
+
+    /// The balloon goes on with its discard, or begins one.
+    fn discard(&mut self) {
+        match &mut self.discard {
+            None => {
+                let from = self.rng.below(PAGES as u64) as usize;
+                let len = 1 + self.rng.below(6) as usize;
+                let pages = from..(from + len).min(PAGES);
+                let at = |page: usize| BASE + page * PAGE;
+                self.unread.push(Event::Discarded(at(pages.start)..at(pages.end)));
+                self.discard = Some(Discard { pages, read: false, passed: false });
+            }
+            Some(now) if !now.read => {}
+            Some(now) if !now.passed => now.passed = true,
+            Some(now) => {
+                for page in now.pages.clone() {
+                    (self.pages[page], self.right[page]) = (None, 0);
+                }
+                self.discard = None;
+            }
+        }
+    }
+}
+
+impl Space for Kernel {
+    fn read(&mut self, into: &mut Vec<Event>) {
+        into.append(&mut self.late);
+        let is_discard = |event: &Event| matches!(event, Event::Discarded(_));
+        // As from Linux: faults first.
+        let (discards, faults): (Vec<_>, Vec<_>) = self.unread.drain(..).partition(is_discard);
+        if let Some(now) = &mut self.discard {
+            now.read |= !discards.is_empty();
+        }
+        // Whoever discards may be quicker than whoever reads.
+        for _ in 0..self.rng.below(3) {
+            if !discards.is_empty() && self.discard.is_some() {
+                self.discard();
+            }
+        }
+        into.extend(faults);
+        match self.twin {
+            Twin::DiscardsLate => self.late = discards,
+            _ => into.extend(discards),
+        }
+    }
+
+    fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial> {
+        let words = pages.chunks(PAGE);
+        let word = |page: &[u8]| u64::from_le_bytes(page[..8].try_into().expect("8 bytes"));
+        self.fill(to, &words.map(word).collect::<Vec<_>>())
+    }
+
+    fn zero(&mut self, of: Range<usize>) -> Result<(), Partial> {
+        let words: Vec<u64> = match self.twin {
+            Twin::Twice => {
+                let first = Self::page(of.start) as u64;
+                (0..(of.len() / PAGE) as u64).map(|n| Words::word(first + n)).collect()
+            }
+            _ => vec![0; of.len() / PAGE],
+        };
+        self.fill(of.start, &words)
+    }
+
+    fn wake(&mut self, of: Range<usize>) {
+        if self.twin != Twin::NoWake {
+            self.look_again(Self::page(of.start)..Self::page(of.end));
+        }
+    }
+
+    fn answered(&mut self) {}
+}
+
+/// Runs a seed to its end.
+fn run(seed: u64, twin: Twin) {
+    let mut rng = Rng(seed);
+    let mut image = Words {
+        unreadable: Cell::new((rng.below(3) == 0).then(|| rng.below(PAGES as u64))),
+        recorded: rng.below(4) == 0,
+        set: HashSet::new(),
+    };
+    for _ in 0..rng.below(40) {
+        image.set.insert(rng.below(PAGES as u64));
+    }
+    // Two regions side by side.
+    let middle = BASE + 40 * PAGE;
+    let first = Region { at: BASE..middle, page: 0, unit: PAGE, first: 0 };
+    let second = Region { at: middle..BASE + PAGES * PAGE, page: 40, unit: PAGE, first: 40 };
+    let mut guest = Guest::new(vec![first, second]);
+    let mut kernel = Kernel {
+        twin,
+        rng: Rng(rng.below(u64::MAX)),
+        pages: [None; PAGES],
+        right: std::array::from_fn(|page| Words::word(page as u64)),
+        unread: Vec::new(),
+        late: Vec::new(),
+        discard: None,
+        waits: [None; PROCESSORS],
+    };
+    let mut next = Next::Now;
+    for turn in 0..1500 {
+        let is_over = turn > 1200;
+        match rng.below(8) {
+            0..=3 => {
+                let processor = rng.below(PROCESSORS as u64) as usize;
+                if !is_over || kernel.waits[processor].is_some() {
+                    kernel.touch(processor);
+                }
+            }
+            // What has begun goes on.
+            4 if !is_over || kernel.discard.is_some() => kernel.discard(),
+            _ if next == Next::Now || !kernel.unread.is_empty() || !kernel.late.is_empty() => {
+                next = guest.step(&mut kernel, &image, turn);
+            }
+            _ if twin != Twin::NoTimer => next = guest.step(&mut kernel, &image, turn),
+            _ => {}
+        }
+        if is_over {
+            image.unreadable.set(None);
+            if turn == 1400 {
+                let waits = kernel.waits.iter().flatten().count();
+                assert_eq!(waits, 0, "somebody waits, and nothing will happen");
+                guest.put_in_all();
+                next = Next::Now;
+            }
+        }
+    }
+    assert!(kernel.discard.is_none(), "the discard does not go on");
+    assert!(guest.oldest().is_none() && guest.is_complete() && guest.strays == 0);
+    for page in 0..PAGES {
+        let found = kernel.pages[page].unwrap_or(0);
+        assert_eq!(found, kernel.right[page], "page {page} at the end");
+    }
+}
+
+/// Seeds, unless `ZFOLD_SIM_SEEDS` says how many.
+fn seeds() -> Range<u64> {
+    if let Ok(seed) = std::env::var("ZFOLD_SIM_SEED") {
+        let seed = seed.parse().expect("a number");
+        return seed..seed + 1;
+    }
+    let seeds = std::env::var("ZFOLD_SIM_SEEDS").ok();
+    0..seeds.map_or(400, |seeds| seeds.parse().expect("a number"))
+}
+
+#[test]
+fn no_read_is_wrong_and_nobody_waits_for_ever() {
+    for seed in seeds() {
+        let outcome = std::panic::catch_unwind(|| run(seed, Twin::None));
+        assert!(outcome.is_ok(), "seed {seed}: replay it with ZFOLD_SIM_SEED={seed}");
+    }
+}
+
+#[test]
+fn every_broken_twin_is_caught() {
+    let twins = [Twin::DiscardsLate, Twin::NoWake, Twin::AgainIsDone, Twin::NoTimer, Twin::Twice];
+    let missed: Vec<_> = twins
+        .into_iter()
+        .filter(|&twin| (0..400).all(|seed| std::panic::catch_unwind(|| run(seed, twin)).is_ok()))
+        .collect();
+    assert!(missed.is_empty(), "not caught: {missed:?}");
+}

@@ -1,0 +1,172 @@
+//! Which pages of a guest are settled: one bit for each (G1).
+
+use std::ops::Range;
+
+use super::regions::Region;
+
+/// The pages of a guest, called units here, since they may be larger than those of an image.
+#[derive(Debug)]
+pub(crate) struct Table {
+    regions: Vec<Region>,
+    settled: Vec<u64>,
+    left: u64,
+}
+
+/// A unit, and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) unit: u64,
+    /// Its first address.
+    pub(crate) at: usize,
+    /// Bytes of it.
+    pub(crate) len: usize,
+    /// Its first page of the image.
+    pub(crate) page: u64,
+}
+
+impl Table {
+    /// Returns the table of these regions, which are sorted; nothing is settled.
+    pub(crate) fn new(regions: Vec<Region>) -> Self {
+        let units = regions.last().map_or(0, |last| last.units().end);
+        Self { regions, settled: vec![0; units.div_ceil(64) as usize], left: units }
+    }
+
+    pub(crate) fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Returns how many units there are.
+    pub(crate) fn units(&self) -> u64 {
+        self.regions.last().map_or(0, |last| last.units().end)
+    }
+
+    /// Returns how many of them are not settled.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Returns the unit at an address, if it is in a region.
+    pub(crate) fn find(&self, address: usize) -> Option<Place> {
+        let after = self.regions.partition_point(|region| region.at.start <= address);
+        let region = self.regions[..after].last().filter(|region| address < region.at.end)?;
+        let number = ((address - region.at.start) / region.unit) as u64;
+        Some(Self::place_in(region, number))
+    }
+
+    /// Returns where a unit is.
+    ///
+    /// # Panics
+    /// There is no such unit.
+    pub(crate) fn place(&self, unit: u64) -> Place {
+        let region = self.region(unit);
+        Self::place_in(region, unit - region.first)
+    }
+
+    /// Returns the region of a unit.
+    ///
+    /// # Panics
+    /// There is no such unit.
+    pub(crate) fn region(&self, unit: u64) -> &Region {
+        let after = self.regions.partition_point(|region| region.first <= unit);
+        let region = &self.regions[after - 1];
+        assert!(region.units().contains(&unit), "unit {unit}");
+        region
+    }
+
+    fn place_in(region: &Region, number: u64) -> Place {
+        let at = region.at.start + number as usize * region.unit;
+        let page = region.page + number * region.pages();
+        Place { unit: region.first + number, at, len: region.unit, page }
+    }
+
+    pub(crate) fn is_settled(&self, unit: u64) -> bool {
+        self.settled[(unit / 64) as usize] >> (unit % 64) & 1 == 1
+    }
+
+    /// Says that the image no longer counts for a unit.
+    pub(crate) fn settle(&mut self, unit: u64) {
+        let word = &mut self.settled[(unit / 64) as usize];
+        let bit = 1 << (unit % 64);
+        self.left -= u64::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    /// Returns the first unit from `unit` on that is not settled.
+    pub(crate) fn next_unsettled(&self, unit: u64) -> Option<u64> {
+        let (mut word, units) = ((unit / 64) as usize, self.units());
+        let mut open = !*self.settled.get(word)? & (u64::MAX << (unit % 64));
+        while open == 0 {
+            word += 1;
+            open = !*self.settled.get(word)?;
+        }
+        let found = word as u64 * 64 + u64::from(open.trailing_zeros());
+        (found < units).then_some(found)
+    }
+
+    /// Settles the units that lie wholly in a range of addresses, which the guest gave up. What is
+    /// a part of a unit is not given up: the kernel keeps the whole.
+    pub(crate) fn discard(&mut self, of: &Range<usize>) {
+        let mut units = Vec::new();
+        for region in &self.regions {
+            let (from, to) = (of.start.max(region.at.start), of.end.min(region.at.end));
+            if from < to {
+                let first = (from - region.at.start).div_ceil(region.unit) as u64;
+                let end = ((to - region.at.start) / region.unit) as u64;
+                units.push(region.first + first..region.first + end.max(first));
+            }
+        }
+        units.into_iter().flatten().for_each(|unit| self.settle(unit));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let small = Region { at: 0x1000..0x5000, page: 7, unit: 4096, first: 0 };
+        let large = Region { at: 2 << 20..6 << 20, page: 512, unit: 2 << 20, first: 4 };
+        Table::new(vec![small, large])
+    }
+
+    #[test]
+    fn addresses_units_and_pages_belong_together() {
+        let table = table();
+        assert_eq!((table.units(), table.left()), (6, 6));
+        let place = table.find(0x2fff).expect("inside");
+        assert_eq!(place, Place { unit: 1, at: 0x2000, len: 4096, page: 8 });
+        let place = table.find((4 << 20) + 5).expect("inside");
+        assert_eq!(place, Place { unit: 5, at: 4 << 20, len: 2 << 20, page: 1024 });
+        assert_eq!(table.place(5), place);
+        for outside in [0, 0xfff, 0x5000, 6 << 20] {
+            assert_eq!(table.find(outside), None);
+        }
+    }
+
+    #[test]
+    fn a_discard_settles_whole_units_only() {
+        let mut table = table();
+        table.discard(&(0x2000..0x4000));
+        assert_eq!((0..6).filter(|&unit| table.is_settled(unit)).collect::<Vec<_>>(), [1, 2]);
+        // Parts of a page of 2 MiB, as a balloon of 4 KiB gives them up.
+        table.discard(&((2 << 20) + 4096..(4 << 20) + 4096));
+        assert_eq!(table.left(), 4);
+        table.discard(&((2 << 20) + 4096..6 << 20));
+        assert!(!table.is_settled(4) && table.is_settled(5));
+        table.discard(&(0..usize::MAX));
+        assert_eq!((table.left(), table.next_unsettled(0)), (0, None));
+    }
+
+    #[test]
+    fn what_is_left_is_found_across_words() {
+        let region = Region { at: 4096..4096 * 201, page: 0, unit: 4096, first: 0 };
+        let mut table = Table::new(vec![region]);
+        (0..130).chain([150]).for_each(|unit| table.settle(unit));
+        assert_eq!(table.next_unsettled(0), Some(130));
+        assert_eq!(table.next_unsettled(150), Some(151));
+        assert_eq!(table.next_unsettled(199), Some(199));
+        assert_eq!(table.next_unsettled(200), None);
+        table.settle(150);
+        assert_eq!(table.left(), 200 - 131);
+    }
+}

@@ -1,0 +1,214 @@
+//! An image: the memory of a guest as it was, in a store.
+//!
+//! - C1: the count of an image's claims grows under the lock of the catalog that has it. Whoever
+//!   removes an image looks at the count under that lock, and then at nothing of the image but its
+//!   keys: so no page is read of keys that are another's.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use zfold_store::{Content, LoadError, Store};
+
+use super::keys::{BITS, keys_of};
+use super::working_set::WorkingSet;
+use crate::core::guest;
+
+/// Most images from one to the last base, so that a look-up ends soon.
+pub(crate) const CHAIN_MAX: usize = 16;
+
+/// An image. It does not change (I1), but for its working set.
+#[derive(Debug)]
+pub struct Image {
+    name: String,
+    store: Arc<Store>,
+    first: u64,
+    pages: u64,
+    base: Option<Arc<Image>>,
+    set: WorkingSet,
+    recorded: AtomicBool,
+    /// Counts claims. It grows under the catalog's lock alone.
+    users: AtomicUsize,
+}
+
+/// An image that is used: it cannot be removed.
+#[derive(Debug)]
+pub struct Claim(Arc<Image>);
+
+impl Claim {
+    /// Claims an image of a catalog that is locked.
+    pub(super) fn new(image: &Arc<Image>) -> Self {
+        // Relaxed: who removes images looks at it under the same lock. One that sees a claim that
+        // has just ended refuses, which is no harm.
+        image.users.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(image))
+    }
+
+    /// Returns the image, as one that is above it holds it.
+    pub(super) fn image(&self) -> &Arc<Image> {
+        &self.0
+    }
+}
+
+impl Deref for Claim {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        &self.0
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Release: what its holder read was read before the keys are another's; pairs with
+        // `is_claimed`.
+        self.0.users.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Image {
+    /// Returns the image of so many pages whose keys begin at `first`.
+    pub(crate) fn new(
+        name: String,
+        store: Arc<Store>,
+        first: u64,
+        pages: u64,
+        base: Option<Arc<Image>>,
+    ) -> Self {
+        let (set, recorded) = (WorkingSet::new(pages), AtomicBool::new(false));
+        Self { name, store, first, pages, base, set, recorded, users: AtomicUsize::new(0) }
+    }
+
+    /// Returns its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the number of its pages of 4 KiB.
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Returns the image over which it is a difference.
+    #[must_use]
+    pub fn base(&self) -> Option<&Arc<Image>> {
+        self.base.as_ref()
+    }
+
+    /// Returns how many pages its working set has.
+    #[must_use]
+    pub fn working_set_pages(&self) -> u64 {
+        self.set.len()
+    }
+
+    /// Returns whether the pages that guests ask for are added to its working set.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        // Relaxed: a hint, as the set.
+        self.recorded.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends the recording of what guests ask for.
+    pub fn record(&self, on: bool) {
+        self.recorded.store(on, Ordering::Relaxed);
+    }
+
+    /// Forgets the working set.
+    pub fn forget(&self) {
+        self.set.clear();
+    }
+
+    /// Reads a page of 4 KiB.
+    ///
+    /// # Errors
+    /// [`LoadError`]; `into` may have been written to.
+    ///
+    /// # Panics
+    /// `into` has another length.
+    pub fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
+        if page < self.pages {
+            for image in self.chain() {
+                if self.store.load(image.first + page, into)? {
+                    return Ok(());
+                }
+            }
+        }
+        into.fill(0);
+        Ok(())
+    }
+
+    /// Returns whether a page is zeros by what the store's slots say.
+    #[must_use]
+    pub fn is_zero(&self, page: u64) -> bool {
+        let mut held = self.chain().map(|image| self.store.peek(image.first + page));
+        match held.find(|held| *held != Content::Absent) {
+            Some(Content::SameFilled(word)) if page < self.pages => word == 0,
+            Some(_) if page < self.pages => false,
+            _ => true,
+        }
+    }
+
+    /// Returns the image and its bases, from the nearest on.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &Image> {
+        std::iter::successors(Some(self), |image| image.base.as_deref())
+    }
+
+    /// Returns whether somebody uses it. Under the catalog's lock no claim begins.
+    pub(super) fn is_claimed(&self) -> bool {
+        self.users.load(Ordering::Acquire) > 0
+    }
+
+    pub(crate) fn keys(&self) -> std::ops::Range<u64> {
+        self.first..self.first + keys_of(self.pages)
+    }
+
+    /// Returns the key of the first piece of the working set.
+    fn set_key(&self) -> u64 {
+        self.first + self.pages
+    }
+
+    /// Stores the working set with the pages.
+    pub(crate) fn save_set(&self) -> Result<(), zfold_store::StoreError> {
+        for (key, page) in (self.set_key()..).zip(self.set.to_pages()) {
+            match page.iter().all(|&byte| byte == 0) {
+                true => drop(self.store.invalidate(key)),
+                false => drop(self.store.store(key, &page)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the working set that was stored. One that cannot be read is empty.
+    pub(crate) fn load_set(&self) {
+        let mut page = vec![0; 4096];
+        for number in 0..self.pages.div_ceil(BITS) {
+            if matches!(self.store.load(self.set_key() + number, &mut page), Ok(true)) {
+                self.set.add_page(number as usize, &page);
+            }
+        }
+    }
+}
+
+impl guest::Image for Image {
+    fn is_zero(&self, page: u64) -> bool {
+        self.is_zero(page)
+    }
+
+    fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
+        self.load(page, into)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.is_recorded()
+    }
+
+    fn touched(&self, page: u64) {
+        self.set.add(page);
+    }
+
+    fn next_wanted(&self, page: u64) -> Option<u64> {
+        self.set.next(page)
+    }
+}

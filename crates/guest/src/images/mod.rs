@@ -1,0 +1,394 @@
+//! Images of guests' memory, by name, in one store.
+//!
+//! Lock order: `changes`, then `catalog`; both above the store's. The working sets and the counts
+//! of claims are atomics; `working_set.rs` and `image.rs` say what they guard.
+
+mod error;
+mod image;
+mod import;
+mod keys;
+mod working_set;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use zfold_store::files::open_believed;
+use zfold_store::snapshot::{self, LABEL_MAX, SnapshotReport};
+use zfold_store::{Store, StoreOptions};
+use zfold_uffd::page::PAGE;
+
+pub use error::ImageError;
+pub use image::{Claim, Image};
+pub use import::Imported;
+pub use keys::KEYS;
+
+/// Name of the form of the list.
+const SCHEMA: &str = "zfold.guest-images/1";
+
+/// Longest name in bytes.
+const NAME_MAX: usize = 64;
+
+/// What a snapshot of images says of itself: which keys are whose (I3).
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    schema: String,
+    images: Vec<Listed>,
+}
+
+/// An image in the list: name, first key, pages, base.
+#[derive(Debug, Deserialize, Serialize)]
+struct Listed(String, u64, u64, Option<String>);
+
+/// What an image is and costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImageInfo {
+    /// Its name.
+    pub name: String,
+    /// Its base.
+    pub base: Option<String>,
+    /// Its pages of 4 KiB.
+    pub pages: u64,
+    /// Of these, those that its base has not, and that are not zeros.
+    pub own_pages: u64,
+    /// Pages of its working set.
+    pub working_set_pages: u64,
+    /// Whether guests are recorded.
+    pub recorded: bool,
+}
+
+#[derive(Debug, Default)]
+struct Catalog {
+    images: BTreeMap<String, Arc<Image>>,
+    /// Keys of imports that are under way.
+    coming: BTreeMap<String, Range<u64>>,
+}
+
+/// The images of a store.
+///
+/// # Examples
+/// ```
+/// use std::io::Write as _;
+/// use zfold_guest::{Images, images_options};
+/// use zfold_store::CodecKind;
+///
+/// let images = Images::new(&images_options(CodecKind::Lz4.into(), None))?;
+/// let mut memory = tempfile::tempfile()?;
+/// memory.write_all(&[7; 8192])?;
+/// memory.set_len(1 << 20)?;
+/// images.import("web", &memory, None)?;
+///
+/// let mut page = [0; 4096];
+/// images.claim("web")?.load(1, &mut page)?;
+/// assert_eq!(page, [7; 4096]);
+/// assert_eq!(images.list()[0].own_pages, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Images {
+    store: Arc<Store>,
+    /// Held by who removes an image, or takes a snapshot.
+    changes: Mutex<()>,
+    catalog: Mutex<Catalog>,
+}
+
+/// Returns the options of a store of images: equal pages share an object.
+#[must_use]
+pub fn images_options(codec: zfold_store::CodecSpec, limit_bytes: Option<u64>) -> StoreOptions {
+    StoreOptions::new(KEYS, codec).with_deduplicate(true).with_limit_bytes(limit_bytes)
+}
+
+impl Images {
+    /// Returns a store of these options, with no image in it.
+    ///
+    /// # Errors
+    /// As of [`Store::open`].
+    pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
+        let store = Arc::new(Store::open(options)?);
+        Ok(Self { store, changes: Mutex::default(), catalog: Mutex::default() })
+    }
+
+    /// Returns the store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Makes an image of a memory file. With a base, a hole of the file is what the base has there,
+    /// and so are pages that equal the base's; without one, holes are zeros.
+    ///
+    /// # Errors
+    /// [`ImageError`]; there is no such image then, and nothing of it in the store.
+    pub fn import(
+        &self,
+        name: &str,
+        file: &File,
+        base: Option<&str>,
+    ) -> Result<Imported, ImageError> {
+        check_name(name)?;
+        let pages = import::pages_of(file)?;
+        let (keys, base) = self.reserve(name, pages, base)?;
+        let imported = import::import(&self.store, file, pages, keys.start, base.as_deref());
+        let entered = imported.and_then(|imported| {
+            let base = base.as_ref().map(|base| Arc::clone(base.image()));
+            let image = Image::new(name.into(), self.store.clone(), keys.start, pages, base);
+            self.enter(image).map(|()| imported)
+        });
+        if entered.is_err() {
+            self.drop_pages(keys);
+        }
+        self.catalog().coming.remove(name);
+        entered
+    }
+
+    /// Takes a name and a range of keys.
+    fn reserve(
+        &self,
+        name: &str,
+        pages: u64,
+        base: Option<&str>,
+    ) -> Result<(Range<u64>, Option<Claim>), ImageError> {
+        let mut catalog = self.catalog();
+        if catalog.images.contains_key(name) || catalog.coming.contains_key(name) {
+            return Err(ImageError::Exists(name.into()));
+        }
+        let base = base.map(|base| catalog.get(base).map(Claim::new)).transpose()?;
+        if let Some(base) = &base {
+            if base.pages() != pages {
+                let (file, base) = (pages * PAGE as u64, base.pages() * PAGE as u64);
+                return Err(ImageError::BaseLength { file, base });
+            }
+            if base.chain().count() >= image::CHAIN_MAX {
+                return Err(ImageError::Chain(base.name().into()));
+            }
+        }
+        let len = keys::keys_of(pages);
+        let first = keys::free(catalog.taken().into_iter(), len).ok_or(ImageError::NoKeys)?;
+        catalog.coming.insert(name.into(), first..first + len);
+        Ok((first..first + len, base))
+    }
+
+    /// Gives an image its name, once its pages are stored (I1).
+    fn enter(&self, image: Image) -> Result<(), ImageError> {
+        let mut catalog = self.catalog();
+        let name = image.name().to_owned();
+        catalog.images.insert(name.clone(), Arc::new(image));
+        if catalog.label().len() > LABEL_MAX {
+            catalog.images.remove(&name);
+            return Err(ImageError::TooMany(catalog.images.len()));
+        }
+        Ok(())
+    }
+
+    /// Writes an image as a memory file, sparse, to `file`, which is empty; returns how many pages
+    /// are not holes.
+    ///
+    /// # Errors
+    /// [`ImageError`]; the file has an undefined part of it then.
+    pub fn export(&self, name: &str, file: &File) -> Result<u64, ImageError> {
+        let image = self.claim(name)?;
+        import::export(&image, &self.store, file)
+    }
+
+    /// Removes an image.
+    ///
+    /// # Errors
+    /// Guests or images use it, or there is none.
+    pub fn remove(&self, name: &str) -> Result<(), ImageError> {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let image = {
+            let mut catalog = self.catalog();
+            let image = Arc::clone(catalog.get(name)?);
+            let is_on_it =
+                |other: &&Arc<Image>| other.base().is_some_and(|base| Arc::ptr_eq(base, &image));
+            let above = catalog.images.values().find(is_on_it);
+            let by = match above {
+                Some(other) => Some(format!("the image {}", other.name())),
+                None => image.is_claimed().then(|| "a guest, an import or an export".to_owned()),
+            };
+            if let Some(by) = by {
+                return Err(ImageError::InUse { name: name.into(), by });
+            }
+            catalog.images.remove(name);
+            // Nobody else takes its keys before its pages have left.
+            catalog.coming.insert(name.into(), image.keys());
+            image
+        };
+        self.drop_pages(image.keys());
+        self.catalog().coming.remove(name);
+        Ok(())
+    }
+
+    /// Returns an image, which cannot be removed meanwhile.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn claim(&self, name: &str) -> Result<Claim, ImageError> {
+        self.catalog().get(name).map(Claim::new)
+    }
+
+    /// Returns whether there is an image of that name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.catalog().images.contains_key(name)
+    }
+
+    /// Returns all images by name, with what they cost.
+    #[must_use]
+    pub fn list(&self) -> Vec<ImageInfo> {
+        let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        let info = |image: &Arc<Image>| ImageInfo {
+            name: image.name().into(),
+            base: image.base().map(|base| base.name().into()),
+            pages: image.pages(),
+            own_pages: import::own_pages(image, &self.store),
+            working_set_pages: image.working_set_pages(),
+            recorded: image.is_recorded(),
+        };
+        images.iter().map(info).collect()
+    }
+
+    /// Saves all images with their working sets to a file, which is replaced as a whole.
+    ///
+    /// # Errors
+    /// [`ImageError`]; the file of before stays as it was.
+    pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let images: Vec<_> = self.catalog().images.values().cloned().collect();
+        images.iter().try_for_each(|image| image.save_set())?;
+        // An image that comes from here on is in the snapshot without its name, so not at all; none
+        // goes before it is complete.
+        let label = self.catalog().label();
+        Ok(self.store.save_to(&label, path)?)
+    }
+
+    /// Fills the empty store with the images of a file.
+    ///
+    /// # Errors
+    /// [`ImageError`]; there is no image then.
+    pub fn load_from(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
+        let header = snapshot::header(&mut open_believed(path)?)?;
+        let list: List = serde_json::from_slice(&header.label).map_err(|_| ImageError::Foreign)?;
+        if list.schema != SCHEMA {
+            return Err(ImageError::Foreign);
+        }
+        let report = self.store.restore_from(path)?;
+        let read = self.enter_listed(list.images).map(|()| self.drop_strays());
+        if read.is_err() {
+            *self.catalog() = Catalog::default();
+            self.drop_pages(0..KEYS);
+        }
+        read.map(|()| report)
+    }
+
+    fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn drop_pages(&self, keys: Range<u64>) {
+        self.store.invalidate_range(keys);
+        self.store.compact();
+    }
+
+    /// Makes the images of a list, of which nothing is believed, bases first.
+    fn enter_listed(&self, mut listed: Vec<Listed>) -> Result<(), ImageError> {
+        let damaged = ImageError::Damaged;
+        while !listed.is_empty() {
+            let before = listed.len();
+            let mut rest = Vec::new();
+            for Listed(name, first, pages, base) in listed {
+                let mut catalog = self.catalog();
+                let below = base.as_ref().map(|base| catalog.images.get(base).cloned());
+                let Some(below) = below.map_or(Some(None), |found| found.map(Some)) else {
+                    rest.push(Listed(name, first, pages, base));
+                    continue;
+                };
+                check_name(&name).map_err(|_| damaged("a name"))?;
+                let fits = (1..KEYS).contains(&pages)
+                    && first.saturating_add(keys::keys_of(pages)) <= KEYS
+                    && below.as_ref().is_none_or(|below| {
+                        below.pages() == pages && below.chain().count() < image::CHAIN_MAX
+                    });
+                if !fits {
+                    return Err(damaged("a length"));
+                }
+                let image = Image::new(name.clone(), self.store.clone(), first, pages, below);
+                if catalog.taken().iter().any(|keys| overlap(keys, &image.keys())) {
+                    return Err(damaged("two images overlap"));
+                }
+                image.load_set();
+                if catalog.images.insert(name, Arc::new(image)).is_some() {
+                    return Err(damaged("a name that is there twice"));
+                }
+            }
+            if rest.len() == before {
+                return Err(damaged("a base that is missing"));
+            }
+            listed = rest;
+        }
+        Ok(())
+    }
+
+    /// Drops the pages between images: of imports that had not ended when it was saved.
+    fn drop_strays(&self) {
+        let mut from = 0;
+        for keys in self.catalog().taken() {
+            self.store.invalidate_range(from..keys.start);
+            from = keys.end;
+        }
+        self.drop_pages(from..KEYS);
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+impl Catalog {
+    fn get(&self, name: &str) -> Result<&Arc<Image>, ImageError> {
+        self.images.get(name).ok_or_else(|| ImageError::Missing {
+            name: name.into(),
+            choices: self.images.keys().cloned().collect(),
+        })
+    }
+
+    /// Returns the list of images.
+    fn label(&self) -> Vec<u8> {
+        let listed = |image: &Arc<Image>| {
+            let base = image.base().map(|base| base.name().into());
+            Listed(image.name().into(), image.keys().start, image.pages(), base)
+        };
+        let list =
+            List { schema: SCHEMA.to_owned(), images: self.images.values().map(listed).collect() };
+        serde_json::to_vec(&list).expect("names and numbers are JSON")
+    }
+
+    /// Returns the keys that are taken, in their order.
+    fn taken(&self) -> Vec<Range<u64>> {
+        let images = self.images.values().map(|image| image.keys());
+        let coming = self.coming.values().cloned();
+        let starts: BTreeSet<_> = images.chain(coming).map(|keys| (keys.start, keys.end)).collect();
+        starts.into_iter().map(|(start, end)| start..end).collect()
+    }
+}
+
+/// Checks that a name can be that of an image, and of a file.
+///
+/// # Errors
+/// It cannot.
+pub fn check_name(name: &str) -> Result<(), ImageError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let begins = !name.starts_with(['.', '-']);
+    match begins && (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err(ImageError::Name(name.into())),
+    }
+}

@@ -1,0 +1,304 @@
+//! Images by what they read as, and by what they cost.
+
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+
+use zfold_store::CodecKind;
+
+use super::*;
+
+fn images(limit: Option<u64>) -> Images {
+    Images::new(&images_options(CodecKind::Lz4.into(), limit)).expect("a store")
+}
+
+/// A page of text that depends on `seed`.
+fn text(seed: u64) -> Vec<u8> {
+    let words = (0..512_u64).map(|n| (seed.wrapping_mul(0x9e37_79b9) ^ (n / 6)).to_le_bytes());
+    words.flatten().collect()
+}
+
+/// A memory file with these pages, and holes elsewhere.
+fn file(pages: u64, held: &[(u64, Vec<u8>)]) -> File {
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(pages * 4096).expect("a length");
+    for (page, bytes) in held {
+        file.write_all_at(bytes, page * 4096).expect("written");
+    }
+    file
+}
+
+fn read(images: &Images, name: &str) -> Vec<u8> {
+    let image = images.claim(name).expect("an image");
+    let mut bytes = vec![0; image.pages() as usize * 4096];
+    for (page, bytes) in (0..).zip(bytes.chunks_mut(4096)) {
+        image.load(page, bytes).expect("readable");
+        assert!(!image.is_zero(page) || bytes.iter().all(|&byte| byte == 0));
+    }
+    bytes
+}
+
+fn contents(file: &File) -> Vec<u8> {
+    let mut bytes = vec![0; file.metadata().expect("a length").len() as usize];
+    file.read_exact_at(&mut bytes, 0).expect("readable");
+    bytes
+}
+
+#[test]
+fn an_image_is_its_file_and_zeros_and_equal_pages_cost_nothing() {
+    let images = images(None);
+    let noise = zfold_noise(7);
+    let held = [(1, noise.clone()), (2, vec![0; 4096]), (5, noise.clone()), (999, noise)];
+    let memory = file(1000, &held);
+    let before = images.store().stats().pool.payload_bytes;
+    let imported = images.import("web", &memory, None).expect("imported");
+    assert_eq!((imported.pages, imported.stored_pages), (1000, 3));
+    assert!(imported.read_pages < 300, "holes were read: {imported:?}");
+    assert_eq!(read(&images, "web"), contents(&memory));
+    let stored = images.store().stats().pool.payload_bytes - before;
+    assert!(stored <= 4096, "three equal pages take {stored}");
+    assert_eq!(images.list()[0].own_pages, 3);
+}
+
+/// Bytes that do not compress.
+fn zfold_noise(seed: u64) -> Vec<u8> {
+    let mut word = seed | 1;
+    let words = (0..512).map(|_| {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (word ^ (word >> 29)).to_le_bytes()
+    });
+    words.flatten().collect()
+}
+
+/// Pitfall 6: a difference by `mincore` has pages that equal the base's, and holes where nobody
+/// touched anything.
+#[test]
+fn a_difference_holds_what_differs_and_nothing_else() {
+    let images = images(None);
+    let base: Vec<_> = (0..20).map(|page| (page, text(page))).collect();
+    let memory = file(64, &base);
+    images.import("base", &memory, None).expect("imported");
+    let changed = [
+        // As it was, changed, zeros now, zeros as before, new.
+        (3, text(3)),
+        (4, text(400)),
+        (5, vec![0; 4096]),
+        (40, vec![0; 4096]),
+        (41, text(41)),
+    ];
+    let difference = file(64, &changed);
+    let imported = images.import("later", &difference, Some("base")).expect("imported");
+    assert_eq!(imported.stored_pages, 3);
+    changed.iter().for_each(|(page, bytes)| {
+        memory.write_all_at(bytes, page * 4096).expect("written");
+    });
+    assert_eq!(read(&images, "later"), contents(&memory));
+    // And one upon that: back to what the first was.
+    let again = file(64, &[(4, text(4)), (5, text(5))]);
+    images.import("again", &again, Some("later")).expect("imported");
+    again_is(&images, &memory);
+}
+
+fn again_is(images: &Images, memory: &File) {
+    memory.write_all_at(&text(4), 4 * 4096).expect("written");
+    memory.write_all_at(&text(5), 5 * 4096).expect("written");
+    assert_eq!(read(images, "again"), contents(memory));
+}
+
+#[test]
+fn an_export_is_sparse_and_byte_for_byte() {
+    let images = images(None);
+    let base: Vec<_> = (100..600).map(|page| (page, text(page))).collect();
+    images.import("base", &file(5000, &base), None).expect("imported");
+    let difference = [(100, vec![0; 4096]), (4999, text(1))];
+    images.import("later", &file(5000, &difference), Some("base")).expect("imported");
+    let out = tempfile::tempfile().expect("a file");
+    assert_eq!(images.export("later", &out).expect("exported"), 500);
+    assert_eq!(contents(&out), read(&images, "later"));
+    assert!(out.metadata().expect("found").blocks() * 512 < 520 * 4096, "it has no holes");
+    let empty = file(9, &[]);
+    images.import("empty", &empty, None).expect("imported");
+    let out = tempfile::tempfile().expect("a file");
+    assert_eq!(images.export("empty", &out).expect("exported"), 0);
+    assert_eq!(out.metadata().expect("found").len(), 9 * 4096);
+}
+
+#[test]
+fn what_is_no_memory_file_or_no_name_is_refused() {
+    let images = images(None);
+    let memory = file(4, &[(0, text(1))]);
+    let refused = |name: &str, file: &File, base: Option<&str>| {
+        images.import(name, file, base).expect_err("refused").to_string()
+    };
+    for name in ["", ".x", "-x", "a/b", "a b", "\u{1b}", &"x".repeat(65)] {
+        assert!(refused(name, &memory, None).contains("the name of an image"), "{name}");
+    }
+    assert!(refused("a", &file(0, &[]), None).contains("0 bytes"));
+    let mut odd = tempfile::tempfile().expect("a file");
+    odd.write_all(b"half a page").expect("written");
+    assert!(refused("a", &odd, None).contains("11 bytes"));
+    images.import("a", &memory, None).expect("imported");
+    assert!(refused("a", &memory, None).contains("remove it first"));
+    assert!(refused("b", &memory, Some("x")).contains("choices: a"));
+    assert!(refused("b", &file(5, &[]), Some("a")).contains("its base 16384"));
+    let mut below = "a".to_owned();
+    for n in 1..image::CHAIN_MAX {
+        let name = format!("n{n}");
+        images.import(&name, &memory, Some(&below)).expect("imported");
+        below = name;
+    }
+    assert!(refused("deep", &memory, Some(&below)).contains("export it"));
+}
+
+/// Pitfall 11.
+#[test]
+fn an_import_that_does_not_fit_is_undone() {
+    let images = images(Some(2 << 20));
+    images.import("small", &file(8, &[(0, text(1))]), None).expect("imported");
+    let large: Vec<_> = (0..1000).map(|page| (page, zfold_noise(page))).collect();
+    let refused = images.import("large", &file(1000, &large), None).expect_err("refused");
+    assert!(refused.to_string().contains("the limit is reached"), "{refused}");
+    let names: Vec<_> = images.list().into_iter().map(|info| info.name).collect();
+    assert_eq!((names, images.store().len()), (vec!["small".to_owned()], 1));
+    assert_eq!(read(&images, "small")[..4096], text(1));
+}
+
+/// Pitfall 7.
+#[test]
+fn a_file_that_shrinks_or_changes_harms_no_image() {
+    let images = images(None);
+    let memory = file(16, &[(0, text(1)), (15, text(2))]);
+    images.import("web", &memory, None).expect("imported");
+    memory.write_all_at(&text(9), 0).expect("written");
+    memory.set_len(4096).expect("shorter");
+    assert_eq!(read(&images, "web")[..4096], text(1));
+    assert_eq!(read(&images, "web")[15 * 4096..], text(2));
+    // As if it had been longer when its length was looked at.
+    let short = file(4, &[(0, text(1)), (3, text(2))]);
+    let store = images.store();
+    let refused = import::import(store, &short, 8, 4096, None);
+    // Linux shows what is behind the end as a hole, so nothing is read there.
+    assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
+}
+
+#[test]
+fn an_image_goes_when_nobody_uses_it() {
+    let images = images(None);
+    images.import("base", &file(300, &[(0, text(1)), (299, text(2))]), None).expect("imported");
+    images.import("later", &file(300, &[(1, text(3))]), Some("base")).expect("imported");
+    let refused = images.remove("base").expect_err("refused");
+    assert!(refused.to_string().contains("used by the image later"), "{refused}");
+    let claim = images.claim("later").expect("an image");
+    let refused = images.remove("later").expect_err("refused");
+    assert!(refused.to_string().contains("used by a guest"), "{refused}");
+    drop(claim);
+    images.remove("later").expect("removed");
+    images.remove("base").expect("removed");
+    assert!(images.remove("base").expect_err("gone").to_string().contains("import one first"));
+    assert_eq!((images.list().len(), images.store().len()), (0, 0));
+    // Its keys are free again.
+    images.import("next", &file(300, &[]), None).expect("imported");
+    assert_eq!(images.claim("next").expect("an image").keys().start, 0);
+}
+
+#[test]
+fn images_and_working_sets_come_back_from_a_snapshot() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("images");
+    let images = images(None);
+    for n in 0..100 {
+        let name = format!("image-with-a-long-name-so-that-the-list-has-pages-{n}");
+        images.import(&name, &file(8, &[(n % 8, text(n))]), None).expect("imported");
+    }
+    images.import("base", &file(40_000, &[(0, text(1)), (39_999, text(2))]), None).expect("in");
+    images.import("a", &file(40_000, &[(1, text(3))]), Some("base")).expect("imported");
+    let image = images.claim("a").expect("an image");
+    [1, 32_768, 39_999].iter().for_each(|&page| crate::core::guest::Image::touched(&*image, page));
+    // An import that has not ended.
+    images.store().store(keys::KEYS - 1, &text(1)).expect("stored");
+    images.save_to(&path).expect("saved");
+
+    let again = self::images(None);
+    again.load_from(&path).expect("loaded");
+    assert_eq!(again.list(), images.list());
+    assert_eq!(again.claim("a").expect("an image").working_set_pages(), 3);
+    assert_eq!(read(&again, "a"), read(&images, "a"));
+    assert!(!again.store().contains(keys::KEYS - 1), "it belongs to nobody");
+    again.import("b", &file(40_000, &[]), Some("a")).expect("imported");
+    assert!(again.load_from(&path).is_err(), "it is not empty");
+}
+
+#[test]
+fn a_snapshot_of_something_else_or_with_a_wrong_list_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("images");
+    let store = Store::open(&StoreOptions::new(1 << 20, CodecKind::Lz4.into())).expect("a store");
+    store.store(0, &text(1)).expect("stored");
+    store.save_to(b"{\"size\":4096}", &path).expect("saved");
+    let refused = images(None).load_from(&path).expect_err("refused");
+    assert!(refused.to_string().contains("no snapshot of images"), "{refused}");
+    for (list, said) in [
+        (r#"["a",0,8,"b"]"#, "a base"),
+        (r#"["a",0,8,"a"]"#, "a base"),
+        (r#"["a",0,0,null]"#, "a length"),
+        (r#"["a",0,18446744073709551615,null]"#, "a length"),
+        (r#"["a",4294967295,8,null]"#, "a length"),
+        (r#"["a",0,8,null],["b",8192,9,"a"]"#, "a length"),
+        (r#"["a/b",0,8,null]"#, "a name"),
+        (r#"["a",0,8,null],["b",255,8,null]"#, "overlap"),
+        (r#"["a",0,8,null],["a",8192,8,null]"#, "twice"),
+    ] {
+        let label = format!(r#"{{"schema":"zfold.guest-images/1","images":[{list}]}}"#);
+        store.save_to(label.as_bytes(), &path).expect("saved");
+        let images = images(None);
+        let refused = images.load_from(&path).expect_err("refused").to_string();
+        assert!(refused.contains(said), "{list}: {refused}");
+        assert!(images.list().is_empty() && images.store().is_empty(), "{list}");
+    }
+}
+
+/// The list has to fit into the label of a snapshot.
+#[test]
+fn there_are_only_so_many_images() {
+    let images = images(None);
+    let memory = file(1, &[]);
+    let import = |n: u64| images.import(&format!("{n:064}"), &memory, None);
+    let refused = (0..2000).find_map(|n| import(n).err()).expect("refused");
+    assert!(refused.to_string().contains("start another one"), "{refused}");
+    let number = images.list().len();
+    assert!(number > 500, "{number}");
+    let folder = tempfile::tempdir().expect("a folder");
+    images.save_to(&folder.path().join("images")).expect("saved");
+}
+
+/// Guests, imports and removals at the same time: no page of one is another's.
+#[test]
+fn imports_removals_and_snapshots_side_by_side() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let images = images(None);
+    std::thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            let images = &images;
+            scope.spawn(move || {
+                for round in 0..20_u64 {
+                    let name = format!("t{thread}");
+                    let seed = thread * 1000 + round;
+                    let memory = file(64, &[(0, text(seed)), (round % 64, text(seed + 500))]);
+                    images.import(&name, &memory, None).expect("imported");
+                    assert_eq!(read(images, &name), contents(&memory));
+                    images.remove(&name).expect("removed");
+                }
+            });
+        }
+        let path = folder.path().join("images");
+        for _ in 0..10 {
+            images.save_to(&path).expect("saved");
+            let again = self::images(None);
+            again.load_from(&path).expect("loaded");
+            for info in again.list() {
+                // Whole, or not there.
+                assert_ne!(read(&again, &info.name)[..8], [0; 8]);
+            }
+        }
+    });
+    assert_eq!(images.store().len(), 0);
+}

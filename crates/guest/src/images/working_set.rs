@@ -1,0 +1,89 @@
+//! Which pages of an image guests ask for: a bit for each.
+//!
+//! The bits are hints. Whatever order threads see them change in, a page that is missing is asked
+//! for, and one too many is put in; so all accesses are relaxed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The set.
+#[derive(Debug)]
+pub(crate) struct WorkingSet {
+    words: Box<[AtomicU64]>,
+}
+
+impl WorkingSet {
+    /// Returns an empty set of so many pages.
+    pub(crate) fn new(pages: u64) -> Self {
+        Self { words: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    pub(crate) fn add(&self, page: u64) {
+        if let Some(word) = self.words.get((page / 64) as usize) {
+            word.fetch_or(1 << (page % 64), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
+    /// Returns how many pages are in it.
+    pub(crate) fn len(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+
+    /// Returns the first page from `page` on that is in it.
+    pub(crate) fn next(&self, page: u64) -> Option<u64> {
+        let mut at = (page / 64) as usize;
+        let mut word = self.words.get(at)?.load(Ordering::Relaxed) & (u64::MAX << (page % 64));
+        while word == 0 {
+            at += 1;
+            word = self.words.get(at)?.load(Ordering::Relaxed);
+        }
+        Some(at as u64 * 64 + u64::from(word.trailing_zeros()))
+    }
+
+    /// Returns its bits in pieces of a page of the store.
+    pub(crate) fn to_pages(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.words.chunks(512).map(|words| {
+            let words = words.iter().map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+            let mut page: Vec<u8> = words.flatten().collect();
+            page.resize(4096, 0);
+            page
+        })
+    }
+
+    /// Adds the bits of the `number`th piece.
+    pub(crate) fn add_page(&self, number: usize, page: &[u8]) {
+        let words = self.words.iter().skip(number * 512);
+        for (word, bytes) in words.zip(page.chunks_exact(8)) {
+            let bits = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+            word.fetch_or(bits, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_added_is_found_and_comes_back_from_pages() {
+        let pages = 100_000;
+        let (set, again) = (WorkingSet::new(pages), WorkingSet::new(pages));
+        let some = [0, 63, 64, 5_000, 32_767, 32_768, 99_999];
+        some.iter().for_each(|&page| set.add(page));
+        set.add(1 << 40);
+        set.to_pages().enumerate().for_each(|(number, page)| again.add_page(number, &page));
+        assert_eq!(set.to_pages().count(), 4);
+        let mut found = Vec::new();
+        let mut from = 0;
+        while let Some(page) = again.next(from) {
+            found.push(page);
+            from = page + 1;
+        }
+        assert_eq!((found.as_slice(), again.len()), (&some[..], 7));
+        set.clear();
+        assert_eq!((set.len(), set.next(0)), (0, None));
+    }
+}

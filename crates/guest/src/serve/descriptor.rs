@@ -1,0 +1,171 @@
+//! The descriptor of a guest: messages are read, pages are put in.
+//!
+//! - D1: the descriptor came from the process in whose memory it fills pages, which chose the
+//!   ranges; what is in them is that process's to lose. Nothing of this process lies there.
+
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
+use rustix::io::Errno;
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{Event, Partial, Uffd};
+
+use super::latencies::Latencies;
+use crate::core::guest::Space;
+use crate::core::regions::Region;
+
+/// Messages that are read at once, and how often in a row.
+const AT_ONCE: usize = 16;
+const ROUNDS: usize = 64;
+
+/// An address that a process may have.
+const ANYWHERE: usize = 1 << 30;
+
+/// A userfaultfd of another process.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    uffd: Uffd,
+}
+
+/// Why a descriptor is of no use.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    /// It is none of userfaultfd.
+    Other,
+    /// The regions are not registered with it.
+    Unregistered(Errno),
+    /// The address space is gone.
+    Gone,
+}
+
+impl Descriptor {
+    /// Takes a descriptor, if it is one of userfaultfd.
+    pub(super) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
+        // No call is made on anything else: its numbers may mean something there.
+        let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+        if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]") {
+            let descriptor = Self { uffd: Uffd::from_fd(fd) };
+            descriptor.no_waiting();
+            return Ok(descriptor);
+        }
+        Err(Unfit::Other)
+    }
+
+    /// Has reads return when there is nothing to read. The other side can undo it.
+    pub(super) fn no_waiting(&self) {
+        if let Ok(flags) = fcntl_getfl(&self.uffd)
+            && !flags.contains(OFlags::NONBLOCK)
+        {
+            // It can only fail for flags that are none.
+            let _ = fcntl_setfl(&self.uffd, flags | OFlags::NONBLOCK);
+        }
+    }
+
+    /// Checks that the regions are registered, at their ends at least.
+    pub(super) fn check(&self, regions: &[Region]) -> Result<(), Unfit> {
+        for region in regions {
+            let last = region.at.end - region.unit;
+            for at in [region.at.start, last] {
+                match self.uffd.probe(&(at..at + region.unit)) {
+                    Ok(()) | Err(Errno::AGAIN) => {}
+                    Err(Errno::SRCH) => return Err(Unfit::Gone),
+                    Err(error) => return Err(Unfit::Unregistered(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the address space is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        // Any address that processes may have: the kernel looks for the address space first.
+        self.uffd.probe(&(ANYWHERE..ANYWHERE + PAGE)) == Err(Errno::SRCH)
+    }
+
+    /// Leaves the regions to the kernel.
+    pub(super) fn let_go(&self, regions: &[Region]) {
+        for region in regions {
+            // SAFETY: of no page of the region does the image count (`Guest::is_complete`), so what
+            // is missing is zeros, which is what the kernel maps there.
+            let released = unsafe { self.uffd.unregister(region.at.clone()) };
+            // It fails for what is mapped no longer.
+            drop(released);
+        }
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.uffd.as_fd()
+    }
+}
+
+/// Returns the process that connected, if it has a number here; by now it may be another one's.
+pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of_val(&found) as libc::socklen_t;
+    // SAFETY: the option is written to a structure of its type and length, which lives across the
+    // call. Not by `rustix`: a process of another namespace has the number 0, which its type for
+    // processes does not have.
+    let done = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut len,
+        )
+    };
+    (done == 0 && found.pid > 0).then_some(found.pid)
+}
+
+/// A descriptor at work.
+pub(super) struct Memory<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) latencies: &'a Latencies,
+    /// When the messages were read that are answered now.
+    read: Instant,
+}
+
+impl<'a> Memory<'a> {
+    pub(super) fn new(descriptor: &'a Descriptor, latencies: &'a Latencies) -> Self {
+        Self { descriptor, latencies, read: Instant::now() }
+    }
+}
+
+impl Space for Memory<'_> {
+    fn read(&mut self, into: &mut Vec<Event>) {
+        self.read = Instant::now();
+        for _ in 0..ROUNDS {
+            // What cannot be read now is read next time.
+            match self.descriptor.uffd.read(into, AT_ONCE) {
+                Ok(AT_ONCE) => {}
+                _ => break,
+            }
+        }
+    }
+
+    fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial> {
+        // SAFETY: the range is of a region that was found registered, else the kernel refuses; its
+        // owner expects the image's pages there (D1).
+        unsafe { self.descriptor.uffd.copy(to, pages, true) }
+    }
+
+    fn zero(&mut self, of: Range<usize>) -> Result<(), Partial> {
+        // SAFETY: as of `copy`; its owner expects zeros where the image has zeros, and where it
+        // gave pages up (D1).
+        unsafe { self.descriptor.uffd.zero(of, true) }
+    }
+
+    fn wake(&mut self, of: Range<usize>) {
+        // It fails only for what is no range.
+        let _ = self.descriptor.uffd.wake(of);
+    }
+
+    fn answered(&mut self) {
+        self.latencies.add(self.read.elapsed().as_nanos() as u64);
+    }
+}

@@ -1,0 +1,129 @@
+//! What a VMM sends at the beginning: its regions, and a userfaultfd.
+//!
+//! - Q1: what is taken in before a peer is believed is one message of bounded length, and a few
+//!   descriptors, of which all but one are closed.
+
+use std::fmt;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::descriptor::peer;
+use crate::core::message::{Message, Wrong};
+
+/// Descriptors that are taken in at once; the kernel drops further ones.
+const FDS: usize = 4;
+
+/// Bytes that are read at once.
+const PIECE: usize = 16 << 10;
+
+/// A connection whose message is not whole.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    stream: UnixStream,
+    message: Message,
+    whole: Option<Vec<u8>>,
+    fd: Option<OwnedFd>,
+    pub(super) since: Instant,
+}
+
+/// What a peer has sent.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) stream: UnixStream,
+    pub(super) text: Vec<u8>,
+    pub(super) fd: OwnedFd,
+    /// The process that connected, for people: it may be another one by now.
+    pub(super) pid: Option<i32>,
+}
+
+/// Why a hand-shake came to nothing.
+#[derive(Debug)]
+pub(super) enum Failed {
+    Left,
+    Late { whole: bool },
+    Message(Wrong),
+    Descriptors,
+    System(Errno),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left => write!(f, "it left before it had said where its memory is"),
+            Self::Late { whole: true } => write!(f, "it sent no userfaultfd"),
+            Self::Late { whole: false } => {
+                write!(f, "it did not say in time where its memory is")
+            }
+            Self::Message(Wrong::TooLong) => write!(f, "its message does not end"),
+            Self::Message(_) => write!(f, "what it sent is no list of regions"),
+            Self::Descriptors => write!(f, "it sent more than one descriptor"),
+            Self::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Handshake {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        let (message, since) = (Message::default(), Instant::now());
+        Self { stream, message, whole: None, fd: None, since }
+    }
+
+    /// Takes in what has come.
+    pub(super) fn receive(&mut self) -> Result<(), Failed> {
+        let mut bytes = [0; PIECE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received =
+            recvmsg(&self.stream, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags);
+        let len = match received {
+            Ok(received) => received.bytes,
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(error) => return Err(Failed::System(error)),
+        };
+        let messages = beside.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        for fd in messages.flatten() {
+            if self.fd.replace(fd).is_some() {
+                return Err(Failed::Descriptors);
+            }
+        }
+        if len == 0 {
+            return Err(Failed::Left);
+        }
+        if let Some(whole) = self.message.add(&bytes[..len]).map_err(Failed::Message)? {
+            self.whole = Some(whole.to_vec());
+        }
+        Ok(())
+    }
+
+    /// Returns whether message and descriptor have come.
+    pub(super) fn is_done(&self) -> bool {
+        self.whole.is_some() && self.fd.is_some()
+    }
+
+    /// Returns what has come, if that is all.
+    pub(super) fn finish(self) -> Result<Offer, Failed> {
+        match (self.whole, self.fd) {
+            (Some(text), Some(fd)) => {
+                let pid = peer(&self.stream);
+                Ok(Offer { stream: self.stream, text, fd, pid })
+            }
+            (whole, _) => Err(Failed::Late { whole: whole.is_some() }),
+        }
+    }
+}
+
+impl AsFd for Handshake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,170 @@
+//! A guest's thread: it waits for what the guest says, and has the core do the rest.
+
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::descriptor::{Descriptor, Memory};
+use super::figures::{Figures, GuestState};
+use super::shared::Shared;
+use crate::core::guest::{Fault, Guest, Next, Why};
+use crate::images::Claim;
+
+/// The first wait for a discard that is under way, and the longest.
+const SOON: Duration = Duration::from_micros(20);
+const SOON_MAX: Duration = Duration::from_millis(5);
+
+/// Wait between two attempts at what does not go for another reason, and between two looks at an
+/// address space of which nothing else will tell.
+const LATER: Duration = Duration::from_secs(1);
+
+/// A guest that is to be served, or held because it cannot be.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) image: Claim,
+    pub(super) figures: Arc<Figures>,
+    pub(super) stream: UnixStream,
+    pub(super) descriptor: Descriptor,
+    /// None of one that is held.
+    pub(super) guest: Option<Guest>,
+}
+
+/// Who wakes a guest's thread.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Guest,
+    Peer,
+    End,
+}
+
+/// What happened while a guest was waited for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Woken {
+    hung_up: bool,
+    ending: bool,
+}
+
+impl Session {
+    /// Serves the guest until its address space is gone, or all that it needs is in it.
+    pub(super) fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        match self.guest.take() {
+            Some(guest) => self.serve(guest),
+            None => self.hold(),
+        }
+        shared.ended(&self.figures);
+    }
+
+    fn serve(&self, mut guest: Guest) {
+        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies);
+        let (began, mut soon, mut reported) = (Instant::now(), SOON, None);
+        let mut woken = Woken::default();
+        loop {
+            let now = began.elapsed().as_millis() as u64;
+            let next = guest.step(&mut memory, &*self.image, now);
+            self.figures.set(&guest);
+            let wait = match next {
+                Next::Gone => return,
+                Next::Now => Some(Duration::ZERO),
+                Next::Soon => Some(soon),
+                Next::Later => Some(LATER),
+                Next::Idle if woken.hung_up || woken.ending => Some(LATER),
+                Next::Idle => None,
+            };
+            soon = if next == Next::Soon { (soon * 2).min(SOON_MAX) } else { SOON };
+            self.report(&guest, now, &mut reported);
+            if woken.ending && guest.is_complete() {
+                self.descriptor.let_go(guest.regions());
+                self.figures.say(GuestState::Released);
+                return;
+            }
+            if next == Next::Idle && woken.ending {
+                // What could not be read may be readable now.
+                guest.put_in_all();
+            }
+            let before = woken;
+            woken = self.wait(wait, woken, true);
+            if woken.ending && !before.ending {
+                guest.put_in_all();
+            }
+            if woken.hung_up && self.descriptor.is_gone() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the descriptor of a guest that cannot be served, until its address space is gone: it
+    /// waits, and must not read zeros (G4).
+    fn hold(&self) {
+        let mut woken = Woken::default();
+        while !woken.ending && !self.descriptor.is_gone() {
+            let wait = woken.hung_up.then_some(LATER);
+            woken = self.wait(wait, woken, false);
+        }
+    }
+
+    /// Waits until the guest says something, hangs up, or the server ends.
+    fn wait(&self, wait: Option<Duration>, before: Woken, listens: bool) -> Woken {
+        let (mut names, mut fds) = (Vec::with_capacity(3), Vec::with_capacity(3));
+        let mut add = |name, fd, flags| {
+            names.push(name);
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        };
+        if listens {
+            add(Source::Guest, self.descriptor.as_fd(), PollFlags::IN);
+        }
+        if !before.hung_up {
+            add(Source::Peer, self.stream.as_fd(), PollFlags::RDHUP);
+        }
+        if !before.ending {
+            add(Source::End, self.shared.ending(), PollFlags::IN);
+        }
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: i64::from(wait.subsec_nanos()),
+        });
+        if poll(&mut fds, timeout.as_ref()).is_err() {
+            return before;
+        }
+        let mut woken = before;
+        for (name, fd) in names.into_iter().zip(fds) {
+            match (name, fd.revents()) {
+                (_, flags) if flags.is_empty() => {}
+                (Source::Peer, _) => woken.hung_up = true,
+                (Source::End, _) => woken.ending = true,
+                // The other side has made reads wait: then a poll fails, and a read could last.
+                (_, flags) if flags.contains(PollFlags::ERR) => {
+                    self.descriptor.no_waiting();
+                    std::thread::sleep(SOON);
+                }
+                _ => {}
+            }
+        }
+        woken
+    }
+
+    /// Reports a fault that has waited for long, once; and its end.
+    fn report(&self, guest: &Guest, now: u64, reported: &mut Option<(u64, usize)>) {
+        let patience = self.shared.options.patience.as_millis() as u64;
+        let late = guest.oldest().filter(|fault| now.saturating_sub(fault.since) >= patience);
+        self.figures.late(late.is_some());
+        let Some(fault) = late else { return };
+        if reported.replace((fault.since, fault.at)) != Some((fault.since, fault.at)) {
+            let Fault { at, page, .. } = fault;
+            let why = match &fault.why {
+                Why::New => "it has just come".to_owned(),
+                Why::Discard => "the guest discards memory, and that does not end".to_owned(),
+                Why::Load(error) => format!("the page cannot be read: {error}"),
+                Why::Kernel(error) => format!("the kernel does not take it: {error}"),
+            };
+            self.shared.report(&format!(
+                "{} waits for page {page} of {} at {at:#x}, and has to: {why}",
+                self.figures.who(),
+                self.image.name(),
+            ));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What the threads of a server share: places, guests, figures, and the end.
+//!
+//! - P1: places are taken by who accepts and given back by who ended, once each: a hand-shake that
+//!   came to nothing, or a guest. The count guards nothing else.
+//! - P2: the descriptor of the end is written once and never read, so whoever waits for it, however
+//!   late, is woken.
+//!
+//! Lock order: the list of guests, then a guest's figures.
+
+use std::fmt;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::figures::{Figures, GuestState, ServerStats};
+use super::latencies::Latencies;
+use crate::images::Images;
+
+/// What a server grants.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Guests and hand-shakes at a time. Where all places are taken, connections wait.
+    pub places: usize,
+    /// How long a hand-shake may take.
+    pub handshake: Duration,
+    /// How long a fault may wait before it is reported.
+    pub patience: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
+        Self { places: 1024, handshake, patience }
+    }
+}
+
+/// The guests of now, and the totals of those before.
+#[derive(Debug, Default)]
+struct Guests {
+    now: Vec<Arc<Figures>>,
+    before: ServerStats,
+}
+
+/// See the [module](self).
+pub(super) struct Shared {
+    pub(super) images: Arc<Images>,
+    pub(super) options: ServerOptions,
+    pub(super) latencies: Latencies,
+    /// Places that are taken. It grows by one where a thread that accepts finds it below the limit.
+    taken: AtomicUsize,
+    /// Number of the last guest.
+    number: AtomicU64,
+    guests: Mutex<Guests>,
+    /// Notified when a guest ends.
+    fewer: Condvar,
+    /// Readable from the end of the server on.
+    ending: OwnedFd,
+    tell: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        images: Arc<Images>,
+        options: ServerOptions,
+        tell: Box<dyn Fn(&str) + Send + Sync>,
+    ) -> std::io::Result<Self> {
+        Ok(Self {
+            images,
+            options,
+            latencies: Latencies::new(),
+            taken: AtomicUsize::new(0),
+            number: AtomicU64::new(0),
+            guests: Mutex::default(),
+            fewer: Condvar::new(),
+            ending: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            tell,
+        })
+    }
+
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn report(&self, line: &str) {
+        (self.tell)(line);
+    }
+
+    /// Takes a place, if one is free.
+    pub(super) fn take_place(&self) -> bool {
+        // Relaxed: a count, which guards nothing else.
+        let more = |taken| (taken < self.options.places).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(super) fn has_place(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) < self.options.places
+    }
+
+    /// Gives a place back.
+    pub(super) fn leave_place(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Counts a hand-shake that came to nothing, whose place is free again.
+    pub(super) fn failed(&self) {
+        self.leave_place();
+        self.guests().before.failed_handshakes_total += 1;
+    }
+
+    /// Enters a guest.
+    pub(super) fn enter(&self, image: &str, pid: Option<i32>, state: GuestState) -> Arc<Figures> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        let figures = Arc::new(Figures::new(number, image, pid, state));
+        let mut guests = self.guests();
+        guests.before.guests_total += 1;
+        guests.before.held_total += u64::from(state == GuestState::Held);
+        guests.now.push(Arc::clone(&figures));
+        figures
+    }
+
+    /// Takes a guest that has ended off the list; its place is free again.
+    pub(super) fn ended(&self, figures: &Figures) {
+        let stats = figures.stats();
+        let mut guests = self.guests();
+        guests.now.retain(|one| one.number() != stats.number);
+        guests.before.add(&stats);
+        drop(guests);
+        self.leave_place();
+        self.fewer.notify_all();
+    }
+
+    pub(super) fn stats(&self) -> ServerStats {
+        let guests = self.guests();
+        let mut stats = guests.before.clone();
+        let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
+        drop(guests);
+        now.iter().for_each(|guest| stats.add(guest));
+        stats.guests = now;
+        stats.fault_p50_ns = self.latencies.quantile(0.5);
+        stats.fault_p99_ns = self.latencies.quantile(0.99);
+        stats
+    }
+
+    /// Returns what is readable once the server ends.
+    pub(super) fn ending(&self) -> BorrowedFd<'_> {
+        self.ending.as_fd()
+    }
+
+    /// Tells all threads of the end.
+    pub(super) fn end(&self) {
+        // It fails only where it was told more often than a number of 64 bits can count.
+        let _ = rustix::io::write(&self.ending, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until no guest is left but those that are held; returns how many guests are left.
+    pub(super) fn wait(&self, until: Instant) -> usize {
+        let mut guests = self.guests();
+        while !guests.now.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.fewer.wait_timeout(guests, left);
+            guests = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        guests.now.len()
+    }
+}

@@ -1,0 +1,250 @@
+//! Guests that are restored: every page they read is right, whatever they do.
+//!
+//! What is missing for a test is told in a line that begins with `SKIPPED:`.
+
+mod common;
+mod vmm;
+
+use std::time::Duration;
+
+use common::{PATIENCE, SEED, World, wait_until};
+use vmm::{Vmm, skip};
+use zfold_guest::{GuestState, ServerOptions, images_options};
+use zfold_store::CodecKind;
+
+/// Not a test: the process of a stand-in. Without its environment it does nothing.
+#[test]
+fn stand_in() {
+    vmm::inside::run();
+}
+
+/// Returns a stand-in, or ends the test where there can be none.
+macro_rules! vmm {
+    ($world:expr, $message:expr) => {
+        match $world.vmm($message) {
+            Some(vmm) => vmm,
+            None => return skip(&format!("a guest that says {}", $message), "no userfaultfd"),
+        }
+    };
+}
+
+fn verify(world: &World, vmm: &mut Vmm, step: u64) {
+    let all = format!("verify {SEED} 0 {} {step}", world.pages);
+    assert_eq!(vmm.ask(&all), "right");
+}
+
+#[test]
+fn every_page_is_right_in_order_and_out_of_it() {
+    let world = World::new(3000);
+    for step in [1, 2999, 7] {
+        let mut guest = vmm!(world, "whole");
+        verify(&world, &mut guest, step);
+        verify(&world, &mut guest, 1);
+    }
+    world.has_guests(0);
+    let stats = world.server.stats();
+    assert_eq!((stats.guests_total, stats.held_total), (3, 0));
+    // Three guests of 3000 pages, a quarter of them zeros, each put in once.
+    assert_eq!((stats.copied_pages_total, stats.zero_pages_total), (3 * 2250, 3 * 750));
+    assert!(stats.faults_total < 9000 && stats.fault_p50_ns > 0, "{stats:?}");
+}
+
+/// Pitfall 15, and the names that earlier versions use.
+#[test]
+fn a_message_may_come_in_pieces_and_with_the_older_name() {
+    let world = World::new(512);
+    for message in ["pieces", "old"] {
+        let mut guest = vmm!(world, message);
+        verify(&world, &mut guest, 1);
+    }
+}
+
+#[test]
+fn clones_are_served_side_by_side() {
+    let world = World::new(1000);
+    let mut guests: Vec<_> = (0..8).filter_map(|_| world.vmm("whole")).collect();
+    if guests.is_empty() {
+        return skip("clones", "no userfaultfd");
+    }
+    let all = format!("verify {SEED} 0 {} 7", world.pages);
+    guests.iter_mut().for_each(|guest| guest.say(&all));
+    guests.iter_mut().for_each(|guest| assert_eq!(guest.hear(), "right"));
+    assert_eq!(world.server.stats().guests.len(), 8);
+    // What they write is theirs.
+    guests[0].ask("write 5 77");
+    assert_eq!(guests[0].ask("read 5"), "77");
+    verify(&world, &mut guests[1], 1);
+}
+
+/// Pitfalls 1, 2 and 3: faults, discards and writes of several threads at a time.
+#[test]
+fn discards_while_faults_wait() {
+    let world = World::new(256);
+    for seed in 0..3 {
+        let mut guest = vmm!(world, "whole");
+        assert_eq!(guest.ask(&format!("hammer {SEED} {}", 20_000 + seed)), "right");
+        let discards = || world.server.stats().guests.last().map(|guest| guest.discards_total);
+        wait_until(|| discards() > Some(0), || "no discard was told".to_owned());
+    }
+}
+
+#[test]
+fn what_a_guest_discards_is_zeros_whether_it_was_there_or_not() {
+    let world = World::new(256);
+    let mut guest = vmm!(world, "whole");
+    assert_ne!(guest.ask("read 3"), "0");
+    // 100 to 107 were not touched before; 3 was.
+    assert_eq!(guest.ask("discard 3 1"), "ok");
+    assert_eq!(guest.ask("discard 100 8"), "ok");
+    for page in [3, 100, 103, 107] {
+        assert_eq!(guest.ask(&format!("read {page}")), "0", "page {page}");
+    }
+    assert_ne!(guest.ask("read 99"), "0");
+    assert_ne!(guest.ask("read 108"), "0");
+    // Discarded, written and discarded again.
+    assert_eq!(guest.ask("write 3 9"), "ok");
+    assert_eq!((guest.ask("read 3"), guest.ask("discard 3 1")), ("9".into(), "ok".into()));
+    assert_eq!(guest.ask("read 3"), "0");
+}
+
+#[test]
+fn a_guest_that_dies_leaves_nothing_behind() {
+    let world = World::new(256);
+    let mut guest = vmm!(world, "whole");
+    verify(&world, &mut guest, 1);
+    let refused = world.images.remove("web").expect_err("refused");
+    assert!(refused.to_string().contains("a guest"), "{refused}");
+    guest.kill();
+    world.has_guests(0);
+    world.server.close("web");
+    world.images.remove("web").expect("removed");
+    assert!(!world.images.contains("web"));
+}
+
+/// Earlier versions of Firecracker hung up once they had sent their message.
+#[test]
+fn a_guest_that_hangs_up_is_served_until_it_dies() {
+    let world = World::new(512);
+    let mut guest = vmm!(world, "whole");
+    assert_eq!(guest.ask("hang-up"), "ok");
+    verify(&world, &mut guest, 7);
+    assert_eq!(world.server.stats().guests.len(), 1);
+    guest.kill();
+    world.has_guests(0);
+}
+
+#[test]
+fn a_recorded_working_set_is_there_before_it_is_asked_for() {
+    let world = World::new(2048);
+    world.images.claim("web").expect("an image").record(true);
+    let touched: Vec<u64> = (0..200).map(|n| n * 37 % 2048).collect();
+    let mut first = vmm!(world, "whole");
+    for page in &touched {
+        first.ask(&format!("read {page}"));
+    }
+    drop(first);
+    world.has_guests(0);
+    let image = world.images.claim("web").expect("an image");
+    image.record(false);
+    assert_eq!(image.working_set_pages(), 200);
+    let before = world.server.stats();
+
+    let mut second = vmm!(world, "whole");
+    let put_in = || world.server.stats().beforehand_pages_total;
+    wait_until(|| put_in() >= before.beforehand_pages_total + 200, || put_in().to_string());
+    for page in &touched {
+        second.ask(&format!("read {page}"));
+    }
+    drop(second);
+    world.has_guests(0);
+    assert_eq!(world.server.stats().faults_total, before.faults_total, "none was asked for");
+    let mut third = vmm!(world, "whole");
+    verify(&world, &mut third, 1);
+    image.forget();
+    assert_eq!(image.working_set_pages(), 0);
+}
+
+/// guest/G4: the end of the server.
+#[test]
+fn guests_that_are_released_need_nobody() {
+    let world = World::new(2000);
+    let mut guest = vmm!(world, "whole");
+    assert_ne!(guest.ask("read 3"), "0");
+    assert_eq!(guest.ask("discard 100 8"), "ok");
+    assert_eq!(world.server.release(PATIENCE), 0);
+    assert!(std::os::unix::net::UnixStream::connect(&world.socket).is_err(), "nobody is accepted");
+    drop(world);
+    assert_eq!(guest.ask("read 103"), "0");
+    assert_eq!(guest.ask(&format!("verify {SEED} 0 100 7")), "right");
+    assert_eq!(guest.ask(&format!("verify {SEED} 108 2000 7")), "right");
+    // The kernel answers now.
+    assert_eq!((guest.ask("discard 3 1"), guest.ask("read 3")), ("ok".into(), "0".into()));
+}
+
+/// Pitfall 14.
+#[test]
+fn a_page_of_2_mib_is_one_copy() {
+    let world = World::new(4 * 512);
+    let mut guest = vmm!(world, "huge");
+    verify(&world, &mut guest, 1);
+    drop(guest);
+    world.has_guests(0);
+    let stats = world.server.stats();
+    assert_eq!((stats.faults_total, stats.copied_pages_total), (4, 4 * 512));
+    // The stand-in maps one page more than it has.
+    let Some(mut guest) = world.vmm("hugetlb") else {
+        return skip(
+            "a page of 2 MiB from hugetlbfs",
+            "no huge page is reserved (vm.nr_hugepages)",
+        );
+    };
+    verify(&world, &mut guest, 1);
+    assert_eq!(guest.ask("discard 512 512"), "ok");
+    assert_eq!(guest.ask("read 700"), "0");
+}
+
+/// guest/G3 and G5, pitfall 19: a page that cannot be read is not answered, is reported, and comes
+/// once it can be read.
+#[test]
+fn a_fault_that_waits_is_reported() {
+    use std::sync::Arc;
+    use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
+    use zfold_store::{BackingOptions, Selection};
+
+    let backing = Arc::new(FaultyBacking::new(MemoryBacking::new(8 << 20), Faults::default(), 1));
+    let store = images_options(CodecKind::Lz4.into(), None);
+    let store = store.with_backing(BackingOptions::new(Arc::clone(&backing) as _));
+    let mut options = ServerOptions::default();
+    options.patience = Duration::from_millis(50);
+    let world = World::of(256, &store, options);
+    world.images.store().writeback(&Selection::All, None).expect("written");
+    backing.set(Faults::default().with(Fault::ReadError, 1000));
+    let mut guest = vmm!(world, "whole");
+    guest.say("read 3");
+    world.hears("waits for page 3 of web");
+    assert!(world.server.stats().guests[0].is_late);
+    assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
+    backing.heal();
+    assert_ne!(guest.hear(), "0");
+    verify(&world, &mut guest, 1);
+    assert!(!world.server.stats().guests[0].is_late);
+}
+
+#[test]
+fn a_guest_is_held_whose_regions_are_not_of_the_image() {
+    let world = World::new(256);
+    for (message, said) in [("beyond", "connect to the image"), ("unregistered", "not registered")]
+    {
+        let mut guest = vmm!(world, message);
+        world.hears(said);
+        assert_eq!(world.server.stats().guests[0].state, GuestState::Held);
+        if message == "beyond" {
+            // It waits, and does not read zeros.
+            guest.say("read 3");
+            assert!(!guest.answers_within(Duration::from_millis(200)), "it was answered");
+        }
+        guest.kill();
+        world.has_guests(0);
+    }
+    assert_eq!(world.server.stats().held_total, 2);
+}

@@ -1,0 +1,117 @@
+//! Peers that send something else, nothing, or come by the thousand.
+//!
+//! What is missing for a test is told in a line that begins with `SKIPPED:`.
+
+mod common;
+mod vmm;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use common::{SEED, World, wait_until};
+use vmm::skip;
+use zfold_guest::{ServerOptions, images_options};
+use zfold_store::CodecKind;
+
+/// Not a test: the process of a stand-in. Without its environment it does nothing.
+#[test]
+fn stand_in() {
+    vmm::inside::run();
+}
+
+fn world(pages: u64, places: usize, handshake: Duration) -> World {
+    let mut options = ServerOptions::default();
+    options.places = places;
+    options.handshake = handshake;
+    World::of(pages, &images_options(CodecKind::Lz4.into(), None), options)
+}
+
+/// Checks that a guest that does all right is served; false if there can be none.
+fn serves(world: &World) -> bool {
+    let Some(mut guest) = world.vmm("whole") else {
+        skip("hostile", "no userfaultfd");
+        return false;
+    };
+    assert_eq!(guest.ask(&format!("verify {SEED} 0 {} 7", world.pages)), "right");
+    true
+}
+
+fn is_hung_up_on(stream: &mut UnixStream) -> bool {
+    stream.read(&mut [0]).is_ok_and(|len| len == 0)
+}
+
+#[test]
+fn what_is_no_offer_is_hung_up_on() {
+    let world = world(64, 8, Duration::from_millis(300));
+    for (message, said) in [
+        ("pipe", "no userfaultfd"),
+        ("two", "more than one descriptor"),
+        ("garbage", "no list of regions"),
+        ("nofd", "it sent no userfaultfd"),
+        ("silent", "did not say in time"),
+    ] {
+        let Some(peer) = world.vmm(message) else {
+            return skip("what_is_no_offer_is_hung_up_on", "no userfaultfd");
+        };
+        world.hears(said);
+        drop(peer);
+    }
+    let mut endless = UnixStream::connect(&world.socket).expect("connected");
+    let sent = (0..1000).take_while(|_| endless.write_all(&[b'['; 4096]).is_ok());
+    assert!(sent.count() < 1000, "it takes everything");
+    world.hears("does not end");
+    assert!(world.server.stats().failed_handshakes_total >= 6);
+    world.has_guests(0);
+    serves(&world);
+}
+
+#[test]
+fn a_peer_that_speaks_in_drops_is_hung_up_on() {
+    let world = world(64, 8, Duration::from_millis(300));
+    let mut slow = UnixStream::connect(&world.socket).expect("connected");
+    let said = (0..1000).take_while(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        slow.write_all(b"[").is_ok()
+    });
+    assert!(said.count() < 1000, "after 20 s it is still heard");
+}
+
+/// The oldest of them give way, so whoever comes is heard.
+#[test]
+fn silent_peers_keep_nobody_out() {
+    let world = world(64, 1000, Duration::from_secs(600));
+    let mut silent: Vec<_> =
+        (0..40).map(|_| UnixStream::connect(&world.socket).expect("connected")).collect();
+    assert!(is_hung_up_on(&mut silent[0]), "the oldest");
+    serves(&world);
+}
+
+/// guest/G7: those without a place wait, and are served when there is one.
+#[test]
+fn guests_beyond_the_places_wait_for_one() {
+    let world = world(64, 2, Duration::from_secs(600));
+    let (Some(first), Some(second)) = (world.vmm("whole"), world.vmm("whole")) else {
+        return skip("guests_beyond_the_places_wait_for_one", "no userfaultfd");
+    };
+    world.has_guests(2);
+    let mut third = world.vmm("whole").expect("as the two before");
+    third.say("read 3");
+    assert!(!third.answers_within(Duration::from_millis(200)), "there are two places");
+    assert_eq!(world.server.stats().guests.len(), 2);
+    drop(first);
+    assert_ne!(third.hear(), "0");
+    drop(second);
+}
+
+#[test]
+fn thousands_of_connections_are_no_harm() {
+    let world = world(64, 8, Duration::from_millis(500));
+    for _ in 0..3000 {
+        // The queue may be full.
+        drop(UnixStream::connect(&world.socket));
+    }
+    let failed = || world.server.stats().failed_handshakes_total;
+    wait_until(|| failed() >= 2000, || failed().to_string());
+    serves(&world);
+}

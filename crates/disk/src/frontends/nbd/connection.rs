@@ -32,12 +32,13 @@ use std::sync::{Condvar, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
+use zfold_nbd::{COMMON_PAYLOAD, Request, command};
+
 use super::budget::{Budget, RESERVE, Reserved, Shared};
 use super::channel::{Channel, Input};
 use super::lock::lock;
 use super::output::{Output, Replies};
 use super::pieces;
-use super::protocol::{COMMON_PAYLOAD, Request, command};
 use super::serve::{Refusal, Responder, is_long, weight};
 use super::stats::NbdCounters;
 

@@ -13,12 +13,13 @@
 use std::io::{self, IoSlice};
 use std::time::Instant;
 
+use zfold_nbd::{
+    BASE_ALLOCATION, MAGIC, MAX_NAME, OPTION_MAGIC, export_flag, greeting, info, option, reply,
+};
+
 use super::channel::{Channel, Input};
 use super::options::{Export, NbdOptions};
-use super::protocol::{
-    BASE_ALLOCATION, BASE_ALLOCATION_ID, Fields, MAGIC, MAX_NAME, OPTION_MAGIC, export_flag,
-    greeting, info, option, option_reply, reply,
-};
+use super::protocol::{BASE_ALLOCATION_ID, Fields, option_reply};
 
 /// Data of an option that is read as a whole.
 const OPTION_BYTES: usize = 64 << 10;

@@ -10,8 +10,10 @@
 use std::io;
 use std::ops::Range;
 
+use zfold_nbd::{Request, chunk, command, command_flag};
+
 use super::channel::{Channel, Input};
-use super::protocol::{Request, chunk, chunk_head, command, command_flag, simple_reply};
+use super::protocol::{chunk_head, simple_reply};
 use super::serve::{Refusal, Responder};
 
 /// Bytes of a piece: a multiple of every page length.

@@ -1,24 +1,19 @@
 //! One request after the other: from its head and payload to the bytes of its reply.
 
+use zfold_nbd::error::{EINVAL, EIO, ENOSPC, EPERM, ESHUTDOWN};
+use zfold_nbd::{Request, chunk, command, command_flag, state};
+
 use crate::disk::{ExtentKind, Holes};
 use crate::error::IoError;
 
 use super::activity::Activity;
 use super::options::Export;
-use super::protocol::{
-    BASE_ALLOCATION_ID, Request, chunk, chunk_head, command, command_flag, simple_reply, state,
-};
+use super::protocol::{BASE_ALLOCATION_ID, chunk_head, simple_reply};
 
 /// Runs of bytes that one block status names at most.
 const STATUS_EXTENTS: usize = 4096;
 /// Runs of bytes that one read is cut into at most; the rest is sent as data.
 const READ_EXTENTS: usize = 256;
-
-const EPERM: u32 = 1;
-const EIO: u32 = 5;
-const EINVAL: u32 = 22;
-const ENOSPC: u32 = 28;
-const ESHUTDOWN: u32 = 108;
 
 /// Why a request is answered with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,40 +10,18 @@
 use std::io::{self, Read as _, Write as _};
 use std::time::{Duration, Instant};
 
+use zfold_nbd::{
+    COMMON_PAYLOAD, MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, Request, SIMPLE_REPLY_MAGIC, command,
+    error, export_flag, greeting, info, option, reply,
+};
+
 use crate::engine::EngineError;
 use crate::engines::said::short;
 use crate::engines::tcp::Timed;
 use crate::place::NbdPlace;
 
-const MAGIC: &[u8; 16] = b"NBDMAGICIHAVEOPT";
-const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
-const REQUEST: u32 = 0x2560_9513;
-const REPLY: u32 = 0x6744_6698;
-
-/// The greeting's flag for a handshake with options, and the one that leaves zeros out.
-const FIXED_NEWSTYLE: u16 = 1;
-const NO_ZEROES: u16 = 2;
-
-const OPTION_GO: u32 = 7;
-const OPTION_ACK: u32 = 1;
-const OPTION_INFO: u32 = 3;
-const OPTION_ERROR: u32 = 1 << 31;
-const INFO_EXPORT: u16 = 0;
-const INFO_BLOCK_SIZE: u16 = 3;
-
-const READ_ONLY: u16 = 1 << 1;
-const SEND_TRIM: u16 = 1 << 5;
-const CAN_MULTI_CONN: u16 = 1 << 8;
-
-const COMMAND_READ: u16 = 0;
-const COMMAND_WRITE: u16 = 1;
-const COMMAND_TRIM: u16 = 4;
-
 /// Longest reply to an option that is believed.
 const OPTION_MAX: u32 = 64 << 10;
-
-/// Most that a server takes or sends in one request, unless it says another number.
-const PAYLOAD: u32 = 32 << 20;
 
 /// How long a connection may be unused and is believed to be open.
 const FRESH: Duration = Duration::from_secs(1);
@@ -123,58 +101,55 @@ impl Connection {
     }
 
     fn shake_hands(&mut self, name: &str) -> Result<Export, Trouble> {
-        let mut magic = [0; 16];
-        self.stream.read_exact(&mut magic)?;
-        let flags = self.u16()?;
-        if magic != *MAGIC || flags & FIXED_NEWSTYLE == 0 {
+        let (magic, flags) = ([self.u64()?, self.u64()?], self.u16()?);
+        if magic != [MAGIC, OPTION_MAGIC] || flags & greeting::FIXED_NEWSTYLE == 0 {
             return Err(Trouble::Refused("it speaks no NBD with options".to_owned()));
         }
         let mut out = Vec::new();
-        out.extend_from_slice(&u32::from(flags & (FIXED_NEWSTYLE | NO_ZEROES)).to_be_bytes());
-        out.extend_from_slice(&MAGIC[8..]);
-        out.extend_from_slice(&OPTION_GO.to_be_bytes());
+        let known = flags & (greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);
+        out.extend_from_slice(&u32::from(known).to_be_bytes());
+        out.extend_from_slice(&OPTION_MAGIC.to_be_bytes());
+        out.extend_from_slice(&option::GO.to_be_bytes());
         let len = name.len() as u32;
         out.extend_from_slice(&(len + 8).to_be_bytes());
         out.extend_from_slice(&len.to_be_bytes());
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(&1_u16.to_be_bytes());
-        out.extend_from_slice(&INFO_BLOCK_SIZE.to_be_bytes());
+        out.extend_from_slice(&info::BLOCK_SIZE.to_be_bytes());
         self.stream.write_all(&out)?;
         let mut export = None;
-        let (mut block, mut payload) = (1, PAYLOAD);
+        let (mut block, mut payload) = (1, COMMON_PAYLOAD);
         loop {
             let (magic, option, kind, len) = (self.u64()?, self.u32()?, self.u32()?, self.u32()?);
-            if magic != OPTION_REPLY || option != OPTION_GO || len > OPTION_MAX {
+            if magic != OPTION_REPLY_MAGIC || option != option::GO || len > OPTION_MAX {
                 return Err(strange());
             }
             let mut data = vec![0; len as usize];
             self.stream.read_exact(&mut data)?;
             match (kind, data.first_chunk().map(|kind| u16::from_be_bytes(*kind))) {
-                (OPTION_ACK, _) => break,
-                (OPTION_INFO, Some(INFO_EXPORT)) if data.len() == 12 => {
+                (reply::ACK, _) => break,
+                (reply::INFO, Some(info::EXPORT)) if data.len() == 12 => {
                     let size = u64::from_be_bytes(data[2..10].try_into().expect("8 bytes"));
                     let flags = u16::from_be_bytes(data[10..].try_into().expect("2 bytes"));
                     export = Some((size, flags));
                 }
-                (OPTION_INFO, Some(INFO_BLOCK_SIZE)) if data.len() == 14 => {
+                (reply::INFO, Some(info::BLOCK_SIZE)) if data.len() == 14 => {
                     block = u32::from_be_bytes(data[2..6].try_into().expect("4 bytes"));
                     payload = u32::from_be_bytes(data[10..].try_into().expect("4 bytes"));
                 }
-                (OPTION_INFO, _) => {}
-                (kind, _) if kind & OPTION_ERROR != 0 => {
-                    return Err(refusal(kind & !OPTION_ERROR, &data));
-                }
+                (reply::INFO, _) => {}
+                (kind, _) if kind & reply::ERROR != 0 => return Err(refusal(kind, &data)),
                 _ => return Err(strange()),
             }
         }
         let (size, flags) = export.ok_or_else(strange)?;
         Ok(Export {
             size,
-            read_only: flags & READ_ONLY != 0,
-            trims: flags & SEND_TRIM != 0,
-            many: flags & CAN_MULTI_CONN != 0,
+            read_only: flags & export_flag::READ_ONLY != 0,
+            trims: flags & export_flag::SEND_TRIM != 0,
+            many: flags & export_flag::CAN_MULTI_CONN != 0,
             block,
-            payload: payload.min(PAYLOAD),
+            payload: payload.min(COMMON_PAYLOAD),
         })
     }
 
@@ -194,16 +169,12 @@ impl Connection {
                 self.stream.allowed += out.len();
             }
             let (command, offset, len) = match job {
-                Job::Read(offset, out) => (COMMAND_READ, *offset, out.len() as u32),
-                Job::Write(offset, bytes) => (COMMAND_WRITE, *offset, bytes.len() as u32),
-                Job::Trim(offset, len) => (COMMAND_TRIM, *offset, *len),
+                Job::Read(offset, out) => (command::READ, *offset, out.len() as u32),
+                Job::Write(offset, bytes) => (command::WRITE, *offset, bytes.len() as u32),
+                Job::Trim(offset, len) => (command::TRIM, *offset, *len),
             };
-            out.extend_from_slice(&REQUEST.to_be_bytes());
-            out.extend_from_slice(&[0, 0]);
-            out.extend_from_slice(&command.to_be_bytes());
-            out.extend_from_slice(&cookie.to_be_bytes());
-            out.extend_from_slice(&offset.to_be_bytes());
-            out.extend_from_slice(&len.to_be_bytes());
+            let request = Request { flags: 0, command, cookie, offset, len };
+            out.extend_from_slice(&request.to_bytes());
             if let Job::Write(_, bytes) = job {
                 self.stream.write_all(&out)?;
                 self.stream.write_all(bytes)?;
@@ -217,7 +188,7 @@ impl Connection {
             let (magic, error, cookie) = (self.u32()?, self.u32()?, self.u64()?);
             let at = cookie.checked_sub(first).and_then(|at| usize::try_from(at).ok());
             let at = at.filter(|at| answered.get(*at) == Some(&false)).ok_or_else(strange)?;
-            if magic != REPLY {
+            if magic != SIMPLE_REPLY_MAGIC {
                 return Err(strange());
             }
             answered[at] = true;
@@ -263,10 +234,10 @@ fn strange() -> Trouble {
 fn refusal(kind: u32, said: &[u8]) -> Trouble {
     let said = String::from_utf8_lossy(said);
     let why = match kind {
-        1 => "it does not know NBD_OPT_GO; use another server",
-        2 | 4 => "it is not allowed to",
-        5 => "it wants TLS, which zfold does not speak to it",
-        6 => "there is no such export; name another",
+        reply::UNSUPPORTED => "it does not know NBD_OPT_GO; use another server",
+        reply::POLICY | reply::PLATFORM => "it is not allowed to",
+        reply::TLS_REQUIRED => "it wants TLS, which zfold does not speak to it",
+        reply::UNKNOWN => "there is no such export; name another",
         _ => "it does not open the export",
     };
     let said = short(&said);
@@ -274,15 +245,15 @@ fn refusal(kind: u32, said: &[u8]) -> Trouble {
 }
 
 /// Tells what the number of an error reply means.
-fn meaning(error: u32) -> String {
-    let why = match error {
-        1 => "it is not permitted: let it serve the export for writing",
-        5 => "input/output error",
-        12 => "it has no memory",
-        22 => "invalid request",
-        28 => "no space is left there",
-        108 => "it is shutting down",
-        _ => return format!("error {error}"),
+fn meaning(number: u32) -> String {
+    let why = match number {
+        error::EPERM => "it is not permitted: let it serve the export for writing",
+        error::EIO => "input/output error",
+        error::ENOMEM => "it has no memory",
+        error::EINVAL => "invalid request",
+        error::ENOSPC => "no space is left there",
+        error::ESHUTDOWN => "it is shutting down",
+        _ => return format!("error {number}"),
     };
     why.to_owned()
 }

@@ -55,6 +55,8 @@ figures! {
     gauge locked_bytes: Bytes, "locked, counts", [state(STAYS, "locked")];
     gauge protected_bytes: Bytes, "counts: read-only, inaccessible or in use",
         [state(STAYS, "protected")];
+    gauge left_open_bytes: Bytes, "counts: written pages of files, small mappings",
+        [state(STAYS, "left open")];
     gauge shared_bytes: Bytes, "shared memory, does not count", [state(STAYS, "shared")];
     gauge file_bytes: Bytes, "pages of files, do not count", [state(STAYS, "files")];
     gauge page_table_bytes: Bytes, "page tables, do not count", [state(STAYS, "page tables")];
@@ -62,6 +64,8 @@ figures! {
         [report(MEMORY, "peak_locked")];
     gauge peak_protected_bytes: Bytes, "the same: read-only, or in use",
         [report(MEMORY, "peak_protected")];
+    gauge peak_left_open_bytes: Bytes, "the same: written pages of files, small mappings",
+        [report(MEMORY, "peak_left_open")];
     gauge peak_shared_bytes: Bytes, "shared memory, which stays and does not count",
         [report(MEMORY, "peak_shared")];
     gauge peak_file_bytes: Bytes, "pages of files, the same", [report(MEMORY, "peak_file")];

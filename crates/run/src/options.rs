@@ -78,6 +78,9 @@ pub enum Kind {
     /// Anonymous memory that cannot be moved at present, mostly because the program has made it
     /// read-only or inaccessible. Counts against the limit.
     Protected,
+    /// Anonymous memory that is left to the kernel: what was written to private mappings of files,
+    /// and what is in small mappings. Counts against the limit.
+    Open,
     /// Shared memory: of `MAP_SHARED`, memfd, `/dev/shm`, System V. Does not count.
     Shared,
     /// Pages of files, such as code. Does not count, and the kernel takes most of it back itself.
@@ -88,13 +91,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 5] =
-        [Self::Locked, Self::Protected, Self::Shared, Self::File, Self::PageTables];
+    pub const ALL: [Self; 6] =
+        [Self::Locked, Self::Protected, Self::Open, Self::Shared, Self::File, Self::PageTables];
 
     /// Returns whether it counts against the limit.
     #[must_use]
     pub fn counts(self) -> bool {
-        matches!(self, Self::Locked | Self::Protected)
+        matches!(self, Self::Locked | Self::Protected | Self::Open)
     }
 
     /// Returns whether much of it is told.

@@ -41,6 +41,7 @@ impl RunState {
     /// Returns the bytes that cannot leave, and that the kernel cannot take back either.
     pub(crate) fn stays(&self) -> u64 {
         let of = &self.figures;
-        of.locked_bytes + of.protected_bytes + of.shared_bytes + of.page_table_bytes
+        let counts = of.locked_bytes + of.protected_bytes + of.left_open_bytes;
+        counts + of.shared_bytes + of.page_table_bytes
     }
 }

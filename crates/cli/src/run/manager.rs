@@ -204,6 +204,7 @@ fn stays(staying: &Staying) -> String {
     let what = match kind {
         Kind::Locked => "locked memory",
         Kind::Protected => "memory that is read-only, inaccessible or in use",
+        Kind::Open => "memory in private mappings of files, or in small mappings,",
         Kind::Shared => "shared memory",
         Kind::File => "pages of files",
         Kind::PageTables => "page tables",

@@ -14,8 +14,10 @@ enum Holds {
     Limited,
     /// So they are not, and zfold says what to do.
     Named,
+    /// They are, and zfold says how much is left open: more than half of the limit.
+    Counted,
 }
-use Holds::{Kept, Limited, Named, Same};
+use Holds::{Counted, Kept, Limited, Named, Same};
 
 /// A test for each line: its name, the program and its arguments, the limit in MiB, what must hold.
 macro_rules! cases {
@@ -48,6 +50,9 @@ cases! {
     memory_that_is_not_read_leaves: "access", "w 32", 12, Kept;
     memory_that_is_written_and_executed_leaves: "access", "wx 32", 12, Kept;
     code_that_has_left_is_executed: "code", "24", 16, Kept;
+    a_deep_stack_leaves: "stack", "48", 16, Kept;
+    pages_that_the_kernel_may_drop_keep_nothing_else: "droppable", "40", 16, Kept;
+    what_is_written_to_a_file_of_ones_own_is_counted: "written", "24", 32, Counted;
     a_signal_ends_who_waits_for_a_vfork: "vfork", "20", 8, Limited;
     a_program_handles_its_own_faults: "faults", "24", 8, Same;
     programs_of_32_bits_run: "foreign", "3", 16, Same;
@@ -82,10 +87,18 @@ fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
         return assert!(same || is_named, "{test}: {}: {all}{said}", ended.status);
     }
     assert!(same, "{test}: {}: {all}{said}", ended.status);
-    if holds == Kept {
+    let peak = |figure: &str| {
         let report = ended.report.as_ref().expect("a report");
-        let peak = report["peak_resident_bytes"].as_u64().expect("a figure");
+        (report[figure].as_u64().expect("a figure"), report)
+    };
+    if holds == Kept {
+        let (peak, report) = peak("peak_resident_bytes");
         let allowed = allowed(mib << 20);
         assert!(peak <= allowed, "{test}: {peak} > {allowed} bytes: {report}{said}");
+    }
+    if holds == Counted {
+        let (open, report) = peak("peak_left_open_bytes");
+        assert!(open > mib << 19, "{test}: {open} bytes: {report}{said}");
+        assert!(said.contains(" of memory in private mappings of files"), "{test}: {said}");
     }
 }

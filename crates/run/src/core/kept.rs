@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ranges::PageNo;
+use super::ranges::{PageNo, Pages};
 
 /// So many threads are there before any is looked for.
 const LOOK_MIN: usize = 32;
 
-/// Pages that never leave as long as there are the threads that need them: the kernel accesses them
-/// where it cannot wait for a page.
+/// Pages that never leave, some of them as long as there are the threads that need them: the kernel
+/// accesses them where it cannot wait for a page.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
+    always: Vec<Pages>,
     threads: BTreeMap<i32, BTreeSet<PageNo>>,
     /// How many threads need a page.
     pages: BTreeMap<PageNo, usize>,
@@ -19,6 +20,11 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// These pages never leave, and those of before may.
+    pub(crate) fn set_always(&mut self, pages: Vec<Pages>) {
+        self.always = pages;
+    }
+
     /// A thread needs a page.
     pub(crate) fn add(&mut self, thread: i32, page: PageNo) {
         if self.threads.entry(thread).or_default().insert(page) {
@@ -53,7 +59,7 @@ impl Kept {
 
     /// Returns whether a page is kept.
     pub(crate) fn has(&self, page: PageNo) -> bool {
-        self.pages.contains_key(&page)
+        self.always.iter().any(|pages| pages.contains(&page)) || self.pages.contains_key(&page)
     }
 }
 
@@ -72,6 +78,9 @@ mod tests {
         kept.remove(2);
         kept.remove(3);
         assert!(!kept.has(7) && kept.pages.is_empty() && kept.threads.is_empty());
+        kept.set_always(vec![3..4, 7..9]);
+        kept.look(|_| false);
+        assert!(kept.has(8) && !kept.has(9));
     }
 
     #[test]

@@ -18,7 +18,8 @@ impl Engine {
         let bytes = |pages: usize| (pages * PAGE) as u64;
         let (counted, faults) = (counters.read(), self.shared.latency.quantiles());
         let (now, peak) = lock(&self.shared.kinds).bytes();
-        let [locked_bytes, protected_bytes, shared_bytes, file_bytes, page_table_bytes] = now;
+        let [locked_bytes, protected_bytes, left_open_bytes, ..] = now;
+        let [.., shared_bytes, file_bytes, page_table_bytes] = now;
         let stored_bytes = self.store().held_bytes();
         let stored_pages = lock(&self.shared.keys).used() as u64;
         let cached_pages = lock(&self.shared.swap_cache).pages();
@@ -40,14 +41,16 @@ impl Engine {
             backing_used_bytes: store.backing_used_bytes,
             locked_bytes,
             protected_bytes,
+            left_open_bytes,
             shared_bytes,
             file_bytes,
             page_table_bytes,
             peak_locked_bytes: peak[0],
             peak_protected_bytes: peak[1],
-            peak_shared_bytes: peak[2],
-            peak_file_bytes: peak[3],
-            peak_page_table_bytes: peak[4],
+            peak_left_open_bytes: peak[2],
+            peak_shared_bytes: peak[3],
+            peak_file_bytes: peak[4],
+            peak_page_table_bytes: peak[5],
             faults_total: faults.count,
             fault_p50_ns: faults.p50,
             fault_p99_ns: faults.p99,

@@ -69,10 +69,17 @@ fn seen(managed: &Managed) -> Option<Seen> {
     let status = Status::of(pid).ok()?;
     let bytes = |name| status.kib(name).unwrap_or(0) << 10;
     let locked = bytes("VmLck");
-    let fixed = managed.fixed().saturating_sub(managed.credit()) * PAGE;
+    // Less what is counted elsewhere, too, or is locked.
+    let rest = |pages: usize, but: u64| {
+        let bytes = (pages * PAGE) as u64;
+        (bytes.saturating_sub(but), but.saturating_sub(bytes))
+    };
+    let (fixed, open) = (managed.fixed(), managed.left_open());
+    let (protected, but) = rest(fixed, (managed.credit() * PAGE) as u64 + locked);
     let mut found = Bytes::default();
     found[Kind::Locked as usize] = locked;
-    found[Kind::Protected as usize] = (fixed as u64).saturating_sub(locked);
+    found[Kind::Protected as usize] = protected;
+    found[Kind::Open as usize] = rest(open, but).0;
     found[Kind::Shared as usize] = bytes("RssShmem");
     found[Kind::File as usize] = bytes("RssFile");
     found[Kind::PageTables as usize] = bytes("VmPTE");

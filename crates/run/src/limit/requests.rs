@@ -15,7 +15,7 @@ use crate::link::{Attached, Ticket};
 use crate::spaces::access::Access;
 use crate::spaces::asked::Work;
 use crate::spaces::managed::{Held, Managed, lock};
-use crate::spaces::maps::{Mapping, mapping_around, mappings, may_be_locked};
+use crate::spaces::maps::{Mapping, argument_pages, mapping_around, mappings, may_be_locked};
 use crate::spaces::mover::Mover;
 use crate::spaces::shared::Shared;
 use crate::sys::proc::is_gone;
@@ -342,6 +342,11 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
     let spare = pages_of(&staging).end - 1;
     // Before the first page of it is registered, and any thread can ask for it.
     managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
+    // Before any page can leave.
+    let known = argument_pages(pid);
+    if !known.is_empty() {
+        lock(&managed.kept).set_always(known);
+    }
     let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
     if let Some(uffd) = uffd {
         managed.set_access(Access::new(uffd));

@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(told(Kind::Locked, 20), [(Kind::Locked, 41, 2)]);
         assert_eq!(told(Kind::Shared, 27), [(Kind::Shared, 55, 2)]);
         assert_eq!(told(Kind::File, 90), [], "the kernel takes these back");
-        assert_eq!(kinds.bytes(), (bytes(Kind::File, 181), [41, 0, 55, 181, 0]));
+        assert_eq!(kinds.bytes(), (bytes(Kind::File, 181), [41, 0, 0, 55, 181, 0]));
         // For a moment.
         kinds.note(&[process(1, Kind::Protected, 90)], 100);
         kinds.note(&[], 100);

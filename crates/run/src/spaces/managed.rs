@@ -241,6 +241,13 @@ impl Managed {
         lock(&self.charged).open
     }
 
+    /// Returns how many pages are there that are not closed although there is no room: of private
+    /// mappings of files, or of small ones.
+    pub(crate) fn left_open(&self) -> usize {
+        let left = lock(&self.survey).map_or(0, |survey| survey.left);
+        left.min(self.open())
+    }
+
     /// Notes that so many pages were seen in the address space.
     pub(crate) fn seen(&self, pages: usize) {
         let mut charged = lock(&self.charged);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
+use std::ops::Range;
 use std::str::FromStr;
 
 /// The file `status` of a thread.
@@ -93,9 +94,18 @@ pub(crate) fn kib(file: &str, name: &str) -> Option<u64> {
 /// # Cost
 /// Some 10 microseconds.
 pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
+    stat_words(tid, word..word + 1)?.pop()
+}
+
+/// Returns some words of that file.
+///
+/// # Cost
+/// As of [`stat`].
+pub(crate) fn stat_words(tid: i32, words: Range<usize>) -> Option<Vec<String>> {
     let stat = read(tid, "stat").ok()?;
     // The name may have spaces and brackets of its own.
-    stat.rsplit_once(") ")?.1.split(' ').nth(word).map(str::to_owned)
+    let all = stat.trim_end().rsplit_once(") ")?.1.split(' ');
+    Some(all.skip(words.start).take(words.len()).map(str::to_owned).collect())
 }
 
 /// Returns the threads of the process of a thread, also those that the kernel made for it, such as

@@ -46,7 +46,7 @@ const CHUNKS_PER_LOOK: usize = 32;
 /// What a fault asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The page is there as far as is known, or is not of a closed range: zeros if it is not.
+    /// The page is there as far as is known, or is not of a closed range: zeros if it is missing.
     Check,
     /// There is no room for it under the limit.
     NoRoom,
@@ -171,7 +171,12 @@ impl Space {
 
     /// Says what a fault gets, if it may take `room` pages.
     pub(crate) fn fault(&self, page: PageNo, room: usize) -> Answer {
-        let Some(range) = self.closed.around(page) else { return Answer::Check };
+        let Some(range) = self.closed.around(page) else {
+            // A stack that is closed has grown, or the page was open again when this was read. The
+            // pages of the helper wait for nobody.
+            let waits = room == 0 && !self.helpers.all.contains(&page);
+            return if waits { Answer::NoRoom } else { Answer::Check };
+        };
         let window = |most| common(&self.streams.window(page, room.min(most)), &range);
         match self.table.get(page) {
             Page::Resident { .. } | Page::Fixed { .. } | Page::Doomed { .. } => Answer::Check,

@@ -67,3 +67,18 @@ fn what_could_not_be_moved_is_found_and_picked_again() {
     assert!(space.may_leave(118) && space.may_leave(121) && !space.may_leave(122));
     assert_eq!(space.fixed_from(0).0, [110..118, 119..120, 125..126]);
 }
+
+#[test]
+fn a_stack_that_grows_waits_for_room() {
+    let mut space = space(|_| Page::Resident { age: 0 });
+    space.set_helpers(Helpers { all: 300..310, spare: 309 });
+    let below = 97;
+    assert_eq!(space.fault(below, 0), Answer::NoRoom);
+    assert_eq!(space.fault(below, 5), Answer::Check);
+    assert_eq!(space.fault(305, 0), Answer::Check, "the helper's");
+    follow(&mut space, [below]);
+    assert_eq!(space.page(below), Space::NEW);
+    // What lies between was passed over, and has grown with it.
+    assert_eq!(space.fault(below + 1, 0), Answer::NoRoom);
+    space.check();
+}

@@ -20,6 +20,7 @@ mod demo;
 mod disk;
 #[cfg(test)]
 mod documents;
+mod guest;
 mod jupyter;
 mod lab;
 mod man;
@@ -65,6 +66,7 @@ fn typed() -> Result<ExitCode, Failure> {
     match args.command {
         Command::Disk(args) => return disk::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Guest(args) => return guest::run(&args),
         Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -1,4 +1,4 @@
-//! `zfold ps`: this user's runs and disks.
+//! `zfold ps`: this user's runs, disks and servers of guests.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::args::PsArgs;
 use crate::shared::exit::{self, Failure};
 use crate::shared::table::size;
+use crate::watched::guests::{self, Guests};
 use crate::watched::look::Look;
 use crate::watched::rates::{self, Disk, Run};
 use crate::watched::subject::Subject;
@@ -22,19 +23,21 @@ struct Document<'a> {
     schema: &'static str,
     runs: &'a [Run],
     disks: &'a [Disk],
+    guests: &'a [Guests],
 }
 
 /// Writes the list to stdout.
 pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
     let before = Look::take()?;
-    if !before.runs.is_empty() || !before.servers.is_empty() {
+    if !(before.runs.is_empty() && before.servers.is_empty() && before.guests.is_empty()) {
         std::thread::sleep(INTERVAL);
     }
     let now = Look::take()?;
     match args.json {
         true => {
             let (runs, disks) = (rates::runs(&now, &before), rates::disks(&now, &before));
-            let document = Document { schema: SCHEMA, runs: &runs, disks: &disks };
+            let guests = guests::guests(&now, &before);
+            let document = Document { schema: SCHEMA, runs: &runs, disks: &disks, guests: &guests };
             let json = serde_json::to_string(&document).expect("numbers and text are JSON") + "\n";
             exit::write_data(json.as_bytes())
         }
@@ -44,7 +47,7 @@ pub(crate) fn run(args: &PsArgs) -> Result<(), Failure> {
 
 fn text(subjects: &[Subject]) -> String {
     if subjects.is_empty() {
-        return "no runs and no disks of this user\n".to_owned();
+        return "no runs, disks or guests of this user\n".to_owned();
     }
     let titles = [
         "PID",
@@ -61,7 +64,6 @@ fn text(subjects: &[Subject]) -> String {
     let bytes = |bytes: u64| size(bytes).trim_end().to_owned();
     let mut rows = vec![titles.map(str::to_owned)];
     rows.extend(subjects.iter().map(|one| {
-        let faults = one.of_run(|run| run.rates.of(|run| run.faults_total));
         let stays = one.of_run(|run| Some(run.state.stays()));
         let unmanaged = one.of_run(|run| Some(run.state.figures.unmanaged_total));
         [
@@ -71,7 +73,7 @@ fn text(subjects: &[Subject]) -> String {
             stays.map_or_else(none, bytes),
             bytes(one.stored()),
             one.ratio().map_or_else(none, |ratio| format!("{ratio:.2}")),
-            faults.map_or_else(none, |rate| format!("{rate:.0}")),
+            one.faults().map_or_else(none, |rate| format!("{rate:.0}")),
             unmanaged.map_or_else(none, |number| number.to_string()),
             one.command(),
         ]
@@ -114,6 +116,6 @@ mod tests {
         assert!(lines[1].starts_with("  7  64.00 MiB"), "{text}");
         assert!(lines[1].contains("  4.00        10          0  sort\\n\\u{1b}[2Jx"), "{text}");
         assert!(lines[2].ends_with("  -  disk a") && lines[2].contains("none"), "{text}");
-        assert_eq!(super::text(&[]), "no runs and no disks of this user\n");
+        assert_eq!(super::text(&[]), "no runs, disks or guests of this user\n");
     }
 }

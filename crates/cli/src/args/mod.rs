@@ -6,6 +6,7 @@ mod complete;
 mod ctl;
 mod demo;
 mod disk;
+mod guest;
 mod jupyter;
 mod ps;
 mod run;
@@ -24,6 +25,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use demo::{DemoArgs, DemoFormat};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
+pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget};
 pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};
@@ -66,10 +68,19 @@ pub(crate) enum Command {
     /// discards. It is lost with the process unless --save and --load preserve it.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
-    /// List this user's runs and disks: limit, resident and compressed memory, faults per second.
+    /// Restore virtual machines: many guests over one compressed copy of their memory.
+    ///
+    /// Memory files of snapshots become images in a server's store: equal pages are kept once,
+    /// zeros cost nothing. Firecracker connects to the socket of an image and gets pages as its
+    /// guest touches them.
+    #[command(after_help = guest::EXAMPLES)]
+    Guest(GuestArgs),
+    /// List this user's runs, disks and servers of guests: limit, resident and compressed memory,
+    /// faults per second.
     #[command(after_help = ps::EXAMPLES)]
     Ps(PsArgs),
-    /// Watch this user's runs and disks: memory, ratio, faults; change a limit, page out.
+    /// Watch this user's runs, disks and servers of guests: memory, ratio, faults; change a limit,
+    /// page out.
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
     /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.

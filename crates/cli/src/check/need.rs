@@ -28,6 +28,8 @@ pub(crate) enum Use {
     Ublk,
     /// A disk on which this system itself swaps or mounts a file system.
     Lock,
+    /// A VMM whose guests `zfold guest` restores.
+    Guest,
     /// `zfold lab`.
     Lab,
 }
@@ -41,6 +43,7 @@ impl Use {
             Self::Fuse => "disk --fuse",
             Self::Ublk => "disk --ublk",
             Self::Lock => "swap or a file system on a disk here",
+            Self::Guest => "a VMM with guest",
             Self::Lab => "lab",
         }
     }

@@ -52,7 +52,7 @@ impl Client {
     pub(crate) fn at(path: &Path, disk: Option<String>) -> Result<Self, Failure> {
         let stream = UnixStream::connect(path).map_err(|error| {
             Failure::new(format!(
-                "no server answers at {}: {error}; start zfold disk, or give its --control",
+                "no server answers at {}: {error}; start one, or give its --control",
                 path.display()
             ))
         })?;

@@ -18,6 +18,10 @@ const CONTROL: &str = "sock";
 /// Suffix of control sockets of runs, which are named after their fronts.
 const RUN: &str = "run";
 
+/// Suffix of control sockets of servers of guests, and of those at which guests connect.
+const GUESTS: &str = "guests";
+const GUEST: &str = "guest";
+
 /// Suffix of NBD sockets.
 const NBD: &str = "nbd";
 
@@ -45,6 +49,24 @@ pub(crate) fn live_runs() -> Result<Vec<(u32, PathBuf)>, Failure> {
     Ok(runs)
 }
 
+/// Returns the path of the control socket of this process, a server of guests.
+pub(crate) fn guests_path() -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{}.{GUESTS}", std::process::id())))
+}
+
+/// Returns the path of the socket at which guests of an image connect to this process.
+pub(crate) fn guest_path(image: &str) -> Result<PathBuf, Failure> {
+    Ok(make()?.join(format!("{}.{image}.{GUEST}", std::process::id())))
+}
+
+/// Returns the control sockets of this user's servers of guests that answer.
+///
+/// # Errors
+/// As of [`live_controls`].
+pub(crate) fn live_guests() -> Result<Vec<PathBuf>, Failure> {
+    live(GUESTS)
+}
+
 /// Returns the path of this process's NBD socket in the runtime directory, which is made.
 pub(crate) fn nbd_path() -> Result<PathBuf, Failure> {
     Ok(make()?.join(format!("{}.{NBD}", std::process::id())))
@@ -55,8 +77,13 @@ pub(crate) fn nbd_path() -> Result<PathBuf, Failure> {
 /// # Errors
 /// The runtime directory is there and not this user's alone: what answers may be anybody's.
 pub(crate) fn live_controls() -> Result<Vec<PathBuf>, Failure> {
+    live(CONTROL)
+}
+
+/// Returns the sockets of this suffix that answer.
+fn live(suffix: &str) -> Result<Vec<PathBuf>, Failure> {
     let mut live = paths()?;
-    live.retain(|path| path.extension().is_some_and(|suffix| suffix == CONTROL) && answers(path));
+    live.retain(|path| path.extension().is_some_and(|of| of == suffix) && answers(path));
     live.sort();
     Ok(live)
 }
@@ -65,9 +92,8 @@ pub(crate) fn live_controls() -> Result<Vec<PathBuf>, Failure> {
 pub(crate) fn sweep() {
     // A directory that is not this user's alone is refused when something is to be made there.
     for path in paths().unwrap_or_default() {
-        let ours = path
-            .extension()
-            .is_some_and(|suffix| suffix == CONTROL || suffix == NBD || suffix == RUN);
+        let suffixes = [CONTROL, NBD, RUN, GUESTS, GUEST];
+        let ours = path.extension().is_some_and(|of| suffixes.iter().any(|suffix| of == *suffix));
         if ours && is_stale(&path) {
             // Another server may sweep at the same time.
             let _ = fs::remove_file(&path);
@@ -129,7 +155,7 @@ fn check(path: &Path, found: io::Result<Metadata>) -> Result<(), Failure> {
 fn refused(path: &Path, why: &str) -> Failure {
     let path = path.display();
     Failure::new(format!(
-        "cannot use the runtime directory {path}: {why}; set XDG_RUNTIME_DIR, or give --nbd and \
-         --control"
+        "cannot use the runtime directory {path}: {why}; set XDG_RUNTIME_DIR, or give --control \
+         and --nbd or --sockets"
     ))
 }

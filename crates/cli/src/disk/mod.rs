@@ -18,9 +18,7 @@ mod device;
 mod frontends;
 mod label;
 mod metrics;
-mod notify;
 mod plan;
-mod protect;
 mod reload;
 pub(crate) mod report;
 mod runner;
@@ -33,15 +31,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use zfold_disk::nbd::{Address, Listener};
 
 use crate::args::DiskArgs;
 use crate::control::service::Service;
 use crate::control::{protocol, runtime};
-use crate::shared::exit::{self, Failure, remark};
+use crate::shared::exit::{self, Failure};
 use crate::shared::secret::keep_memory;
+use crate::shared::signals::{self, Told};
+use crate::shared::{notify, protect};
 use device::Device;
 use frontends::Frontends;
 use plan::DiskPlan;
@@ -173,35 +171,16 @@ fn open_side_services(
     Ok(services)
 }
 
-/// Time in which the same signal again is an echo: who ends a process group asks each process,
-/// and some of them pass it on.
-const ECHO: Duration = Duration::from_secs(1);
-
-/// Turns signals into events. The second one that asks for the end does not wait for it.
+/// Turns signals into events.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let watch = move || {
-        let mut stopping: Option<(i32, Instant)> = None;
-        for signal in signals.forever() {
-            let event = match signal {
-                SIGHUP => Event::Reload,
-                _ if stopping.is_some_and(|(by, at)| by == signal && at.elapsed() < ECHO) => {
-                    continue;
-                }
-                _ if stopping.is_some() => {
-                    remark("ended at once: nothing was saved, clients were disconnected");
-                    std::process::exit(1);
-                }
-                _ => Event::Stop,
-            };
-            if event == Event::Stop {
-                stopping = Some((signal, Instant::now()));
-            }
-            // Nobody listens only while the process ends.
-            let _ = events.send(event);
-        }
-    };
-    std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(watch).map(drop)
+    signals::watch("ended at once: nothing was saved, clients were disconnected", move |told| {
+        let event = match told {
+            Told::Stop => Event::Stop,
+            Told::Reload => Event::Reload,
+        };
+        // Nobody listens only while the process ends.
+        let _ = events.send(event);
+    })
 }
 
 fn system(what: &str, error: &io::Error) -> Failure {

@@ -37,7 +37,7 @@ pub(crate) fn needs() -> Vec<Need> {
     if !kernel {
         needs.push(need(
             "page faults of the kernel",
-            &[Use::Run, Use::Threads],
+            &[Use::Run, Use::Threads, Use::Guest],
             access.as_ref().err(),
             "by /dev/userfaultfd, or by the call",
         ));

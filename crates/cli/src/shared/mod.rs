@@ -6,7 +6,10 @@ pub(crate) mod duration;
 pub(crate) mod far;
 pub(crate) mod far_watch;
 pub(crate) mod figures;
+pub(crate) mod notify;
+pub(crate) mod protect;
 pub(crate) mod secret;
+pub(crate) mod signals;
 pub(crate) mod size;
 pub(crate) mod table;
 

@@ -77,8 +77,7 @@ impl App {
             let past = self.past.entry(one.key()).or_default();
             add(&mut past.resident, one.resident());
             add(&mut past.ratio, (one.ratio().unwrap_or(0.0) * 100.0) as u64);
-            let faults = one.of_run(|run| run.rates.of(|run| run.faults_total));
-            add(&mut past.work, faults.or(one.requests()).unwrap_or(0.0) as u64);
+            add(&mut past.work, one.faults().or(one.requests()).unwrap_or(0.0) as u64);
         }
         self.subjects = subjects;
         self.sort();

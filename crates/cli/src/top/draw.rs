@@ -64,7 +64,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, app: &App) {
         lines.push(Line::styled(line, style));
     }
     if app.subjects.is_empty() {
-        lines.push(Line::from("no runs and no disks of this user"));
+        lines.push(Line::from("no runs, disks or guests of this user"));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }

@@ -7,6 +7,7 @@ use zfold_run::figures::table::{MEMORY, STAYS, WORK};
 use crate::shared::far::FarReport;
 use crate::shared::figures;
 use crate::shared::table::{count, short_rate, short_size, time};
+use crate::watched::guests::Guests;
 use crate::watched::machine::Machine;
 use crate::watched::rates::{Disk, Run};
 use crate::watched::subject::Subject;
@@ -53,6 +54,7 @@ pub(super) fn of_subject(one: &Subject) -> Vec<(&'static str, String)> {
     let (mut figures, far) = match one {
         Subject::Run(run) => (of_run(run), run.state.far.as_deref()),
         Subject::Disk(disk) => (of_disk(disk), disk.far.as_deref()),
+        Subject::Guests(guests) => (of_guests(guests), None),
     };
     figures.extend(far.map(of_far).into_iter().flatten());
     figures
@@ -104,6 +106,33 @@ fn rows_of(run: &Run, table: &str) -> Vec<(&'static str, String)> {
     figures::in_table(Doc::State, table)
         .map(|(field, figure)| (field.label, told(figure)))
         .collect()
+}
+
+fn of_guests(guests: &Guests) -> Vec<(&'static str, String)> {
+    let limit = match guests.limit_bytes {
+        0 => "none".to_owned(),
+        limit => short_size(limit),
+    };
+    vec![
+        ("images", count(guests.images)),
+        ("  stored", short_size(guests.stored_pages_bytes)),
+        ("  memory", short_size(guests.resident_bytes)),
+        ("  ratio", ratio(guests.ratio)),
+        ("  limit", limit),
+        ("guests", count(guests.guests)),
+        ("  waiting", count(guests.late)),
+        ("faults", total(guests.faults_total, guests.faults_per_second)),
+        (
+            "  p50, p99 ever",
+            match guests.faults_total {
+                0 => quantiles(None, None),
+                _ => quantiles(Some(guests.fault_p50_ns), Some(guests.fault_p99_ns)),
+            },
+        ),
+        ("pages copied", count(guests.copied_pages_total)),
+        ("  zeros", count(guests.zero_pages_total)),
+        ("  beforehand", count(guests.beforehand_pages_total)),
+    ]
 }
 
 fn of_disk(disk: &Disk) -> Vec<(&'static str, String)> {

@@ -13,7 +13,7 @@ use crate::watched::subject::Subject;
 
 /// Keys and what they do, as help shows them.
 pub(super) const HELP: [(&str, &str); 9] = [
-    ("up, down", "choose a run or a disk"),
+    ("up, down", "choose a run, a disk or a server of guests"),
     ("Enter", "open it; Esc closes it"),
     ("s, S", "order by the next column, the one before"),
     ("r", "reverse the order"),
@@ -145,6 +145,9 @@ impl App {
                 word.parse::<Setting>()?;
                 word
             }
+            Subject::Guests(_) => {
+                return Err("a server of guests keeps the --limit it began with".to_owned());
+            }
         };
         Ok(ask(chosen, "set", vec![word], format!("limit {size} for {}", chosen.pid())))
     }
@@ -152,9 +155,13 @@ impl App {
     /// Asks for what only runs can do.
     fn ask_run(&mut self, command: &'static str, what: &str) -> Option<Action> {
         let chosen = self.chosen()?;
-        if let Subject::Disk(_) = chosen {
-            let line = format!("disks know no {command}; see zfold ctl --help");
-            self.message = Some(line);
+        let others = match chosen {
+            Subject::Run(_) => None,
+            Subject::Disk(_) => Some("disks"),
+            Subject::Guests(_) => Some("servers of guests"),
+        };
+        if let Some(others) = others {
+            self.message = Some(format!("{others} know no {command}; see zfold ctl --help"));
             return None;
         }
         let ask = ask(chosen, command, Vec::new(), format!("{what} {}", chosen.pid()));

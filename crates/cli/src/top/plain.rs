@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::figures::of_machine;
 use crate::shared::exit::{self, Failure, Form};
 use crate::watched::columns::COLUMNS;
+use crate::watched::guests::{self, Guests};
 use crate::watched::look::Look;
 use crate::watched::machine::Machine;
 use crate::watched::rates::{self, Disk, Run};
@@ -24,6 +25,7 @@ struct Document {
     machine: Machine,
     runs: Vec<Run>,
     disks: Vec<Disk>,
+    guests: Vec<Guests>,
 }
 
 /// Writes a table or documents to stdout: one, or one at each interval until the reader has left.
@@ -51,6 +53,7 @@ fn document(now: &Look, before: &Look) -> String {
         machine: Machine::now(),
         runs: rates::runs(now, before),
         disks: rates::disks(now, before),
+        guests: guests::guests(now, before),
     };
     serde_json::to_string(&document).expect("numbers and text are JSON") + "\n"
 }
@@ -60,7 +63,7 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
     // Writing to a string does not fail.
     let _ = writeln!(text, "\n");
     if subjects.is_empty() {
-        let _ = writeln!(text, "no runs and no disks of this user");
+        let _ = writeln!(text, "no runs, disks or guests of this user");
         return text;
     }
     for column in COLUMNS.iter() {
@@ -97,7 +100,7 @@ mod tests {
         assert!(lines[3].starts_with("      7 ") && lines[3].ends_with(" sort x"), "{text}");
         assert!(lines[4].contains("   none     0B") && lines[4].ends_with(" disk a"), "{text}");
         assert_eq!(lines.len(), 5);
-        assert!(table(&[], &machine).ends_with("no runs and no disks of this user\n"));
+        assert!(table(&[], &machine).ends_with("no runs, disks or guests of this user\n"));
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl Value {
     fn of(&self, one: &Subject) -> Option<f64> {
         match self {
             Self::Is(value) => value(one),
+            Self::Of(figure) if figure.name == "faults_total" => one.faults(),
             Self::Of(figure) => one.of_run(|run| match figure.kind {
                 Kind::Counter => run.rates.of(figure.of),
                 Kind::Gauge => Some(float((figure.of)(&run.state.figures))),

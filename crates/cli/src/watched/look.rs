@@ -9,6 +9,7 @@ use crate::control::client::Client;
 use crate::control::runtime;
 use crate::control::state::RunState;
 use crate::disk::report::Report;
+use crate::guest::report::GuestsReport;
 use crate::shared::exit::Failure;
 
 /// How long one may take to answer. One that was stopped does not answer and is left out.
@@ -28,6 +29,7 @@ pub(crate) struct Said<T> {
 pub(crate) struct Look {
     pub(crate) runs: Vec<Said<RunState>>,
     pub(crate) servers: Vec<Said<Report>>,
+    pub(crate) guests: Vec<Said<GuestsReport>>,
 }
 
 impl Look {
@@ -38,7 +40,8 @@ impl Look {
     pub(crate) fn take() -> Result<Self, Failure> {
         let runs = runtime::live_runs()?.into_iter().filter_map(|(_, socket)| ask(socket));
         let servers = runtime::live_controls()?.into_iter().filter_map(ask);
-        Ok(Self { runs: runs.collect(), servers: servers.collect() })
+        let guests = runtime::live_guests()?.into_iter().filter_map(ask);
+        Ok(Self { runs: runs.collect(), servers: servers.collect(), guests: guests.collect() })
     }
 }
 

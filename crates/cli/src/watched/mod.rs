@@ -1,6 +1,8 @@
-//! What this user's runs and disks hold and do: looks at all of them, and rates between two looks.
+//! What this user's runs, disks and servers of guests hold and do: looks at all of them, and rates
+//! between two looks.
 
 pub(crate) mod columns;
+pub(crate) mod guests;
 pub(crate) mod look;
 pub(crate) mod machine;
 pub(crate) mod rates;

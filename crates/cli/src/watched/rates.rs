@@ -212,7 +212,7 @@ fn disk(report: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Disk {
     }
 }
 
-fn ratio(pages: u64, bytes: u64) -> Option<f64> {
+pub(super) fn ratio(pages: u64, bytes: u64) -> Option<f64> {
     (pages > 0 && bytes > 0).then(|| pages as f64 / bytes as f64)
 }
 

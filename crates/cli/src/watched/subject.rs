@@ -1,16 +1,18 @@
-//! A run or a disk, as one line of a table.
+//! A run, a disk or a server of guests, as one line of a table.
 
 use std::path::Path;
 
+use super::guests::{self, Guests};
 use super::look::Look;
 use super::rates::{self, Disk, Run};
 use crate::shared::clean::clean;
 
-/// A run or a disk.
+/// A run, a disk or a server of guests.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Run(Box<Run>),
     Disk(Box<Disk>),
+    Guests(Box<Guests>),
 }
 
 /// Which one: it is the same at the next look.
@@ -25,14 +27,16 @@ impl Subject {
     /// Returns all of a look, with their rates since an earlier one.
     pub(crate) fn all(now: &Look, before: &Look) -> Vec<Self> {
         let runs = rates::runs(now, before).into_iter().map(|run| Self::Run(Box::new(run)));
-        runs.chain(rates::disks(now, before).into_iter().map(|disk| Self::Disk(Box::new(disk))))
-            .collect()
+        let disks = rates::disks(now, before).into_iter().map(|disk| Self::Disk(Box::new(disk)));
+        let guests = guests::guests(now, before).into_iter().map(|one| Self::Guests(Box::new(one)));
+        runs.chain(disks).chain(guests).collect()
     }
 
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Run(run) => Key { pid: run.state.pid, disk: None },
             Self::Disk(disk) => Key { pid: disk.pid, disk: Some(disk.name.clone()) },
+            Self::Guests(guests) => Key { pid: guests.pid, disk: None },
         }
     }
 
@@ -40,6 +44,7 @@ impl Subject {
         match self {
             Self::Run(run) => run.state.pid,
             Self::Disk(disk) => disk.pid,
+            Self::Guests(guests) => guests.pid,
         }
     }
 
@@ -48,15 +53,17 @@ impl Subject {
         match self {
             Self::Run(run) => &run.socket,
             Self::Disk(disk) => &disk.socket,
+            Self::Guests(guests) => &guests.socket,
         }
     }
 
-    /// Returns the command of a run, or which disk it is, in one clean line.
+    /// Returns the command of a run, which disk it is, or what guests there are, in one clean line.
     pub(crate) fn command(&self) -> String {
         let command = match self {
             Self::Run(run) if run.state.paused => format!("(paused) {}", run.state.command),
             Self::Run(run) => run.state.command.clone(),
             Self::Disk(disk) => format!("disk {}", disk.name),
+            Self::Guests(guests) => guests.what(),
         };
         clean(&command)
     }
@@ -66,6 +73,7 @@ impl Subject {
         match self {
             Self::Run(run) => Some(run.state.figures.limit_bytes),
             Self::Disk(disk) => (disk.limit_bytes > 0).then_some(disk.limit_bytes),
+            Self::Guests(guests) => (guests.limit_bytes > 0).then_some(guests.limit_bytes),
         }
     }
 
@@ -74,6 +82,7 @@ impl Subject {
         match self {
             Self::Run(run) => run.state.figures.resident_bytes,
             Self::Disk(disk) => disk.resident_bytes,
+            Self::Guests(guests) => guests.resident_bytes,
         }
     }
 
@@ -82,6 +91,7 @@ impl Subject {
         match self {
             Self::Run(run) => run.state.figures.stored_pages_bytes,
             Self::Disk(disk) => disk.stored_pages_bytes,
+            Self::Guests(guests) => guests.stored_pages_bytes,
         }
     }
 
@@ -89,14 +99,24 @@ impl Subject {
         match self {
             Self::Run(run) => run.ratio,
             Self::Disk(disk) => disk.ratio,
+            Self::Guests(guests) => guests.ratio,
         }
     }
 
-    /// Returns a figure of a run; disks do not have it.
+    /// Returns the faults that were answered each second.
+    pub(crate) fn faults(&self) -> Option<f64> {
+        match self {
+            Self::Run(run) => run.rates.of(|run| run.faults_total),
+            Self::Disk(_) => None,
+            Self::Guests(guests) => guests.faults_per_second,
+        }
+    }
+
+    /// Returns a figure of a run; others do not have it.
     pub(crate) fn of_run<T>(&self, figure: impl Fn(&Run) -> Option<T>) -> Option<T> {
         match self {
             Self::Run(run) => figure(run),
-            Self::Disk(_) => None,
+            Self::Disk(_) | Self::Guests(_) => None,
         }
     }
 
@@ -110,6 +130,7 @@ impl Subject {
         match self {
             Self::Run(run) => run.rates.of(|run| run.evictions_total),
             Self::Disk(disk) => disk.backing_writes_per_second,
+            Self::Guests(_) => None,
         }
     }
 
@@ -120,6 +141,7 @@ impl Subject {
                 (run.state.figures.backing_bytes, run.state.figures.backing_used_bytes)
             }
             Self::Disk(disk) => (disk.backing_bytes, disk.backing_used_bytes),
+            Self::Guests(_) => (0, 0),
         };
         (size > 0).then_some(used)
     }
@@ -127,7 +149,7 @@ impl Subject {
     /// Returns the requests that a disk answered each second.
     pub(crate) fn requests(&self) -> Option<f64> {
         match self {
-            Self::Run(_) => None,
+            Self::Run(_) | Self::Guests(_) => None,
             Self::Disk(disk) => Some(disk.reads_per_second? + disk.writes_per_second?),
         }
     }

@@ -1,0 +1,256 @@
+//! The arguments of `zfold guest`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Subcommand, ValueEnum, ValueHint};
+use zfold_store::CodecSpec;
+
+use super::complete;
+use crate::shared::size::Size;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  A server with an image of a snapshot's memory; prints the socket for backend_path:
+    zfold guest serve --image web=/snapshots/web.mem
+  Restore it, any number of times:
+    curl --unix-socket api.sock -X PUT http://x/snapshot/load -d '{\"snapshot_path\": \"web.vm\",
+      \"mem_backend\": {\"backend_type\": \"Uffd\", \"backend_path\": \"SOCKET\"},
+      \"resume_vm\": true}'
+  Add images, whole or the difference to another one (snapshot_type Diff):
+    zfold guest import db /snapshots/db.mem
+    zfold guest import web-2 /snapshots/web-2.mem --base web
+  Note what guests of an image ask for, so that later ones have it beforehand:
+    zfold guest record web
+    zfold guest record web off
+  Back to a file, for other backends:
+    zfold guest export web-2 /var/tmp/web-2.mem
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+pub(super) const SERVE_EXAMPLES: &str = "\
+Examples:
+  Images that survive a restart of the server:
+    zfold guest serve --load images.zfs --save images.zfs
+  Sockets at fixed places, for VMMs of another user in the group that owns the folder:
+    zfold guest serve --sockets /srv/guests --socket-mode 660 --image web=/snapshots/web.mem
+
+SIGTERM and SIGINT end it: each guest gets all of its pages first, and needs no server from then on.
+A second one ends it at once, and guests wait for ever.
+
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+const MEMORY: &str = "Memory";
+const IMAGES: &str = "Images";
+const SOCKETS: &str = "Sockets";
+const PROCESS: &str = "Process";
+
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = false)]
+pub(crate) struct GuestArgs {
+    #[command(subcommand)]
+    pub(crate) command: GuestCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GuestCommand {
+    /// Serve images of guests' memory: a socket for each, at which Firecracker restores guests.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<GuestServeArgs>),
+    /// Make an image of a memory file, whole or over a base; the file is not needed afterwards.
+    Import {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+        /// The memory file of a snapshot.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// The image from which that guest was restored: holes of the file, and pages that are
+        /// equal, are its pages. Without it, holes are zeros.
+        #[arg(long, value_name = "IMAGE")]
+        base: Option<String>,
+    },
+    /// Write an image to a new file, sparse.
+    Export {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+        /// The file; it must not exist.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// List the images, with what they cost and where guests connect.
+    List {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Print JSON, schema zfold.guests/1.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove an image that no guest and no other image uses.
+    Rm {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+    },
+    /// Note which pages guests of an image ask for; later guests get them before they ask.
+    Record {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Name of the image.
+        name: String,
+        /// Begin, end, or forget what was noted.
+        #[arg(value_enum, default_value_t = Recording::On)]
+        what: Recording,
+    },
+    /// Write all images to a file, for --load; it is replaced when that is complete.
+    Save {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// The file.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Show guests, what they were given, and how long they waited for it.
+    Stat {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Print JSON, schema zfold.guests/1.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which server is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct GuestTarget {
+    /// Control socket of the server [default: that of this user's only one].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) control: Option<PathBuf>,
+}
+
+/// What becomes of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Recording {
+    /// Note pages from now on.
+    On,
+    /// End that.
+    Off,
+    /// Forget what was noted.
+    Clear,
+}
+
+impl Recording {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Clear => "clear",
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GuestServeArgs {
+    /// Import a memory file as an image; may be given several times.
+    #[arg(long, value_name = "NAME=FILE", value_hint = ValueHint::Other, help_heading = IMAGES)]
+    pub(crate) image: Vec<NamedFile>,
+
+    /// Start with the images of a file that --save or zfold guest save wrote. It may be missing if
+    /// --save names the same.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
+    pub(crate) load: Option<PathBuf>,
+
+    /// Write all images to a file at the end.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
+    pub(crate) save: Option<PathBuf>,
+
+    /// Most memory that images may take, compressed; imports beyond it are refused [default: no
+    /// limit].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) limit: Option<Size>,
+
+    /// Codec, optionally with a level: lz4, page, lz4hc, zstd, deflate, lzo; zstd:3.
+    #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]
+    pub(crate) codec: CodecSpec,
+
+    /// Put the sockets into this folder, as NAME.sock [default: the runtime directory].
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = SOCKETS)]
+    pub(crate) sockets: Option<PathBuf>,
+
+    /// Permissions of the sockets, in octal: whoever may write to one gets that image's memory.
+    #[arg(long, value_name = "MODE", default_value = "600", help_heading = SOCKETS)]
+    pub(crate) socket_mode: Mode,
+
+    /// Most guests at a time, 1 to 65536; further ones wait.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1024, help_heading = SOCKETS)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) max_guests: u32,
+
+    /// Unix socket for the other commands [default: one in the runtime directory, where they find
+    /// it].
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
+    pub(crate) control: Option<PathBuf>,
+
+    /// Let the system page this process out. By default its memory is locked where that is
+    /// permitted, since guests wait for it.
+    #[arg(long, help_heading = PROCESS)]
+    pub(crate) no_mlock: bool,
+}
+
+/// An image and its file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NamedFile {
+    pub(crate) name: String,
+    pub(crate) file: PathBuf,
+}
+
+impl FromStr for NamedFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, file)) if !file.is_empty() => {
+                zfold_guest::check_name(name).map_err(|error| error.to_string())?;
+                Ok(Self { name: name.to_owned(), file: file.into() })
+            }
+            _ => Err("an image is NAME=FILE, such as web=/snapshots/web.mem".to_owned()),
+        }
+    }
+}
+
+/// Permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mode(pub(crate) u32);
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
+        // What its owner may not reach nobody can use.
+        let mode = mode.filter(|mode| mode & 0o600 == 0o600);
+        mode.map(Self).ok_or_else(|| "permissions are 600, 660 or 666".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_and_permissions_are_read() {
+        let image: NamedFile = "web=/a=b".parse().expect("right");
+        assert_eq!((&*image.name, image.file.to_str()), ("web", Some("/a=b")));
+        for wrong in ["web", "web=", "=x", "a/b=x"] {
+            assert!(wrong.parse::<NamedFile>().is_err(), "{wrong}");
+        }
+        assert_eq!("660".parse(), Ok(Mode(0o660)));
+        for wrong in ["", "1660", "060", "rw", "8"] {
+            assert!(wrong.parse::<Mode>().is_err(), "{wrong}");
+        }
+    }
+}

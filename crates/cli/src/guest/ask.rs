@@ -1,0 +1,89 @@
+//! The commands that ask a server of guests for something.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::report::{GuestsReport, SCHEMA};
+use crate::args::{GuestCommand, GuestTarget};
+use crate::control::client::Client;
+use crate::control::runtime;
+use crate::shared::exit::{self, Failure};
+use crate::shared::size::PAGE_LEN;
+use crate::shared::table::size;
+
+/// Asks, and writes what was found to stdout.
+pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
+    match command {
+        GuestCommand::Serve(_) => unreachable!("it asks nobody"),
+        GuestCommand::Import { server, name, file, base } => {
+            let words = [name.clone(), absolute(file)?].into_iter().chain(base.clone());
+            let found = ask(server, "import", words.collect())?;
+            let number = |field: &str| found[field].as_u64().unwrap_or(0);
+            let (stored, all) = (number("stored_pages"), number("pages"));
+            let socket = found["socket"].as_str().unwrap_or_default();
+            exit::write_text(&format!(
+                "{socket}\n{stored} of {all} pages stored ({})\n",
+                size(stored * PAGE_LEN).trim_end()
+            ))
+        }
+        GuestCommand::Export { server, name, file } => {
+            ask(server, "export", vec![name.clone(), absolute(file)?]).map(drop)
+        }
+        GuestCommand::Rm { server, name } => ask(server, "rm", vec![name.clone()]).map(drop),
+        GuestCommand::Record { server, name, what } => {
+            ask(server, "record", vec![name.clone(), what.name().to_owned()]).map(drop)
+        }
+        GuestCommand::Save { server, file } => ask(server, "save", vec![absolute(file)?]).map(drop),
+        GuestCommand::List { server, json } => told(server, *json, GuestsReport::image_text),
+        GuestCommand::Stat { server, json } => told(server, *json, GuestsReport::text),
+    }
+}
+
+fn told(
+    server: &GuestTarget,
+    json: bool,
+    text: impl Fn(&GuestsReport) -> String,
+) -> Result<(), Failure> {
+    let found = ask(server, "stat", Vec::new())?;
+    if json {
+        return exit::write_data(format!("{found}\n").as_bytes());
+    }
+    let report: GuestsReport = serde_json::from_value(found).map_err(|error| {
+        Failure::new(format!(
+            "the statistics are not {SCHEMA} ({error}): use the zfold that was started"
+        ))
+    })?;
+    exit::write_text(&text(&report))
+}
+
+fn ask(server: &GuestTarget, command: &str, words: Vec<String>) -> Result<Value, Failure> {
+    let path = server.control.clone().map_or_else(the_only_one, Ok)?;
+    Client::at(&path, None)?.ask(command, words)
+}
+
+/// Returns the control socket of this user's only server of guests.
+fn the_only_one() -> Result<PathBuf, Failure> {
+    let mut live = runtime::live_guests()?;
+    match live.len() {
+        1 => Ok(live.remove(0)),
+        0 => Err(Failure::new(
+            "found no server of guests of this user: start zfold guest serve, or give --control",
+        )),
+        _ => {
+            let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
+            Err(Failure::usage(format!(
+                "several servers of guests are running: name one with --control (choices: {})",
+                paths.join(", ")
+            )))
+        }
+    }
+}
+
+/// Returns a path that means the same file to the server.
+fn absolute(path: &Path) -> Result<String, Failure> {
+    let absolute = std::path::absolute(path).ok().and_then(|path| path.to_str().map(str::to_owned));
+    absolute.ok_or_else(|| {
+        Failure::usage(format!("{} is not a file name: give another", path.display()))
+    })
+}

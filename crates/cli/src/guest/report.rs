@@ -1,0 +1,254 @@
+//! What a server of guests has, as it is sent and shown.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use zfold_guest::{GuestState, GuestStats, ImageInfo, ServerStats};
+use zfold_store::StoreStats;
+
+use crate::shared::clean::clean;
+use crate::shared::size::PAGE_LEN;
+use crate::shared::table::{count, size, table, time};
+
+/// Name of this form of the statistics; another one has another name.
+pub(crate) const SCHEMA: &str = "zfold.guests/1";
+
+/// The statistics of a server. Totals only grow.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct GuestsReport {
+    pub(crate) schema: String,
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    pub(crate) uptime_seconds: u64,
+    pub(crate) codec: String,
+    /// 0: none.
+    pub(crate) limit_bytes: u64,
+    /// All memory that images take.
+    pub(crate) held_bytes: u64,
+    /// Of that, compressed pages.
+    pub(crate) payload_bytes: u64,
+    /// Pages that are stored, as guests see them.
+    pub(crate) stored_pages_bytes: u64,
+    /// Pages that share the bytes of another one.
+    pub(crate) duplicate_pages: u64,
+    pub(crate) images: Vec<ImageReport>,
+    pub(crate) guests_total: u64,
+    pub(crate) held_total: u64,
+    pub(crate) failed_handshakes_total: u64,
+    pub(crate) faults_total: u64,
+    pub(crate) copied_pages_total: u64,
+    pub(crate) zero_pages_total: u64,
+    pub(crate) beforehand_pages_total: u64,
+    pub(crate) fault_p50_ns: u64,
+    pub(crate) fault_p99_ns: u64,
+    pub(crate) guests: Vec<GuestReport>,
+}
+
+/// An image.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct ImageReport {
+    pub(crate) name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<String>,
+    pub(crate) size_bytes: u64,
+    pub(crate) own_pages: u64,
+    pub(crate) working_set_pages: u64,
+    pub(crate) recorded: bool,
+    pub(crate) guests: u64,
+    /// Where guests connect.
+    pub(crate) socket: String,
+}
+
+/// A guest.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct GuestReport {
+    pub(crate) number: u64,
+    pub(crate) image: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pid: Option<i32>,
+    pub(crate) age_seconds: u64,
+    /// `served`, or `held` if its regions were refused.
+    pub(crate) state: String,
+    /// A fault has waited for long.
+    pub(crate) late: bool,
+    pub(crate) pages: u64,
+    pub(crate) pages_left: u64,
+    pub(crate) faults_total: u64,
+    pub(crate) copied_pages_total: u64,
+    pub(crate) zero_pages_total: u64,
+    pub(crate) beforehand_pages_total: u64,
+    pub(crate) discards_total: u64,
+    pub(crate) retries_total: u64,
+    pub(crate) strays_total: u64,
+}
+
+impl GuestsReport {
+    /// Adds what the store has.
+    pub(super) fn with_store(self, store: &StoreStats, limit: Option<u64>) -> Self {
+        Self {
+            limit_bytes: limit.unwrap_or(0),
+            held_bytes: store.held_bytes(),
+            payload_bytes: store.pool.payload_bytes,
+            stored_pages_bytes: store.stored_pages * PAGE_LEN,
+            duplicate_pages: store.duplicate_pages,
+            ..self
+        }
+    }
+
+    /// Adds what guests were given.
+    pub(super) fn with_guests(self, stats: &ServerStats) -> Self {
+        Self {
+            guests_total: stats.guests_total,
+            held_total: stats.held_total,
+            failed_handshakes_total: stats.failed_handshakes_total,
+            faults_total: stats.faults_total,
+            copied_pages_total: stats.copied_pages_total,
+            zero_pages_total: stats.zero_pages_total,
+            beforehand_pages_total: stats.beforehand_pages_total,
+            fault_p50_ns: stats.fault_p50_ns,
+            fault_p99_ns: stats.fault_p99_ns,
+            guests: stats.guests.iter().map(GuestReport::of).collect(),
+            ..self
+        }
+    }
+
+    /// Adds the images, with their sockets.
+    pub(super) fn with_images(
+        self,
+        images: Vec<ImageInfo>,
+        sockets: &BTreeMap<String, PathBuf>,
+    ) -> Self {
+        let of = |info: ImageInfo| ImageReport {
+            size_bytes: info.pages * PAGE_LEN,
+            own_pages: info.own_pages,
+            working_set_pages: info.working_set_pages,
+            recorded: info.recorded,
+            guests: self.guests.iter().filter(|guest| guest.image == info.name).count() as u64,
+            socket: sockets.get(&info.name).map_or_else(String::new, |at| at.display().to_string()),
+            base: info.base,
+            name: info.name,
+        };
+        let images = images.into_iter().map(of).collect();
+        Self { images, ..self }
+    }
+
+    /// Returns the images for people.
+    pub(super) fn image_text(&self) -> String {
+        if self.images.is_empty() {
+            return "no images: zfold guest import NAME FILE\n".to_owned();
+        }
+        let titles = ["IMAGE", "SIZE", "OWN PAGES", "WORKING SET", "GUESTS", "BASE", "SOCKET"];
+        let mut rows = vec![titles.map(str::to_owned)];
+        rows.extend(self.images.iter().map(|image| {
+            let recorded = if image.recorded { " (recorded)" } else { "" };
+            [
+                clean(&image.name),
+                size(image.size_bytes).trim_end().to_owned(),
+                count(image.own_pages),
+                format!("{}{recorded}", count(image.working_set_pages)),
+                image.guests.to_string(),
+                image.base.as_deref().map_or_else(|| "-".to_owned(), clean),
+                clean(&image.socket),
+            ]
+        }));
+        columns(&rows)
+    }
+
+    /// Returns all for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        let limit = if self.limit_bytes == 0 { "none".to_owned() } else { size(self.limit_bytes) };
+        let rows = [
+            ("stored", size(self.stored_pages_bytes), "pages of images that are not zeros"),
+            ("compressed", size(self.payload_bytes), "what they compress to, equal ones once"),
+            ("held", size(self.held_bytes), "all memory that this takes"),
+            ("limit", limit, ""),
+            ("duplicates", count(self.duplicate_pages), "pages that share another one's bytes"),
+        ];
+        table(&mut text, "images", &rows);
+        let rows = [
+            ("guests", self.guests.len().to_string(), "now"),
+            ("guests_total", count(self.guests_total), ""),
+            ("held_total", count(self.held_total), "guests whose regions were refused"),
+            ("failed_handshakes", count(self.failed_handshakes_total), ""),
+            ("faults", count(self.faults_total), ""),
+            ("  p50", time(self.fault_p50_ns), "half were answered within this"),
+            ("  p99", time(self.fault_p99_ns), "99 % were"),
+            ("copied", count(self.copied_pages_total), "pages put in"),
+            ("zeros", count(self.zero_pages_total), "pages of zeros, which take no memory"),
+            (
+                "beforehand",
+                count(self.beforehand_pages_total),
+                "of both, before they were asked for",
+            ),
+        ];
+        table(&mut text, "guests", &rows);
+        if !self.guests.is_empty() {
+            let titles =
+                ["GUEST", "IMAGE", "PID", "STATE", "LEFT", "FAULTS", "COPIED", "ZEROS", "DISCARDS"];
+            let mut rows = vec![titles.map(str::to_owned)];
+            rows.extend(self.guests.iter().map(GuestReport::row));
+            text.push_str(&columns(&rows));
+            text.push('\n');
+        }
+        let (version, pid, up) = (clean(&self.version), self.pid, self.uptime_seconds);
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "zfold {version}, process {pid}, up {up} s");
+        text
+    }
+}
+
+impl GuestReport {
+    fn of(stats: &GuestStats) -> Self {
+        let state = match stats.state {
+            GuestState::Held => "held",
+            GuestState::Released => "released",
+            _ => "served",
+        };
+        Self {
+            number: stats.number,
+            image: stats.image.clone(),
+            pid: stats.pid,
+            age_seconds: stats.age.as_secs(),
+            state: state.to_owned(),
+            late: stats.is_late,
+            pages: stats.pages,
+            pages_left: stats.pages_left,
+            faults_total: stats.faults_total,
+            copied_pages_total: stats.copied_pages_total,
+            zero_pages_total: stats.zero_pages_total,
+            beforehand_pages_total: stats.beforehand_pages_total,
+            discards_total: stats.discards_total,
+            retries_total: stats.retries_total,
+            strays_total: stats.strays_total,
+        }
+    }
+
+    fn row(&self) -> [String; 9] {
+        let waits = if self.late { " (waits)" } else { "" };
+        [
+            self.number.to_string(),
+            clean(&self.image),
+            self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+            format!("{}{waits}", clean(&self.state)),
+            count(self.pages_left),
+            count(self.faults_total),
+            count(self.copied_pages_total),
+            count(self.zero_pages_total),
+            count(self.discards_total),
+        ]
+    }
+}
+
+/// Returns rows in columns.
+fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

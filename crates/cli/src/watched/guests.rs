@@ -1,0 +1,76 @@
+//! Servers of guests with what they did between two looks.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::look::{Look, Said};
+use super::rates::{Since, ratio};
+use crate::guest::report::GuestsReport;
+
+/// A server of guests.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Guests {
+    pub(crate) pid: u32,
+    pub(crate) images: u64,
+    pub(crate) guests: u64,
+    /// Guests that wait for a page that cannot be had.
+    pub(crate) late: u64,
+    /// 0: none.
+    pub(crate) limit_bytes: u64,
+    /// All memory that images take.
+    pub(crate) resident_bytes: u64,
+    /// Pages of images, as guests see them.
+    pub(crate) stored_pages_bytes: u64,
+    pub(crate) ratio: Option<f64>,
+    pub(crate) faults_total: u64,
+    pub(crate) copied_pages_total: u64,
+    pub(crate) zero_pages_total: u64,
+    pub(crate) beforehand_pages_total: u64,
+    pub(crate) fault_p50_ns: u64,
+    pub(crate) fault_p99_ns: u64,
+    /// None of what was seen once only.
+    pub(crate) faults_per_second: Option<f64>,
+    #[serde(skip)]
+    pub(crate) socket: PathBuf,
+}
+
+impl Guests {
+    /// Returns what it serves, in a line.
+    pub(crate) fn what(&self) -> String {
+        let images = if self.images == 1 { "image" } else { "images" };
+        let late = match self.late {
+            0 => String::new(),
+            late => format!(" ({late} wait)"),
+        };
+        format!("guests: {} of {} {images}{late}", self.guests, self.images)
+    }
+}
+
+/// Returns all servers of guests, with their rates since an earlier look.
+pub(crate) fn guests(now: &Look, before: &Look) -> Vec<Guests> {
+    let of = |said: &Said<GuestsReport>| {
+        let earlier = before.guests.iter().find(|server| server.what.pid == said.what.pid);
+        let since = earlier.and_then(|before| Since::new(&before.what, before.at, said.at));
+        let report = &said.what;
+        Guests {
+            pid: report.pid,
+            images: report.images.len() as u64,
+            guests: report.guests.len() as u64,
+            late: report.guests.iter().filter(|guest| guest.late).count() as u64,
+            limit_bytes: report.limit_bytes,
+            resident_bytes: report.held_bytes,
+            stored_pages_bytes: report.stored_pages_bytes,
+            ratio: ratio(report.stored_pages_bytes, report.held_bytes),
+            faults_total: report.faults_total,
+            copied_pages_total: report.copied_pages_total,
+            zero_pages_total: report.zero_pages_total,
+            beforehand_pages_total: report.beforehand_pages_total,
+            fault_p50_ns: report.fault_p50_ns,
+            fault_p99_ns: report.fault_p99_ns,
+            faults_per_second: since.map(|since| since.rate(report, |one| one.faults_total)),
+            socket: said.socket.clone(),
+        }
+    };
+    now.guests.iter().map(of).collect()
+}

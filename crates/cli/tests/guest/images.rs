@@ -1,0 +1,97 @@
+//! Images by command.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::common::assert_refused;
+use crate::server::{Server, memory};
+
+#[test]
+fn images_are_imported_listed_exported_and_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    memory(path("a.mem").as_ref(), 1000, 1);
+    memory(path("b.mem").as_ref(), 1000, 1);
+    memory(path("other.mem").as_ref(), 1000, 2);
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &[], 0);
+    assert!(server.done(&["guest", "list"]).contains("no images"));
+
+    let said = server.done(&["guest", "import", "a", &path("a.mem")]);
+    assert!(said.contains("250 of 1000 pages stored"), "{said}");
+    let socket = said.lines().next().expect("a line");
+    assert_eq!(fs::metadata(socket).expect("a socket").permissions().mode() & 0o777, 0o600);
+    let said = server.done(&["guest", "import", "b", &path("b.mem"), "--base", "a"]);
+    assert!(said.contains("0 of 1000 pages stored"), "{said}");
+    server.done(&["guest", "import", "c", &path("other.mem")]);
+    let stat = server.stat();
+    assert_eq!(stat["images"][1]["base"], "a");
+    assert_eq!(stat["images"][2]["own_pages"], 250);
+    let list = server.done(&["guest", "list"]);
+    assert!(list.lines().count() == 4 && list.contains(socket), "{list}");
+
+    server.done(&["guest", "export", "b", &path("b.out")]);
+    assert!(fs::read(path("b.out")).expect("a file") == fs::read(path("a.mem")).expect("a file"));
+    server.refused(&["guest", "export", "b", &path("b.out")], &["exists"]);
+    server.refused(&["guest", "export", "x", &path("x.out")], &["choices: a, b, c"]);
+    server.refused(&["guest", "import", "a", &path("a.mem")], &["remove it first"]);
+    server.refused(&["guest", "import", "d", &path("nothing")], &["cannot import"]);
+    server.refused(&["guest", "import", "a/b", &path("a.mem")], &["the name of an image"]);
+    server.refused(&["guest", "rm", "a"], &["used by the image b"]);
+    server.done(&["guest", "rm", "b"]);
+    server.done(&["guest", "rm", "a"]);
+    assert!(fs::metadata(socket).is_err(), "its socket is there");
+    assert_eq!(server.stat()["images"][0]["name"], "c");
+}
+
+#[test]
+fn images_survive_the_server_in_a_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    memory(path("a.mem").as_ref(), 100, 1);
+    let saved = path("images.zfs");
+    let arguments = ["--load", &saved, "--save", &saved];
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &arguments, 0);
+    server.done(&["guest", "import", "a", &path("a.mem")]);
+    server.done(&["guest", "import", "b", &path("a.mem"), "--base", "a"]);
+    let runtime = server.end();
+    assert_eq!(fs::read_dir(runtime.path().join("zfold")).expect("a folder").count(), 0);
+
+    let server = Server::start(runtime, &arguments, 2);
+    assert_eq!((&*server.told[0].0, &*server.told[1].0), ("a", "b"));
+    server.done(&["guest", "export", "b", &path("b.out")]);
+    assert!(fs::read(path("b.out")).expect("a file") == fs::read(path("a.mem")).expect("a file"));
+    server.done(&["guest", "save", &path("again.zfs")]);
+    assert!(fs::metadata(path("again.zfs")).expect("a file").len() > 0);
+}
+
+#[test]
+fn sockets_lie_where_and_are_whose_one_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    memory(path("a.mem").as_ref(), 100, 1);
+    fs::create_dir(path("sockets")).expect("made");
+    let image = format!("web={}", path("a.mem"));
+    let arguments = ["--sockets", &path("sockets"), "--socket-mode", "660", "--image", &image];
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &arguments, 1);
+    assert_eq!(server.told[0].1.to_str(), Some(&*path("sockets/web.sock")));
+    let mode = fs::metadata(&server.told[0].1).expect("a socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o660);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let serve = |arguments: &[&str], status, parts: &[&str]| {
+        assert_refused(&[&["guest", "serve"], arguments].concat(), status, parts);
+    };
+    serve(&["--limit", "1KiB"], 2, &["--limit"]);
+    serve(&["--image", "web"], 2, &["NAME=FILE"]);
+    serve(&["--image", "web=/x", "--image", "web=/y"], 2, &["two images"]);
+    serve(&["--socket-mode", "x"], 2, &["permissions"]);
+    serve(&["--sockets", "/nowhere"], 2, &["no folder"]);
+    serve(&["--load", "/nowhere"], 1, &["cannot load"]);
+    serve(&["--image", "web=/nowhere"], 1, &["cannot import"]);
+    let runtime = tempfile::tempdir().expect("a folder");
+    let mut alone = crate::common::command(&["guest", "list"]);
+    let output = alone.env("XDG_RUNTIME_DIR", runtime.path()).output().expect("started");
+    crate::common::assert_line(&output, 1, &["start zfold guest serve"]);
+}

@@ -1,0 +1,11 @@
+//! `zfold guest`: images by command, and guests restored from them.
+//!
+//! What is missing for a test is told in a line that begins with `SKIPPED:`.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/compiled.rs"]
+mod compiled;
+mod images;
+mod restored;
+mod server;

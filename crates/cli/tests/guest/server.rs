@@ -1,0 +1,102 @@
+//! A `zfold guest serve` of a test: started, asked, and ended in any case.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::common;
+
+/// A running server with a runtime directory of its own.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) folder: TempDir,
+    /// The images that it began with, and their sockets.
+    pub(crate) told: Vec<(String, PathBuf)>,
+}
+
+impl Server {
+    /// Starts a server in a folder, and waits until it serves so many images.
+    pub(crate) fn start(folder: TempDir, arguments: &[&str], images: usize) -> Self {
+        let arguments = [&["guest", "serve", "--no-mlock"], arguments].concat();
+        let mut command = zfold(folder.path(), &arguments);
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let mut child = spawned.expect("the program starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let told: Vec<_> = (0..images)
+            .map(|_| {
+                let line = lines.next().expect("an image").expect("text");
+                let (name, path) = line.split_once(' ').expect("a name and a path");
+                (name.to_owned(), path.into())
+            })
+            .collect();
+        let server = Self { child, folder, told };
+        let is_up = || server.run(&["guest", "list"]).status.success();
+        let began = std::time::Instant::now();
+        while !is_up() {
+            assert!(began.elapsed().as_secs() < 60, "it does not answer");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        server
+    }
+
+    /// Runs a command of this server's user.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        zfold(self.folder.path(), arguments).output().expect("the program starts")
+    }
+
+    /// Runs a command that must succeed, and returns what it prints.
+    pub(crate) fn done(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Checks that a command is refused, with these parts in its line.
+    pub(crate) fn refused(&self, arguments: &[&str], parts: &[&str]) {
+        common::assert_line(&self.run(arguments), 1, parts);
+    }
+
+    pub(crate) fn stat(&self) -> Value {
+        serde_json::from_str(&self.done(&["guest", "stat", "--json"])).expect("JSON")
+    }
+
+    /// Has it end in order; returns its folder.
+    pub(crate) fn end(mut self) -> TempDir {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("it runs");
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+        std::mem::replace(&mut self.folder, tempfile::tempdir().expect("a folder"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns `zfold` with `runtime` as its runtime directory, and no service manager.
+fn zfold(runtime: &Path, arguments: &[&str]) -> Command {
+    let mut command = common::command(arguments);
+    command.env("XDG_RUNTIME_DIR", runtime).env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+    command
+}
+
+/// Writes a memory file of so many pages: every fourth page has a text that depends on `seed`.
+pub(crate) fn memory(path: &Path, pages: u64, seed: u64) {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::create(path).expect("a file");
+    file.set_len(pages * 4096).expect("a length");
+    for page in (0..pages).step_by(4) {
+        let words = (0..512_u64).map(|n| ((((seed << 20) | page) << 8) | (n / 9)).to_le_bytes());
+        file.write_all_at(&words.flatten().collect::<Vec<_>>(), page * 4096).expect("written");
+    }
+}

@@ -12,8 +12,9 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use zfold_figures::{Figures as _, Unit};
 use zfold_pool::process::{Forked, Local};
-use zfold_region::{FaultMode, Memory, MemoryOptions, RegionError};
+use zfold_region::{FaultMode, Memory, MemoryOptions, MemoryStats, RegionError};
 use zfold_store::backing::{BackingError, FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecSpec};
 
@@ -142,24 +143,23 @@ impl Heap {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let heap = self.here()?;
         let (memory, heap) = py.detach(|| (heap.memory().stats(), heap.stats()));
-        let page = 4096;
         let stats = PyDict::new(py);
+        for figure in MemoryStats::ALL {
+            let number = (figure.of)(&memory);
+            match figure.unit {
+                Unit::Pages => {
+                    let name = figure.name.trim_end_matches("_pages");
+                    stats.set_item(format!("{name}_bytes"), number * 4096)?;
+                }
+                _ => stats.set_item(figure.name, number)?,
+            }
+        }
         for (name, value) in [
-            ("limit_bytes", memory.limit_pages * page),
-            ("resident_bytes", memory.resident_pages * page),
-            ("pinned_bytes", memory.pinned_pages * page),
-            ("stored_bytes", memory.stored_pages * page),
-            ("copied_bytes", memory.copied_pages * page),
-            ("compressed_bytes", memory.compressed_bytes),
-            ("store_bytes", memory.store_bytes),
             ("arrays", heap.blocks),
             ("array_bytes", heap.block_bytes),
             ("regions", heap.regions),
-            ("faults_total", memory.faults_total),
-            ("store_faults_total", memory.store_faults_total),
-            ("evictions_total", memory.evictions_total),
-            ("waits_for_room_total", memory.waits_for_room_total),
-            ("store_failures_total", memory.store_failures_total),
+            // As `loads_total` was called.
+            ("store_faults_total", memory.loads_total),
         ] {
             stats.set_item(name, value)?;
         }

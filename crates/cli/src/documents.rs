@@ -61,6 +61,20 @@ fn table<F: Figures>() -> String {
     head.to_owned() + &F::ALL.iter().filter(shown).map(line).collect::<String>()
 }
 
+/// Returns the table of all figures, by their names.
+fn list<F: Figures>() -> String {
+    let line = |figure: &Figure<F>| {
+        format!("| `{}` | {} | {} |\n", figure.name, kind(figure), figure.meaning)
+    };
+    let head = "| name | kind | meaning |\n|:--|:--|:--|\n";
+    head.to_owned() + &F::ALL.iter().map(line).collect::<String>()
+}
+
+#[test]
+fn documents_have_the_figures_of_regions() {
+    check("memory-region.md", "figures of regions", &list::<zfold_region::MemoryStats>());
+}
+
 #[test]
 fn documents_have_the_figures_of_runs() {
     check("stats-run.md", "figures of runs", &table::<zfold_run::Figures>());

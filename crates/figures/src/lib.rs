@@ -50,6 +50,8 @@ pub use view::{Column, Doc, Field, View, column, report, state};
 pub enum Unit {
     /// Things, which the meaning names.
     Count,
+    /// Pages of 4 KiB.
+    Pages,
     /// Bytes.
     Bytes,
     /// Nanoseconds.

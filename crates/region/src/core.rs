@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use zfold_figures::Histogram;
 use zfold_store::{Loader, Store};
 
 use super::frames::Frames;
 use super::ring::Ring;
 use super::room::Room;
 use super::space::{Space, WINDOW_MAX};
-use super::stats::{Counters, Histogram};
+use super::stats::Counters;
 use super::wait::{sleep_while, wake};
 use super::word::{Page, State, Word};
 use crate::sys::claims::Claims;
@@ -97,7 +98,7 @@ impl Core {
             scratches: Claims::new(scratches),
             store,
             counters: Counters::default(),
-            latency: Histogram::new(),
+            latency: Histogram::default(),
             zeros: Zeros::new(WINDOW_MAX as usize)?,
             words: Words::new(pages as usize)?,
             links: Words::new(pages as usize)?,

@@ -18,7 +18,6 @@ use super::core::{CHUNK, Core};
 use super::frames::Stays;
 use super::ring::Owner;
 use super::space::Space;
-use super::stats::count;
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
 use zfold_uffd::page::{PAGE, is_zero};
@@ -98,7 +97,7 @@ impl Core {
         {
             moved = self.move_some(&mut hand, batch * 2);
         }
-        let failures = || self.counters.store_failures_total.load(Ordering::Relaxed);
+        let failures = || self.counters.store_failures_total.get();
         let failures_before = failures();
         let stores = self.room.is_low() || self.ring.waiting() >= target;
         let stored = stores && self.store_some(batch.into());
@@ -106,9 +105,7 @@ impl Core {
         if waited && refused && self.refused.load(Ordering::Relaxed) && self.room.is_waited_for() {
             die("no room for a page", "the store is full (raise resident_limit or store_limit)");
         }
-        // Relaxed: counters.
-        let done = self.counters.evictions_total.load(Ordering::Relaxed)
-            + self.counters.stores_total.load(Ordering::Relaxed);
+        let done = self.counters.evictions_total.get() + self.counters.stores_total.get();
         if !waited {
             *seen = Progress::new();
         } else if seen.is_over(done) {
@@ -168,7 +165,7 @@ impl Core {
             }
             moved += self.move_run(space, first..key, slots.start);
         }
-        count(&self.counters.evictions_total, u64::from(moved));
+        self.counters.evictions_total.add(u64::from(moved));
         (key, moved)
     }
 
@@ -194,7 +191,7 @@ impl Core {
                     key += 1;
                 }
                 Some(Stays::Busy | Stays::Changed) => {
-                    count(&self.counters.busy_pages_total, 1);
+                    self.counters.busy_pages_total.add(1);
                     self.settle(key, State::Resident, 0, false);
                     key += 1;
                 }
@@ -241,13 +238,13 @@ impl Core {
         let page = self.frames.staged(slot..slot + 1);
         if is_zero(page) {
             self.store.invalidate(key.into());
-            count(&self.counters.zero_pages_total, 1);
+            self.counters.zero_pages_total.add(1);
             return self.end_storing(key, slot, Word::emptied);
         }
         // Not of one that was changed the last time: mostly it is changed again.
         let looks = word.is_copied() && !word.is_changed();
         if looks && self.store.holds(key.into(), page, &mut [0; PAGE]) {
-            count(&self.counters.kept_copies_total, 1);
+            self.counters.kept_copies_total.add(1);
             return self.end_storing(key, slot, Word::stored);
         }
         if !self.store_page(key, page) {
@@ -255,7 +252,7 @@ impl Core {
         }
         // Relaxed: only says that it is worth trying.
         self.refused.store(false, Ordering::Relaxed);
-        count(&self.counters.stores_total, 1);
+        self.counters.stores_total.add(1);
         self.end_storing(key, slot, if looks { Word::changed } else { Word::stored })
     }
 
@@ -299,7 +296,7 @@ impl Core {
 
     /// The store does not take a page: it goes back to its place. Returns whether it did.
     fn stay(&self, key: u32, slot: usize) -> bool {
-        count(&self.counters.store_failures_total, 1);
+        self.counters.store_failures_total.add(1);
         self.refused.store(true, Ordering::Relaxed);
         // A store that fails leaves nothing under the key.
         self.freed(key);
@@ -333,7 +330,7 @@ impl Core {
 
     /// Moves the pages of a range out and stores them. Returns whether the store took all.
     pub(super) fn pageout(&self, space: &Space, keys: Range<u32>) -> bool {
-        let before = self.counters.store_failures_total.load(Ordering::Relaxed);
+        let before = self.counters.store_failures_total.get();
         let batch = u64::from(self.batch());
         let mut key = keys.start;
         while key < keys.end {
@@ -351,7 +348,7 @@ impl Core {
                 std::thread::yield_now();
             }
         }
-        before == self.counters.store_failures_total.load(Ordering::Relaxed)
+        before == self.counters.store_failures_total.get()
     }
 
     /// Makes pages of a range missing, whatever they are; they are zeros when touched. Pinned

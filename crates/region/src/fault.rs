@@ -11,7 +11,6 @@ use rustix::time::{ClockId, clock_gettime};
 use super::core::{CHUNK, Core};
 use super::registry;
 use super::space::{Space, WINDOW_MAX};
-use super::stats::count;
 use super::word::{State, Word};
 use crate::sys::signal::die;
 
@@ -34,7 +33,7 @@ pub(super) fn resolve(address: usize) -> bool {
 impl Core {
     /// A thread has touched a page and found it missing; returns when it may try again.
     pub(super) fn touched(&self, space: &Space, key: u32) {
-        count(&self.counters.faults_total, 1);
+        self.counters.faults_total.add(1);
         if !self.bring(space, key, space.window(key)) {
             self.check_there(space, key);
         }
@@ -56,7 +55,7 @@ impl Core {
             if !has_room {
                 // room/L1: before the page belongs to this thread, which may have to wait here.
                 if self.room.take() {
-                    count(&self.counters.waits_for_room_total, 1);
+                    self.counters.waits_for_room_total.add(1);
                 }
                 has_room = true;
             }
@@ -115,7 +114,7 @@ impl Core {
                     }
                     self.frames.put(to, scratch.pages.bytes_mut(0..pages as usize));
                 });
-                &self.counters.store_faults_total
+                &self.counters.loads_total
             }
             State::Staged => {
                 let slot = was.value() as usize;
@@ -128,8 +127,8 @@ impl Core {
                 &self.counters.first_touches_total
             }
         };
-        count(counter, touched.into());
-        count(&self.counters.prefetched_total, u64::from(pages - touched));
+        counter.add(touched.into());
+        self.counters.prefetched_total.add(u64::from(pages - touched));
         self.count_in(key, pages);
         let stored = was.state() == State::Stored;
         (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));

@@ -117,7 +117,7 @@ impl Memory {
             copied_pages: copies,
             store_bytes: store.held_bytes(),
             compressed_bytes: store.pool.payload_bytes,
-            latency: core.latency.summary(),
+            latency: core.latency.quantiles().into(),
             ..core.counters.read()
         }
     }

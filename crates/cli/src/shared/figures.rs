@@ -12,7 +12,7 @@ use super::table::{Row, count, size, time};
 /// Returns a number of a figure for people.
 pub(crate) fn told(unit: Unit, number: u64) -> String {
     match unit {
-        Unit::Count => count(number),
+        Unit::Count | Unit::Pages => count(number),
         Unit::Bytes => size(number),
         Unit::Nanoseconds => time(number),
         Unit::Microseconds => time(number.saturating_mul(1000)),

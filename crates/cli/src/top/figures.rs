@@ -97,7 +97,7 @@ fn rows_of(run: &Run, table: &str) -> Vec<(&'static str, String)> {
         match figure.unit {
             Unit::Bytes => short_size(value),
             Unit::Count if figure.has_rate() => total(value, run.rates.of(figure.of)),
-            Unit::Count => count(value),
+            Unit::Count | Unit::Pages => count(value),
             // Before the first fault there is no time of one.
             _ if value == 0 => "-".to_owned(),
             unit => figures::told(unit, value).trim_end().to_owned(),

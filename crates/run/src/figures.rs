@@ -44,6 +44,8 @@ figures! {
     gauge stored_pages: Count, "pages that lie compressed", [];
     gauge stored_pages_bytes: Bytes, "pages that lie compressed", [state(MEMORY, "stored")];
     gauge stored_bytes: Bytes, "what these take, with tables", [state(MEMORY, "  memory")];
+    gauge copied_pages: Count, "of these pages, copies of such as count against the limit",
+        [state(MEMORY, "  copies")];
     gauge store_limit_bytes: Bytes, "the most that these may take; 0: any number", [FIELD];
     peak peak_stored_pages: Count, "the most pages compressed at a time",
         [report(MEMORY, "peak_stored_pages")];
@@ -95,6 +97,8 @@ figures! {
     counter evictions_total: Count, "pages that left a process",
         [report(WORK, "evictions"), state(WORK, "evictions"), View::Rate];
     counter stores_total: Count, "pages that were compressed", [report(WORK, "stores")];
+    counter kept_copies_total: Count, "pages that left as they came: not compressed again",
+        [report(WORK, "kept_copies"), state(WORK, "  kept copies")];
     counter zero_pages_total: Count, "pages of zeros that were dropped instead", [];
     counter busy_pages_total: Count, "pages that could not be moved, and are tried again", [];
     counter closed_pages_total: Count, "pages of memory that was open and was closed", [];

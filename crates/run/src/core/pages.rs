@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   absent --- zeros ---> resident --- moved out ---> cached --- compressed ---> stored
-//!     ^                    ^  | ^                       |                          |
+//!     ^                    ^  | ^                       |        or its copy       |
 //!     |                    |  | +------ filled in ------+--------------------------+
 //!     +- missing - doomed <-- | discard
 //!                    +--------+ still there
@@ -11,8 +11,12 @@
 //! No state says that a thread is at work with a page: whoever fills it in or moves it out holds
 //! the lock of its space meanwhile.
 //!
+//! A page that came from the store may have a *copy* besides its state: the key under which the
+//! store still has what it was. Only a page that is resident, fixed or cached has one (space/S7).
+//!
 //! A word of 32 bits a page: 3 bits state, 29 bits of age, slot or key. Words come in chunks of
-//! 2 MiB of address space; where nothing is known there is no chunk.
+//! 2 MiB of address space; where nothing is known there is no chunk. Copies have words of their
+//! own, in chunks that have any.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -46,8 +50,8 @@ pub(crate) enum Page {
     Doomed { epoch: u32 },
     /// In the swap cache.
     Cached(SlotNo),
-    /// In the store.
-    Stored(Key),
+    /// In the store; `changed`: when it left it was not its copy, which is mostly so again.
+    Stored { key: Key, changed: bool },
     /// In the address space and could not be moved (pinned, or its mapping is read-only); tried
     /// again when the hand has passed `rest` times more.
     Fixed { rest: u8 },
@@ -59,13 +63,24 @@ impl Page {
         matches!(self, Self::Resident { .. } | Self::Doomed { .. } | Self::Fixed { .. })
     }
 
+    /// Returns whether a page of this state may have a copy.
+    pub(crate) fn may_be_copied(self) -> bool {
+        matches!(self, Self::Resident { .. } | Self::Fixed { .. } | Self::Cached(_))
+    }
+
+    /// The state of a page that the store has under this key, of which no more is known.
+    pub(crate) fn stored(key: Key) -> Self {
+        Self::Stored { key, changed: false }
+    }
+
     fn word(self) -> u32 {
         let (state, payload) = match self {
             Self::Absent => (0, 0),
             Self::Resident { age } => (1, u32::from(age)),
             Self::Doomed { epoch } => (2, epoch % PAYLOADS),
             Self::Cached(slot) => (3, slot),
-            Self::Stored(key) => (4, key),
+            Self::Stored { key, changed: false } => (4, key),
+            Self::Stored { key, changed: true } => (6, key),
             Self::Fixed { rest } => (5, u32::from(rest)),
         };
         debug_assert!(payload < PAYLOADS);
@@ -79,8 +94,9 @@ impl Page {
             1 => Self::Resident { age: payload as u8 },
             2 => Self::Doomed { epoch: payload },
             3 => Self::Cached(payload),
-            4 => Self::Stored(payload),
+            4 => Self::Stored { key: payload, changed: false },
             5 => Self::Fixed { rest: payload as u8 },
+            6 => Self::Stored { key: payload, changed: true },
             _ => unreachable!("no such state is written"),
         }
     }
@@ -88,9 +104,16 @@ impl Page {
 
 const STATE_BITS: u32 = 3;
 
+/// No copy.
+const NONE: Key = Key::MAX;
+
 #[derive(Clone)]
 struct Chunk {
     words: [u32; CHUNK],
+    /// Keys of copies, if there are any.
+    copies: Option<Box<[Key; CHUNK]>>,
+    /// How many there are.
+    copied: u16,
     /// Of these pages, how many are present.
     present: u16,
     /// Of these pages, how many are not absent.
@@ -98,7 +121,24 @@ struct Chunk {
 }
 
 impl Chunk {
-    const EMPTY: Self = Self { words: [0; CHUNK], present: 0, known: 0 };
+    const EMPTY: Self = Self { words: [0; CHUNK], copies: None, copied: 0, present: 0, known: 0 };
+
+    fn copy(&self, at: usize) -> Option<Key> {
+        self.copies.as_ref().map(|copies| copies[at]).filter(|&key| key != NONE)
+    }
+
+    fn take_copy(&mut self, at: usize) -> Option<Key> {
+        let copies = self.copies.as_mut()?;
+        let key = std::mem::replace(&mut copies[at], NONE);
+        if key == NONE {
+            return None;
+        }
+        self.copied -= 1;
+        if self.copied == 0 {
+            self.copies = None;
+        }
+        Some(key)
+    }
 }
 
 /// The pages of an address space.
@@ -121,6 +161,8 @@ pub(crate) struct Counts {
     pub cached: usize,
     /// In the store.
     pub stored: usize,
+    /// Of those that are not in the store, such as have a copy there.
+    pub copied: usize,
 }
 
 impl Counts {
@@ -130,7 +172,7 @@ impl Counts {
         self.doomed = self.doomed.wrapping_add(times(matches!(page, Page::Doomed { .. })));
         self.fixed = self.fixed.wrapping_add(times(matches!(page, Page::Fixed { .. })));
         self.cached = self.cached.wrapping_add(times(matches!(page, Page::Cached(_))));
-        self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored(_))));
+        self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored { .. })));
     }
 }
 
@@ -154,7 +196,65 @@ impl PageTable {
         chunk.map_or(Page::Absent, |chunk| Page::from_word(chunk.words[page % CHUNK]))
     }
 
-    /// Sets the state of a page; returns what it was.
+    /// Returns the key of a page's copy.
+    pub(crate) fn copy(&self, page: PageNo) -> Option<Key> {
+        self.chunks.get(&(page / CHUNK))?.copy(page % CHUNK)
+    }
+
+    /// Gives a page a copy, which may have one and has none.
+    pub(crate) fn keep(&mut self, page: PageNo, key: Key) {
+        let chunk = self.chunks.get_mut(&(page / CHUNK)).expect("a known page has a chunk");
+        let at = page % CHUNK;
+        debug_assert!(Page::from_word(chunk.words[at]).may_be_copied() && chunk.copy(at).is_none());
+        chunk.copies.get_or_insert_with(|| Box::new([NONE; CHUNK]))[at] = key;
+        chunk.copied += 1;
+        self.counts.copied += 1;
+    }
+
+    /// Takes the copy from a page, if it has one.
+    pub(crate) fn take_copy(&mut self, page: PageNo) -> Option<Key> {
+        let taken = self.chunks.get_mut(&(page / CHUNK))?.take_copy(page % CHUNK);
+        self.counts.copied -= usize::from(taken.is_some());
+        taken
+    }
+
+    /// Takes the copies from all pages of a range, up to `most`.
+    pub(crate) fn take_copies(
+        &mut self,
+        of: &Pages,
+        most: usize,
+        mut visit: impl FnMut(PageNo, Key),
+    ) {
+        let mut left = most.min(self.counts.copied);
+        if left == 0 {
+            return;
+        }
+        for number in self.chunks_in(of) {
+            let chunk = self.chunks.get_mut(&number).expect("listed just now");
+            let first = number * CHUNK;
+            for page in common(of, &(first..first + CHUNK)) {
+                if chunk.copied == 0 || left == 0 {
+                    break;
+                }
+                if let Some(key) = chunk.take_copy(page % CHUNK) {
+                    left -= 1;
+                    self.counts.copied -= 1;
+                    visit(page, key);
+                }
+            }
+        }
+    }
+
+    /// Shows all copies.
+    pub(crate) fn for_each_copy(&self, mut visit: impl FnMut(PageNo, Key)) {
+        for (&number, chunk) in self.chunks.iter().filter(|(_, chunk)| chunk.copied > 0) {
+            let copies = (0..CHUNK).filter_map(|at| Some((at, chunk.copy(at)?)));
+            copies.for_each(|(at, key)| visit(number * CHUNK + at, key));
+        }
+    }
+
+    /// Sets the state of a page, which has no copy that the new state may not have; returns what
+    /// it was.
     pub(crate) fn set(&mut self, page: PageNo, to: Page) -> Page {
         let number = page / CHUNK;
         if to == Page::Absent && !self.chunks.contains_key(&number) {
@@ -168,7 +268,7 @@ impl PageTable {
         was
     }
 
-    /// Takes out all pages of a range that are not absent, in order.
+    /// Takes out all pages of a range that are not absent, in order; none has a copy.
     ///
     /// # Cost
     /// A few ns a page.
@@ -262,6 +362,7 @@ impl PageTable {
 
 fn exchange(chunk: &mut Chunk, at: usize, to: Page, counts: &mut Counts) -> Page {
     let was = Page::from_word(chunk.words[at]);
+    debug_assert!(to.may_be_copied() || chunk.copy(at).is_none(), "{to:?} with a copy");
     chunk.words[at] = to.word();
     chunk.present -= u16::from(was.is_present());
     chunk.present += u16::from(to.is_present());
@@ -280,14 +381,15 @@ mod tests {
 
     use super::*;
 
-    const STATES: [Page; 8] = [
+    const STATES: [Page; 9] = [
         Page::Absent,
         Page::Resident { age: 0 },
         Page::Resident { age: 3 },
         Page::Doomed { epoch: 0 },
         Page::Doomed { epoch: PAYLOADS - 1 },
         Page::Cached(PAYLOADS - 1),
-        Page::Stored(PAYLOADS - 1),
+        Page::Stored { key: PAYLOADS - 1, changed: false },
+        Page::Stored { key: PAYLOADS - 1, changed: true },
         Page::Fixed { rest: 7 },
     ];
 
@@ -302,12 +404,18 @@ mod tests {
     proptest! {
         /// The table is a map whose counts agree and whose empty chunks go.
         #[test]
-        fn a_table_is_a_map(ops in prop::collection::vec((0_usize..2000, 0_usize..8, 0_usize..900),
+        fn a_table_is_a_map(ops in prop::collection::vec((0_usize..2000, 0_usize..9, 0_usize..900),
                                                         1..200)) {
             let (mut table, mut model) = (PageTable::default(), HashMap::<PageNo, Page>::new());
+            let mut copies = HashMap::<PageNo, Key>::new();
             for (page, state, len) in ops {
                 if len > 800 {
                     let of = page..page + len;
+                    let mut taken = HashMap::new();
+                    table.take_copies(&of, usize::MAX, |page, key| { taken.insert(page, key); });
+                    let inside = copies.iter().filter(|(p, _)| of.contains(p));
+                    prop_assert_eq!(taken, inside.map(|(&p, &k)| (p, k)).collect());
+                    copies.retain(|p, _| !of.contains(p));
                     let inside = model.iter().filter(|(p, _)| of.contains(p));
                     let mut expected: Vec<_> = inside.map(|(&p, &s)| (p, s)).collect();
                     expected.sort_by_key(|(p, _)| *p);
@@ -315,14 +423,25 @@ mod tests {
                     model.retain(|p, _| !of.contains(p));
                 } else {
                     let state = STATES[state];
+                    if !state.may_be_copied() {
+                        prop_assert_eq!(table.take_copy(page), copies.remove(&page));
+                    }
                     let was = model.remove(&page).unwrap_or(Page::Absent);
                     if state != Page::Absent {
                         model.insert(page, state);
                     }
                     prop_assert_eq!(table.set(page, state), was);
+                    if state.may_be_copied() && !copies.contains_key(&page) {
+                        table.keep(page, len as Key);
+                        copies.insert(page, len as Key);
+                    }
                 }
             }
-            let mut counts = Counts::default();
+            let mut seen = HashMap::new();
+            table.for_each_copy(|page, key| { seen.insert(page, key); });
+            prop_assert_eq!(&seen, &copies);
+            prop_assert!(copies.iter().all(|(page, key)| table.copy(*page) == Some(*key)));
+            let mut counts = Counts { copied: copies.len(), ..Counts::default() };
             model.values().for_each(|&state| counts.change(state, 1));
             prop_assert_eq!(table.counts(), counts);
             let mut seen = HashMap::new();

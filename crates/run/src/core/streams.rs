@@ -1,63 +1,192 @@
 //! Which faults follow each other, so that what comes next can be filled in with them. Upwards is
-//! how programs build lists, downwards how many of them take these apart.
+//! how programs build lists, downwards how many of them take these apart; with steps between them
+//! they go through a column of a table.
+//!
+//! A window doubles with each fault that follows. How far it grows hangs on how many of the pages
+//! that were brought along lately lay on the way of sequences that went on: of one that ends, the
+//! last window was for nothing.
 
 use super::ranges::{PageNo, Pages};
 
 /// Sequences that are followed at a time.
-const STREAMS: usize = 4;
+const STREAMS: usize = 8;
+
+/// Pages that a fault brings along, at most, and the same while nearly all are for nothing.
+pub(crate) const WINDOW_MAX: usize = 128;
+const WINDOW_MIN: usize = 8;
+
+/// Pages that were brought along of which it is remembered whether they were of use.
+const REMEMBERED: usize = 2048;
+
+/// Other faults that a sequence outlives, for each page of its window.
+const PATIENCE: u64 = 4;
+
+/// Pages from one fault to the next, at most, for these to be steps of a sequence.
+const STEP_MAX: isize = 64;
 
 /// Sequences of faults in one address space.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
-    /// The one that is given up next.
-    turn: usize,
+    /// Faults so far.
+    now: u64,
+    /// Pages that were brought along by faults that others followed, and by those that were last.
+    used: usize,
+    unused: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// The page whose fault would continue it upwards, and downwards. Both are pages while there
-    /// was one fault only; then the way is known, and the other is none.
-    next: [PageNo; 2],
-    /// Pages that a fault of it has filled in, at most.
+    /// The page of its last fault.
+    page: PageNo,
+    way: Way,
+    /// Where it goes on, if the way is known.
+    next: PageNo,
+    /// Steps that a fault of it has covered, at most; 0: there is no such sequence.
     window: usize,
+    /// Steps that the last fault should cover and has covered, and the pages that it has brought.
+    target: usize,
+    done: usize,
+    brought: usize,
+    /// When it went on last.
+    last: u64,
 }
 
-const UP: usize = 0;
-const DOWN: usize = 1;
-const NO_PAGE: PageNo = PageNo::MAX;
+/// Where a sequence goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Way {
+    /// There was one fault.
+    #[default]
+    Unknown,
+    /// There were two, with such a step between them; a third has to follow.
+    Guessed(isize),
+    /// In such steps.
+    Known(isize),
+}
+
+impl Stream {
+    /// Returns the way of this sequence if a fault at `page` continues it.
+    fn follows(&self, page: PageNo) -> Option<Way> {
+        let step = page.wrapping_sub(self.page).cast_signed();
+        let ahead = page.wrapping_sub(self.next).cast_signed();
+        let follows = match self.way {
+            _ if self.window == 0 => return None,
+            Way::Known(known) => {
+                // What lies between may have been there.
+                let most = if known.abs() == 1 { self.window.cast_signed() / 2 } else { 0 };
+                return (0..=most).contains(&(ahead * known.signum())).then_some(self.way);
+            }
+            Way::Guessed(guessed) => step == guessed || step.abs() == 1,
+            Way::Unknown => step.abs() == 1,
+        };
+        follows.then_some(Way::Known(step))
+    }
+
+    /// Returns the way that this sequence may have if a fault at `page` is of it.
+    fn may_follow(&self, page: PageNo) -> Option<Way> {
+        let step = page.wrapping_sub(self.page).cast_signed();
+        let may = self.window > 0 && !matches!(self.way, Way::Known(_));
+        (may && step != 0 && step.unsigned_abs() <= STEP_MAX.unsigned_abs())
+            .then_some(Way::Guessed(step))
+    }
+
+    /// Until when it is not given up for another one.
+    fn patience(&self) -> u64 {
+        if self.window == 0 { 0 } else { self.last + PATIENCE * self.window as u64 }
+    }
+}
 
 impl Streams {
     /// Returns which pages to fill in for a fault at `page`, at most `max`: this one, and twice as
-    /// many as the last time while faults follow each other.
+    /// many as the last time while faults follow each other page by page.
     pub(crate) fn window(&self, page: PageNo, max: usize) -> Pages {
-        let Some((at, way)) = self.find(page) else { return page..page + 1 };
-        let len = (self.streams[at].window * 2).clamp(1, max.max(1));
-        if way == UP { page..page + len } else { (page + 1).saturating_sub(len)..page + 1 }
+        let Some((at, Way::Known(step @ (1 | -1)))) = self.find(page) else {
+            return page..page + 1;
+        };
+        let len = self.target(at).clamp(1, max.max(1));
+        if step > 0 { page..page + len } else { (page + 1).saturating_sub(len)..page + 1 }
     }
 
     /// Notes that the fault at `page` filled in `pages`.
     pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages) {
-        let mut next = [pages.end, pages.start.checked_sub(1).unwrap_or(NO_PAGE)];
-        let (at, window) = match self.find(page) {
+        self.now += 1;
+        let (at, way, target) = match self.find(page) {
             Some((at, way)) => {
-                next[1 - way] = NO_PAGE;
-                (at, self.streams[at].window)
+                self.used += self.streams[at].brought.saturating_sub(1);
+                (at, way, self.target(at))
             }
             None => {
-                self.turn = (self.turn + 1) % STREAMS;
-                (self.turn, 0)
+                let begun = self.streams.iter().enumerate();
+                let oldest = begun.min_by_key(|(_, stream)| stream.patience());
+                let at = oldest.map_or(0, |(at, _)| at);
+                self.unused += self.streams[at].brought.saturating_sub(1);
+                self.streams[at] = Stream::default();
+                (at, Way::Unknown, 1)
             }
         };
-        self.streams[at] = Stream { next, window: window.max(pages.len()) };
+        if self.used + self.unused > REMEMBERED {
+            (self.used, self.unused) = (self.used / 2, self.unused / 2);
+        }
+        let (next, done) = match way {
+            Way::Unknown | Way::Guessed(_) => (page, 1),
+            Way::Known(1) => (pages.end, pages.end - page),
+            Way::Known(-1) => (pages.start.wrapping_sub(1), page + 1 - pages.start),
+            Way::Known(step) => (page.wrapping_add_signed(step), 1),
+        };
+        let target = if matches!(way, Way::Known(_)) { target } else { 1 };
+        let window = self.streams[at].window.max(done).min(self.most());
+        let (brought, last) = (done, self.now);
+        self.streams[at] = Stream { page, way, next, window, target, done, brought, last };
     }
 
-    /// Returns the sequence that a fault at `page` continues, and which way.
-    fn find(&self, page: PageNo) -> Option<(usize, usize)> {
-        let streams = self.streams.iter().enumerate().filter(|(_, stream)| stream.window > 0);
-        let mut ways =
-            streams.flat_map(|(at, stream)| [UP, DOWN].map(|way| (at, way, stream.next[way])));
-        ways.find(|(_, _, next)| *next == page).map(|(at, way, _)| (at, way))
+    /// Returns where the sequence goes whose last fault was at `page`, and in which steps, and how
+    /// many of them it should cover besides those that it has; `None` if it has.
+    pub(crate) fn ahead(&self, page: PageNo) -> Option<(PageNo, isize, usize)> {
+        let stream = self.streams.iter().find(|stream| stream.page == page && stream.window > 0)?;
+        let Way::Known(step) = stream.way else { return None };
+        let left = stream.target.saturating_sub(stream.done);
+        (left > 0).then_some((stream.next, step, left))
+    }
+
+    /// Notes that the sequence whose last fault was at `page` has covered so many steps more, and
+    /// brings so many pages of them.
+    pub(crate) fn went(&mut self, page: PageNo, steps: usize, brought: usize) {
+        let most = self.most();
+        let mut streams = self.streams.iter_mut();
+        if let Some(stream) = streams.find(|stream| stream.page == page && stream.window > 0)
+            && let Way::Known(step) = stream.way
+        {
+            stream.next = stream.next.wrapping_add_signed(step * steps.cast_signed());
+            stream.done += steps;
+            stream.brought += brought;
+            stream.window = stream.window.max(stream.done).min(most);
+        }
+    }
+
+    /// Returns how many steps the next fault of a sequence should cover.
+    fn target(&self, at: usize) -> usize {
+        (self.streams[at].window * 2).min(self.most())
+    }
+
+    /// Returns how many any should, at most.
+    fn most(&self) -> usize {
+        let all = self.used + self.unused;
+        match (self.used * 8).checked_div(all) {
+            None | Some(7..) => WINDOW_MAX,
+            Some(6) => WINDOW_MAX / 2,
+            Some(4 | 5) => WINDOW_MAX / 4,
+            Some(2 | 3) => WINDOW_MAX / 8,
+            Some(0 | 1) => WINDOW_MIN,
+        }
+    }
+
+    /// Returns the sequence that a fault at `page` continues, or may continue, and its way then.
+    fn find(&self, page: PageNo) -> Option<(usize, Way)> {
+        let way = |of: fn(&Stream, PageNo) -> Option<Way>| {
+            let mut streams = self.streams.iter().enumerate();
+            streams.find_map(|(at, stream)| Some((at, of(stream, page)?)))
+        };
+        way(Stream::follows).or_else(|| way(Stream::may_follow))
     }
 }
 
@@ -65,49 +194,63 @@ impl Streams {
 mod tests {
     use super::*;
 
-    #[test]
-    fn windows_double_while_faults_follow_each_other() {
-        let mut streams = Streams::default();
-        let mut page = 1000;
-        let mut windows = Vec::new();
-        for _ in 0..6 {
-            let window = streams.window(page, 16);
-            streams.filled(page, &window);
-            windows.push(window.len());
-            page = window.end;
+    /// Has a fault come at a page, which brings what it should, at most 16 pages at a time; returns
+    /// how many it brought.
+    fn fault(streams: &mut Streams, page: PageNo) -> usize {
+        let window = streams.window(page, 16);
+        assert!(window.contains(&page));
+        streams.filled(page, &window);
+        let mut brought = window.len();
+        while let Some((_, _, left)) = streams.ahead(page) {
+            streams.went(page, left.min(16), left.min(16));
+            brought += left.min(16);
         }
-        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
-        assert_eq!(streams.window(page + 1, 16).len(), 1, "not the next page");
+        brought
     }
 
     #[test]
-    fn windows_double_downwards_too() {
-        let mut streams = Streams::default();
-        let (mut page, mut windows) = (1000, Vec::new());
-        for _ in 0..6 {
-            let window = streams.window(page, 16);
-            assert_eq!(window.end, page + 1);
-            streams.filled(page, &window);
-            windows.push(window.len());
-            page = window.start - 1;
+    fn windows_double_while_faults_follow_each_other() {
+        for way in [1, -1, 7, -64] {
+            let mut streams = Streams::default();
+            let mut page: PageNo = 100_000;
+            let mut windows = Vec::new();
+            for _ in 0..11 {
+                let window = fault(&mut streams, page);
+                windows.push(window);
+                page = page.wrapping_add_signed(way * window.cast_signed());
+            }
+            let expected: &[usize] = match way {
+                1 | -1 => &[1, 2, 4, 8, 16, 32, 64, 128, 128, 128, 128],
+                // It takes a third to know the step.
+                _ => &[1, 1, 2, 4, 8, 16, 32, 64, 128, 128, 128],
+            };
+            assert_eq!(windows, expected, "in steps of {way}");
+            assert_eq!(fault(&mut streams, page + 1000), 1, "it is not of it");
+            assert_eq!(fault(&mut streams, page), 128, "it goes on");
         }
-        assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
-        assert_eq!(streams.window(1001, 16).len(), 1, "it goes the other way");
-        // The lowest pages.
+    }
+
+    #[test]
+    fn the_ends_of_memory_are_no_obstacle() {
+        let mut streams = Streams::default();
         streams.filled(1, &(1..2));
         assert_eq!(streams.window(0, 16), 0..1);
         streams.filled(0, &(0..1));
         assert_eq!(streams.window(PageNo::MAX - 1, 16).len(), 1, "there is no page below");
+        assert_eq!(fault(&mut streams, 5), 1);
     }
 
     #[test]
-    fn one_page_from_elsewhere_does_not_begin_anew() {
+    fn what_was_there_on_the_way_does_not_end_a_sequence() {
         let mut streams = Streams::default();
         streams.filled(10, &(10..11));
         streams.filled(11, &(11..13));
         streams.filled(13, &(13..17));
+        // Cut short by pages that were there; the next fault is behind these.
         streams.filled(17, &(17..18));
         assert_eq!(streams.window(18, 16), 18..26);
+        assert_eq!(streams.window(20, 16), 20..28);
+        assert_eq!(streams.window(21, 16).len(), 1, "too far");
     }
 
     #[test]
@@ -116,11 +259,47 @@ mod tests {
         let mut pages = [0, 10_000, 20_000, 30_000];
         for round in 0..4 {
             for page in &mut pages {
-                let window = streams.window(*page, 64);
-                assert_eq!(window.len(), 1 << round);
-                streams.filled(*page, &window);
-                *page = window.end;
+                let window = fault(&mut streams, *page);
+                assert_eq!(window, 1 << round);
+                *page += window;
             }
         }
+    }
+
+    #[test]
+    fn a_sequence_outlives_faults_elsewhere() {
+        let mut streams = Streams::default();
+        let mut page = 0;
+        for round in 0..20 {
+            let window = fault(&mut streams, page);
+            assert_eq!(window, 128.min(1 << round.min(7)));
+            page += window;
+            // Half as many as it outlives.
+            for other in 0..2 * window {
+                fault(&mut streams, 1_000_000 + 1000 * (other + 200 * round));
+            }
+        }
+    }
+
+    #[test]
+    fn sequences_that_end_soon_have_small_windows() {
+        let mut streams = Streams::default();
+        let mut runs = |len: PageNo, from: PageNo| {
+            let (mut all, mut most) = (0, 0);
+            for run in 0..400 {
+                let begin = from + run * 10_000;
+                let mut page = begin;
+                while page < begin + len {
+                    let window = fault(&mut streams, page);
+                    (all, most) = (all + window, most.max(window));
+                    page += window;
+                }
+            }
+            (all as f64 / (400 * len) as f64, most)
+        };
+        let (brought, _) = runs(20, 0);
+        assert!(brought < 1.6, "{brought} for each page that is used");
+        let (brought, most) = runs(2000, 100_000_000);
+        assert!(brought < 1.1 && most == 128, "{brought}, {most}");
     }
 }

@@ -33,6 +33,7 @@ impl Engine {
             stored_pages,
             stored_pages_bytes: stored_pages * PAGE as u64,
             stored_bytes,
+            copied_pages: budget.copied() as u64,
             store_limit_bytes: self.store().tunables().limit_bytes.unwrap_or(0),
             // Those who count look now and then.
             peak_stored_pages: counted.peak_stored_pages.max(stored_pages),

@@ -3,8 +3,11 @@
 
 mod figures;
 mod stayed;
+mod store;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::store::KEYS;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
-use zfold_pool::PoolOptions;
-use zfold_store::{CodecKind, Store, StoreOptions};
+use zfold_store::Store;
 
 use crate::core::pages::PAYLOADS;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
@@ -32,6 +34,7 @@ use crate::reclaim::evictor::Evictor;
 use crate::reclaim::retire;
 use crate::spaces::asked::{PageOut, Work};
 use crate::spaces::budget::Budget;
+use crate::spaces::copies::Copies;
 use crate::spaces::keys::Keys;
 use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::spaces::maps::marked_of;
@@ -40,9 +43,6 @@ use crate::spaces::shared::Shared;
 use crate::spaces::signal::Signal;
 use crate::spaces::swap_cache::SwapCache;
 use zfold_uffd::page::PAGE;
-
-/// Keys of a store that is made here: 256 GiB of pages.
-pub(crate) const KEYS: u64 = 1 << 26;
 
 /// What the memory side is made of.
 pub(crate) struct EngineOptions {
@@ -77,10 +77,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be made, or the system starts no thread.
     pub(crate) fn start(options: EngineOptions, tracing: Arc<dyn Tracing>) -> io::Result<Self> {
-        let store = match options.store {
-            Some(store) => store,
-            None => Arc::new(default_store()?),
-        };
+        let store = store::prepared(options.store)?;
         let budget = Arc::new(Budget::new(options.limit_bytes, options.urgent));
         let keys = u32::try_from(store.slots()).unwrap_or(PAYLOADS).min(PAYLOADS);
         let shared = Arc::new(Shared {
@@ -92,6 +89,7 @@ impl Engine {
             spaces: RwLock::new(BTreeMap::new()),
             ids: AtomicU64::new(0),
             keys: Mutex::new(Keys::new(keys)),
+            copies: Copies::default(),
             swap_cache: Mutex::new(SwapCache::default()),
             pending: Mutex::default(),
             retries: Mutex::default(),
@@ -188,12 +186,6 @@ impl Engine {
 /// Time from a fork to the first measurement of what it shares: most children run another
 /// program by then.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
-
-fn default_store() -> io::Result<Store> {
-    let pool = zfold_pool::create("run", &PoolOptions::default());
-    let pool = pool.map_err(io::Error::other)?;
-    Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
-}
 
 impl Memory for Engine {
     fn exec(&self, pid: i32) -> SpaceId {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::thread;
 
-use crate::core::pages::{Key, Page};
-use crate::core::ranges::{PageNo, Pages, run_around};
-use crate::core::space::{Answer, LOADS_MAX, Released, Space};
+use crate::core::loads::{LOADS_MAX, Loads};
+use crate::core::pages::Page;
+use crate::core::ranges::{PageNo, Pages};
+use crate::core::space::{Answer, Released, Space};
 use crate::faults::messages::{self, Told};
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::{Fault, Pending};
@@ -21,12 +22,15 @@ const TRIES: u32 = 20;
 pub(crate) struct Answers {
     pub told: Told,
     buffer: Vec<u8>,
+    /// The page of the last fault that was answered from the store, if what follows it is to be
+    /// brought, too.
+    follow: Option<PageNo>,
 }
 
 impl Answers {
     /// Room for what is read and loaded.
     pub(crate) fn new() -> Self {
-        Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE] }
+        Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE], follow: None }
     }
 
     /// Returns whether all faults that were read are answered, or left to somebody: who reads
@@ -37,7 +41,8 @@ impl Answers {
 }
 
 /// What became of a fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
 enum Served {
     /// Who waits is woken.
     Done,
@@ -45,8 +50,8 @@ enum Served {
     NoRoom,
     /// A change is not over.
     Again,
-    /// It waits for these pages, from the first on, which are pinned in the store.
-    Load(PageNo, Vec<Key>),
+    /// It waits for these pages, which are to be loaded; and the number of the load.
+    Load(Loads, u64),
 }
 
 /// Reads messages of a space, does what they mean, and answers the faults among them.
@@ -55,6 +60,7 @@ pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answ
     messages::read(shared, managed, &mut space, &mut answers.told);
     drop(space);
     answer_told(shared, managed, answers);
+    bring_ahead(shared, managed, answers);
     if std::mem::take(&mut answers.told.changed) {
         shared.polls.changed(managed);
     }
@@ -127,8 +133,8 @@ pub(crate) fn serve(
             Served::Done => Outcome::Done,
             Served::NoRoom => Outcome::NoRoom,
             Served::Again => Outcome::Again,
-            Served::Load(first, keys) => {
-                match load(shared, managed, access, fault.page, first, &keys, answers) {
+            Served::Load(loads, number) => {
+                match load(shared, managed, access, fault.page, &loads, number, answers) {
                     Some(outcome) => outcome,
                     // It is elsewhere by now.
                     None => continue,
@@ -184,11 +190,7 @@ fn serve_locked(
                 access.copy(part.start, batch.pages(first..first + part.len()))
             })
         }
-        Answer::Stored(first, keys) => {
-            let mut all = lock(&shared.keys);
-            keys.iter().for_each(|&key| all.share(key));
-            Served::Load(first, keys)
-        }
+        Answer::Stored(loads) => Served::Load(loads, space.begin_load()),
     }
 }
 
@@ -211,12 +213,14 @@ fn fill(
 ) -> Served {
     let Filling { page, state, .. } = *filling;
     let mut part = filling.pages.clone();
+    // What comes one by one is better off with the room that copies would take.
+    let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget);
     let refused = loop {
         let (done, refused) = op(&part);
         let reached = part.start + done;
         if done > 0 {
             space.settled();
-            released.extend(space.filled(page, &(part.start..reached), state));
+            space.filled(page, &(part.start..reached), state, keeps, released);
         }
         if reached > page {
             return Served::Done;
@@ -231,7 +235,7 @@ fn fill(
     };
     match refused {
         Some(Refused::Again) => return Served::Again,
-        Some(Refused::Exists) => released.extend(space.found(page)),
+        Some(Refused::Exists) => space.found(page, released),
         Some(Refused::NoMemory) => {
             shared.tracing.end("the system has no memory for a page of the program".to_owned());
         }
@@ -241,49 +245,109 @@ fn fill(
     Served::Done
 }
 
-/// Loads pinned pages, from `first` on, and fills them in where they are still missing. `None` if
-/// `page`, for which a thread waits, is not under its key any more.
+/// Reads pages from the store; returns whether that could be done.
+fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
+    for (&(_, key), bytes) in loads.pages().iter().zip(buffer.chunks_exact_mut(PAGE)) {
+        match shared.store.load(u64::from(key), bytes) {
+            Ok(true) => {}
+            Ok(false) => unreachable!("a key in use holds a page"),
+            Err(error) => {
+                shared.end_load(&error);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Loads pages and fills them in where they are still missing. `None` if `page`, for which a thread
+/// waits, is not under its key any more.
 fn load(
     shared: &Shared,
     managed: &Managed,
     access: &Access,
     page: PageNo,
-    first: PageNo,
-    keys: &[Key],
+    loads: &Loads,
+    number: u64,
     answers: &mut Answers,
 ) -> Option<Outcome> {
-    let Answers { told, buffer } = answers;
-    for (key, bytes) in keys.iter().zip(buffer.chunks_exact_mut(PAGE)) {
-        match shared.store.load(u64::from(*key), bytes) {
-            Ok(true) => {}
-            Ok(false) => unreachable!("a key in use holds a page"),
-            Err(error) => {
-                shared.end_load(&error);
-                shared.release_keys(keys.iter().copied());
-                return Some(Outcome::Done);
-            }
+    let Answers { told, buffer, follow } = answers;
+    let is_read = read(shared, loads, buffer);
+    let mut space = managed.lock();
+    space.end_load(number, &mut told.released);
+    if !is_read {
+        return Some(Outcome::Done);
+    }
+    let first = loads.pages()[0].0;
+    let run = space.still(loads).find(|run| run.contains(&(page - first)))?;
+    let pages = first + run.start..first + run.end;
+    let len = pages.len();
+    let copy = |part: &Pages| {
+        let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
+        access.copy(part.start, bytes)
+    };
+    let filling = Filling { page, pages, state: Space::NEW };
+    let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
+    drop(space);
+    if served == Served::Again {
+        return Some(Outcome::Again);
+    }
+    shared.counters.loads_total.add(1);
+    shared.counters.prefetched_total.add(len as u64 - 1);
+    *follow = Some(page);
+    Some(Outcome::Done)
+}
+
+/// Brings what follows the last fault that was answered from the store in its sequence, as long as
+/// there is room. Nobody waits for that, so it comes after all faults.
+fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
+    let Answers { told, buffer, follow } = answers;
+    let (Some(page), Some(access)) = (follow.take(), managed.access()) else { return };
+    loop {
+        let mut space = managed.lock();
+        let loads = space.ahead(page, shared.budget.room_ahead());
+        if loads.pages().is_empty() || managed.is_dead() {
+            break;
+        }
+        let number = space.begin_load();
+        drop(space);
+        let is_read = read(shared, &loads, buffer);
+        let mut space = managed.lock();
+        space.end_load(number, &mut told.released);
+        if !is_read || !fill_ahead(shared, access, &mut space, &loads, buffer, &mut told.released) {
+            break;
+        }
+        drop(space);
+        told.finish(shared);
+        shared.call_evictor_if_high();
+    }
+    told.finish(shared);
+}
+
+/// Fills in what was loaded ahead, where it is still missing; returns whether all of it is there.
+fn fill_ahead(
+    shared: &Shared,
+    access: &Access,
+    space: &mut Held<'_>,
+    loads: &Loads,
+    buffer: &[u8],
+    released: &mut Released,
+) -> bool {
+    let keeps = shared.copies.keeps(&shared.budget);
+    for run in space.still(loads) {
+        let first = loads.pages()[run.start].0;
+        let bytes = &buffer[run.start * PAGE..run.end * PAGE];
+        let (done, refused) = access.copy(first, bytes);
+        if done > 0 {
+            space.settled();
+            space.brought(&(first..first + done), Space::NEW, keeps, released);
+            shared.counters.prefetched_total.add(done as u64);
+        }
+        if refused.is_some() {
+            return false;
         }
     }
-    let mut space = managed.lock();
-    let is_same = |at: PageNo| space.page(at) == Page::Stored(keys[at - first]);
-    let same = is_same(page).then(|| run_around(page, &(first..first + keys.len()), is_same));
-    let outcome = same.clone().map(|same| {
-        let copy = |part: &Pages| {
-            let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
-            access.copy(part.start, bytes)
-        };
-        let filling = Filling { page, pages: same, state: Space::NEW };
-        let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
-        if served == Served::Again { Outcome::Again } else { Outcome::Done }
-    });
-    drop(space);
-    if outcome == Some(Outcome::Done) {
-        shared.counters.loads_total.add(1);
-        shared.counters.prefetched_total.add(same.map_or(0, |same| same.len() as u64 - 1));
-    }
-    shared.release_keys(keys.iter().copied());
-    told.finish(shared);
-    outcome
+    true
 }
 
 /// Brings in a page, whatever there is room for; returns once it is there, or never will be.
@@ -300,7 +364,7 @@ pub(crate) fn bring_in(
         }
         let away = {
             let space = managed.lock();
-            matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
+            matches!(space.page(page), Page::Cached(_) | Page::Stored { .. })
         };
         if !away {
             return answer_told(shared, managed, answers);

@@ -80,7 +80,7 @@ pub(crate) fn bring(
 }
 
 fn is_away(space: &Held<'_>, page: PageNo) -> bool {
-    matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
+    matches!(space.page(page), Page::Cached(_) | Page::Stored { .. })
 }
 
 /// The pages of `len` bytes; none where no program has any.

@@ -7,8 +7,8 @@
 //! of a space with one thread it is that.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use rustix::buffer::spare_capacity;
@@ -16,10 +16,15 @@ use rustix::event::epoll;
 
 use crate::faults::answer::{Answers, answer};
 use crate::link::SpaceId;
+use crate::spaces::managed::Managed;
 use crate::spaces::shared::Shared;
 
 /// Spaces with messages that are taken at once.
 const AT_ONCE: usize = 8;
+
+/// Spaces that a reader finds without looking at the table that all share.
+const KNOWN: usize = 8;
+
 /// Starts the readers.
 ///
 /// # Errors
@@ -39,6 +44,7 @@ fn read(shared: &Arc<Shared>, at: usize) {
     pin(polls.polls[at].cpu);
     crate::sys::urgency::be_urgent();
     let mut answers = Answers::new();
+    let mut known = Known::default();
     let mut events = Vec::with_capacity(AT_ONCE);
     loop {
         events.clear();
@@ -49,12 +55,35 @@ fn read(shared: &Arc<Shared>, at: usize) {
             return;
         }
         for event in &events {
-            if let Some(managed) = shared.find(SpaceId(event.data.u64())) {
+            if let Some(managed) = known.find(shared, SpaceId(event.data.u64())) {
                 answer(shared, &managed, &mut answers);
                 debug_assert!(answers.are_given());
             }
         }
         shared.call_evictor_if_high();
+    }
+}
+
+/// The spaces that a reader has found last. It does not keep them: whose descriptor is open when it
+/// has gone makes unmapping wait for somebody who reads.
+#[derive(Default)]
+struct Known {
+    spaces: [(u64, Weak<Managed>); KNOWN],
+    /// The place of the next one.
+    next: usize,
+}
+
+impl Known {
+    fn find(&mut self, shared: &Shared, id: SpaceId) -> Option<Arc<Managed>> {
+        let known = self.spaces.iter().find(|(known, _)| *known == id.0);
+        let managed = known.and_then(|(_, managed)| managed.upgrade());
+        if managed.as_ref().is_some_and(|managed| !managed.is_dead()) {
+            return managed;
+        }
+        let managed = shared.find(id)?;
+        self.spaces[self.next] = (id.0, Arc::downgrade(&managed));
+        self.next = (self.next + 1) % KNOWN;
+        Some(managed)
     }
 }
 

@@ -196,7 +196,7 @@ fn bring_back<'a>(
         drain(shared, managed, &mut space, &mut answers.told);
         let away = |pages: &Pages| {
             let mut known = space.table().known(pages);
-            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
+            known.find(|(_, state)| matches!(state, Page::Stored { .. } | Page::Cached(_)))
         };
         // Mostly behind the last one; but one before it may have been on its way then.
         let away = away(&(from..pages.end)).or_else(|| away(pages));
@@ -310,7 +310,7 @@ fn born(
         if copy.closed().around(page).is_some() && !is_there(page) {
             copy.arrive_stored(page, key);
         } else {
-            answers.told.released.push((page, Page::Stored(key)));
+            answers.told.released.push((page, Page::stored(key)));
         }
     }
     *child.lock() = copy;

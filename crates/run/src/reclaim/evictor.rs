@@ -8,7 +8,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Ranges};
 use crate::core::space::Space;
 use crate::faults::answer::{Answers, Outcome, answer_told, serve};
@@ -17,6 +16,7 @@ use crate::limit::close::{closable, close_slices};
 use crate::link::SpaceId;
 use crate::reclaim::discards::Waits;
 use crate::reclaim::retire::{self, retire, wait_for_others};
+use crate::reclaim::settle::settle;
 use crate::spaces::access::Refused;
 use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
@@ -26,7 +26,6 @@ use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
 use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
 use crate::sys::remote;
-use zfold_uffd::page::{PAGE, is_zero};
 
 /// Passes over all spaces after which nothing is found any more: pages have grown old by then.
 const PASSES: usize = 5;
@@ -184,6 +183,7 @@ impl Evictor {
             || retire(&self.shared)
             || self.look_at_doomed(&spaces, 1)
             || wait_for_others(&self.shared)
+            || self.shared.drop_copies(BATCH_MAX, true) > 0
             || (self.shared.budget.is_high() && self.waits.rest())
     }
 
@@ -310,7 +310,8 @@ impl Evictor {
         }
         let busy = moved.stay.iter().filter(|(_, stays)| *stays == Stays::Busy);
         self.victims = busy.map(|(page, _)| *page).collect();
-        Ok(settle(&self.shared, managed, space, moved, own))
+        let released = &mut self.answers.told.released;
+        Ok(settle(&self.shared, managed, space, moved, own, released))
     }
 
     /// A helper has failed in the middle of a batch: finds what was on its way out.
@@ -436,65 +437,4 @@ impl Evictor {
         }
         to_come
     }
-}
-
-/// Says where the victims are now; returns how many are out. `own`: what is still busy stays.
-fn settle(
-    shared: &Shared,
-    managed: &Managed,
-    space: &mut Space,
-    mut moved: Moved,
-    own: bool,
-) -> usize {
-    let zeros = take_zeros(&mut moved);
-    shared.counters.zero_pages_total.add(zeros.len() as u64);
-    shared.counters.evictions_total.add(moved.pages.len() as u64);
-    let out = zeros.len() + moved.pages.len();
-    if out > 0 {
-        space.settled();
-    }
-    zeros.iter().for_each(|&page| space.set(page, Page::Absent));
-    for &(page, stays) in &moved.stay {
-        match stays {
-            Stays::Again => {}
-            Stays::Busy if !own => {}
-            Stays::Absent => space.set(page, Page::Absent),
-            Stays::Busy | Stays::Fixed => {
-                shared.counters.busy_pages_total.add(1);
-                let state = if stays == Stays::Busy { Space::BUSY } else { Space::FIXED };
-                space.set(page, state);
-            }
-        }
-    }
-    if moved.pages.is_empty() {
-        return out;
-    }
-    shared.budget.change(0, moved.pages.len());
-    let pages = moved.pages.clone();
-    let batch = lock(&shared.swap_cache).push(managed.id, moved.bytes, moved.pages);
-    for (at, &page) in pages.iter().enumerate() {
-        space.set(page, Page::Cached(batch.slot(at)));
-    }
-    out
-}
-
-/// Takes the pages out of a batch that are zeros.
-fn take_zeros(moved: &mut Moved) -> Vec<PageNo> {
-    let mut zeros = Vec::new();
-    let mut kept = 0;
-    for at in 0..moved.pages.len() {
-        let page = at * PAGE..(at + 1) * PAGE;
-        if is_zero(&moved.bytes[page.clone()]) {
-            zeros.push(moved.pages[at]);
-            continue;
-        }
-        if kept != at {
-            moved.bytes.copy_within(page, kept * PAGE);
-            moved.pages[kept] = moved.pages[at];
-        }
-        kept += 1;
-    }
-    moved.pages.truncate(kept);
-    moved.bytes.truncate(kept * PAGE);
-    zeros
 }

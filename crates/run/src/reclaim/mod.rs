@@ -1,9 +1,11 @@
 //! A page leaves: the evictor picks it and moves it out, and `retire` takes what is left of pages
 //! that nobody needs.
 //!
-//! `discards` is about pages that the program gives up, `fixed` about those that cannot leave now.
+//! `settle` says where pages are that were to be moved out, `discards` is about pages that the
+//! program gives up, `fixed` about those that cannot leave now.
 
 pub(crate) mod discards;
 pub(crate) mod evictor;
 pub(crate) mod fixed;
 pub(crate) mod retire;
+pub(crate) mod settle;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::spaces::managed::lock;
 use crate::spaces::mover::BATCH_MAX;
 use crate::spaces::shared::Shared;
+use zfold_uffd::page::PAGE;
 
 /// Helping threads, at most.
 const HELPERS: usize = 3;
@@ -64,6 +65,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     let pages = lock(&shared.swap_cache).retire(batch);
     shared.budget.change(pages, 0);
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
+    shared.budget.set_copy_bytes((bytes / stored.max(1)).min(PAGE as u64) as usize);
     shared.counters.peak_stored_pages.raise(stored);
     shared.counters.peak_stored_bytes.raise(bytes);
     true

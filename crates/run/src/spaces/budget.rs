@@ -1,5 +1,6 @@
 //! What the limit counts, in pages: what was seen of open memory, of closed ranges the pages that
-//! are there, and the swap cache; less what is counted twice because a fork shares it.
+//! are there, and the swap cache; less what is counted twice because a fork shares it. And what the
+//! store's copies of such pages take: they are there for speed alone.
 //!
 //! ```text
 //!   0 ...... attach ...... near ...... low ...... high ...... limit
@@ -18,6 +19,9 @@ use zfold_uffd::page::PAGE;
 
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
+
+/// A share of the limit that is not too much for a fault to bring along.
+const AHEAD_SHARE: usize = 64;
 
 /// Pages of a mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
@@ -45,6 +49,10 @@ pub(crate) struct Budget {
     gross: AtomicUsize,
     /// Of these, pages that are counted more than once.
     credit: AtomicUsize,
+    /// Pages that are charged and of which the store has a copy.
+    copies: AtomicUsize,
+    /// Bytes that one takes there, on average.
+    copy_bytes: AtomicUsize,
     peak: AtomicUsize,
     /// Nothing could be freed when the evictor looked last: do not wait for it.
     exhausted: AtomicBool,
@@ -61,6 +69,8 @@ impl Budget {
             raised: AtomicUsize::new(0),
             gross: AtomicUsize::new(0),
             credit: AtomicUsize::new(0),
+            copies: AtomicUsize::new(0),
+            copy_bytes: AtomicUsize::new(PAGE),
             peak: AtomicUsize::new(0),
             exhausted: AtomicBool::new(false),
             over_limit_total: AtomicU64::new(0),
@@ -104,7 +114,31 @@ impl Budget {
 
     /// Returns what is charged.
     pub(crate) fn charge(&self) -> usize {
-        self.gross().saturating_sub(self.credit.load(Ordering::Relaxed))
+        let credit = self.credit.load(Ordering::Relaxed);
+        self.gross().saturating_sub(credit).saturating_add(self.copies())
+    }
+
+    /// Returns how many pages of which something is charged have a copy in the store.
+    pub(crate) fn copied(&self) -> usize {
+        self.copies.load(Ordering::Relaxed)
+    }
+
+    /// Returns how many pages of memory their copies take.
+    pub(crate) fn copies(&self) -> usize {
+        (self.copied() * self.copy_bytes.load(Ordering::Relaxed)).div_ceil(PAGE)
+    }
+
+    /// Notes that pages have copies: `to` instead of `from`.
+    pub(crate) fn change_copies(&self, from: usize, to: usize) {
+        if from != to {
+            self.copies.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+            self.note_peak();
+        }
+    }
+
+    /// Notes what a page takes in the store.
+    pub(crate) fn set_copy_bytes(&self, bytes: usize) {
+        self.copy_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// Returns the most that was charged.
@@ -181,6 +215,14 @@ impl Budget {
             return BEYOND;
         }
         room
+    }
+
+    /// Returns how many pages may be brought ahead of faults at once: a share of the limit, and
+    /// not of what is left for faults while the evictor works.
+    pub(crate) fn room_ahead(&self) -> usize {
+        let limit = self.limit();
+        let most = (limit - margin(limit) / 2 + self.raised()).saturating_sub(self.charge());
+        most.min(limit / AHEAD_SHARE)
     }
 
     /// Counts that more than the limit was seen.

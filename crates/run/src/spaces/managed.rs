@@ -7,7 +7,7 @@
 //! without any lock: `dead` and `helper_ended` once set stay so, for a space and for a helper.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -59,6 +59,8 @@ pub(crate) struct Managed {
     helper: AtomicI32,
     /// The same by its number here.
     helper_here: AtomicI32,
+    /// Messages since it was polled first.
+    pub messages: AtomicU32,
     /// Threads that were stopped because that was asked for.
     pub visited: Mutex<BTreeSet<i32>>,
     /// The last look at all mappings, if there was one.
@@ -103,10 +105,26 @@ impl Sharing {
 
 #[derive(Debug, Default)]
 struct Charged {
+    present: Chargeable,
+    open: usize,
+}
+
+/// What is charged of closed ranges.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Chargeable {
+    /// Pages that are there.
     present: usize,
     /// Of these, such as cannot leave.
     fixed: usize,
-    open: usize,
+    /// Copies that the store has of pages, and that no other space is charged for.
+    copied: usize,
+}
+
+impl Chargeable {
+    fn of(space: &mut Space) -> Self {
+        let Counts { present, fixed, .. } = space.counts();
+        Self { present, fixed, copied: space.own_copies() }
+    }
 }
 
 /// Takes a lock; a thread that panicked under it left what it guards usable or ended the tree.
@@ -137,6 +155,7 @@ impl Managed {
             unclaimed: Mutex::default(),
             helper: AtomicI32::new(0),
             helper_here: AtomicI32::new(0),
+            messages: AtomicU32::new(0),
             visited: Mutex::default(),
             survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
@@ -146,13 +165,12 @@ impl Managed {
 
     /// Takes the lock of the core. What changes under it is charged when it is released.
     pub(crate) fn lock(&self) -> Held<'_> {
-        Held { managed: self, space: lock(&self.space) }
+        Held::new(self, lock(&self.space))
     }
 
     /// The same, unless another thread has it.
     pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
-        let space = self.space.try_lock().ok()?;
-        Some(Held { managed: self, space })
+        Some(Held::new(self, self.space.try_lock().ok()?))
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -251,7 +269,7 @@ impl Managed {
     /// Notes that so many pages were seen in the address space.
     pub(crate) fn seen(&self, pages: usize) {
         let mut charged = lock(&self.charged);
-        let open = pages.saturating_sub(charged.present);
+        let open = pages.saturating_sub(charged.present.present);
         self.budget.change(charged.open, open);
         charged.open = open;
     }
@@ -264,16 +282,16 @@ impl Managed {
         charged.open = open;
     }
 
-    fn set_present(&self, counts: Counts) {
+    fn set_present(&self, now: Chargeable) {
         let mut charged = lock(&self.charged);
-        self.budget.change(charged.present, counts.present);
-        charged.present = counts.present;
-        charged.fixed = counts.fixed;
+        self.budget.change(charged.present.present, now.present);
+        self.budget.change_copies(charged.present.copied, now.copied);
+        charged.present = now;
     }
 
     /// Returns how many pages of closed ranges could not be moved.
     pub(crate) fn fixed(&self) -> usize {
-        lock(&self.charged).fixed
+        lock(&self.charged).present.fixed
     }
 
     /// Returns how many pages are there that cannot leave: those that are open for good, and those
@@ -282,14 +300,14 @@ impl Managed {
     pub(crate) fn immovable(&self) -> usize {
         let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
         let charged = lock(&self.charged);
-        let there = charged.fixed + if closes { 0 } else { charged.open };
+        let there = charged.present.fixed + if closes { 0 } else { charged.open };
         there.saturating_sub(self.credit())
     }
 
     /// Returns how many pages are charged here, shared ones included.
     pub(crate) fn charged(&self) -> usize {
         let charged = lock(&self.charged);
-        charged.present + charged.open
+        charged.present.present + charged.open
     }
 
     /// Sets how many of these pages are counted elsewhere as well.
@@ -318,6 +336,15 @@ impl Managed {
 pub(crate) struct Held<'a> {
     managed: &'a Managed,
     space: MutexGuard<'a, Space>,
+    /// What is charged, which is what was there when it was released last.
+    charged: Chargeable,
+}
+
+impl<'a> Held<'a> {
+    fn new(managed: &'a Managed, mut space: MutexGuard<'a, Space>) -> Self {
+        let charged = Chargeable::of(&mut space);
+        Self { managed, space, charged }
+    }
 }
 
 impl std::ops::Deref for Held<'_> {
@@ -336,7 +363,10 @@ impl std::ops::DerefMut for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.managed.set_present(self.space.counts());
+        let now = Chargeable::of(&mut self.space);
+        if now != self.charged {
+            self.managed.set_present(now);
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `managed` | an address space: its core under a lock, its mover, its place in the family |
 //! | `access`, `mover`, `staging` | how pages are filled in, and moved out |
 //! | `keys`, `swap_cache` | where pages are that have left |
+//! | `storing`, `copies` | how they get to the store, and what it keeps of those that come back |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
 //! | `maps` | what `/proc` says of a space |
@@ -18,6 +19,7 @@ pub(crate) mod access;
 pub(crate) mod again;
 pub(crate) mod asked;
 pub(crate) mod budget;
+pub(crate) mod copies;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod managed;
@@ -28,4 +30,5 @@ pub(crate) mod refusals;
 pub(crate) mod shared;
 pub(crate) mod signal;
 pub(crate) mod staging;
+pub(crate) mod storing;
 pub(crate) mod swap_cache;

@@ -33,7 +33,8 @@ pub(crate) struct Polls {
     pub(crate) polls: Vec<Poll>,
     pub(crate) stopping: AtomicBool,
     bell: OwnedFd,
-    /// For each space, the polls that it is in, and when its threads were seen there last.
+    /// For each space, the polls that it is in, and when its threads were seen there last. Few
+    /// messages need it.
     homes: Mutex<BTreeMap<SpaceId, Homes>>,
 }
 
@@ -45,7 +46,6 @@ pub(crate) struct Poll {
 
 #[derive(Debug, Default)]
 struct Homes {
-    messages: u32,
     samples: u32,
     /// The poll, and the sample at which it was of use.
     polls: Vec<(usize, u32)>,
@@ -72,6 +72,7 @@ impl Polls {
         let home = cpu_of(managed.pid()).map_or(0, |cpu| self.nearest(cpu));
         let mut homes = lock(&self.homes);
         let home = Homes { polls: vec![(home, 0)], ..Homes::default() };
+        managed.messages.store(0, Ordering::Relaxed);
         self.poll(managed, home.polls[0].0);
         homes.insert(managed.id, home);
     }
@@ -108,13 +109,14 @@ impl Polls {
         if self.polls.len() == 1 {
             return;
         }
-        let mut all = lock(&self.homes);
-        let Some(homes) = all.get_mut(&managed.id) else { return };
-        homes.messages += 1;
+        // Relaxed: which of them are looked at does not matter.
+        let messages = managed.messages.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         // More often as long as little is known.
-        if !homes.messages.is_multiple_of(SAMPLED) && homes.messages > 4 {
+        if !messages.is_multiple_of(SAMPLED) && messages > 4 {
             return;
         }
+        let mut all = lock(&self.homes);
+        let Some(homes) = all.get_mut(&managed.id) else { return };
         let Some(at) = cpu_of(thread).map(|cpu| self.nearest(cpu)) else { return };
         homes.samples += 1;
         let now = homes.samples;

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
-use zfold_store::{LoadError, Store, StoreError};
+use zfold_store::{LoadError, Store};
 
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::{PageNo, Pages};
@@ -46,13 +46,14 @@ use crate::link::{SpaceId, Tracing};
 use crate::options::Unmanaged;
 use crate::spaces::asked::{PageOut, Pending, Work};
 use crate::spaces::budget::Budget;
+use crate::spaces::copies::Copies;
 use crate::spaces::keys::Keys;
 use crate::spaces::kinds::Kinds;
-use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::managed::{Managed, lock};
 use crate::spaces::polls::Polls;
 use crate::spaces::refusals::Refusals;
 use crate::spaces::signal::Signal;
-use crate::spaces::swap_cache::{Batch, SwapCache};
+use crate::spaces::swap_cache::SwapCache;
 use crate::sys::proc;
 
 /// How long a space of which pages are lost may take to end by itself.
@@ -81,6 +82,7 @@ pub(crate) struct Shared {
     pub spaces: RwLock<BTreeMap<SpaceId, Arc<Managed>>>,
     pub ids: AtomicU64,
     pub keys: Mutex<Keys>,
+    pub copies: Copies,
     pub swap_cache: Mutex<SwapCache>,
     /// Faults that wait for room.
     pub pending: Mutex<VecDeque<Pending>>,
@@ -161,10 +163,10 @@ impl Shared {
     /// Releases what states name that were taken out of a space (space/S3).
     ///
     /// # Cost
-    /// A free in the store for each stored page.
+    /// A free in the store for each key that nobody else names.
     pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
         let keys = pages.iter().filter_map(|(_, state)| match state {
-            Page::Stored(key) => Some(*key),
+            Page::Stored { key, .. } => Some(*key),
             _ => None,
         });
         self.release_keys(keys);
@@ -185,70 +187,8 @@ impl Shared {
         }
     }
 
-    /// Stores the pages of a batch that are still in it, so that none is left there.
-    ///
-    /// # Errors
-    /// The store takes no more; the tree is being ended, the pages stay.
-    pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
-        let live: Vec<usize> = {
-            let space = managed.lock();
-            (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at))).collect()
-        };
-        let keys = self.compress(batch, &live)?;
-        let mut unused = Vec::new();
-        {
-            let mut space = managed.lock();
-            for (&at, &key) in live.iter().zip(&keys) {
-                if !space.stored(batch.owner(at), batch.slot(at), key) {
-                    unused.push(key);
-                }
-            }
-        }
-        self.counters.stores_total.add((live.len() - unused.len()) as u64);
-        self.release_keys(unused.into_iter());
-        Ok(())
-    }
-
-    /// Stores what the swap cache has of a space, under its lock.
-    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
-        if space.counts().cached == 0 {
-            return;
-        }
-        let batches = lock(&self.swap_cache).of(id);
-        for batch in batches {
-            let live = (0..batch.len()).filter(|&at| space.holds(batch.owner(at), batch.slot(at)));
-            let live: Vec<_> = live.collect();
-            let Ok(keys) = self.compress(&batch, &live) else { return };
-            for (&at, &key) in live.iter().zip(&keys) {
-                space.stored(batch.owner(at), batch.slot(at), key);
-            }
-            self.counters.stores_total.add(live.len() as u64);
-        }
-    }
-
-    /// Compresses pages of a batch; returns their keys.
-    fn compress(&self, batch: &Batch, live: &[usize]) -> Result<Vec<Key>, ()> {
-        let keys: Vec<Key> = {
-            let mut keys = lock(&self.keys);
-            live.iter().map_while(|_| keys.take()).collect()
-        };
-        let stored = live.iter().zip(&keys).try_for_each(|(&at, &key)| {
-            self.store.store(u64::from(key), batch.page(at)).map(|_| ())
-        });
-        let failure = match stored {
-            Err(error) => Some(error),
-            Ok(()) if keys.len() < live.len() => Some(StoreError::Full),
-            Ok(()) => None,
-        };
-        let Some(error) = failure else { return Ok(keys) };
-        self.release_keys(keys.into_iter());
-        let remedy = self.remedy();
-        self.tracing.end(format!("cannot store memory that left the program: {error}; {remedy}"));
-        Err(())
-    }
-
     /// Returns what can be done about a store that takes no more.
-    fn remedy(&self) -> &'static str {
+    pub(crate) fn remedy(&self) -> &'static str {
         let stats = self.store.stats();
         let limit = self.store.tunables().limit_bytes.unwrap_or(u64::MAX);
         match (stats.backing_bytes, stats.backing_used_bytes) {

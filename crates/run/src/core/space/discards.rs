@@ -7,7 +7,7 @@ impl Space {
     /// The program has announced that it gives up what is in a range (S2).
     pub(crate) fn doomed(&mut self, range: &Pages) -> Released {
         let mut released = Vec::new();
-        for (page, state) in self.table.take(range) {
+        for (page, state) in self.take(range) {
             if state.is_present() {
                 self.table.set(page, Page::Doomed { epoch: self.epoch });
             } else {

@@ -16,7 +16,8 @@
 //!   or the announced call is known to have ended. It never leaves: old content cannot come back.
 //!   Nor does a page of a range that was open when the announcement was read (it was registered
 //!   for a moment, by an attempt to close it that failed) and is closed before the call has ended.
-//! - S3: every key and slot is named by one state. Who takes a state out releases what it names.
+//! - S3: every key and slot is named by one state or copy. Who takes one out releases what it
+//!   names.
 //! - S4: only pages of closed ranges have a state other than absent.
 //! - S5: messages of one call come in the order of what it did; those of two calls may come in the
 //!   other order only if one unmaps and the other moves something there. Then states at the new
@@ -24,19 +25,26 @@
 //!   *debt*, takes nothing.
 //! - S6: the helper's pages are never of a closed range, also where a fault fills them in: the
 //!   program can touch them, and `mlockall` does.
+//! - S7: a page is in one place, and that is what its state says. Besides, the store may have a
+//!   copy of one that is there or in the swap cache, which it was once: the two may differ by then.
+//!   So nothing is filled in from a copy. A copy becomes the page only if it was compared with what
+//!   is in the page's slot, and page and copy are still each other's ([`Space::kept`]).
+//! - S8: a key that a load may be reading is not released before that load has ended; so what was
+//!   read is the page if the page is under the same key then.
 
+mod copies;
 mod discards;
+mod loads;
 #[cfg(test)]
 mod tests;
 
+use super::loads::{LOADS_MAX, Loading, Loads};
 use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
 use super::ranges::{PageNo, Pages, Ranges, common, run_around};
-use super::streams::Streams;
+use super::streams::{Streams, WINDOW_MAX};
 
 /// Pages that a fault on a sequence fills with zeros, at most.
 pub(crate) const ZEROS_MAX: usize = 64;
-/// Pages that a fault on a sequence brings back, at most.
-pub(crate) const LOADS_MAX: usize = 16;
 /// Passes of the clock hand for which a page is left alone that cannot be moved because of its
 /// mapping, and one that is in use elsewhere.
 const REST: [u8; 2] = [100, 7];
@@ -45,6 +53,7 @@ const CHUNKS_PER_LOOK: usize = 32;
 
 /// What a fault asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
 pub(crate) enum Answer {
     /// The page is there as far as is known, or is not of a closed range: zeros if it is missing.
     Check,
@@ -55,8 +64,8 @@ pub(crate) enum Answer {
     /// These pages from the swap cache, the faulting one among them, which is in this slot; the
     /// others are in the slots beside it.
     Cached(Pages, SlotNo),
-    /// Pages from the store, the faulting one among them: the first, and their keys.
-    Stored(PageNo, Vec<Key>),
+    /// These pages from the store, neighbours, the faulting one among them.
+    Stored(Loads),
 }
 
 /// States that were taken out of a table, with what they name (S3).
@@ -78,6 +87,8 @@ pub(crate) struct Space {
     closed: Ranges,
     table: PageTable,
     streams: Streams,
+    /// Loads that have not ended (S8).
+    loading: Loading,
     /// Ranges whose unmapping is still to be told (S5).
     debts: Ranges,
     /// What the program wants to have for itself: it stays open.
@@ -96,6 +107,8 @@ pub(crate) struct Space {
     arrivals: Vec<(PageNo, Key)>,
     /// The closed ranges may name mappings that this space, a child, does not have.
     unsure: bool,
+    /// Copies that the parent has as well, at most.
+    inherited: usize,
 }
 
 impl Space {
@@ -184,52 +197,55 @@ impl Space {
             Page::Cached(slot) => {
                 let beside = |at: PageNo| slot.wrapping_add(at.wrapping_sub(page) as SlotNo);
                 let is_beside = |at| self.table.get(at) == Page::Cached(beside(at));
-                Answer::Cached(run_around(page, &window(LOADS_MAX), is_beside), slot)
+                // The swap cache holds them until it is done with all that left with them.
+                let most = LOADS_MAX.max(WINDOW_MAX.min(room / 16));
+                Answer::Cached(run_around(page, &window(most), is_beside), slot)
             }
             Page::Absent => {
                 let is_absent = |at| self.table.get(at) == Page::Absent;
                 Answer::Zero(run_around(page, &window(ZEROS_MAX), is_absent))
             }
-            Page::Stored(_) => {
+            Page::Stored { .. } => {
                 let key = |at| match self.table.get(at) {
-                    Page::Stored(key) => Some(key),
+                    Page::Stored { key, .. } => Some(key),
                     _ => None,
                 };
                 let run = run_around(page, &window(LOADS_MAX), |at| key(at).is_some());
-                Answer::Stored(run.start, run.filter_map(key).collect())
+                let mut loads = Loads::default();
+                run.for_each(|at| key(at).into_iter().for_each(|key| loads.push(at, key)));
+                Answer::Stored(loads)
             }
         }
     }
 
-    /// Notes that a fault on `page` has filled in these pages; returns what they named.
-    pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages, state: Page) -> Released {
+    /// Notes that a fault on `page` has filled in these pages; `keeps`: what the store has stays as
+    /// copies, but of those that mostly change. Adds what they named to `released`.
+    pub(crate) fn filled(
+        &mut self,
+        page: PageNo,
+        pages: &Pages,
+        state: Page,
+        keeps: bool,
+        released: &mut Released,
+    ) {
         if self.helpers.all.contains(&pages.start) {
-            return Released::new();
+            return;
         }
         if self.closed.around(pages.start).is_none() {
             // Part of a closed mapping that has grown: the kernel registers what it grows by.
             self.closed.insert(pages.clone());
         }
         self.streams.filled(page, pages);
-        let mut released = Released::new();
-        for page in pages.clone() {
-            match self.table.set(page, state) {
-                Page::Stored(key) if self.held => self.arrivals.push((page, key)),
-                was => released.push((page, was)),
-            }
-        }
-        released
+        self.brought(pages, state, keeps, released);
     }
 
-    /// Notes that a page is there that was to be filled in; returns what it named.
-    pub(crate) fn found(&mut self, page: PageNo) -> Option<(PageNo, Page)> {
+    /// Notes that a page is there that was to be filled in; adds what it named to `released`.
+    pub(crate) fn found(&mut self, page: PageNo, released: &mut Released) {
         match self.table.get(page) {
-            Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => None,
-            _ if self.closed.around(page).is_none() => None,
-            was => {
-                self.table.set(page, Self::NEW);
-                Some((page, was))
-            }
+            Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => {}
+            _ if self.closed.around(page).is_none() => {}
+            // Of a page of the swap cache, the copy stays.
+            _ => self.brought(&(page..page + 1), Self::NEW, false, released),
         }
     }
 
@@ -257,6 +273,8 @@ impl Space {
         }
         let released = self.forget(&target);
         let closed = self.closed.within(from);
+        let mut copies = Vec::new();
+        self.table.take_copies(from, usize::MAX, |page, key| copies.push((page, key)));
         let states = self.table.take(from);
         for part in closed {
             self.closed.insert(part.start - from.start + to..part.end - from.start + to);
@@ -268,6 +286,7 @@ impl Space {
             }
             self.table.set(page, state);
         }
+        copies.into_iter().for_each(|(page, key)| self.table.keep(page - from.start + to, key));
         released
     }
 
@@ -350,7 +369,7 @@ impl Space {
         (found, next)
     }
 
-    /// Says where a page is that was picked.
+    /// Says where a page is that was picked, and is not nowhere.
     pub(crate) fn set(&mut self, page: PageNo, state: Page) {
         let was = self.table.set(page, state);
         debug_assert!(was.is_present(), "page {page:#x} was {was:?}, not there");
@@ -370,20 +389,10 @@ impl Space {
         self.table.get(page) == Page::Cached(slot)
     }
 
-    /// Moves a page of the swap cache to the store; returns whether it was still in
-    /// that slot. If not, the key is not in use.
-    pub(crate) fn stored(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
-        let here = self.holds(page, slot);
-        if here {
-            self.table.set(page, Page::Stored(key));
-        }
-        here
-    }
-
     /// Takes all that is known of a range out and forgets its ranges.
     pub(crate) fn forget(&mut self, range: &Pages) -> Released {
         self.closed.remove(range);
-        self.table.take(range)
+        self.take(range)
     }
 
     /// Leaves a range to the program.
@@ -405,7 +414,7 @@ impl Space {
     pub(crate) fn forget_all(&mut self) -> Released {
         self.closed = Ranges::default();
         let mut released = self.release();
-        released.extend(self.table.take(&(0..PageNo::MAX)));
+        released.extend(self.take(&(0..PageNo::MAX)));
         released
     }
 
@@ -422,12 +431,15 @@ impl Space {
 
     /// Ends it, and nobody else needs what came meanwhile.
     pub(crate) fn release(&mut self) -> Released {
-        self.end_hold().into_iter().map(|(page, key)| (page, Page::Stored(key))).collect()
+        let arrived = self.end_hold().into_iter();
+        let mut released = arrived.map(|(page, key)| (page, Page::stored(key))).collect();
+        self.park(&mut released);
+        released
     }
 
     /// In a child: a page came to the parent while it was made, and not to the child.
     pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
-        self.table.set(page, Page::Stored(key));
+        self.table.set(page, Page::stored(key));
     }
 
     /// Returns the space of a child that was copied from this one. What is in the swap
@@ -437,17 +449,20 @@ impl Space {
         // What was announced in the parent was made before the copy or is not made in the child.
         let mut changed = Vec::new();
         table.for_each(|page, state| match state {
-            Page::Stored(key) => refer(key),
+            Page::Stored { key, .. } => refer(key),
             // It could not be stored: the tree is being ended.
             Page::Cached(_) => changed.push((page, Page::Absent)),
             Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
             _ => {}
         });
         for (page, state) in changed {
+            table.take_copy(page);
             table.set(page, state);
         }
+        table.for_each_copy(|_, key| refer(key));
         let (closed, own, helpers) = (self.closed.clone(), self.own.clone(), self.helpers.clone());
-        Self { closed, table, own, helpers, unsure: true, ..Self::default() }
+        let inherited = table.counts().copied;
+        Self { closed, table, own, helpers, unsure: true, inherited, ..Self::default() }
     }
 
     /// Returns whether [`retain`](Self::retain) is due.
@@ -463,7 +478,7 @@ impl Space {
         gone.iter().flat_map(|range| self.forget(range)).collect()
     }
 
-    /// Asserts S4 and that counts agree.
+    /// Asserts S4, what S7 says of states, and that counts agree.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let mut counts = Counts::default();
@@ -473,7 +488,11 @@ impl Space {
             counts.doomed += usize::from(matches!(state, Page::Doomed { .. }));
             counts.fixed += usize::from(matches!(state, Page::Fixed { .. }));
             counts.cached += usize::from(matches!(state, Page::Cached(_)));
-            counts.stored += usize::from(matches!(state, Page::Stored(_)));
+            counts.stored += usize::from(matches!(state, Page::Stored { .. }));
+        });
+        self.table.for_each_copy(|page, key| {
+            assert!(self.table.get(page).may_be_copied(), "S7: {page:#x} has {key} as a copy");
+            counts.copied += 1;
         });
         assert_eq!(counts, self.table.counts());
     }

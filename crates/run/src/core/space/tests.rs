@@ -9,13 +9,26 @@ fn space(states: impl Fn(PageNo) -> Page) -> Space {
     let mut present = Ranges::default();
     present.insert(all.clone());
     space.close(&all, &present, 0);
-    all.for_each(|page| space.set(page, states(page)));
+    all.for_each(|page| match states(page) {
+        Page::Absent => space.emptied(page, &mut Released::new()),
+        state => space.set(page, state),
+    });
     space
 }
 
 /// Has faults follow each other at these pages, of which each gets its page alone.
 fn follow(space: &mut Space, pages: impl IntoIterator<Item = PageNo>) {
-    pages.into_iter().for_each(|page| drop(space.filled(page, &(page..page + 1), Space::NEW)));
+    let mut released = Released::new();
+    pages.into_iter().for_each(|page| {
+        space.filled(page, &(page..page + 1), Space::NEW, false, &mut released);
+    });
+}
+
+/// The answer for these pages, each of which is under its number.
+fn stored(pages: &[PageNo]) -> Answer {
+    let mut loads = Loads::default();
+    pages.iter().for_each(|&page| loads.push(page, page as Key));
+    Answer::Stored(loads)
 }
 
 #[test]
@@ -27,13 +40,13 @@ fn a_fault_gets_its_page_and_those_that_are_like_it() {
     follow(&mut absent, [197, 198]);
     assert_eq!(absent.fault(199, 64), Answer::Zero(199..200), "the range ends");
 
-    let mut stored = space(|page| Page::Stored(page as Key));
-    assert_eq!(stored.fault(150, 16), Answer::Stored(150, vec![150]));
-    follow(&mut stored, [150]);
-    assert_eq!(stored.fault(149, 16), Answer::Stored(148, vec![148, 149]));
-    assert_eq!(stored.fault(151, 16), Answer::Stored(151, vec![151, 152]));
-    assert_eq!(stored.fault(151, 1), Answer::Stored(151, vec![151]), "there is room for one");
-    assert_eq!(stored.fault(151, 0), Answer::NoRoom);
+    let mut all = space(|page| Page::stored(page as Key));
+    assert_eq!(all.fault(150, 16), stored(&[150]));
+    follow(&mut all, [150]);
+    assert_eq!(all.fault(149, 16), stored(&[148, 149]));
+    assert_eq!(all.fault(151, 16), stored(&[151, 152]));
+    assert_eq!(all.fault(151, 1), stored(&[151]), "there is room for one");
+    assert_eq!(all.fault(151, 0), Answer::NoRoom);
 }
 
 #[test]
@@ -81,4 +94,79 @@ fn a_stack_that_grows_waits_for_room() {
     // What lies between was passed over, and has grown with it.
     assert_eq!(space.fault(below + 1, 0), Answer::NoRoom);
     space.check();
+}
+
+/// What a fault brings from the store, with its copies or without.
+fn load(space: &mut Space, pages: Pages, keeps: bool) -> Released {
+    let mut released = Released::new();
+    space.filled(pages.start, &pages, Space::NEW, keeps, &mut released);
+    space.check();
+    released
+}
+
+#[test]
+fn what_comes_from_the_store_has_a_copy_until_it_is_nowhere_or_in_the_store() {
+    let mut space = space(|page| Page::Stored { key: page as Key, changed: page == 103 });
+    assert_eq!(load(&mut space, 100..110, true), [(103, Page::Stored { key: 103, changed: true })]);
+    assert_eq!(
+        load(&mut space, 110..112, false),
+        [(110, Page::stored(110)), (111, Page::stored(111))]
+    );
+    assert_eq!((space.copy(102), space.copy(103), space.counts().copied), (Some(102), None, 9));
+    // It was zeros when it left.
+    let mut released = Released::new();
+    space.emptied(100, &mut released);
+    assert_eq!((released, space.copy(100)), (vec![(100, Page::stored(100))], None));
+    // It leaves, comes back and leaves again: the copy is the page, or what was compressed is.
+    (101..104).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
+    space.filled(101, &(101..102), Space::BACK, true, &mut Released::new());
+    assert_eq!(space.copy(101), Some(101), "the bytes are those of the slot");
+    assert!(space.kept(101, 101, 101), "it is there: nothing to compress");
+    assert_eq!((space.page(101), space.copy(101)), (Space::BACK, Some(101)));
+    assert!(space.kept(102, 102, 102));
+    assert_eq!((space.page(102), space.copy(102)), (Page::stored(102), None));
+    let mut released = Released::new();
+    space.set(101, Page::Cached(1));
+    assert!(space.stored(101, 1, 77, true, &mut released));
+    assert!(!space.stored(101, 1, 78, true, &mut released), "it is in the store");
+    assert_eq!(released, [(101, Page::stored(101))]);
+    assert_eq!(space.page(101), Page::Stored { key: 77, changed: true });
+    // What is given up, moved and unmapped.
+    let released = space.doomed(&(104..105));
+    assert_eq!((released, space.copy(104)), (vec![(104, Page::stored(104))], None));
+    space.moved(&(105..107), 300, |_, _| ());
+    assert_eq!((space.copy(105), space.copy(300), space.copy(301)), (None, Some(105), Some(106)));
+    let released = space.unmapped(&(107..109));
+    let keys: Vec<_> = released.iter().map(|(_, state)| *state).collect();
+    assert!(keys.contains(&Page::stored(107)) && keys.contains(&Page::stored(108)));
+    space.check();
+}
+
+#[test]
+fn a_copy_that_was_dropped_is_not_the_page() {
+    let mut space = space(|page| Page::stored(page as Key));
+    load(&mut space, 100..102, true);
+    (100..102).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
+    let mut released = Released::new();
+    space.take_copies(&(0..PageNo::MAX), 1, &mut released);
+    assert_eq!(released, [(100, Page::stored(100))]);
+    assert!(!space.kept(100, 100, 100) && space.kept(101, 101, 101));
+    assert_eq!((space.page(100), space.page(101)), (Page::Cached(100), Page::stored(101)));
+    assert!(space.kept(101, 101, 101), "it is in the slot no more");
+}
+
+#[test]
+fn a_child_refers_to_the_copies_of_its_parent() {
+    let mut space = space(|page| Page::stored(page as Key));
+    load(&mut space, 100..150, true);
+    space.set(100, Page::Cached(1));
+    let mut keys = Vec::new();
+    let mut child = space.fork(|key| keys.push(key));
+    child.check();
+    keys.sort_unstable();
+    assert!(keys.into_iter().eq(101..200), "but to that of a page that is not copied");
+    assert_eq!((child.copy(101), child.counts().copied), (Some(101), 49));
+    let states = child.forget_all();
+    let named = states.iter().filter(|(_, state)| matches!(state, Page::Stored { .. }));
+    assert_eq!(named.count(), 99);
 }

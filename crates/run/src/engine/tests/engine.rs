@@ -23,7 +23,8 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
     assert!(world.resident() <= 8 * MIB);
     let stats = world.stats();
     assert_eq!(stats.over_limit_total, 0, "{stats:?}");
-    assert!(stats.loads_total > 1000 && stats.prefetched_total > 0, "{stats:?}");
+    let loaded = stats.loads_total + stats.prefetched_total;
+    assert!(loaded > 10_000 && stats.prefetched_total > 0, "{stats:?}");
     assert!(stats.stored_bytes < 16 * MIB as u64, "compressed: {stats:?}");
     world.check();
 }

@@ -3,6 +3,7 @@
 //!
 //! A test that touches memory of a window waits for readers and the evictor, which touch none.
 
+mod copies;
 mod discards;
 mod ends;
 mod engine;

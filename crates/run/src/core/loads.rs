@@ -1,0 +1,138 @@
+//! Pages that are being loaded from the store, which takes long and happens without the lock of the
+//! space.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::pages::Key;
+use super::ranges::PageNo;
+
+/// Pages that are loaded at once, at most.
+pub(crate) const LOADS_MAX: usize = 16;
+
+/// Pages that are to be loaded, in order, and their keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loads {
+    pages: [(PageNo, Key); LOADS_MAX],
+    len: usize,
+}
+
+impl Loads {
+    /// Adds a page behind the others.
+    pub(crate) fn push(&mut self, page: PageNo, key: Key) {
+        self.pages[self.len] = (page, key);
+        self.len += 1;
+    }
+
+    /// Returns whether there is room for no more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.len == LOADS_MAX
+    }
+
+    /// Puts the last page first.
+    pub(crate) fn reverse(&mut self) {
+        self.pages[..self.len].reverse();
+    }
+
+    /// Returns the pages and their keys.
+    pub(crate) fn pages(&self) -> &[(PageNo, Key)] {
+        &self.pages[..self.len]
+    }
+
+    /// Returns the runs of neighbours among those that are `same`, by where they stand.
+    pub(crate) fn runs(&self, is_same: impl Fn(PageNo, Key) -> bool) -> Runs {
+        let same = |at| self.pages().get(at).is_some_and(|&(page, key)| is_same(page, key));
+        Runs { loads: *self, same: std::array::from_fn(same), from: 0 }
+    }
+}
+
+/// See [`Loads::runs`].
+#[derive(Debug)]
+pub(crate) struct Runs {
+    loads: Loads,
+    same: [bool; LOADS_MAX],
+    from: usize,
+}
+
+impl Iterator for Runs {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let pages = self.loads.pages();
+        let start = (self.from..pages.len()).find(|&at| self.same[at])?;
+        let goes_on = |at: usize| self.same[at] && pages[at].0 == pages[at - 1].0 + 1;
+        let end = (start + 1..pages.len()).find(|&at| !goes_on(at));
+        self.from = end.unwrap_or(pages.len());
+        Some(start..self.from)
+    }
+}
+
+/// Loads that have begun, and what nobody names any more that they may read (space/S8).
+#[derive(Debug, Default)]
+pub(crate) struct Loading {
+    /// The number of the next one, and of those that have not ended.
+    next: u64,
+    begun: Vec<u64>,
+    /// Keys, and which load was the next when they were let go: it does not read them.
+    parked: VecDeque<(u64, PageNo, Key)>,
+}
+
+impl Loading {
+    /// Begins a load of pages that are in the store now; returns its number.
+    pub(crate) fn begin(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.begun.push(number);
+        number
+    }
+
+    /// Ends it; returns the keys that nobody reads any more, with their pages.
+    pub(crate) fn end(&mut self, number: u64) -> impl Iterator<Item = (PageNo, Key)> {
+        self.begun.retain(|&other| other != number);
+        let oldest = self.begun.iter().min().copied().unwrap_or(u64::MAX);
+        let free = self.parked.iter().take_while(|(before, ..)| *before <= oldest).count();
+        self.parked.drain(..free).map(|(_, page, key)| (page, key))
+    }
+
+    /// Returns whether none is going on.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.begun.is_empty()
+    }
+
+    /// Holds back a key that a load may be reading.
+    pub(crate) fn park(&mut self, page: PageNo, key: Key) {
+        self.parked.push_back((self.next, page, key));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_free_when_all_loads_have_ended_that_may_read_it() {
+        let mut loading = Loading::default();
+        assert!(loading.is_idle());
+        let (a, b) = (loading.begin(), loading.begin());
+        loading.park(1, 11);
+        let c = loading.begin();
+        loading.park(2, 12);
+        assert_eq!(loading.end(b).count(), 0, "the first one goes on");
+        assert!(loading.end(a).eq([(1, 11)]), "the third began later");
+        assert!(!loading.is_idle());
+        assert!(loading.end(c).eq([(2, 12)]) && loading.is_idle());
+    }
+
+    #[test]
+    fn runs_are_neighbours_that_are_the_same() {
+        let mut loads = Loads::default();
+        [3, 4, 5, 7, 8, 20].into_iter().for_each(|page| loads.push(page, page as Key));
+        let runs: Vec<_> = loads.runs(|page, key| page as Key == key && page != 4).collect();
+        assert_eq!(runs, [0..1, 2..3, 3..5, 5..6]);
+        loads.reverse();
+        assert_eq!((loads.pages()[0], loads.pages().len()), ((20, 20), 6));
+        (0..10).for_each(|page| loads.push(page, 0));
+        assert!(loads.is_full());
+        assert!(loads.runs(|_, _| false).next().is_none());
+    }
+}

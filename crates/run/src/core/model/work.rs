@@ -1,0 +1,93 @@
+//! What threads do with pages between two times that they have the lock.
+
+use super::super::pages::{Page, SlotNo};
+use super::super::ranges::PageNo;
+use super::super::space::{Answer, Released, Space};
+use super::{Mapped, PAGES, World};
+
+impl World {
+    /// A thread looks at a page of the swap cache, without the lock.
+    pub(super) fn begin(&mut self, nth: usize) {
+        let is_free = |slot: &SlotNo| self.works.iter().all(|(other, ..)| other != slot);
+        let live = self.cache.iter().filter(|&(&slot, &(_, page))| self.space.holds(page, slot));
+        let mut live = live.filter(|(slot, _)| is_free(slot));
+        let Some((&slot, &(content, page))) = live.nth(nth) else { return };
+        let copy = self.space.copy(page);
+        let same = copy.is_some_and(|key| self.breaks_compare || self.store[&key] == content);
+        self.works.push((slot, copy, same));
+    }
+
+    /// It takes the lock and says where the page is now; if nothing is said, it begins anew.
+    pub(super) fn store(&mut self, nth: usize) {
+        if nth >= self.works.len() {
+            return;
+        }
+        let (slot, copy, same) = self.works.remove(nth);
+        let (content, page) = self.cache[&slot];
+        if let Some(key) = copy.filter(|_| same) {
+            if self.breaks_kept {
+                let mut released = Released::new();
+                if self.space.stored(page, slot, key, false, &mut released) {
+                    released.retain(|(_, state)| *state != Page::stored(key));
+                    self.release(released);
+                }
+            } else {
+                self.space.kept(page, slot, key);
+            }
+            return;
+        }
+        let (key, mut released) = (self.put(content), Released::new());
+        if !self.space.stored(page, slot, key, copy.is_some(), &mut released) {
+            released.push((page, Page::stored(key)));
+        }
+        self.release(released);
+    }
+
+    /// A thread reads the pages that a fault is to get, without the lock.
+    pub(super) fn load(&mut self, page: PageNo) {
+        let is_missing = |mapped: &Mapped| mapped.registered && mapped.content.is_none();
+        if self.refuses()
+            || !self.kernel.get(&page).is_some_and(is_missing)
+            || !matches!(self.space.page(page), Page::Stored { .. })
+        {
+            return;
+        }
+        let Answer::Stored(loads) = self.space.fault(page, 4) else { unreachable!("it is stored") };
+        let number = if self.breaks_load { 0 } else { self.space.begin_load() };
+        let contents = loads.pages().iter().map(|(_, key)| self.store[key]).collect();
+        self.loads.push((page, loads, number, contents));
+    }
+
+    /// It takes the lock and fills in what it has read; what is refused is asked for anew.
+    pub(super) fn loaded(&mut self, nth: usize) {
+        if nth >= self.loads.len() {
+            return;
+        }
+        let (page, loads, number, contents) = self.loads.remove(nth);
+        let mut released = Released::new();
+        if !self.breaks_load {
+            self.space.end_load(number, &mut released);
+        }
+        let runs: Vec<_> = self.space.still(&loads).collect();
+        let refuses = self.refuses();
+        for at in runs.into_iter().flatten().filter(|_| !refuses) {
+            let at_page = loads.pages()[at].0;
+            let mapped = self.kernel.get_mut(&at_page).expect("the table is what the kernel has");
+            assert!(mapped.content.is_none(), "space/S1");
+            mapped.content = Some(contents[at]);
+            let one = at_page..at_page + 1;
+            if at_page == page {
+                self.space.filled(page, &one, Space::NEW, true, &mut released);
+            } else {
+                self.space.brought(&one, Space::NEW, true, &mut released);
+            }
+        }
+        self.release(released);
+    }
+
+    pub(super) fn drop_copies(&mut self, most: usize) {
+        let mut released = Released::new();
+        self.space.take_copies(&(0..PAGES), most, &mut released);
+        self.release(released);
+    }
+}

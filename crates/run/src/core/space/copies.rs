@@ -1,0 +1,90 @@
+//! Copies that the store has of pages that came from it (S7), and how pages of the swap cache get
+//! to the store: as their copies, or compressed.
+
+use super::{Key, PageNo, Pages, Released, SlotNo, Space};
+use crate::core::pages::Page;
+
+impl Space {
+    /// Returns the key of a page's copy.
+    pub(crate) fn copy(&self, page: PageNo) -> Option<Key> {
+        self.table.copy(page)
+    }
+
+    /// Returns how many pages have copies that no other space is charged for.
+    pub(crate) fn own_copies(&mut self) -> usize {
+        let copied = self.counts().copied;
+        self.inherited = self.inherited.min(copied);
+        copied - self.inherited
+    }
+
+    /// Takes all that is known of a range out, copies included.
+    pub(super) fn take(&mut self, range: &Pages) -> Released {
+        let mut released = Released::new();
+        self.take_copies(range, usize::MAX, &mut released);
+        released.extend(self.table.take(range));
+        self.park(&mut released);
+        released
+    }
+
+    /// Takes the copies from pages of a range, up to `most`; returns how many there were.
+    pub(crate) fn take_copies(
+        &mut self,
+        range: &Pages,
+        most: usize,
+        released: &mut Released,
+    ) -> usize {
+        let before = self.counts().copied;
+        self.table.take_copies(range, most, |page, key| released.push((page, Page::stored(key))));
+        self.park(released);
+        before - self.counts().copied
+    }
+
+    /// Notes that a page is nowhere; adds its copy to `released`.
+    pub(crate) fn emptied(&mut self, page: PageNo, released: &mut Released) {
+        self.release_copy(page, released);
+        self.table.set(page, Page::Absent);
+    }
+
+    fn release_copy(&mut self, page: PageNo, released: &mut Released) {
+        let copy = self.table.take_copy(page);
+        released.extend(copy.map(|key| (page, Page::stored(key))));
+        self.park(released);
+    }
+
+    /// The store has under `key` what was in a slot of the swap cache; `changed`: the page's copy
+    /// was something else. Returns whether the page was still in that slot, and is in the store
+    /// now: then its copy is released. If not, `key` is not in use.
+    pub(crate) fn stored(
+        &mut self,
+        page: PageNo,
+        slot: SlotNo,
+        key: Key,
+        changed: bool,
+        released: &mut Released,
+    ) -> bool {
+        let here = self.holds(page, slot);
+        if here {
+            self.release_copy(page, released);
+            self.table.set(page, Page::Stored { key, changed });
+        }
+        here
+    }
+
+    /// The copy of a page was found to be what is in its slot of the swap cache. If both are still
+    /// the page's, the copy is the page from now on. Returns false if the page is in the slot and
+    /// has that copy no more: it is to be compressed.
+    ///
+    /// The key was the page's all the while then, however often keys are used anew: no page gets a
+    /// copy while it is in the swap cache.
+    pub(crate) fn kept(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
+        if !self.holds(page, slot) {
+            return true;
+        }
+        let same = self.table.copy(page) == Some(key);
+        if same {
+            self.table.take_copy(page);
+            self.table.set(page, Page::stored(key));
+        }
+        same
+    }
+}

@@ -1,0 +1,82 @@
+//! Loads from the store, of pages for which a thread waits and ahead of these (S8).
+
+use super::{PageNo, Pages, Released, Space};
+use crate::core::loads::{Loads, Runs};
+use crate::core::pages::Page;
+
+impl Space {
+    /// Begins a load of pages that are in the store now; returns its number.
+    pub(crate) fn begin_load(&mut self) -> u64 {
+        self.loading.begin()
+    }
+
+    /// Ends it. Adds to `released` what nobody reads any more.
+    pub(crate) fn end_load(&mut self, number: u64, released: &mut Released) {
+        let free = self.loading.end(number);
+        released.extend(free.map(|(page, key)| (page, Page::stored(key))));
+    }
+
+    /// Holds back what is to be released and may be read by a load.
+    pub(super) fn park(&mut self, released: &mut Released) {
+        if self.loading.is_idle() {
+            return;
+        }
+        released.retain(|&(page, state)| match state {
+            Page::Stored { key, .. } => {
+                self.loading.park(page, key);
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Returns the runs of neighbours among pages that were loaded that are still in the store
+    /// under these keys, by where they stand.
+    pub(crate) fn still(&self, loads: &Loads) -> Runs {
+        loads.runs(|page, wanted| {
+            let state = self.table.get(page);
+            matches!(state, Page::Stored { key, .. } if key == wanted)
+        })
+    }
+
+    /// Returns the next pages of the sequence whose last fault was at `page`, up to `max`, which
+    /// are in the store; none if it should not bring more.
+    pub(crate) fn ahead(&mut self, page: PageNo, max: usize) -> Loads {
+        let mut loads = Loads::default();
+        let Some((next, step, left)) = self.streams.ahead(page) else { return loads };
+        let mut steps = 0;
+        while steps < left && loads.pages().len() < max && !loads.is_full() {
+            let offset = step.checked_mul(steps.cast_signed());
+            let at = offset.and_then(|offset| next.checked_add_signed(offset));
+            let Some(at) = at else { break };
+            if let Page::Stored { key, .. } = self.table.get(at) {
+                loads.push(at, key);
+            }
+            steps += 1;
+        }
+        self.streams.went(page, steps, loads.pages().len());
+        if step < 0 {
+            loads.reverse();
+        }
+        loads
+    }
+
+    /// Notes that pages were filled in that were loaded ahead; else as [`Space::filled`].
+    pub(crate) fn brought(
+        &mut self,
+        pages: &Pages,
+        state: Page,
+        keeps: bool,
+        released: &mut Released,
+    ) {
+        for page in pages.clone() {
+            match self.table.set(page, state) {
+                Page::Stored { key, .. } if self.held => self.arrivals.push((page, key)),
+                Page::Stored { key, changed: false } if keeps => self.table.keep(page, key),
+                was @ Page::Stored { .. } => released.push((page, was)),
+                _ => {}
+            }
+        }
+        self.park(released);
+    }
+}

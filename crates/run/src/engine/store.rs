@@ -1,0 +1,33 @@
+//! Where pages go.
+
+use std::io;
+use std::sync::Arc;
+
+use zfold_pool::PoolOptions;
+use zfold_store::{CodecKind, Store, StoreOptions};
+
+/// Keys of a store that is made here: 256 GiB of pages.
+pub(crate) const KEYS: u64 = 1 << 26;
+
+/// Returns this store, or else one of fit and LZ4, in memory without a limit.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) fn prepared(store: Option<Arc<Store>>) -> io::Result<Arc<Store>> {
+    let store = match store {
+        Some(store) => store,
+        None => Arc::new(default()?),
+    };
+    // A page that is refused ends the program, so one that has hit its limit takes pages again as
+    // soon as there is room: where copies were dropped.
+    let mut tunables = store.tunables();
+    tunables.accept_percent = 100;
+    store.tune(&tunables).map_err(io::Error::other)?;
+    Ok(store)
+}
+
+fn default() -> io::Result<Store> {
+    let pool = zfold_pool::create("run", &PoolOptions::default());
+    let pool = pool.map_err(io::Error::other)?;
+    Store::new(pool, &StoreOptions::new(KEYS, CodecKind::Lz4.into())).map_err(io::Error::other)
+}

@@ -1,0 +1,106 @@
+//! How many copies the store may keep of pages that came back from it.
+//!
+//! A copy saves the compression of a page that leaves as it came, and takes the memory that it took
+//! before. So copies count against the limit, as the swap cache does: what a run holds altogether
+//! is what it would hold without them. They may take a quarter of the limit if all that were looked
+//! at lately were of use, and less in proportion. None are kept of what comes while the store is
+//! short of room.
+//!
+//! Only pages that come together, in a sequence, leave copies. Of a sequence that is longer than
+//! the limit, nothing is there when it comes round again, however much is resident. Where pages
+//! come one by one, a quarter less that is resident was measured to be a quarter more faults, which
+//! cost more than what was not compressed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::spaces::budget::Budget;
+
+/// The share of the limit that copies may take, at most and at least: some tell whether more would
+/// be of use.
+const MOST: usize = 4;
+const LEAST: usize = 64;
+
+/// Looks that count as the last ones.
+const LOOKS: u32 = 1024;
+
+/// All of them were of use.
+const ALL: u32 = 1 << 16;
+
+/// What decides whether copies are kept. Relaxed throughout: numbers of which each is right by
+/// itself, or nearly.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    /// Of [`ALL`], the share of the last looks that found a page to be its copy.
+    useful: AtomicU32,
+    /// The store has little room.
+    short: AtomicBool,
+}
+
+impl Default for Copies {
+    fn default() -> Self {
+        Self { useful: AtomicU32::new(ALL), short: AtomicBool::new(false) }
+    }
+}
+
+impl Copies {
+    /// Notes that of so many pages that were looked at, so many were their copies.
+    pub(crate) fn looked(&self, pages: usize, kept: usize) {
+        if pages == 0 {
+            return;
+        }
+        let weight = (pages as u32).min(LOOKS);
+        let found = (kept as u64 * u64::from(ALL) / pages as u64) as u32;
+        let before = u64::from(self.useful.load(Ordering::Relaxed));
+        let sum = before * u64::from(LOOKS - weight) + u64::from(found) * u64::from(weight);
+        self.useful.store((sum / u64::from(LOOKS)) as u32, Ordering::Relaxed);
+    }
+
+    /// Notes whether the store has little room.
+    pub(crate) fn set_short(&self, short: bool) {
+        self.short.store(short, Ordering::Relaxed);
+    }
+
+    /// Returns whether what comes from the store now leaves copies there.
+    pub(crate) fn keeps(&self, budget: &Budget) -> bool {
+        !self.short.load(Ordering::Relaxed) && budget.copies() < self.most(budget.limit())
+    }
+
+    /// Returns how many pages of memory copies may take.
+    fn most(&self, limit: usize) -> usize {
+        let useful = self.useful.load(Ordering::Relaxed) as usize;
+        (limit / MOST * useful / ALL as usize).max(limit / LEAST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_are_of_use_may_take_more() {
+        let (copies, budget) = (Copies::default(), Budget::new(64 << 20, true));
+        let limit = budget.limit();
+        assert_eq!(copies.most(limit), limit / 4);
+        (0..100).for_each(|_| copies.looked(128, 64));
+        assert!(copies.most(limit).abs_diff(limit / 8) < 8, "{copies:?}");
+        (0..100).for_each(|_| copies.looked(128, 0));
+        assert_eq!(copies.most(limit), limit / 64);
+        (0..100).for_each(|_| copies.looked(1, 1));
+        assert!((limit / 64..limit / 8).contains(&copies.most(limit)), "it takes some: {copies:?}");
+        copies.looked(100_000, 100_000);
+        assert_eq!(copies.most(limit), limit / 4);
+    }
+
+    #[test]
+    fn copies_are_kept_while_there_is_room_here_and_there() {
+        let (copies, budget) = (Copies::default(), Budget::new(64 << 20, true));
+        assert!(copies.keeps(&budget));
+        budget.set_copy_bytes(1024);
+        budget.change_copies(0, budget.limit());
+        assert_eq!((budget.copies(), budget.charge()), (budget.limit() / 4, budget.limit() / 4));
+        assert!(!copies.keeps(&budget));
+        budget.change_copies(budget.limit(), 0);
+        copies.set_short(true);
+        assert!(!copies.keeps(&budget));
+    }
+}

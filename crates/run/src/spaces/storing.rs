@@ -1,0 +1,218 @@
+//! How pages of the swap cache get to the store: compressed, or as the copy that it has already.
+
+use zfold_store::StoreError;
+
+use crate::core::pages::Key;
+use crate::core::ranges::PageNo;
+use crate::core::space::{Released, Space};
+use crate::link::SpaceId;
+use crate::spaces::managed::{Held, Managed, lock};
+use crate::spaces::shared::Shared;
+use crate::spaces::swap_cache::Batch;
+use zfold_uffd::page::PAGE;
+
+/// Copies that are dropped at once for room in the store.
+const DROPPED: usize = 256;
+
+/// Of the store's limit, the share that is left when it is short of room.
+const SHORT: u64 = 16;
+
+/// A page that is in its slot of a batch, and its copy.
+#[derive(Debug, Clone, Copy)]
+struct Live {
+    at: usize,
+    copy: Option<Key>,
+}
+
+/// How the store has it.
+#[derive(Debug, Clone, Copy)]
+enum Put {
+    /// As the copy, which is the same.
+    Kept(Key),
+    /// Under a new key; `changed`: the copy is not the same.
+    New { key: Key, changed: bool },
+}
+
+/// Returns the pages that are in their slots.
+fn live(batch: &Batch, space: &Space) -> Vec<Live> {
+    let holds = |&at: &usize| space.holds(batch.owner(at), batch.slot(at));
+    let live = (0..batch.len()).filter(holds);
+    live.map(|at| Live { at, copy: space.copy(batch.owner(at)) }).collect()
+}
+
+impl Shared {
+    /// Stores the pages of a batch that are still in it, so that none is left there.
+    ///
+    /// # Errors
+    /// The store takes no more; the tree is being ended, the pages stay.
+    pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
+        self.make_room();
+        loop {
+            let live = live(batch, &managed.lock());
+            if live.is_empty() {
+                return Ok(());
+            }
+            let put = self.put(batch, &live, || self.drop_copies(DROPPED, true) > 0)?;
+            let mut released = Released::new();
+            let mut space = managed.lock();
+            let unused = self.settle(batch, &live, &put, &mut space, &mut released);
+            drop(space);
+            self.release(&released);
+            self.release_keys(unused.into_iter());
+        }
+    }
+
+    /// Stores what the swap cache has of a space, under its lock.
+    pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
+        if space.counts().cached == 0 {
+            return;
+        }
+        let batches = lock(&self.swap_cache).of(id);
+        for batch in batches {
+            loop {
+                let live = live(&batch, space);
+                if live.is_empty() {
+                    break;
+                }
+                let drop_copies = || {
+                    self.drop_copies_of(space, DROPPED) > 0 || self.drop_copies(DROPPED, false) > 0
+                };
+                let Ok(put) = self.put(&batch, &live, drop_copies) else { return };
+                let mut released = Released::new();
+                let unused = self.settle(&batch, &live, &put, space, &mut released);
+                self.release(&released);
+                self.release_keys(unused.into_iter());
+            }
+        }
+    }
+
+    /// Notes what the store has of a batch; what was kept and has lost its copy is still live. Adds
+    /// copies that are none any more to `released`, and returns keys that are not in use.
+    fn settle(
+        &self,
+        batch: &Batch,
+        live: &[Live],
+        put: &[Put],
+        space: &mut Space,
+        released: &mut Released,
+    ) -> Vec<Key> {
+        let mut unused = Vec::new();
+        let (mut stored, mut kept) = (0, 0);
+        for (&Live { at, .. }, &put) in live.iter().zip(put) {
+            let (page, slot): (PageNo, _) = (batch.owner(at), batch.slot(at));
+            match put {
+                Put::Kept(key) => kept += u64::from(space.kept(page, slot, key)),
+                Put::New { key, changed } if space.stored(page, slot, key, changed, released) => {
+                    stored += 1;
+                }
+                Put::New { key, .. } => unused.push(key),
+            }
+        }
+        self.counters.stores_total.add(stored);
+        self.counters.kept_copies_total.add(kept);
+        unused
+    }
+
+    /// Has the store take pages of a batch. If it is short of room, `drop_copies` says whether
+    /// there were copies to be dropped.
+    fn put(
+        &self,
+        batch: &Batch,
+        live: &[Live],
+        mut drop_copies: impl FnMut() -> bool,
+    ) -> Result<Vec<Put>, ()> {
+        let mut scratch = [0; PAGE];
+        let mut is_copy = |live: &Live| {
+            let (page, copy) = (batch.page(live.at), live.copy);
+            copy.filter(|&key| self.store.holds(u64::from(key), page, &mut scratch))
+        };
+        let kept: Vec<Option<Key>> = live.iter().map(&mut is_copy).collect();
+        let looks = live.iter().filter(|live| live.copy.is_some()).count();
+        self.copies.looked(looks, kept.iter().flatten().count());
+        let wanted = kept.iter().filter(|kept| kept.is_none()).count();
+        let mut keys: Vec<Key> = Vec::with_capacity(wanted);
+        loop {
+            let mut of = lock(&self.keys);
+            keys.extend((keys.len()..wanted).map_while(|_| of.take()));
+            drop(of);
+            if keys.len() == wanted || !drop_copies() {
+                break;
+            }
+        }
+        let mut free = keys.iter();
+        let put = live.iter().zip(kept).map(|(live, kept)| {
+            if let Some(key) = kept {
+                return Ok(Put::Kept(key));
+            }
+            let key = *free.next().ok_or(StoreError::Full)?;
+            self.compress(key, batch.page(live.at), &mut drop_copies)?;
+            Ok(Put::New { key, changed: live.copy.is_some() })
+        });
+        put.collect::<Result<_, StoreError>>().map_err(|error| {
+            self.release_keys(keys.into_iter());
+            let remedy = self.remedy();
+            let what = format!("cannot store memory that left the program: {error}; {remedy}");
+            self.tracing.end(what);
+        })
+    }
+
+    /// Has the store take a page under a key; copies of others go first.
+    fn compress(
+        &self,
+        key: Key,
+        page: &[u8],
+        drop_copies: &mut impl FnMut() -> bool,
+    ) -> Result<(), StoreError> {
+        let mut compacted = false;
+        loop {
+            match self.store.store(u64::from(key), page) {
+                Ok(_) => return Ok(()),
+                Err(StoreError::Full) if drop_copies() => {
+                    self.store.compact_if_due();
+                }
+                // Another thread may have dropped the last ones.
+                Err(StoreError::Full) if !std::mem::replace(&mut compacted, true) => {
+                    self.copies.set_short(true);
+                    self.store.compact();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Looks whether the store is short of room, and drops copies then.
+    fn make_room(&self) {
+        let Some(limit) = self.store.tunables().limit_bytes else { return };
+        let short = self.store.held_bytes() > limit - limit / SHORT;
+        self.copies.set_short(short);
+        if short && self.drop_copies(DROPPED, true) > 0 {
+            self.store.compact_if_due();
+        }
+    }
+
+    /// Drops up to `most` copies, of spaces that nobody is at work with if it does not wait;
+    /// returns how many.
+    pub(crate) fn drop_copies(&self, most: usize, waits: bool) -> usize {
+        let mut left = most;
+        for managed in self.all() {
+            if left == 0 || self.budget.copies() == 0 {
+                break;
+            }
+            let space = if waits { Some(managed.lock()) } else { managed.try_lock() };
+            let Some(mut space) = space else { continue };
+            let mut released = Released::new();
+            left -= space.take_copies(&(0..PageNo::MAX), left, &mut released);
+            drop(space);
+            self.release(&released);
+        }
+        most - left
+    }
+
+    /// The same of one space.
+    fn drop_copies_of(&self, space: &mut Space, most: usize) -> usize {
+        let mut released = Released::new();
+        let taken = space.take_copies(&(0..PageNo::MAX), most, &mut released);
+        self.release(&released);
+        taken
+    }
+}

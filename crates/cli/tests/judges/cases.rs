@@ -39,6 +39,8 @@ cases! {
     priority_is_inherited_in_memory_that_has_left: "robust", "pi 24", 8, Same;
     a_joined_thread_is_gone: "joined", "", 16, Same;
     who_looks_for_leaks_is_told_how_to_do_without: "leaks", "", 32, Named;
+    threads_are_watched_under_a_small_limit: "ordered", "24", 16, Same;
+    threads_are_watched_under_a_limit_that_comes_near: "ordered", "24", 48, Same;
     a_namespace_of_clocks_is_entered: "clocks", "", 8, Same;
     nobody_sees_a_filter_that_is_not_its_own: "strict", "asked", 8, Limited;
     the_strict_mode_is_to_be_had: "strict", "entered", 8, Limited;

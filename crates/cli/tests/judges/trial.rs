@@ -28,12 +28,15 @@ pub(crate) fn program(test: &str, name: &str) -> Option<Compiled> {
     }
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/judges/programs/{name}.c"));
-    let sanitized = ["-fsanitize=address"];
-    let options = if name == "leaks" { &sanitized[..] } else { &[] };
+    let (options, library) = match name {
+        "leaks" => (&["-fsanitize=address"][..], "asan"),
+        "ordered" => (&["-fsanitize=thread"][..], "tsan"),
+        _ => (&[][..], ""),
+    };
     match compile(&source, options) {
         Ok(compiled) => Some(compiled),
-        Err(said) if !options.is_empty() && said.contains("asan") => {
-            skip(test, "no AddressSanitizer for cc (package libasan8, or that of this compiler)");
+        Err(said) if !options.is_empty() && said.contains(library) => {
+            skip(test, &format!("cc has no lib{library} (a package of this compiler)"));
             None
         }
         Err(said) => panic!("{name}: {said}"),

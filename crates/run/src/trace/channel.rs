@@ -17,9 +17,16 @@ use crate::link::{Call, Inside};
 use crate::sys::remote;
 use zfold_uffd::page::PAGE;
 
-/// Where the helper's page lies in every space: below where the kernel places libraries, above
-/// where allocators and sanitizers reserve.
-pub const AT: usize = 0x7ab0_7a00_0000;
+/// Where the helper's page lies in every space: just below the lowest address at which the kernel
+/// places a program, with any randomization of addresses or none (two thirds of the address space,
+/// 0x5555_5555_4000), and where it places nothing else.
+///
+/// Sanitizers look at the mappings that are there and refuse those in places of their own. By the
+/// layouts that they document, all of them let a program have memory here: ThreadSanitizer from
+/// 0x5500_0000_0000 to 0x5680_0000_0000, MemorySanitizer from 0x5100_0000_0000 to 0x6000_0000_0000,
+/// and AddressSanitizer wherever it has neither shadows nor its allocator, which begins at
+/// 0x6000_0000_0000, or, in some versions, ends at 0x5400_0000_0000.
+pub const AT: usize = 0x5510_7a00_0000;
 /// Behind the page, so that no huge page has room in it.
 pub(super) const STAGING: usize = AT + PAGE;
 pub(super) const ARGUMENTS: usize = STAGING + (2 << 20);

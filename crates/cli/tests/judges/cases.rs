@@ -42,8 +42,8 @@ cases! {
     threads_are_watched_under_a_small_limit: "ordered", "24", 16, Same;
     threads_are_watched_under_a_limit_that_comes_near: "ordered", "24", 48, Same;
     a_namespace_of_clocks_is_entered: "clocks", "", 8, Same;
-    nobody_sees_a_filter_that_is_not_its_own: "strict", "asked", 8, Limited;
-    the_strict_mode_is_to_be_had: "strict", "entered", 8, Limited;
+    nobody_sees_a_filter_that_is_not_its_own: "strict", "asked", 8, Same;
+    the_strict_mode_is_to_be_had: "strict", "entered", 8, Same;
     memory_of_a_killed_process_is_taken: "reaped", "48", 32, Limited;
     memory_that_was_out_of_use_leaves: "protect", "none 16", 32, Kept;
     memory_that_was_read_only_leaves: "protect", "read 16", 32, Kept;

@@ -74,6 +74,20 @@ impl Registers {
         self.0.orig_rax = Self::NO_CALL;
     }
 
+    /// At the instruction of a system call: behind it, as if it had returned this.
+    pub(crate) fn return_from_call(&mut self, result: i64) {
+        self.0.rip += SYSCALL.len() as u64;
+        self.0.rax = result.cast_unsigned();
+        self.skip();
+    }
+
+    /// An address below the stack with so many bytes behind it that nobody uses.
+    pub(crate) fn below_stack(&self, bytes: usize) -> usize {
+        /// What functions that call none use without moving the stack pointer.
+        const RED_ZONE: usize = 128;
+        (self.0.rsp as usize).wrapping_sub(RED_ZONE + bytes) & !15
+    }
+
     /// At a stop before a system call: back to its instruction, so that it is made anew.
     pub(crate) fn rewind(&mut self) {
         self.0.rip -= SYSCALL.len() as u64;

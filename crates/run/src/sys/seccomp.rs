@@ -20,6 +20,9 @@ pub(crate) const STOP_CHANGE: u32 = 0x7a01;
 /// A call of 32-bit programs that changes the address space.
 pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
 
+/// A call that the strict mode does not allow.
+pub(crate) const STOP_STRICT: u32 = 0x7a03;
+
 /// `MADV_WIPEONFORK`.
 pub(crate) const WIPE_ON_FORK: libc::c_int = 18;
 /// `MADV_POPULATE_WRITE`: makes pages writable, and so the space's own if a fork shares them.
@@ -120,6 +123,8 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
         // Children of any kind, of which a helper is one.
         libc::SYS_wait4 => children_of_any_kind(2),
         libc::SYS_waitid => children_of_any_kind(3),
+        libc::SYS_prctl => any_of(argument(0), &[libc::PR_GET_SECCOMP, libc::PR_SET_SECCOMP]),
+        libc::SYS_seccomp => any_of(argument(0), &[libc::SECCOMP_SET_MODE_STRICT.cast_signed()]),
         libc::SYS_shmat => {
             vec![step(LOAD, argument(2)), test(ANY_OF, flags(libc::SHM_REMAP), 1, 0), ALLOW]
         }
@@ -145,7 +150,7 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 15] = [
+const WATCHED: [libc::c_long; 17] = [
     libc::SYS_mprotect,
     libc::SYS_mmap,
     libc::SYS_madvise,
@@ -161,6 +166,8 @@ const WATCHED: [libc::c_long; 15] = [
     libc::SYS_waitid,
     libc::SYS_setns,
     libc::SYS_process_mrelease,
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
 ];
 
 /// fork, clone, mremap, madvise, clone3, process_madvise in the 32-bit numbering.
@@ -192,6 +199,20 @@ pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
         code.extend(body);
     }
     code.push(ALLOW);
+    code
+}
+
+/// The filter that is the strict mode: it allows four calls, and all others stop the thread.
+pub(crate) fn strict() -> Vec<Instruction> {
+    let allowed = [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn];
+    let refused = stop(STOP_STRICT);
+    let mut code =
+        vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), refused, step(LOAD, NUMBER)];
+    let left = allowed.len() as u8;
+    for (index, number) in (0_u8..).zip(allowed) {
+        code.push(test(EQUAL, number as u32, left - index, 0));
+    }
+    code.extend([refused, ALLOW]);
     code
 }
 
@@ -380,6 +401,8 @@ mod tests {
             (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_READ as u64]),
             (libc::SYS_exit_group, [0; 3]),
             (libc::SYS_wait4, [0, 0, libc::__WALL as u64]),
+            (libc::SYS_prctl, [libc::PR_GET_SECCOMP as u64, 0, 0]),
+            (libc::SYS_seccomp, [0; 3]),
         ] {
             assert_eq!(action(&filter, number, args), stops, "{number}");
         }
@@ -390,8 +413,22 @@ mod tests {
             (libc::SYS_mprotect, [0, 4096, libc::PROT_NONE as u64]),
             (libc::SYS_mprotect, [0, 1 << 32, libc::PROT_WRITE as u64]),
             (libc::SYS_wait4, [0, 0, libc::WNOHANG as u64]),
+            (libc::SYS_prctl, [libc::PR_SET_NAME as u64, 0, 0]),
+            (libc::SYS_seccomp, [u64::from(libc::SECCOMP_SET_MODE_FILTER), 0, 0]),
         ] {
             assert_eq!(action(&filter, number, args), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+    }
+
+    #[test]
+    fn the_strict_mode_allows_four_calls() {
+        let filter = strict();
+        for number in [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn] {
+            assert_eq!(action(&filter, number, [0; 3]), libc::SECCOMP_RET_ALLOW, "{number}");
+        }
+        for number in [libc::SYS_exit_group, libc::SYS_prctl, libc::SYS_mmap, libc::SYS_open] {
+            let stopped = libc::SECCOMP_RET_TRACE | STOP_STRICT;
+            assert_eq!(action(&filter, number, [0; 3]), stopped, "{number}");
         }
     }
 }

@@ -158,7 +158,7 @@ impl<'a> Birth<'a> {
         injection.one("no_new_privs", libc::SYS_prctl, [set, 1, 0, 0, 0, 0])?;
         injection.put(ARGUMENTS, &[VERSION, 0, 0, 0, 0].map(u64::to_ne_bytes).concat())?;
         injection.one("capset", libc::SYS_capset, [ARGUMENTS as u64, NONE, 0, 0, 0, 0])?;
-        put_filter(injection, &seccomp::helpers_own())?;
+        put_filter(injection, ARGUMENTS, &seccomp::helpers_own())?;
         let filter = [libc::SECCOMP_SET_MODE_FILTER as u64, 0, ARGUMENTS as u64, 0, 0, 0];
         injection.one("the helper's filter", libc::SYS_seccomp, filter)?;
         ptrace::set_options(self.pid, ptrace::FOLLOW)
@@ -174,23 +174,23 @@ impl<'a> Birth<'a> {
     }
 }
 
-/// Writes a filter to [`ARGUMENTS`], from where it can be installed.
+/// Writes a filter to an address, from where it can be installed.
 ///
 /// # Errors
-/// The thread is gone.
+/// The thread is gone, or nothing can be written there.
 pub(super) fn put_filter(
     injection: &mut Injection<'_>,
     code: &[seccomp::Instruction],
 ) -> io::Result<()> {
-    const CODE: usize = ARGUMENTS + 16;
+    at: usize,
     let mut bytes = (code.len() as u64).to_ne_bytes().to_vec();
-    bytes.extend(CODE.to_ne_bytes());
+    bytes.extend((at + 16).to_ne_bytes());
     for step in code {
         bytes.extend(step.code.to_ne_bytes());
         bytes.extend([step.jt, step.jf]);
         bytes.extend(step.k.to_ne_bytes());
     }
-    injection.put(ARGUMENTS, &bytes)
+    injection.put(at, &bytes)
 }
 
 /// A copy of a descriptor of a helper, which is traced: its number is nobody else's.

@@ -19,14 +19,7 @@ pub(super) const FILTERS: &str = "Seccomp_filters";
 /// It is not permitted: what is done there might end the program. Or they forbid what a helper
 /// does, which is asked of them as long as it lives.
 pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
-    let status = Status::of(tid)?;
-    let own = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
-        (0, _) => 0,
-        // Strict mode, or a kernel that does not count filters.
-        (1, _) | (_, None) => 1 + usize::from(filtered),
-        (_, Some(filters)) => filters,
-    };
-    if own <= base_filters() + usize::from(filtered) {
+    if !has_own(tid, filtered)? {
         return Ok(false);
     }
     let may_kill =
@@ -38,6 +31,21 @@ pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
     }
     ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).map_err(may_kill)?;
     Ok(true)
+}
+
+/// Returns whether a program has filters of its own; `filtered` if it is under ours.
+///
+/// # Errors
+/// It is gone.
+pub(super) fn has_own(tid: i32, filtered: bool) -> io::Result<bool> {
+    let status = Status::of(tid)?;
+    let filters = match (status.number("Seccomp").unwrap_or(0), status.number(FILTERS)) {
+        (0, _) => 0,
+        // Strict mode, or a kernel that does not count filters.
+        (1, _) | (_, None) => 1 + usize::from(filtered),
+        (_, Some(filters)) => filters,
+    };
+    Ok(filters > base_filters() + usize::from(filtered))
 }
 
 /// Returns why a program can have no helper, if that is because of its own filters.

@@ -216,7 +216,7 @@ fn start(
     birth.lock_down()?;
     let socket = birth.finish()?;
     if let Some(growth) = filter {
-        put_filter(injection, &seccomp::program(growth))?;
+        put_filter(injection, ARGUMENTS, &seccomp::program(growth))?;
         install(injection)?;
     }
     Ok(Attached {

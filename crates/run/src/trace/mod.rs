@@ -41,6 +41,7 @@ mod filters;
 mod handle;
 mod helper;
 mod inject;
+mod modes;
 mod news;
 mod program;
 mod stops;
@@ -57,7 +58,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::link::{Memory, Request, SpaceId, Ticket};
 use crate::permission::Access;
-use crate::sys::process::{self, ChildrenKept, Outcome, Relatives};
+use crate::sys::process::{self, ChildrenKept, Outcome};
 use crate::sys::ptrace::{self, Event};
 use crate::sys::urgency::be_urgent;
 
@@ -495,6 +496,5 @@ impl Tracer<'_> {
 
 /// The process of a thread, or the parent of a process; `None` if it is gone.
 fn relative(tid: i32) -> Option<i32> {
-    let Relatives { process, parent } = process::relatives(tid)?;
-    Some(if process == tid { parent } else { process })
+    process::relatives(tid).map(|of| if of.process == tid { of.parent } else { of.process })
 }

@@ -25,6 +25,7 @@ impl Tracer<'_> {
         match (space, data) {
             (Some(space), seccomp::STOP_CHANGE) => self.before_change(tid, space, &call),
             (Some(space), seccomp::STOP_FOREIGN) => self.before_foreign(tid, space),
+            (_, seccomp::STOP_STRICT) => process::kill(tid),
             (None, seccomp::STOP_CHANGE | seccomp::STOP_FOREIGN) => let_go(ptrace::cont(tid, 0)),
             // A filter of the program's own that wants a tracer; without one, no call.
             _ => self.skip(tid, libc::ENOSYS),
@@ -36,6 +37,9 @@ impl Tracer<'_> {
             return self.before_aside(tid, space, aside);
         }
         self.leave_aside(tid);
+        if self.answer_mode(tid, call) {
+            return;
+        }
         if self.wanted(tid, space) {
             return self.attach(tid, space, At::Seccomp);
         }
@@ -237,7 +241,7 @@ impl Tracer<'_> {
     }
 
     /// Does not make the call, which fails with `error`.
-    fn skip(&self, tid: i32, error: i32) {
+    pub(super) fn skip(&self, tid: i32, error: i32) {
         let skipped = ptrace::registers(tid).and_then(|mut registers| {
             registers.skip();
             registers.set_result(-i64::from(error));

@@ -68,6 +68,6 @@ pub use self::{
 #[cfg(target_arch = "x86_64")]
 #[doc(hidden)]
 pub mod internals {
-    pub use super::sys::inherited::{Files, die_of, tell};
+    pub use super::sys::inherited::{Files, MemoryLimits, die_of, tell};
     pub use super::trace::HELPER_AT;
 }

@@ -29,7 +29,9 @@ pub fn manage(
 ) -> Result<Report, RunError> {
     let began = Instant::now();
     let RunOptions { program, args, limit_bytes, inherited, pool, mut store, strict } = options;
-    store.slots = engine::KEYS;
+    // Where this process's addresses are limited, the table of slots takes an eighth of them.
+    let slots = sys::process::address_limit().map_or(u64::MAX, |bytes| bytes / (8 * 24));
+    store.slots = engine::KEYS.min(slots);
     let store =
         Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
     let handle = Arc::new(Handle::default());

@@ -108,6 +108,7 @@ pub(super) fn remedy(reason: &str) -> &'static str {
         ),
         ("descriptor", "raise the limit of open files (ulimit -n)"),
         ("socket", "allow pidfd_getfd (docker run --cap-add SYS_PTRACE)"),
+        ("no room for staging", "raise the limits of its memory (ulimit -v and -d)"),
         ("no room", "it uses the addresses that zfold needs: run it without zfold"),
         ("could not be started", "raise the limit of processes (ulimit -u), or run it unsandboxed"),
         ("userfaultfd", "see zfold check"),

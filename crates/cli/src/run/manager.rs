@@ -24,7 +24,7 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 use zfold_far::FarBacking;
-use zfold_run::internals::{Files, tell};
+use zfold_run::internals::{Files, MemoryLimits, tell};
 use zfold_run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
 
 use super::auto::AutoLimit;
@@ -61,12 +61,14 @@ enum Program {
 pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
     // What the program keeps from others must not lie open here.
     keep_memory();
+    // What is reserved here is not the program's. No thread has been started yet.
+    let limits = MemoryLimits::raise();
     // Soon, while all that is open was there at the start.
     let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
     let Ok(socket) = take_socket() else {
         return Err(Failure::usage("zfold manage belongs to zfold run: use that"));
     };
-    let message = match run(args, files, &socket) {
+    let message = match run(args, limits, files, &socket) {
         Ok(message) => message,
         Err(failure) => {
             ToFront::Failed { status: failure.status(), line: failure.line().to_owned() }
@@ -93,7 +95,12 @@ fn front() -> io::Result<OwnedFd> {
 }
 
 /// Runs the program; returns the last message.
-fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Failure> {
+fn run(
+    args: &RunArgs,
+    limits: MemoryLimits,
+    files: Files,
+    socket: &UnixStream,
+) -> Result<ToFront, Failure> {
     let cannot = |what: &'static str| move |error: io::Error| failed(what, &error);
     fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
     let own = Arc::new(Own::default());
@@ -104,6 +111,7 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
         // The front was killed.
         std::process::exit(FAILED.into());
     };
+    let inherited = Inherited::from_words(words).with_limits(limits);
     let plan = RunPlan::new(args)?;
     let (pool, store, far) = plan.store().map_err(|failure| failure.with_status(FAILED))?;
     let program = Arc::new(Mutex::new(Program::Coming(Vec::new())));
@@ -111,7 +119,6 @@ fn run(args: &RunArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Fai
 
     let access =
         access().map_err(|denied| Failure::new(denied::why(&denied)).with_status(FAILED))?;
-    let inherited = Inherited::from_words(words);
     let options = RunOptions::new(&plan.program, plan.limit_bytes, inherited, pool, store);
     let options = options.with_args(plan.args.clone()).with_strict(plan.strict);
     let parent = getppid().map_or(0, |parent| parent.as_raw_pid().cast_unsigned());

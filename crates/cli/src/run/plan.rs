@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::process::{Resource, getrlimit};
 use zfold_far::FarBacking;
 use zfold_pool::{Allocator, Pool, PoolOptions};
 use zfold_store::pressure::memory_left;
@@ -112,7 +113,14 @@ impl RunPlan {
     /// # Errors
     /// The pool or the backing cannot be had.
     pub(super) fn store(&self) -> Result<Stored, Failure> {
-        let pool = zfold_pool::create("run", &PoolOptions::new(self.allocator));
+        let mut pool = PoolOptions::new(self.allocator);
+        if let Some(limit) = getrlimit(Resource::As).current {
+            // With the tables beside it a quarter. The rest is for threads, and for what is known
+            // of each page.
+            let share = usize::try_from(limit / 12).unwrap_or(usize::MAX);
+            pool.arena_bytes = pool.arena_bytes.min(share);
+        }
+        let pool = zfold_pool::create("run", &pool);
         let pool = pool.map_err(|error| Failure::new(error.to_string()))?;
         // The run itself decides on the number of slots.
         let mut options = StoreOptions::new(1, self.codecs[0]);

@@ -21,4 +21,6 @@ mod cases;
 #[cfg(target_arch = "x86_64")]
 mod front;
 #[cfg(target_arch = "x86_64")]
+mod limits;
+#[cfg(target_arch = "x86_64")]
 mod trial;

@@ -1,5 +1,5 @@
 //! What a process was started with, as the next program is to be started: signals that are ignored
-//! or blocked, standard streams that are closed, files that are open.
+//! or blocked, standard streams that are closed, limits of memory, files that are open.
 //!
 //! Rust's runtime ignores `SIGPIPE` and opens `/dev/null` for closed standard streams before
 //! `main`, so these two are recorded before that, by a function that the loader calls.
@@ -14,6 +14,8 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Number of the last signal.
 const SIGNAL_MAX: i32 = 64;
@@ -50,6 +52,44 @@ pub struct Inherited {
     ignored: u64,
     blocked: u64,
     closed: u8,
+    /// If this process has changed its own.
+    limits: Option<MemoryLimits>,
+}
+
+/// Limits of the memory of a process for which reservations count like what is used: of its address
+/// space and of its data (`ulimit -v` and `-d`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits([Rlimit; 2]);
+
+impl MemoryLimits {
+    const OF: [Resource; 2] = [Resource::As, Resource::Data];
+
+    /// Raises those of this process as far as it may; returns what they were. Where they stay, it
+    /// makes do with little: to be called while no other thread runs.
+    #[must_use]
+    pub fn raise() -> Self {
+        let given = Self::OF.map(getrlimit);
+        for (resource, Rlimit { maximum, .. }) in Self::OF.into_iter().zip(given) {
+            if setrlimit(resource, Rlimit { current: None, maximum: None }).is_err() {
+                // It may always be raised so far.
+                let _ = setrlimit(resource, Rlimit { current: maximum, maximum });
+            }
+        }
+        #[cfg(target_env = "gnu")]
+        if Self::OF.into_iter().any(|resource| getrlimit(resource).current.is_some()) {
+            // Else malloc reserves 64 MiB for each thread.
+            // SAFETY: takes numbers; no other thread uses malloc meanwhile.
+            unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+        }
+        Self(given)
+    }
+
+    fn apply(self) {
+        for (resource, limit) in Self::OF.into_iter().zip(self.0) {
+            // None of them is above those of this process.
+            let _ = setrlimit(resource, limit);
+        }
+    }
 }
 
 impl Inherited {
@@ -61,10 +101,18 @@ impl Inherited {
             libc::SIGPIPE => PIPE_IGNORED.load(Ordering::Relaxed),
             _ => is_ignored(signal),
         });
-        Self { ignored, blocked: blocked(), closed: CLOSED.load(Ordering::Relaxed) }
+        let closed = CLOSED.load(Ordering::Relaxed);
+        Self { ignored, blocked: blocked(), closed, limits: None }
     }
 
-    /// Returns the same as numbers, for [`from_words`](Self::from_words) in another process.
+    /// Returns the same with these limits of memory.
+    #[must_use]
+    pub fn with_limits(self, limits: MemoryLimits) -> Self {
+        Self { limits: Some(limits), ..self }
+    }
+
+    /// Returns the signals and streams as numbers, for [`from_words`](Self::from_words) in another
+    /// process.
     #[must_use]
     pub fn words(self) -> [u64; 3] {
         [self.ignored, self.blocked, self.closed.into()]
@@ -73,7 +121,7 @@ impl Inherited {
     /// Returns what [`words`](Self::words) were taken of.
     #[must_use]
     pub fn from_words([ignored, blocked, closed]: [u64; 3]) -> Self {
-        Self { ignored, blocked, closed: (closed & 7) as u8 }
+        Self { ignored, blocked, closed: (closed & 7) as u8, limits: None }
     }
 
     /// Has `command` started with signals and standard streams like these.
@@ -93,8 +141,8 @@ impl Inherited {
         command.exec()
     }
 
-    /// Sets signals and standard streams of this process, which is about to exec; by system calls
-    /// alone.
+    /// Sets signals, standard streams and limits of this process, which is about to exec; by system
+    /// calls alone.
     pub(crate) fn apply(self) {
         for signal in 1..=SIGNAL_MAX {
             let ignore = self.ignored >> (signal - 1) & 1 == 1;
@@ -102,6 +150,9 @@ impl Inherited {
         }
         for fd in (0..3).filter(|fd| self.closed >> fd & 1 == 1) {
             close(fd);
+        }
+        if let Some(limits) = self.limits {
+            limits.apply();
         }
         set_mask(self.blocked);
     }
@@ -245,7 +296,7 @@ mod tests {
         let pipe = bit(libc::SIGPIPE);
         // SIGQUIT, and one of the C library's own.
         let others = bit(libc::SIGQUIT) | bit(33);
-        let given = Inherited { ignored: pipe | others, blocked: usr1, closed: 0 };
+        let given = Inherited { ignored: pipe | others, blocked: usr1, ..Inherited::default() };
         assert_eq!(status(given, "SigIgn"), pipe | others);
         assert_eq!(status(given, "SigBlk"), usr1);
         assert_eq!(status(Inherited::default(), "SigIgn"), 0, "Rust ignores SIGPIPE here");
@@ -262,7 +313,7 @@ mod tests {
 
     #[test]
     fn words_are_read_back() {
-        let given = Inherited { ignored: u64::MAX, blocked: 5, closed: 7 };
+        let given = Inherited { ignored: u64::MAX, blocked: 5, closed: 7, limits: None };
         assert_eq!(Inherited::from_words(given.words()), given);
     }
 }

@@ -152,6 +152,17 @@ pub(crate) fn children(tid: i32) -> Vec<i32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
+/// Returns whether the addresses that a process may map are limited, or those for its data. Not
+/// known is no.
+pub(crate) fn is_limited(pid: i32) -> bool {
+    let limits = read(pid, "limits").unwrap_or_default();
+    ["Max address space", "Max data size"].iter().any(|name| {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name));
+        let current = line.and_then(|line| line.split_whitespace().next());
+        current.is_some_and(|current| current != "unlimited")
+    })
+}
+
 /// Returns the name of a process's program, 15 bytes at most; `?` if it is gone.
 pub(crate) fn name(pid: i32) -> String {
     let name = read(pid, "comm");

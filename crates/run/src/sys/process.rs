@@ -312,6 +312,11 @@ pub(crate) fn c_string(bytes: &[u8]) -> io::Result<CString> {
     })
 }
 
+/// Returns how many bytes of addresses this process may map; `None` if that is not limited.
+pub(crate) fn address_limit() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
 /// Lets this process have as many descriptors as it may; not the processes that it has started.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);

@@ -12,9 +12,7 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::channel::{
-    ARGUMENTS, AT, CALLS, DATA_END, OTHER, OTHERS, PROTECTIONS, because, checked,
-};
+use super::channel::{ARGUMENTS, AT, CALLS, OTHER, OTHERS, PROTECTIONS, because, checked};
 use super::inject::{At, Injection, Queue, next};
 use crate::link::Call;
 use crate::permission::{Access, features};
@@ -35,13 +33,18 @@ pub(super) struct Birth<'a> {
 }
 
 impl<'a> Birth<'a> {
-    /// Begins in a process that has just been cloned, with the system call instruction at `gadget`:
-    /// it gives up what it has in common with the
-    /// program but the memory (helper/H2, helper/H4).
+    /// Begins in a process that has just been cloned, with the system call instruction at `gadget`
+    /// and its own memory up to `end`: it gives up what it has in common with the program but the
+    /// memory (helper/H2, helper/H4).
     ///
     /// # Errors
     /// It has ended, or cannot be a helper.
-    pub(super) fn begin(pid: i32, gadget: usize, queue: &'a mut Queue) -> io::Result<Self> {
+    pub(super) fn begin(
+        pid: i32,
+        gadget: usize,
+        end: usize,
+        queue: &'a mut Queue,
+    ) -> io::Result<Self> {
         wait_for_birth(pid, queue)?;
         let mut injection = Injection::begin(pid, At::Stop, Some(gadget), queue)?;
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
@@ -54,7 +57,7 @@ impl<'a> Birth<'a> {
         injection.one("setpgid in the helper", libc::SYS_setpgid, [0; 6])?;
         let mut birth = Self { injection, pid, socket };
         // The page and the staging follow each other.
-        let kept = birth.advise(AT, DATA_END, libc::MADV_DONTFORK)?;
+        let kept = birth.advise(AT, end, libc::MADV_DONTFORK)?;
         checked("madvise in the helper", kept)?;
         birth.forget_folder();
         Ok(birth)
@@ -76,14 +79,14 @@ impl<'a> Birth<'a> {
         let _ = self.injection.call(libc::SYS_prctl, [set_name, ARGUMENTS as u64, 0, 0, 0, 0]);
     }
 
-    /// Gives the other stagings their protection; returns them. The system may refuse memory that
-    /// is writable and executable: what the program has of it stays then.
+    /// Gives the other stagings, up to `end`, their protection; returns them. The system may refuse
+    /// memory that is writable and executable: what the program has of it stays then.
     ///
     /// # Errors
     /// It has ended.
-    pub(super) fn protect_others(&mut self) -> io::Result<Vec<(u8, Range<usize>)>> {
+    pub(super) fn protect_others(&mut self, end: usize) -> io::Result<Vec<(u8, Range<usize>)>> {
         let mut made = Vec::new();
-        for (&protection, at) in PROTECTIONS.iter().zip((OTHERS..DATA_END).step_by(OTHER)) {
+        for (&protection, at) in PROTECTIONS.iter().zip((OTHERS..end).step_by(OTHER)) {
             let args = [at as u64, OTHER as u64, protection as u64, 0, 0, 0];
             if self.injection.call(libc::SYS_mprotect, args)? == 0 {
                 made.push((protection as u8, at..at + OTHER));
@@ -180,9 +183,9 @@ impl<'a> Birth<'a> {
 /// The thread is gone, or nothing can be written there.
 pub(super) fn put_filter(
     injection: &mut Injection<'_>,
+    at: usize,
     code: &[seccomp::Instruction],
 ) -> io::Result<()> {
-    at: usize,
     let mut bytes = (code.len() as u64).to_ne_bytes().to_vec();
     bytes.extend((at + 16).to_ne_bytes());
     for step in code {

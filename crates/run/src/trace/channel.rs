@@ -29,7 +29,8 @@ use zfold_uffd::page::PAGE;
 pub const AT: usize = 0x5510_7a00_0000;
 /// Behind the page, so that no huge page has room in it.
 pub(super) const STAGING: usize = AT + PAGE;
-pub(super) const ARGUMENTS: usize = STAGING + (2 << 20);
+/// As many pages as a batch has, and a spare one.
+pub(super) const ARGUMENTS: usize = STAGING + (512 << 10) + PAGE;
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
 pub(super) const OTHERS: usize = CALLS + (16 << 10);
 pub(super) const OTHER: usize = 512 << 10;

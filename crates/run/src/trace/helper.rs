@@ -6,10 +6,11 @@
 //!
 //! ```text
 //! AT         the page with the loop, readable and executable
-//! STAGING    pages that are moved out, 2 MiB
+//! STAGING    pages that are moved out, 516 KiB
 //! ARGUMENTS  of ioctls, 16 KiB
 //! CALLS      and their results, 16 KiB
-//! OTHERS     staging for memory of other protections, 512 KiB each
+//! OTHERS     staging for memory of other protections, 512 KiB each; not in a process whose address
+//!            space or data is limited (`RLIMIT_AS`, `RLIMIT_DATA`), for which all of this counts
 //! ```
 //!
 //! Invariants:
@@ -32,12 +33,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::birth::{Birth, put_filter};
-use super::channel::{ARGUMENTS, AT, Channel, DATA_END, STAGING, checked};
+use super::channel::{ARGUMENTS, AT, Channel, DATA_END, OTHERS, STAGING, checked};
 use super::inject::{Injection, Queue};
 use crate::link::{Attached, Call, Growth};
 use crate::permission::Access;
 use crate::sys::ptrace::{self, Event};
-use crate::sys::{process, seccomp};
+use crate::sys::{proc, process, seccomp};
 use zfold_uffd::page::PAGE;
 
 /// The loop; `rbx` holds the address of [`CALLS`], behind which lie the results. It needs no stack.
@@ -117,19 +118,20 @@ pub(crate) fn attach(
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
 ) -> io::Result<(Helper, Attached)> {
-    map(injection)?;
+    let end = if proc::is_limited(parent) { OTHERS } else { DATA_END };
+    map(injection, end)?;
     let made = injection.call(libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0, 0, 0, 0])?;
     let inside = match checked("the helper could not be started", made) {
         Ok(inside) => inside as i32,
-        Err(error) => return unmap(injection).and(Err(error)),
+        Err(error) => return unmap(injection, end).and(Err(error)),
     };
     let pid = injection.child();
-    let result = start(injection, pid, inside, descriptor, filter);
+    let result = start(injection, pid, inside, descriptor, filter, end);
     if result.is_err() {
         process::kill(pid);
         wait_for_end(pid, injection.queue());
         reap(injection, inside)?;
-        unmap(injection)?;
+        unmap(injection, end)?;
     }
     Ok((Helper { pid, inside, parent }, result?))
 }
@@ -144,13 +146,14 @@ const PRIVATE_HERE: u64 =
     (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
 const NO_FILE: u64 = u64::MAX;
 
-fn map(injection: &mut Injection<'_>) -> io::Result<()> {
+/// Maps the page, and the data up to `end`.
+fn map(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
     let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let page = [AT as u64, PAGE as u64, code, PRIVATE_HERE, NO_FILE, 0];
     let mut result = injection.call(libc::SYS_mmap, page)?;
     if result == -i64::from(libc::EEXIST) && is_ours(injection.tid()) {
         // A fork came between the mapping and the advice that it is not inherited.
-        unmap(injection)?;
+        unmap(injection, end)?;
         result = injection.call(libc::SYS_mmap, page)?;
     }
     checked("its address space has no room for the helper", result)?;
@@ -161,11 +164,11 @@ fn map(injection: &mut Injection<'_>) -> io::Result<()> {
     injection.use_gadget(GADGET);
     let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = PRIVATE_HERE | libc::MAP_NORESERVE as u64;
-    let len = (DATA_END - STAGING) as u64;
+    let len = (end - STAGING) as u64;
     let result =
         injection.call(libc::SYS_mmap, [STAGING as u64, len, access, flags, NO_FILE, 0])?;
     if result < 0 {
-        unmap(injection)?;
+        unmap(injection, end)?;
     }
     checked("its address space has no room for staging", result).map(drop)
 }
@@ -177,8 +180,8 @@ pub(super) fn is_ours(pid: i32) -> bool {
 }
 
 /// Takes the mappings away; the data first, since the instruction may lie in the page.
-fn unmap(injection: &mut Injection<'_>) -> io::Result<()> {
-    let len = (DATA_END - STAGING) as u64;
+fn unmap(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
+    let len = (end - STAGING) as u64;
     injection.call(libc::SYS_munmap, [STAGING as u64, len, 0, 0, 0, 0])?;
     injection.use_first_gadget();
     injection.call(libc::SYS_munmap, [AT as u64, PAGE as u64, 0, 0, 0, 0]).map(drop)
@@ -202,9 +205,10 @@ fn start(
     inside: i32,
     descriptor: Descriptor<'_>,
     filter: Option<Growth>,
+    end: usize,
 ) -> io::Result<Attached> {
     // It is in the namespace of who made it.
-    let mut birth = Birth::begin(pid, GADGET, injection.queue())?;
+    let mut birth = Birth::begin(pid, GADGET, end, injection.queue())?;
     let uffd = match descriptor {
         Descriptor::Open(access) => Some(birth.open_uffd(access)?),
         Descriptor::Given(uffd) => {
@@ -212,7 +216,7 @@ fn start(
             None
         }
     };
-    let others = birth.protect_others()?;
+    let others = birth.protect_others(end)?;
     birth.lock_down()?;
     let socket = birth.finish()?;
     if let Some(growth) = filter {
@@ -229,7 +233,7 @@ fn start(
         staging: STAGING..ARGUMENTS,
         others,
         arguments: ARGUMENTS,
-        all: AT..DATA_END,
+        all: AT..end,
     })
 }
 

@@ -120,6 +120,10 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             test(ANY_OF, flags(libc::CLONE_VM), 0, 1),
             ALLOW,
         ],
+        // What only a process of one thread may.
+        libc::SYS_unshare => {
+            vec![step(LOAD, argument(0)), test(ANY_OF, flags(libc::CLONE_NEWUSER), 1, 0), ALLOW]
+        }
         // Children of any kind, of which a helper is one.
         libc::SYS_wait4 => children_of_any_kind(2),
         libc::SYS_waitid => children_of_any_kind(3),
@@ -150,7 +154,7 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 17] = [
+const WATCHED: [libc::c_long; 18] = [
     libc::SYS_mprotect,
     libc::SYS_mmap,
     libc::SYS_madvise,
@@ -168,6 +172,7 @@ const WATCHED: [libc::c_long; 17] = [
     libc::SYS_process_mrelease,
     libc::SYS_prctl,
     libc::SYS_seccomp,
+    libc::SYS_unshare,
 ];
 
 /// fork, clone, mremap, madvise, clone3, process_madvise in the 32-bit numbering.
@@ -403,6 +408,7 @@ mod tests {
             (libc::SYS_wait4, [0, 0, libc::__WALL as u64]),
             (libc::SYS_prctl, [libc::PR_GET_SECCOMP as u64, 0, 0]),
             (libc::SYS_seccomp, [0; 3]),
+            (libc::SYS_unshare, [libc::CLONE_NEWUSER as u64, 0, 0]),
         ] {
             assert_eq!(action(&filter, number, args), stops, "{number}");
         }

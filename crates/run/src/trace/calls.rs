@@ -14,6 +14,7 @@
 //! | mmap, large | a program fills it faster than anybody looks |
 //! | brk, under a small limit | the same |
 //! | exit_group, wait4, waitid, setns, process_mrelease | they notice a helper ([`super::aside`]) |
+//! | unshare(NEWUSER) | it notices a thread that was joined ([`super::ends`]) |
 //! | prctl and seccomp, of a mode | they notice the filter ([`super::modes`]) |
 //!
 //! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments

@@ -13,8 +13,9 @@
 
 use super::task::Park;
 use super::{Exit, Tracer, let_go};
-use crate::link::Ending;
-use crate::sys::{process, ptrace};
+use crate::link::{Ending, Tracing as _};
+use crate::sys::ptrace::Syscall;
+use crate::sys::{proc, process, ptrace};
 
 impl Tracer<'_> {
     /// A thread is about to end.
@@ -45,6 +46,30 @@ impl Tracer<'_> {
         if self.memory.ends(space, &ending, ticket) {
             self.go_on(ticket);
         }
+    }
+
+    /// A thread is about to make a call; returns whether it is held for a moment, because only a
+    /// process of one thread may make that, and a thread that was let go (E1) is not gone yet. It
+    /// may have been joined already: the kernel wakes who waits for it some time before.
+    pub(super) fn waits_for_ends(&mut self, tid: i32, call: &Syscall) -> bool {
+        /// It may be a thread that never ends, such as one of io_uring.
+        const LOOKS: u8 = 100;
+        if call.number != libc::SYS_unshare as u64 {
+            return false;
+        }
+        let threads = proc::threads(tid).unwrap_or_default();
+        let is_going = threads.iter().any(|thread| !self.tasks.contains_key(thread));
+        let Some(task) = self.tasks.get_mut(&tid) else { return false };
+        if !is_going || task.fetched == LOOKS {
+            task.fetched = 0;
+            return false;
+        }
+        task.fetched += 1;
+        let ticket = self.ticket(tid);
+        self.hold(tid, ticket, Some(Park::Again));
+        // Other events come first, and other threads run.
+        self.handle.go_on(ticket);
+        true
     }
 
     /// A thread that is about to end may do so.

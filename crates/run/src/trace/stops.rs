@@ -37,7 +37,7 @@ impl Tracer<'_> {
             return self.before_aside(tid, space, aside);
         }
         self.leave_aside(tid);
-        if self.answer_mode(tid, call) {
+        if self.answer_mode(tid, call) || self.waits_for_ends(tid, call) {
             return;
         }
         if self.wanted(tid, space) {

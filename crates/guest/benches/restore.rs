@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use vmm::{PAGE, Vmm, page};
-use zfold_guest::{Images, Server, ServerOptions, images_options};
+use zfold_guest::{Image, Images, Server, ServerOptions, images_options};
 use zfold_store::CodecKind;
 
 /// Guests whose first page is timed.
@@ -49,7 +49,7 @@ fn main() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("web");
     server.listen("web", UnixListener::bind(&socket).expect("bound")).expect("listening");
-    let start = |message| Vmm::start(&socket, pages, message);
+    let start = |message: &str| Vmm::start(&socket, pages, message);
 
     let mut first: Vec<u64> = (0..GUESTS)
         .map(|_| start("first").expect("userfaultfd").ask("first").parse().expect("a number"))
@@ -67,10 +67,21 @@ fn main() {
     drop(guest);
 
     let image = images.claim("web").expect("an image");
+    working_set(&server, &image, pages, &start);
+    image.forget();
+
+    let before = resident();
+    let guests: Vec<Vmm> = (0..GUESTS).filter_map(|_| start("first")).collect();
+    let each = resident().saturating_sub(before) / GUESTS as u64;
+    println!("{} guests at a time: {each} KiB of the server for each", guests.len());
+}
+
+/// Records all of an image, and has it put in.
+fn working_set(server: &Server, image: &Image, pages: u64, start: &dyn Fn(&str) -> Option<Vmm>) {
     image.record(true);
     let mut guest = start("whole").expect("as before");
     let mut times: Vec<u64> = guest
-        .ask(&format!("time 0 {}", all / 8))
+        .ask(&format!("time 0 {}", pages / 16))
         .split(' ')
         .map(|time| time.parse().expect("a number"))
         .collect();
@@ -78,21 +89,30 @@ fn main() {
     (0..pages).for_each(|number| touch(&mut guest, number));
     drop(guest);
     image.record(false);
-    let before = server.stats().beforehand_pages_total;
+    let before = server.stats();
+    let wanted = before.beforehand_pages_total + image.working_set_pages();
     let (wall, cpu) = timed(|| {
         let guest = start("whole").expect("as before");
-        while server.stats().beforehand_pages_total < before + image.working_set_pages() {
-            std::thread::sleep(Duration::from_millis(1));
+        while server.stats().beforehand_pages_total < wanted {
+            std::thread::sleep(Duration::from_millis(5));
         }
         drop(guest);
     });
-    let set = image.working_set_pages() as f64 * PAGE as f64 / f64::from(1 << 30);
+    let stats = server.stats();
+    let copied = stats.copied_pages_total - before.copied_pages_total;
+    let zeros = stats.zero_pages_total - before.zero_pages_total;
     println!(
-        "working set of {:.0} MiB with its hand-shake: {wall:.0} ms, {cpu:.0} ms of processor \
-         ({:.2} GiB/s)",
-        set * 1024.0,
-        set / cpu * 1e3
+        "working set, with the start of its guest: {copied} pages and {zeros} of zeros, {wall:.0} \
+         ms, {cpu:.0} ms of processor ({:.2} us for each page that is not zeros)",
+        cpu * 1e3 / copied as f64
     );
+}
+
+/// Returns the resident memory of this process in KiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 fn touch(guest: &mut Vmm, number: u64) {

@@ -230,6 +230,18 @@ fn a_fault_that_waits_is_reported() {
     assert!(!world.server.stats().guests[0].is_late);
 }
 
+/// Pitfall 18.
+#[test]
+fn memory_that_was_not_named_is_reported() {
+    let world = World::new(256);
+    let mut guest = vmm!(world, "half");
+    assert_ne!(guest.ask("read 3"), "0");
+    guest.say("read 203");
+    world.hears("in none of the regions");
+    assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
+    assert_eq!(world.server.stats().guests[0].strays_total, 1);
+}
+
 #[test]
 fn a_guest_is_held_whose_regions_are_not_of_the_image() {
     let world = World::new(256);

@@ -1,11 +1,12 @@
 //! Read-ahead: which pages to put in behind one that was asked for.
 //!
-//! A window is small until a fault continues where a window ended; then the next is twice as long.
-//! The ends of a few windows are remembered, since several processors of a guest read at a time.
+//! There is none until a fault follows the page before it, or continues where a window ended; then
+//! each is twice as long as the one before. The ends of a few windows are remembered, since several
+//! processors of a guest read at a time.
 
 use std::ops::Range;
 
-/// Units of the first window, and of the longest.
+/// Units of the shortest window, and of the longest.
 const FIRST: u64 = 4;
 const LONGEST: u64 = 64;
 
@@ -31,8 +32,8 @@ impl Ahead {
     pub(crate) fn window(&mut self, unit: u64, end: u64) -> Range<u64> {
         let continued = self.streams.iter_mut().find(|stream| stream.end == unit && unit > 0);
         let len = match &continued {
-            Some(stream) => (stream.len * 2).min(LONGEST),
-            None => FIRST,
+            Some(stream) => (stream.len * 2).clamp(FIRST, LONGEST),
+            None => 0,
         };
         let window = unit + 1..(unit + 1 + len).min(end);
         let stream = Stream { end: window.end, len };
@@ -70,7 +71,7 @@ mod tests {
             ahead.window(5000 + 10 * unit, u64::MAX);
             unit = window.end;
         }
-        assert_eq!(lens, [4, 8, 16, 32, 64, 64]);
+        assert_eq!(lens, [0, 4, 8, 16, 32, 64]);
     }
 
     #[test]
@@ -79,7 +80,8 @@ mod tests {
         assert_eq!(ahead.window(9, 10), 10..10);
         let window = ahead.window(20, 100);
         ahead.extend(&window, 60);
-        assert_eq!(ahead.window(60, 100), 61..69);
-        assert_eq!(ahead.window(0, 100), 1..5);
+        assert_eq!(ahead.window(60, 100), 61..65);
+        assert_eq!(ahead.window(65, 68), 66..68);
+        assert_eq!(ahead.window(0, 100), 1..1);
     }
 }

@@ -140,8 +140,9 @@ pub(crate) struct Guest {
     /// All that is left is put in, not the working set alone.
     all: bool,
     buffer: Vec<u8>,
-    /// Faults outside of all regions, which nobody answers.
+    /// Faults outside of all regions, which nobody answers, and where the first one was.
     pub(crate) strays: u64,
+    pub(crate) first_stray: Option<usize>,
     pub(crate) counts: Counts,
 }
 
@@ -158,6 +159,7 @@ impl Guest {
             all: false,
             buffer: Vec::new(),
             strays: 0,
+            first_stray: None,
             counts: Counts::default(),
         }
     }
@@ -226,6 +228,7 @@ impl Guest {
     fn ask(&mut self, address: usize, now: u64) {
         let Some(Place { unit, at, page, .. }) = self.table.find(address) else {
             self.strays += 1;
+            self.first_stray.get_or_insert(address);
             return;
         };
         // Several processors wait for one page.
@@ -319,7 +322,9 @@ impl Guest {
             self.ahead.extend(&window, window.end + zeros);
             window.end += zeros;
         }
-        self.windows.push_back(window);
+        if !window.is_empty() {
+            self.windows.push_back(window);
+        }
     }
 
     /// Puts in a piece that nobody has asked for yet: of a window, or else of the working set.

@@ -40,6 +40,14 @@ enum Source {
     End,
 }
 
+/// What was reported of a guest.
+#[derive(Debug, Default)]
+struct Reported {
+    /// The fault that waited for long: since when, and where.
+    late: Option<(u64, usize)>,
+    stray: bool,
+}
+
 /// What happened while a guest was waited for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Woken {
@@ -60,7 +68,7 @@ impl Session {
 
     fn serve(&self, mut guest: Guest) {
         let mut memory = Memory::new(&self.descriptor, &self.shared.latencies);
-        let (began, mut soon, mut reported) = (Instant::now(), SOON, None);
+        let (began, mut soon, mut reported) = (Instant::now(), SOON, Reported::default());
         let mut woken = Woken::default();
         loop {
             let now = began.elapsed().as_millis() as u64;
@@ -146,13 +154,23 @@ impl Session {
         woken
     }
 
-    /// Reports a fault that has waited for long, once; and its end.
-    fn report(&self, guest: &Guest, now: u64, reported: &mut Option<(u64, usize)>) {
+    /// Reports a fault that has waited for long, and one that nobody can answer; each once.
+    fn report(&self, guest: &Guest, now: u64, reported: &mut Reported) {
+        if let Some(at) = guest.first_stray.filter(|_| !reported.stray) {
+            reported.stray = true;
+            self.shared.report(&format!(
+                "{} touched {at:#x}, which is in none of the regions that it named, and waits for \
+                 ever: memory that was plugged in later has no page in {}",
+                self.figures.who(),
+                self.image.name(),
+            ));
+        }
         let patience = self.shared.options.patience.as_millis() as u64;
         let late = guest.oldest().filter(|fault| now.saturating_sub(fault.since) >= patience);
         self.figures.late(late.is_some());
         let Some(fault) = late else { return };
-        if reported.replace((fault.since, fault.at)) != Some((fault.since, fault.at)) {
+        let this = Some((fault.since, fault.at));
+        if std::mem::replace(&mut reported.late, this) != this {
             let Fault { at, page, .. } = fault;
             let why = match &fault.why {
                 Why::New => "it has just come".to_owned(),

@@ -141,6 +141,10 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
                 send_with(stream, piece, fds);
             }
         }
+        "half" => {
+            let text = format!("[{}]", region(base, half, 0, PAGE, "page_size"));
+            send_with(stream, text.as_bytes(), &[uffd.as_fd()]);
+        }
         "beyond" => {
             let text = format!("[{}]", region(base, pages, 1 << 40, PAGE, "page_size"));
             send_with(stream, text.as_bytes(), &[uffd.as_fd()]);

@@ -4,7 +4,11 @@
 use std::fs;
 use std::path::Path;
 
+use zfold_disk::DiskStats;
+use zfold_disk::nbd::NbdStats;
 use zfold_figures::{Doc, Figure, Figures, Kind};
+
+use crate::disk::figures::DiskFigures;
 
 /// What a document has at the end of a table.
 const END: &str = "<!-- end -->\n";
@@ -68,6 +72,37 @@ fn list<F: Figures>() -> String {
     };
     let head = "| name | kind | meaning |\n|:--|:--|:--|\n";
     head.to_owned() + &F::ALL.iter().map(line).collect::<String>()
+}
+
+/// Returns the lines of a table of the fields of a group, without its name.
+fn lines<F: Figures>(group: &str) -> String {
+    let line = |figure: &Figure<F>| {
+        let name = figure.field(Doc::State).map(|field| field.name).unwrap_or_default();
+        let (of, name) = name.split_once('.').unwrap_or(("", name));
+        let is_here = of == group && !name.is_empty();
+        let metric = figure.metric().map(|metric| format!("`{metric}`")).unwrap_or_default();
+        let line = format!("| `{name}` | {metric} | {} | {} |", kind(figure), figure.meaning);
+        is_here.then(|| line.replace("|  |", "| |") + "\n")
+    };
+    F::ALL.iter().filter_map(line).collect()
+}
+
+const HEAD: &str = "| name | metric | kind | meaning |\n|:--|:--|:--|:--|\n";
+
+#[test]
+fn documents_have_the_figures_of_disks() {
+    let of = |group| lines::<DiskFigures>(group) + &lines::<DiskStats>(group);
+    for (name, text) in [
+        ("figures of nbd", lines::<NbdStats>("")),
+        ("figures of the device", of("")),
+        ("figures of mm_stat", of("mm_stat")),
+        ("figures of io_stat and bd_stat", of("io_stat") + &of("bd_stat")),
+        ("figures of zswap", of("zswap")),
+        ("figures of requests", of("device")),
+        ("figures of the store", of("store")),
+    ] {
+        check("stats.md", name, &(HEAD.to_owned() + &text));
+    }
 }
 
 #[test]

@@ -41,4 +41,4 @@ pub use frontends::nbd;
 pub use frontends::ublk;
 #[cfg(feature = "vhost-user")]
 pub use frontends::vhost_user;
-pub use stats::DiskStats;
+pub use stats::{DiskStats, table};

@@ -1,63 +1,55 @@
-//! What a device has served.
+//! What a device has served: its figures, each declared once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use zfold_figures::{View, figures, metric, state};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The counters of a device; each line of CPU cache is shared by all threads, which a
-        /// request of some microseconds does not notice.
-        #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $name: Counter,)* }
-
-        /// What a device has served since it was made. All counters only grow.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct DiskStats { $($(#[$doc])* pub $name: u64,)* }
-
-        impl Counters {
-            pub(crate) fn snapshot(&self) -> DiskStats {
-                DiskStats { $($name: self.$name.get(),)* }
-            }
-        }
-    };
+/// Titles of the tables in which people see figures of disks.
+pub mod table {
+    /// Pages by what they are.
+    pub const PAGES: &str = "pages";
+    /// Requests.
+    pub const SERVED: &str = "served";
+    /// What went wrong.
+    pub const FAILED: &str = "refused or failed";
 }
 
-counters! {
-    /// Read requests.
-    reads_total,
-    /// Bytes read.
-    read_bytes_total,
-    /// Write requests.
-    writes_total,
-    /// Bytes written.
-    written_bytes_total,
-    /// Discard requests.
-    discards_total,
-    /// Bytes discarded.
-    discarded_bytes_total,
-    /// Write-zeroes requests.
-    write_zeroes_total,
-    /// Flush requests.
-    flushes_total,
-    /// Read requests that failed.
-    failed_reads_total,
-    /// Requests that write, zero, discard or flush, and failed.
-    failed_writes_total,
-    /// Pages whose memory a discard or write-zeroes freed (zram's `notify_free`).
-    notify_free_total,
-}
+use table::{FAILED, PAGES, SERVED};
 
-/// A counter that any thread adds to.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+figures! {
+    /// What a device has served since it was made. All counters only grow.
+    #[non_exhaustive]
+    pub struct DiskStats;
+    /// The counters of a device; each line of CPU cache is shared by all threads, which a
+    /// request of some microseconds does not notice.
+    pub(crate) struct Counters;
 
-impl Counter {
-    pub(crate) fn add(&self, n: u64) {
-        // Relaxed: a statistic.
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+    counter reads_total: Count, "read requests",
+        [state(SERVED, "reads").named("device.reads_total"), metric("reads_total"), View::Rate];
+    counter read_bytes_total: Bytes, "bytes read",
+        [state(SERVED, "read").named("device.read_bytes_total"), metric("read_bytes_total"),
+         View::Rate];
+    counter writes_total: Count, "write requests",
+        [state(SERVED, "writes").named("device.writes_total"), metric("writes_total"), View::Rate];
+    counter written_bytes_total: Bytes, "bytes written",
+        [state(SERVED, "written").named("device.written_bytes_total"),
+         metric("written_bytes_total"), View::Rate];
+    counter discards_total: Count, "discard requests",
+        [state(SERVED, "discards").named("device.discards_total"), metric("discards_total")];
+    counter discarded_bytes_total: Bytes, "bytes discarded",
+        [state("", "").named("device.discarded_bytes_total")];
+    counter write_zeroes_total: Count, "write-zeroes requests",
+        [state(SERVED, "write_zeroes").named("device.write_zeroes_total"),
+         metric("write_zeroes_total")];
+    counter flushes_total: Count, "flush requests",
+        [state(SERVED, "flushes").named("device.flushes_total"), metric("flushes_total")];
+    counter failed_reads_total: Count, "read requests that failed",
+        [state(FAILED, "failed_reads").named("io_stat.failed_reads"),
+         metric("failed_reads_total")];
+    counter failed_writes_total: Count,
+        "requests to write, zero, discard or flush that failed, refused ones included",
+        [state(FAILED, "failed_writes").named("io_stat.failed_writes"),
+         metric("failed_writes_total")];
+    total invalid_io_total: Count, "always 0: requests of any alignment are served",
+        [state("", "").named("io_stat.invalid_io")];
+    counter notify_free_total: Count, "pages that a discard or write-zeroes freed",
+        [state(PAGES, "notify_free").named("io_stat.notify_free")];
 }

@@ -43,7 +43,7 @@ mod view;
 
 pub use counter::{Counter, Elsewhere, Peak};
 pub use histogram::{Histogram, Quantiles};
-pub use view::{Column, Doc, Field, View, column, report, state};
+pub use view::{Column, Doc, Field, View, column, metric, report, state};
 
 /// What a figure is a number of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,15 @@ impl<S> Figure<S> {
         })
     }
 
+    /// Returns the name of its metric.
+    #[must_use]
+    pub fn metric(&self) -> Option<&'static str> {
+        self.views.iter().find_map(|view| match view {
+            View::Metric(name) => Some(*name),
+            _ => None,
+        })
+    }
+
     /// Returns whether documents have its rate.
     #[must_use]
     pub fn has_rate(&self) -> bool {
@@ -146,8 +155,8 @@ impl<S> Figure<S> {
 /// Declares figures; see the [crate].
 ///
 /// First come the types that it makes, the snapshot and the atomics, with their documentation and
-/// visibility; the snapshot may have fields beside the figures. Then comes a line for each figure:
-/// `KIND NAME: UNIT, "MEANING", [VIEWS];`.
+/// visibility; the snapshot may have fields beside the figures, and needs no atomics if all figures
+/// are kept elsewhere. Then comes a line for each figure: `KIND NAME: UNIT, "MEANING", [VIEWS];`.
 #[macro_export]
 macro_rules! figures {
     (
@@ -160,11 +169,13 @@ macro_rules! figures {
 
         $($kind:ident $name:ident: $unit:ident, $meaning:literal, [$($view:expr),* $(,)?];)*
     ) => {
-        $(#[$of_set])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        $set_visible struct $Set {
-            $(#[doc = $meaning] pub $name: u64,)*
-            $($($(#[$of_field])* $field_visible $field: $Field,)*)?
+        $crate::figures! {
+            $(#[$of_set])*
+            $set_visible struct $Set $({
+                $($(#[$of_field])* $field_visible $field: $Field,)*
+            })?;
+
+            $($kind $name: $unit, $meaning, [$($view),*];)*
         }
 
         $(#[$of_counters])*
@@ -180,6 +191,21 @@ macro_rules! figures {
                 $(set.$name = self.$name.get();)*
                 set
             }
+        }
+    };
+    (
+        $(#[$of_set:meta])*
+        $set_visible:vis struct $Set:ident $({
+            $($(#[$of_field:meta])* $field_visible:vis $field:ident: $Field:ty,)*
+        })?;
+
+        $($kind:ident $name:ident: $unit:ident, $meaning:literal, [$($view:expr),* $(,)?];)*
+    ) => {
+        $(#[$of_set])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        $set_visible struct $Set {
+            $(#[doc = $meaning] pub $name: u64,)*
+            $($($(#[$of_field])* $field_visible $field: $Field,)*)?
         }
 
         impl $crate::Figures for $Set {

@@ -64,6 +64,12 @@ pub const fn column(title: &'static str, place: u8, rank: u8) -> View {
     View::Column(Column { title, place, rank })
 }
 
+/// A metric of this name.
+#[must_use]
+pub const fn metric(name: &'static str) -> View {
+    View::Metric(name)
+}
+
 impl View {
     /// The same field under another name than the figure's.
     #[must_use]

@@ -5,7 +5,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::report::{DiskReport, Nbd, Report};
+use zfold_disk::nbd::NbdStats;
+use zfold_figures::{Figure, Figures, Kind};
+
+use super::report::{DiskReport, Report};
 use crate::control::service::{Messages, Stream, Terms};
 use crate::shared::far::FarReport;
 
@@ -17,105 +20,87 @@ pub(crate) const TERMS: Terms = Terms { places: 8, patience: Duration::from_secs
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A metric of a device: its name, what it is, and where it is found.
-type Metric = (&'static str, &'static str, fn(&DiskReport) -> u64);
-
-/// Metrics that go up and down.
-const GAUGES: &[Metric] = &[
-    ("size_bytes", "Size of the device", |disk| disk.size_bytes),
-    ("stored_bytes", "Bytes of the pages stored", |disk| disk.mm_stat.orig_data_size),
-    ("compressed_bytes", "Compressed bytes of the pages in memory", |disk| {
-        disk.mm_stat.compr_data_size
-    }),
-    ("memory_bytes", "All memory held", |disk| disk.mm_stat.mem_used_total),
-    ("memory_limit_bytes", "Memory limit, 0 for none", |disk| disk.mm_stat.mem_limit),
-    ("memory_max_bytes", "Most memory held so far", |disk| disk.mm_stat.mem_used_max),
-    ("pool_bytes", "Bytes of the pool's pages", |disk| disk.zswap.pool_total_size),
-    ("same_filled_pages", "Pages that repeat one word", |disk| disk.mm_stat.same_pages),
-    ("incompressible_pages", "Pages stored uncompressed", |disk| disk.mm_stat.huge_pages),
-    ("duplicate_pages", "Pages that share another one's bytes", |disk| disk.store.duplicate_pages),
-    ("backed_pages", "Pages on the backing file", |disk| disk.bd_stat.bd_count),
-    ("backing_bytes", "Size of the backing file", |disk| disk.store.backing_bytes),
-    ("backing_used_bytes", "Bytes of it in use", |disk| disk.store.backing_used_bytes),
-    ("far_absent", "1 while the far tier counts as unreachable", |disk| {
-        far(disk, |far| far.absent.into())
-    }),
-    ("far_servers_away", "Servers that do not answer", |disk| {
-        far(disk, |far| far.servers_away.len() as u64)
-    }),
-    ("far_copies_missing", "Copies that are gone and not made again", |disk| {
-        far(disk, |far| far.copies_missing)
-    }),
-    ("far_object_bytes", "Bytes on other machines", |disk| far(disk, |far| far.object_bytes)),
-    ("far_live_bytes", "Of these, bytes that are needed", |disk| far(disk, |far| far.live_bytes)),
-    ("far_metadata_bytes", "Memory of their map", |disk| far(disk, |far| far.metadata_bytes)),
-    ("far_near_bytes", "Bytes in the backing file first", |disk| far(disk, |far| far.near_bytes)),
-    ("far_get_us_p50", "Microseconds of a fetch, half", |disk| far(disk, |far| far.get_us_p50)),
-    ("far_get_us_p99", "Microseconds of a fetch, 99 %", |disk| far(disk, |far| far.get_us_p99)),
-    ("far_put_us_p50", "Microseconds of a send, half", |disk| far(disk, |far| far.put_us_p50)),
-    ("far_put_us_p99", "Microseconds of a send, 99 %", |disk| far(disk, |far| far.put_us_p99)),
-];
-
-/// Metrics that only grow.
-const COUNTERS: &[Metric] = &[
-    ("reads_total", "Read requests", |disk| disk.device.reads_total),
-    ("read_bytes_total", "Bytes read", |disk| disk.device.read_bytes_total),
-    ("writes_total", "Write requests", |disk| disk.device.writes_total),
-    ("written_bytes_total", "Bytes written", |disk| disk.device.written_bytes_total),
-    ("discards_total", "Discard requests", |disk| disk.device.discards_total),
-    ("write_zeroes_total", "Write-zeroes requests", |disk| disk.device.write_zeroes_total),
-    ("flushes_total", "Flush requests", |disk| disk.device.flushes_total),
-    ("failed_reads_total", "Reads that failed", |disk| disk.io_stat.failed_reads),
-    ("failed_writes_total", "Writes that failed", |disk| disk.io_stat.failed_writes),
-    ("limit_hit_total", "Pages refused at the limit", |disk| disk.zswap.pool_limit_hit),
-    ("alloc_fail_total", "Pages refused for lack of memory", |disk| disk.zswap.reject_alloc_fail),
-    ("decompress_fail_total", "Pages that did not decode", |disk| disk.zswap.decompress_fail),
-    ("compacted_pages_total", "Pages freed by compaction", |disk| disk.mm_stat.pages_compacted),
-    ("recompressed_pages_total", "Pages compressed again", |disk| disk.store.recompressed_total),
-    ("backing_reads_total", "Pages read from the backing file", |disk| disk.bd_stat.bd_reads),
-    ("backing_writes_total", "Pages written to the backing file", |disk| disk.bd_stat.bd_writes),
-    ("backing_failed_total", "Backing file reads and writes that failed", |disk| {
-        disk.store.backing_failed_reads_total + disk.store.backing_failed_writes_total
-    }),
-    ("far_put_bytes_total", "Bytes sent", |disk| far(disk, |far| far.put_bytes_total)),
-    ("far_got_bytes_total", "Bytes fetched", |disk| far(disk, |far| far.got_bytes_total)),
-    ("far_moved_bytes_total", "Bytes sent because they were old", |disk| {
-        far(disk, |far| far.moved_bytes_total)
-    }),
-    ("far_cleaned_bytes_total", "Bytes sent again to make room", |disk| {
-        far(disk, |far| far.cleaned_bytes_total)
-    }),
-    ("far_retries_total", "Calls made again", |disk| far(disk, |far| far.retries_total)),
-    ("far_copies_made_total", "Copies that were gone and made again", |disk| {
-        far(disk, |far| far.copies_made_total)
-    }),
-    ("far_failures_total", "Calls that failed", |disk| far(disk, |far| far.failures_total)),
-    ("far_absences_total", "Times that they were given up", |disk| {
-        far(disk, |far| far.absences_total)
-    }),
-];
-
-/// Returns a figure of the other machines, 0 for a device without any.
-fn far(disk: &DiskReport, of: fn(&FarReport) -> u64) -> u64 {
-    disk.far.as_deref().map_or(0, of)
+/// A metric of a device: its name, its kind, what it is, and where it is found.
+struct Metric<'a> {
+    name: &'static str,
+    kind: Kind,
+    help: String,
+    of: Box<dyn Fn(&DiskReport) -> u64 + 'a>,
 }
 
-/// A metric of the NBD server: its name, its kind, what it is, and where it is found.
-type NbdMetric = (&'static str, &'static str, &'static str, fn(&Nbd) -> u64);
+/// Returns the metrics of the devices, as their figures are declared.
+fn metrics() -> Vec<Metric<'static>> {
+    let mut metrics = of_figures(|disk| Some(&disk.held));
+    metrics.extend(of_figures(|disk| Some(&disk.served)));
+    metrics.extend(of_far());
+    metrics
+}
 
-/// Metrics of the NBD server.
-const NBD: &[NbdMetric] = &[
-    ("nbd_open_connections", "gauge", "NBD connections", |nbd| nbd.connections),
-    ("nbd_connections_total", "counter", "NBD connections so far", |nbd| nbd.connections_total),
-    ("nbd_connections_refused_total", "counter", "NBD connections refused", |nbd| {
-        nbd.refused_total
+/// Returns the metrics of declared figures, which are found there; 0 where there are none.
+fn of_figures<F: Figures>(found: fn(&DiskReport) -> Option<&F>) -> Vec<Metric<'static>> {
+    let metric = |figure: &'static Figure<F>| {
+        let of = move |disk: &DiskReport| found(disk).map_or(0, figure.of);
+        let (name, help) = (figure.metric()?, help(figure.meaning));
+        Some(Metric { name, kind: figure.kind, help, of: Box::new(of) })
+    };
+    F::ALL.iter().filter_map(metric).collect()
+}
+
+/// Returns a meaning with a capital letter.
+fn help(meaning: &str) -> String {
+    let (first, rest) = meaning.split_at(meaning.len().min(1));
+    first.to_uppercase() + rest
+}
+
+/// A metric of other machines: its name, its kind, what it is, and where it is found.
+type FarMetric = (&'static str, Kind, &'static str, fn(&FarReport) -> u64);
+
+/// Metrics of other machines.
+const FAR: &[FarMetric] = &[
+    ("far_absent", Kind::Gauge, "1 while the far tier counts as unreachable", |far| {
+        far.absent.into()
     }),
-    ("nbd_failed_handshakes_total", "counter", "NBD handshakes that failed", |nbd| {
-        nbd.failed_handshakes_total
+    ("far_servers_away", Kind::Gauge, "Servers that do not answer", |far| {
+        far.servers_away.len() as u64
     }),
-    ("nbd_requests_total", "counter", "NBD requests", |nbd| nbd.requests_total),
-    ("nbd_errors_total", "counter", "NBD requests answered with an error", |nbd| nbd.errors_total),
+    ("far_copies_missing", Kind::Gauge, "Copies that are gone and not made again", |far| {
+        far.copies_missing
+    }),
+    ("far_object_bytes", Kind::Gauge, "Bytes on other machines", |far| far.object_bytes),
+    ("far_live_bytes", Kind::Gauge, "Of these, bytes that are needed", |far| far.live_bytes),
+    ("far_metadata_bytes", Kind::Gauge, "Memory of their map", |far| far.metadata_bytes),
+    ("far_near_bytes", Kind::Gauge, "Bytes in the backing file first", |far| far.near_bytes),
+    ("far_get_us_p50", Kind::Gauge, "Microseconds of a fetch, half", |far| far.get_us_p50),
+    ("far_get_us_p99", Kind::Gauge, "Microseconds of a fetch, 99 %", |far| far.get_us_p99),
+    ("far_put_us_p50", Kind::Gauge, "Microseconds of a send, half", |far| far.put_us_p50),
+    ("far_put_us_p99", Kind::Gauge, "Microseconds of a send, 99 %", |far| far.put_us_p99),
+    ("far_put_bytes_total", Kind::Counter, "Bytes sent", |far| far.put_bytes_total),
+    ("far_got_bytes_total", Kind::Counter, "Bytes fetched", |far| far.got_bytes_total),
+    ("far_moved_bytes_total", Kind::Counter, "Bytes sent because they were old", |far| {
+        far.moved_bytes_total
+    }),
+    ("far_cleaned_bytes_total", Kind::Counter, "Bytes sent again to make room", |far| {
+        far.cleaned_bytes_total
+    }),
+    ("far_retries_total", Kind::Counter, "Calls made again", |far| far.retries_total),
+    ("far_copies_made_total", Kind::Counter, "Copies that were gone and made again", |far| {
+        far.copies_made_total
+    }),
+    ("far_failures_total", Kind::Counter, "Calls that failed", |far| far.failures_total),
+    ("far_absences_total", Kind::Counter, "Times that they were given up", |far| {
+        far.absences_total
+    }),
 ];
+
+/// Returns the metrics of other machines; they are 0 for a device without any.
+fn of_far() -> impl Iterator<Item = Metric<'static>> {
+    FAR.iter().map(|(name, kind, help, of)| Metric {
+        name,
+        kind: *kind,
+        help: (*help).to_owned(),
+        of: Box::new(move |disk: &DiskReport| disk.far.as_deref().map_or(0, of)),
+    })
+}
 
 /// Answers a client's request.
 pub(crate) fn answer(stream: &mut dyn Stream, report: &dyn Fn() -> Report) {
@@ -154,28 +139,30 @@ fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
 /// Returns the metrics of all devices as text.
 fn text(report: &Report) -> String {
     let version = escape(&report.version);
-    let mut text = head("build_info", "gauge", "Version of the server");
+    let mut text = head("build_info", Kind::Gauge, "Version of the server");
     // Writing to a string does not fail.
     let _ = writeln!(text, "zfold_build_info{{version=\"{version}\"}} 1");
-    for (kind, metrics) in [("gauge", GAUGES), ("counter", COUNTERS)] {
-        for (name, help, value) in metrics {
-            text += &head(name, kind, help);
-            for disk in &report.disks {
-                let label = escape(&disk.name);
-                let _ = writeln!(text, "zfold_{name}{{disk=\"{label}\"}} {}", value(disk));
-            }
+    for metric in metrics() {
+        text += &head(metric.name, metric.kind, &metric.help);
+        for disk in &report.disks {
+            let (name, label, value) = (metric.name, escape(&disk.name), (metric.of)(disk));
+            let _ = writeln!(text, "zfold_{name}{{disk=\"{label}\"}} {value}");
         }
     }
-    for (name, kind, help, value) in NBD {
-        let value = value(&report.nbd);
-        text += &head(name, kind, help);
-        let _ = writeln!(text, "zfold_{name} {value}");
+    for figure in NbdStats::ALL {
+        let Some(name) = figure.metric() else { continue };
+        text += &head(name, figure.kind, &help(figure.meaning));
+        let _ = writeln!(text, "zfold_{name} {}", (figure.of)(&report.nbd));
     }
     text
 }
 
 /// Returns what stands before the values of a metric.
-fn head(name: &str, kind: &str, help: &str) -> String {
+fn head(name: &str, kind: Kind, help: &str) -> String {
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
     format!("# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\n")
 }
 
@@ -186,6 +173,8 @@ fn escape(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -201,19 +190,16 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_counters_end_in_total() {
+        let of_nbd = |figure: &Figure<NbdStats>| Some((figure.metric()?, figure.kind));
+        let mut all: Vec<_> = metrics().iter().map(|metric| (metric.name, metric.kind)).collect();
+        all.extend(NbdStats::ALL.iter().filter_map(of_nbd));
+        all.push(("build_info", Kind::Gauge));
+        for (name, kind) in &all {
+            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+        }
         // The name of a counter, for OpenMetrics, is what stands before `_total`.
-        let names = GAUGES.iter().chain(COUNTERS).map(|metric| metric.0);
-        let names = names.chain(NBD.iter().map(|metric| metric.0)).chain(["build_info"]);
-        let mut names: Vec<_> = names.map(|name| name.trim_end_matches("_total")).collect();
-        assert!(
-            NBD.iter().all(|(name, kind, ..)| name.ends_with("_total") == (*kind == "counter"))
-        );
-        assert!(COUNTERS.iter().all(|metric| metric.0.ends_with("_total")));
-        assert!(GAUGES.iter().all(|metric| !metric.0.ends_with("_total")));
-        names.sort_unstable();
-        let all = names.len();
-        names.dedup();
-        assert_eq!(names.len(), all);
+        let names = all.iter().map(|(name, _)| name.trim_end_matches("_total"));
+        assert_eq!(names.collect::<BTreeSet<_>>().len(), all.len());
     }
 
     /// Whatever the name, it is a value between quotes, in one line.

@@ -15,6 +15,7 @@ mod command;
 mod config;
 pub(crate) mod ctl;
 mod device;
+pub(crate) mod figures;
 mod frontends;
 mod label;
 mod metrics;

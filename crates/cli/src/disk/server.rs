@@ -79,7 +79,7 @@ impl Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
-            nbd: self.frontends.nbd_stats().into(),
+            nbd: self.frontends.nbd_stats(),
             disks: disks.collect(),
         })
     }

@@ -1,10 +1,11 @@
 //! Declared figures as fields of documents and as rows of tables.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::ser::Serializer;
+use serde::ser::{SerializeMap as _, Serializer};
 use zfold_figures::{Doc, Field, Figure, Figures, Unit};
 
 use super::table::{Row, count, size, time};
@@ -76,9 +77,21 @@ pub(crate) mod in_state {
     }
 }
 
+/// Writes figures by their names. Those before whose names a group stands (`GROUP.NAME`) are an
+/// object of that name.
 fn write<F: Figures, S: Serializer>(of: &F, doc: Doc, to: S) -> Result<S::Ok, S::Error> {
-    let field = |figure: &Figure<F>| Some((figure.field(doc)?.name, (figure.of)(of)));
-    to.collect_map(F::ALL.iter().filter_map(field))
+    let mut groups: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    let mut map = to.serialize_map(None)?;
+    for figure in F::ALL {
+        let Some(Field { name, .. }) = figure.field(doc) else { continue };
+        let number = (figure.of)(of);
+        match name.split_once('.') {
+            Some((group, name)) => drop(groups.entry(group).or_default().insert(name, number)),
+            None => map.serialize_entry(name, &number)?,
+        }
+    }
+    groups.iter().try_for_each(|(group, fields)| map.serialize_entry(group, fields))?;
+    map.end()
 }
 
 /// Reads figures; what is missing, of another version, is 0.
@@ -87,6 +100,17 @@ fn read<'de, F: Figures, D: Deserializer<'de>>(doc: Doc, from: D) -> Result<F, D
 }
 
 struct Fields<F>(Doc, PhantomData<F>);
+
+impl<F: Figures> Fields<F> {
+    /// Returns the figure of such a name.
+    fn find(&self, is: impl Fn(&str) -> bool) -> Option<&'static Figure<F>> {
+        F::ALL.iter().find(|figure| figure.field(self.0).is_some_and(|field| is(field.name)))
+    }
+}
+
+fn group_of(name: &str) -> Option<&str> {
+    name.split_once('.').map(|(group, _)| group)
+}
 
 impl<'de, F: Figures> Visitor<'de> for Fields<F> {
     type Value = F;
@@ -98,11 +122,17 @@ impl<'de, F: Figures> Visitor<'de> for Fields<F> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<F, A::Error> {
         let mut figures = F::default();
         while let Some(name) = map.next_key::<String>()? {
-            let has_name =
-                |figure: &&Figure<F>| figure.field(self.0).is_some_and(|field| field.name == name);
-            match F::ALL.iter().find(has_name) {
-                Some(figure) => (figure.set)(&mut figures, map.next_value()?),
-                None => drop(map.next_value::<IgnoredAny>()?),
+            if let Some(figure) = self.find(|known| known == name) {
+                (figure.set)(&mut figures, map.next_value()?);
+            } else if self.find(|known| group_of(known) == Some(&*name)).is_some() {
+                for (part, number) in map.next_value::<BTreeMap<String, u64>>()? {
+                    let whole = format!("{name}.{part}");
+                    if let Some(figure) = self.find(|known| known == whole) {
+                        (figure.set)(&mut figures, number);
+                    }
+                }
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
         Ok(figures)
@@ -125,6 +155,7 @@ mod tests {
         gauge held_bytes: Bytes, "what it holds", [state("t", "held")];
         counter loads_total: Count, "loads", [state("t", "  loads"), report("u", "loads")];
         counter spared_total: Count, "not shown", [];
+        gauge inside: Count, "in a group", [state("", "").named("g.inside")];
     }
 
     #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -138,12 +169,12 @@ mod tests {
     fn a_document_has_figures_by_their_names_and_missing_ones_are_zero() {
         let counters = Counters::default();
         counters.loads_total.add(7);
-        let held = Held { held_bytes: 2048, ..counters.read() };
+        let held = Held { held_bytes: 2048, inside: 5, ..counters.read() };
         let state = State { name: "a".to_owned(), held };
         let text = serde_json::to_string(&state).expect("JSON");
-        assert_eq!(text, r#"{"name":"a","held_bytes":2048,"loads_total":7}"#);
+        assert_eq!(text, r#"{"name":"a","held_bytes":2048,"loads_total":7,"g":{"inside":5}}"#);
         assert_eq!(serde_json::from_str::<State>(&text).expect("JSON"), state);
-        let other = r#"{"name": "a", "later": [1], "loads_total": 7}"#;
+        let other = r#"{"name": "a", "later": [1], "loads_total": 7, "g": {"later": 1}}"#;
         let read: State = serde_json::from_str(other).expect("JSON");
         assert_eq!((read.held.held_bytes, read.held.loads_total), (0, 7));
     }

@@ -148,12 +148,12 @@ fn of_disk(disk: &Disk) -> Vec<(&'static str, String)> {
         ("stored", short_size(disk.stored_pages_bytes)),
         ("  ratio", ratio(disk.ratio)),
         ("backing file", backing(disk.backing_bytes, disk.backing_used_bytes)),
-        ("pages read", rate(disk.backing_reads_per_second)),
-        ("pages written", rate(disk.backing_writes_per_second)),
-        ("reads", rate(disk.reads_per_second)),
-        ("read", bytes(disk.read_bytes_per_second)),
-        ("writes", rate(disk.writes_per_second)),
-        ("written", bytes(disk.written_bytes_per_second)),
+        ("pages read", rate(disk.kept.of(|disk| disk.backing_reads_total))),
+        ("pages written", rate(disk.kept.of(|disk| disk.backing_writes_total))),
+        ("reads", rate(disk.served.of(|disk| disk.reads_total))),
+        ("read", bytes(disk.served.of(|disk| disk.read_bytes_total))),
+        ("writes", rate(disk.served.of(|disk| disk.writes_total))),
+        ("written", bytes(disk.served.of(|disk| disk.written_bytes_total))),
     ]
 }
 
@@ -187,6 +187,8 @@ fn quantiles(p50: Option<u64>, p99: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use zfold_disk::DiskStats;
+
     use super::*;
     use crate::watched::machine::{Pressure, Zram, Zswap};
     use crate::watched::rates::Rates;
@@ -220,7 +222,10 @@ mod tests {
         let figures = of_subject(&Subject::Run(Box::new(run)));
         assert!(figures.contains(&("faults", "0, 12/s".to_owned())), "{figures:?}");
         assert!(figures.contains(&("p50, p99 now", "-, -".to_owned())), "{figures:?}");
-        let disk = Disk { reads_per_second: Some(3.0), ..Disk::default() };
+        let mut grown = DiskStats::default();
+        grown.reads_total = 3;
+        let served = Rates::new(grown, 1.0);
+        let disk = Disk { served, ..Disk::default() };
         let figures = of_subject(&Subject::Disk(Box::new(disk)));
         assert!(figures.contains(&("reads", "3/s".to_owned())), "{figures:?}");
         assert!(!figures.iter().any(|figure| figure.0 == "far"), "{figures:?}");

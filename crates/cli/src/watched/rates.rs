@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
-use zfold_figures::{Figure, Figures as _};
+use zfold_disk::DiskStats;
+use zfold_figures::Figure;
 use zfold_run::Figures;
 
 use super::look::{Look, Said};
 use crate::control::state::RunState;
+use crate::disk::figures::DiskFigures;
 use crate::disk::report::DiskReport;
 use crate::shared::far::FarReport;
 
@@ -75,13 +77,10 @@ pub(crate) struct Disk {
     pub(crate) backing_used_bytes: u64,
     /// Stored pages over the memory held; none without any.
     pub(crate) ratio: Option<f64>,
-    pub(crate) reads_per_second: Option<f64>,
-    pub(crate) writes_per_second: Option<f64>,
-    pub(crate) read_bytes_per_second: Option<f64>,
-    pub(crate) written_bytes_per_second: Option<f64>,
-    /// Pages read from the backing file, and written to it.
-    pub(crate) backing_reads_per_second: Option<f64>,
-    pub(crate) backing_writes_per_second: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) served: Rates<DiskStats>,
+    #[serde(flatten)]
+    pub(crate) kept: Rates<DiskFigures>,
     /// The other machines, if pages go there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) far: Option<Box<FarReport>>,
@@ -117,6 +116,11 @@ impl<'a, T> Since<'a, T> {
         part(self.before).map(|before| Since { before, seconds: self.seconds })
     }
 
+    /// Returns the same for a part of it.
+    pub(crate) fn map<P>(&self, part: impl FnOnce(&'a T) -> &'a P) -> Since<'a, P> {
+        Since { before: part(self.before), seconds: self.seconds }
+    }
+
     /// Returns by how much a total grew each second. One that has begun anew has not grown.
     pub(crate) fn rate(&self, now: &T, total: impl Fn(&T) -> u64) -> f64 {
         total(now).saturating_sub(total(self.before)) as f64 / self.seconds
@@ -135,23 +139,29 @@ pub(crate) fn runs(now: &Look, before: &Look) -> Vec<Run> {
 fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
     let now = &said.what;
     let since = before.and_then(|before| Since::new(&before.what, before.at, said.at));
-    let grown = since.map(|since| {
-        let grown = now.figures.since(&since.before.figures);
-        Rates::new(grown, since.seconds)
-    });
     let recent = |share| {
         let before = &since?.before.fault_histogram_ns;
         quantile(&now.fault_histogram_ns, before, share)
     };
     Run {
         ratio: ratio(now.figures.stored_pages_bytes, now.figures.stored_bytes),
-        rates: grown.unwrap_or_default(),
+        rates: rates(since, &now.figures, |before| &before.figures),
         recent_fault_p50_ns: recent(0.5),
         recent_fault_p99_ns: recent(0.99),
         socket: said.socket.clone(),
         // What it was for is done.
         state: RunState { fault_histogram_ns: Vec::new(), ..now.clone() },
     }
+}
+
+/// Returns the rates of figures, where there were some of them before.
+fn rates<T, F: zfold_figures::Figures>(
+    since: Option<Since<'_, T>>,
+    now: &F,
+    of: impl Fn(&T) -> &F,
+) -> Rates<F> {
+    let rates = since.map(|since| Rates::new(now.since(of(since.before)), since.seconds));
+    rates.unwrap_or_default()
 }
 
 /// Returns the bound below which this share of the faults lies that `now` has and `before` has not;
@@ -191,22 +201,17 @@ pub(crate) fn disks(now: &Look, before: &Look) -> Vec<Disk> {
 }
 
 fn disk(report: &DiskReport, since: Option<Since<'_, DiskReport>>) -> Disk {
-    let rate = |total: fn(&DiskReport) -> u64| since.map(|since| since.rate(report, total));
-    let (stored, held) = (report.mm_stat.orig_data_size, report.mm_stat.mem_used_total);
+    let held = &report.held;
     Disk {
         name: report.name.clone(),
-        limit_bytes: report.mm_stat.mem_limit,
-        resident_bytes: held,
-        stored_pages_bytes: stored,
-        backing_bytes: report.store.backing_bytes,
-        backing_used_bytes: report.store.backing_used_bytes,
-        ratio: ratio(stored, held),
-        reads_per_second: rate(|disk| disk.device.reads_total),
-        writes_per_second: rate(|disk| disk.device.writes_total),
-        read_bytes_per_second: rate(|disk| disk.device.read_bytes_total),
-        written_bytes_per_second: rate(|disk| disk.device.written_bytes_total),
-        backing_reads_per_second: rate(|disk| disk.bd_stat.bd_reads),
-        backing_writes_per_second: rate(|disk| disk.bd_stat.bd_writes),
+        limit_bytes: held.mem_limit,
+        resident_bytes: held.mem_used_total,
+        stored_pages_bytes: held.orig_data_size,
+        backing_bytes: held.backing_bytes,
+        backing_used_bytes: held.backing_used_bytes,
+        ratio: ratio(held.orig_data_size, held.mem_used_total),
+        served: rates(since, &report.served, |before| &before.served),
+        kept: rates(since, held, |before| &before.held),
         far: report.far.clone(),
         ..Disk::default()
     }

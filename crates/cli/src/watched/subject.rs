@@ -129,7 +129,7 @@ impl Subject {
     pub(crate) fn evictions(&self) -> Option<f64> {
         match self {
             Self::Run(run) => run.rates.of(|run| run.evictions_total),
-            Self::Disk(disk) => disk.backing_writes_per_second,
+            Self::Disk(disk) => disk.kept.of(|disk| disk.backing_writes_total),
             Self::Guests(_) => None,
         }
     }
@@ -150,7 +150,7 @@ impl Subject {
     pub(crate) fn requests(&self) -> Option<f64> {
         match self {
             Self::Run(_) | Self::Guests(_) => None,
-            Self::Disk(disk) => Some(disk.reads_per_second? + disk.writes_per_second?),
+            Self::Disk(disk) => disk.served.of(|disk| disk.reads_total + disk.writes_total),
         }
     }
 }

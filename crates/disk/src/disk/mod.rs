@@ -159,7 +159,7 @@ impl Disk {
     /// Returns what was served.
     #[must_use]
     pub fn stats(&self) -> DiskStats {
-        self.counters.snapshot()
+        self.counters.read()
     }
 
     /// Checks a range against the size.

@@ -237,10 +237,10 @@ impl NbdServer {
             (!stopping).then(|| registry.places.enter(&socket)).flatten()
         };
         let Some(id) = id else {
-            self.counters.refused_total.fetch_add(1, Ordering::Relaxed);
+            self.counters.refused_total.add(1);
             return None;
         };
-        self.counters.connections_total.fetch_add(1, Ordering::Relaxed);
+        self.counters.connections_total.add(1);
         Some((Membership { server: Arc::clone(self), id }, socket))
     }
 }
@@ -256,7 +256,7 @@ impl Membership {
             Ok(Some(agreed)) => agreed,
             Ok(None) => return,
             Err(_) => {
-                counters.failed_handshakes_total.fetch_add(1, Ordering::Relaxed);
+                counters.failed_handshakes_total.add(1);
                 return;
             }
         };
@@ -283,8 +283,8 @@ impl Membership {
             if stopping { (false, false) } else { registry.places.become_client(self.id) }
         };
         let NbdCounters { refused_total, gave_way_total, .. } = &self.server.counters;
-        refused_total.fetch_add(u64::from(!admitted), Ordering::Relaxed);
-        gave_way_total.fetch_add(u64::from(gave_way), Ordering::Relaxed);
+        refused_total.add(u64::from(!admitted));
+        gave_way_total.add(u64::from(gave_way));
         admitted
     }
 }

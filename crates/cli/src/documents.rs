@@ -6,6 +6,7 @@ use std::path::Path;
 
 use zfold_disk::DiskStats;
 use zfold_disk::nbd::NbdStats;
+use zfold_far::FarStats;
 use zfold_figures::{Doc, Figure, Figures, Kind};
 
 use crate::disk::figures::DiskFigures;
@@ -100,6 +101,7 @@ fn documents_have_the_figures_of_disks() {
         ("figures of zswap", of("zswap")),
         ("figures of requests", of("device")),
         ("figures of the store", of("store")),
+        ("figures of far", lines::<FarStats>("")),
     ] {
         check("stats.md", name, &(HEAD.to_owned() + &text));
     }

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use zfold_disk::nbd::TABLE;
+use zfold_disk::nbd::TABLE as OF_NBD;
 use zfold_disk::table::{FAILED, PAGES, SERVED};
+use zfold_far::TABLE as OF_FAR;
 use zfold_figures::{Doc, Figures, Kind};
 use zfold_run::figures::table::{BACKING, MEMORY, STAYS, WORK};
 
@@ -113,7 +114,7 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
     table(&mut text, STAYS, &figures(STAYS, false));
     if let Some(now) = &state.far {
         let since = since.and_then(|since| since.of(|run| run.far.as_deref()));
-        table(&mut text, "pages on other machines", &far(now, since));
+        table(&mut text, OF_FAR, &far(now, since));
     }
     table(&mut text, WORK, &figures(WORK, true));
     text
@@ -135,14 +136,14 @@ fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
         }
         if let Some(now) = &disk.far {
             let since = since.and_then(|since| since.of(|disk| disk.far.as_deref()));
-            table(&mut text, "pages on other machines", &far(now, since));
+            table(&mut text, OF_FAR, &far(now, since));
         }
         let since = since.map(|since| since.map(|disk| &disk.served));
         table(&mut text, SERVED, &in_rows(SERVED, &disk.served, since));
         table(&mut text, FAILED, &failed(disk));
     }
     let since = since.map(|since| since.map(|report| &report.nbd));
-    table(&mut text, TABLE, &in_rows(TABLE, &report.nbd, since));
+    table(&mut text, OF_NBD, &in_rows(OF_NBD, &report.nbd, since));
     let _ = writeln!(
         text,
         "zfold {}, process {}, up {} s",
@@ -197,11 +198,5 @@ fn failed(disk: &DiskReport) -> Vec<Row> {
 }
 
 fn far(now: &FarReport, since: Option<Since<'_, FarReport>>) -> Vec<Row> {
-    now.rows(|figure| match figure {
-        (name, of, form, _) if name.ends_with("_total") => {
-            let rate = since.map(|since| form(since.rate(now, of).round() as u64));
-            with_rate(now.value(figure), rate.map(|rate| rate.trim_end().to_owned()))
-        }
-        _ => unrated(now.value(figure), since),
-    })
+    now.rows(in_rows(OF_FAR, &now.stats, since.map(|since| since.map(|far| &far.stats))))
 }

@@ -51,7 +51,7 @@ pub use engines::connect;
 pub use object::{Object, ObjectWrite, Written};
 pub use objects::object;
 pub use options::{FarOptions, NearOptions};
-pub use stats::FarStats;
+pub use stats::{FarStats, TABLE};
 
 /// The example of the README.
 #[cfg(doctest)]

@@ -6,18 +6,15 @@
 //!   in words; but not a get of what was moved meanwhile, which is looked for anew.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use zfold_figures::Histogram;
 
 use crate::engine::{Engine, EngineError};
 use crate::seal::Forged;
-use crate::stats::FarStats;
-
-/// The longest time that a latency is told as.
-const LONGEST: Duration = Duration::from_secs(3600);
+use crate::stats::{Counters, FarStats};
 
 /// Why a call brought nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,48 +43,23 @@ pub(crate) struct Link {
     absent: AtomicBool,
     /// Whether the last call failed.
     silent: AtomicBool,
-    puts: AtomicU64,
-    put_bytes: AtomicU64,
-    gets: AtomicU64,
-    got_bytes: AtomicU64,
-    deletes: AtomicU64,
-    aheads: AtomicU64,
-    retries: AtomicU64,
-    failures: AtomicU64,
-    forged: AtomicU64,
-    cleaned: AtomicU64,
-    absences: AtomicU64,
-    waited_us: AtomicU64,
+    counters: Counters,
     last: Mutex<Option<String>>,
-    put_us: Mutex<Histogram<u64>>,
-    get_us: Mutex<Histogram<u64>>,
+    /// Microseconds of what succeeded.
+    put_us: Histogram,
+    get_us: Histogram,
 }
 
 impl Link {
     pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
-        let histogram = || {
-            let most = LONGEST.as_micros() as u64;
-            Mutex::new(Histogram::new_with_bounds(1, most, 2).expect("bounds that can be"))
-        };
         Self {
             engine,
             absent: AtomicBool::new(false),
             silent: AtomicBool::new(false),
-            puts: AtomicU64::new(0),
-            put_bytes: AtomicU64::new(0),
-            gets: AtomicU64::new(0),
-            got_bytes: AtomicU64::new(0),
-            deletes: AtomicU64::new(0),
-            aheads: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            forged: AtomicU64::new(0),
-            cleaned: AtomicU64::new(0),
-            absences: AtomicU64::new(0),
-            waited_us: AtomicU64::new(0),
+            counters: Counters::default(),
             last: Mutex::new(None),
-            put_us: histogram(),
-            get_us: histogram(),
+            put_us: Histogram::default(),
+            get_us: Histogram::default(),
         }
     }
 
@@ -99,8 +71,8 @@ impl Link {
     pub(crate) fn put(&self, number: u64, sealed: &[u8], until: Instant) -> Result<(), Failure> {
         let begun = Instant::now();
         self.count(self.engine.put(number, sealed, until).map_err(Failure::from))?;
-        self.puts.fetch_add(1, Ordering::Relaxed);
-        self.put_bytes.fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        self.counters.puts_total.add(1);
+        self.counters.put_bytes_total.add(sealed.len() as u64);
         record(&self.put_us, begun);
         Ok(())
     }
@@ -124,18 +96,18 @@ impl Link {
         self.silent.store(false, Ordering::Relaxed);
         record(&self.get_us, begun);
         if open(sealed).is_err() {
-            self.forged.fetch_add(1, Ordering::Relaxed);
+            self.counters.forged_total.add(1);
             return self.count(Err(Failure::Forged));
         }
-        self.gets.fetch_add(1, Ordering::Relaxed);
-        self.got_bytes.fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        self.counters.gets_total.add(1);
+        self.counters.got_bytes_total.add(sealed.len() as u64);
         Ok(())
     }
 
     /// Deletes objects.
     pub(crate) fn delete(&self, numbers: &[u64], until: Instant) -> Result<(), Failure> {
         self.count(self.engine.delete(numbers, until).map_err(Failure::from))?;
-        self.deletes.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+        self.counters.deletes_total.add(numbers.len() as u64);
         Ok(())
     }
 
@@ -153,28 +125,28 @@ impl Link {
     fn count(&self, result: Result<(), Failure>) -> Result<(), Failure> {
         self.silent.store(result.is_err(), Ordering::Relaxed);
         if let Err(failure) = &result {
-            self.failures.fetch_add(1, Ordering::Relaxed);
+            self.counters.failures_total.add(1);
             *lock(&self.last) = Some(self.says(failure));
         }
         result
     }
 
     pub(crate) fn count_cleaned(&self, bytes: u64) {
-        self.cleaned.fetch_add(bytes, Ordering::Relaxed);
+        self.counters.cleaned_bytes_total.add(bytes);
     }
 
     /// Counts a read that needed no get.
     pub(crate) fn count_ahead(&self) {
-        self.aheads.fetch_add(1, Ordering::Relaxed);
+        self.counters.read_ahead_total.add(1);
     }
 
     pub(crate) fn count_retry(&self) {
-        self.retries.fetch_add(1, Ordering::Relaxed);
+        self.counters.retries_total.add(1);
     }
 
     /// Counts a wait for the turn to send.
     pub(crate) fn count_wait(&self, wait: Duration) {
-        self.waited_us.fetch_add(wait.as_micros() as u64, Ordering::Relaxed);
+        self.counters.waited_us_total.add(wait.as_micros() as u64);
     }
 
     fn says(&self, failure: &Failure) -> String {
@@ -212,42 +184,29 @@ impl Link {
     /// Says whether the engine is absent.
     pub(crate) fn set_absent(&self, absent: bool) {
         if !self.absent.swap(absent, Ordering::Relaxed) && absent {
-            self.absences.fetch_add(1, Ordering::Relaxed);
+            self.counters.absences_total.add(1);
         }
     }
 
     /// Returns the counters; what no call tells is zero.
     pub(crate) fn stats(&self) -> FarStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (put, get) = (lock(&self.put_us), lock(&self.get_us));
+        let (put, get) = (self.put_us.quantiles(), self.get_us.quantiles());
         let copies = self.engine.copies();
         FarStats {
-            put_bytes_total: of(&self.put_bytes),
-            got_bytes_total: of(&self.got_bytes),
-            puts_total: of(&self.puts),
-            gets_total: of(&self.gets),
-            read_ahead_total: of(&self.aheads),
-            deletes_total: of(&self.deletes),
-            retries_total: of(&self.retries),
-            failures_total: of(&self.failures),
-            forged_total: of(&self.forged),
-            cleaned_bytes_total: of(&self.cleaned),
             copies_missing: copies.gone,
             copies_made_total: copies.made_total,
-            absences_total: of(&self.absences),
-            waited_us_total: of(&self.waited_us),
-            get_us_p50: get.value_at_quantile(0.5),
-            get_us_p99: get.value_at_quantile(0.99),
-            put_us_p50: put.value_at_quantile(0.5),
-            put_us_p99: put.value_at_quantile(0.99),
+            get_us_p50: get.p50,
+            get_us_p99: get.p99,
+            put_us_p50: put.p50,
+            put_us_p99: put.p99,
             absent: self.absent(),
-            ..FarStats::default()
+            ..self.counters.read()
         }
     }
 }
 
-fn record(histogram: &Mutex<Histogram<u64>>, begun: Instant) {
-    lock(histogram).saturating_record(begun.elapsed().as_micros() as u64);
+fn record(histogram: &Histogram, begun: Instant) {
+    histogram.record(begun.elapsed().as_micros() as u64);
 }
 
 /// What these locks guard is whole at every step.

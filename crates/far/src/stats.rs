@@ -1,61 +1,67 @@
-//! What a far backing holds and has done.
+//! What a far backing holds and has done: its figures, each declared once.
 
-/// What a far backing holds and has done. `_total` only grows, the rest is of now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FarStats {
-    /// Objects in which something is still needed.
-    pub objects: u64,
-    /// Their bytes, as the engine has them.
-    pub object_bytes: u64,
-    /// Of these, the bytes that are still needed.
-    pub live_bytes: u64,
-    /// Objects that are no longer needed and not yet deleted.
-    pub dead_objects: u64,
-    /// Bytes of memory that the maps, the list of objects and what was read ahead take. They are
-    /// part of the store's `metadata_bytes`, so they count against its limit.
-    pub metadata_bytes: u64,
-    /// Bytes that lie on this machine first.
-    pub near_bytes: u64,
-    /// Bytes that went from there to the engine because they were old.
-    pub moved_bytes_total: u64,
-    /// Bytes that the engine has acknowledged.
-    pub put_bytes_total: u64,
-    /// Bytes that came from the engine and were what was sent.
-    pub got_bytes_total: u64,
-    /// Objects that the engine has acknowledged.
-    pub puts_total: u64,
-    /// Ranges that came from the engine and were what was sent.
-    pub gets_total: u64,
-    /// Reads that needed no get, because an earlier one had brought what they wanted.
-    pub read_ahead_total: u64,
-    /// Objects whose removal the engine has acknowledged.
-    pub deletes_total: u64,
-    /// Calls of the engine that were made again after one that failed.
-    pub retries_total: u64,
-    /// Calls of the engine that failed, or brought wrong bytes.
-    pub failures_total: u64,
-    /// Of the failures, those that brought wrong bytes.
-    pub forged_total: u64,
-    /// Bytes that the cleaner wrote anew, part of `put_bytes_total`.
-    pub cleaned_bytes_total: u64,
-    /// Copies that the engine should have, are gone, and were not made again. Of an engine that
-    /// keeps one copy, what is lost.
-    pub copies_missing: u64,
-    /// Copies that were gone and that the engine made again.
-    pub copies_made_total: u64,
-    /// How often the engine was given up for a while.
-    pub absences_total: u64,
-    /// Microseconds that writes and the cleaner waited for their turns to send.
-    pub waited_us_total: u64,
-    /// Microseconds of a get that succeeded: half of them took less.
-    pub get_us_p50: u64,
-    /// Microseconds of a get that succeeded: 99 of a hundred took less.
-    pub get_us_p99: u64,
-    /// Microseconds of a put that succeeded: half of them took less.
-    pub put_us_p50: u64,
-    /// Microseconds of a put that succeeded: 99 of a hundred took less.
-    pub put_us_p99: u64,
-    /// Whether the engine is given up now, so that nothing is written.
-    pub absent: bool,
+use zfold_figures::{figures, metric, state};
+
+/// The title of the table in which people see them.
+pub const TABLE: &str = "pages on other machines";
+
+figures! {
+    /// What a far backing holds and has done. `_total` only grows, the rest is of now.
+    #[non_exhaustive]
+    pub struct FarStats {
+        /// Whether the engine is given up now, so that nothing is written.
+        pub absent: bool,
+    };
+    /// What the threads that call the engine count.
+    pub(crate) struct Counters;
+
+    gauge objects: Count, "objects in which something is still needed", [state(TABLE, "objects")];
+    gauge object_bytes: Bytes, "bytes on other machines",
+        [state(TABLE, "object_bytes"), metric("far_object_bytes")];
+    gauge live_bytes: Bytes, "of these, bytes that are still needed",
+        [state(TABLE, "live_bytes"), metric("far_live_bytes")];
+    gauge dead_objects: Count, "objects no longer needed and not yet deleted",
+        [state(TABLE, "dead_objects")];
+    // Of an engine that keeps one copy, what is lost.
+    gauge copies_missing: Count, "copies that are gone and were not made again",
+        [state(TABLE, "copies_missing"), metric("far_copies_missing")];
+    total copies_made_total: Count, "copies that were gone and were made again",
+        [state(TABLE, "copies_made_total"), metric("far_copies_made_total")];
+    // They are part of the store's `metadata_bytes`, so they count against its limit.
+    gauge metadata_bytes: Bytes, "memory here, for the map and what is read ahead",
+        [state(TABLE, "metadata_bytes"), metric("far_metadata_bytes")];
+    gauge near_bytes: Bytes, "bytes that lie in the backing file first",
+        [state(TABLE, "near_bytes"), metric("far_near_bytes")];
+    total moved_bytes_total: Bytes, "bytes sent from there because they were old",
+        [state(TABLE, "moved_bytes_total"), metric("far_moved_bytes_total")];
+    counter puts_total: Count, "objects sent", [state(TABLE, "puts_total")];
+    counter put_bytes_total: Bytes, "bytes sent",
+        [state(TABLE, "put_bytes_total"), metric("far_put_bytes_total")];
+    counter gets_total: Count, "ranges fetched, which were what was sent",
+        [state(TABLE, "gets_total")];
+    counter got_bytes_total: Bytes, "bytes fetched",
+        [state(TABLE, "got_bytes_total"), metric("far_got_bytes_total")];
+    counter read_ahead_total: Count, "reads that needed no fetch: an earlier one had brought them",
+        [state(TABLE, "read_ahead_total")];
+    counter deletes_total: Count, "objects deleted", [state(TABLE, "deletes_total")];
+    counter cleaned_bytes_total: Bytes, "bytes sent again to make room",
+        [state(TABLE, "cleaned_bytes_total"), metric("far_cleaned_bytes_total")];
+    counter retries_total: Count, "calls made again",
+        [state(TABLE, "retries_total"), metric("far_retries_total")];
+    counter failures_total: Count, "calls that failed",
+        [state(TABLE, "failures_total"), metric("far_failures_total")];
+    counter forged_total: Count, "of these, other bytes than were sent",
+        [state(TABLE, "forged_total")];
+    counter absences_total: Count, "times that the engine was given up for a while",
+        [state(TABLE, "absences_total"), metric("far_absences_total")];
+    counter waited_us_total: Microseconds, "that writes and the cleaner waited for --far-bandwidth",
+        [state(TABLE, "waited_us_total")];
+    gauge get_us_p50: Microseconds, "half of the fetches took at most this",
+        [state(TABLE, "get_us_p50"), metric("far_get_us_p50")];
+    gauge get_us_p99: Microseconds, "99 % of the fetches did",
+        [state(TABLE, "get_us_p99"), metric("far_get_us_p99")];
+    gauge put_us_p50: Microseconds, "half of the sends took at most this",
+        [state(TABLE, "put_us_p50"), metric("far_put_us_p50")];
+    gauge put_us_p99: Microseconds, "99 % of the sends did",
+        [state(TABLE, "put_us_p99"), metric("far_put_us_p99")];
 }

@@ -33,6 +33,7 @@ fn metrics() -> Vec<Metric<'static>> {
     let mut metrics = of_figures(|disk| Some(&disk.held));
     metrics.extend(of_figures(|disk| Some(&disk.served)));
     metrics.extend(of_far());
+    metrics.extend(of_figures(|disk| disk.far.as_deref().map(|far| &far.stats)));
     metrics
 }
 
@@ -52,54 +53,20 @@ fn help(meaning: &str) -> String {
     first.to_uppercase() + rest
 }
 
-/// A metric of other machines: its name, its kind, what it is, and where it is found.
-type FarMetric = (&'static str, Kind, &'static str, fn(&FarReport) -> u64);
-
-/// Metrics of other machines.
-const FAR: &[FarMetric] = &[
-    ("far_absent", Kind::Gauge, "1 while the far tier counts as unreachable", |far| {
-        far.absent.into()
-    }),
-    ("far_servers_away", Kind::Gauge, "Servers that do not answer", |far| {
-        far.servers_away.len() as u64
-    }),
-    ("far_copies_missing", Kind::Gauge, "Copies that are gone and not made again", |far| {
-        far.copies_missing
-    }),
-    ("far_object_bytes", Kind::Gauge, "Bytes on other machines", |far| far.object_bytes),
-    ("far_live_bytes", Kind::Gauge, "Of these, bytes that are needed", |far| far.live_bytes),
-    ("far_metadata_bytes", Kind::Gauge, "Memory of their map", |far| far.metadata_bytes),
-    ("far_near_bytes", Kind::Gauge, "Bytes in the backing file first", |far| far.near_bytes),
-    ("far_get_us_p50", Kind::Gauge, "Microseconds of a fetch, half", |far| far.get_us_p50),
-    ("far_get_us_p99", Kind::Gauge, "Microseconds of a fetch, 99 %", |far| far.get_us_p99),
-    ("far_put_us_p50", Kind::Gauge, "Microseconds of a send, half", |far| far.put_us_p50),
-    ("far_put_us_p99", Kind::Gauge, "Microseconds of a send, 99 %", |far| far.put_us_p99),
-    ("far_put_bytes_total", Kind::Counter, "Bytes sent", |far| far.put_bytes_total),
-    ("far_got_bytes_total", Kind::Counter, "Bytes fetched", |far| far.got_bytes_total),
-    ("far_moved_bytes_total", Kind::Counter, "Bytes sent because they were old", |far| {
-        far.moved_bytes_total
-    }),
-    ("far_cleaned_bytes_total", Kind::Counter, "Bytes sent again to make room", |far| {
-        far.cleaned_bytes_total
-    }),
-    ("far_retries_total", Kind::Counter, "Calls made again", |far| far.retries_total),
-    ("far_copies_made_total", Kind::Counter, "Copies that were gone and made again", |far| {
-        far.copies_made_total
-    }),
-    ("far_failures_total", Kind::Counter, "Calls that failed", |far| far.failures_total),
-    ("far_absences_total", Kind::Counter, "Times that they were given up", |far| {
-        far.absences_total
-    }),
-];
-
-/// Returns the metrics of other machines; they are 0 for a device without any.
-fn of_far() -> impl Iterator<Item = Metric<'static>> {
-    FAR.iter().map(|(name, kind, help, of)| Metric {
+/// Returns the metrics of other machines that are no figures; 0 for a device without any.
+fn of_far() -> [Metric<'static>; 2] {
+    let metric = |name, help: &str, of: fn(&FarReport) -> u64| Metric {
         name,
-        kind: *kind,
-        help: (*help).to_owned(),
+        kind: Kind::Gauge,
+        help: help.to_owned(),
         of: Box::new(move |disk: &DiskReport| disk.far.as_deref().map_or(0, of)),
-    })
+    };
+    [
+        metric("far_absent", "1 while the far tier counts as unreachable", |far| far.absent.into()),
+        metric("far_servers_away", "Servers that do not answer", |far| {
+            far.servers_away.len() as u64
+        }),
+    ]
 }
 
 /// Answers a client's request.

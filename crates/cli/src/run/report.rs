@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use zfold_far::TABLE as OF_FAR;
 use zfold_figures::Doc;
 use zfold_run::figures::table::{FAULTS, MEMORY, WORK};
 
@@ -76,7 +77,7 @@ fn text(told: &Told<'_>) -> String {
     latency(&mut text, record);
     table(&mut text, WORK, &work(record));
     if let Some(far) = &record.far {
-        table(&mut text, "pages on other machines", &far.rows(|figure| far.value(figure)));
+        table(&mut text, OF_FAR, &far.rows(figures::all_of(OF_FAR, Doc::State, &far.stats)));
     }
     unmanaged(&mut text, record);
     if let Some(baseline) = baseline {

@@ -8,8 +8,9 @@ use zfold_far::place::{Place, Source};
 use zfold_far::{Engine, FarBacking, FarOptions, FarStats};
 
 use crate::shared::exit::Failure;
+use crate::shared::figures::in_state;
 use crate::shared::secret::variable;
-use crate::shared::table::{Row, count, size, time};
+use crate::shared::table::Row;
 
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -70,76 +71,35 @@ pub(crate) fn open(
     backing.map(Arc::new).map_err(|error| Failure::new(format!("{flag}: {error}")))
 }
 
-/// A figure: its name, where it is found, how it is told, and what it means.
-pub(crate) type Figure = (&'static str, fn(&FarReport) -> u64, fn(u64) -> String, &'static str);
-
-/// Declares the figures by the names that [`FarStats`] gives them, with their meaning.
-macro_rules! figures {
-    ($($figure:ident: $form:ident, $meaning:literal;)*) => {
-        /// [`FarStats`] and the engine that they are of.
-        #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-        #[serde(default)]
-        pub(crate) struct FarReport {
-            /// What messages call the engine.
-            pub(crate) engine: String,
-            /// It was given up for now, so that nothing is written.
-            pub(crate) absent: bool,
-            /// Those of its servers that do not answer.
-            pub(crate) servers_away: Vec<String>,
-            /// Its last failure, in words.
-            pub(crate) last_failure: Option<String>,
-            $(pub(crate) $figure: u64,)*
-        }
-
-        /// All figures; those whose names end in `_total` only grow.
-        pub(crate) const FIGURES: &[Figure] =
-            &[$((stringify!($figure), |far| far.$figure, $form, $meaning),)*];
-
-        impl FarReport {
-            /// Returns what is to be told of a backing.
-            pub(crate) fn of(backing: &FarBacking) -> Self {
-                let stats: FarStats = backing.stats();
-                Self {
-                    engine: backing.engine_name().to_owned(),
-                    absent: stats.absent,
-                    servers_away: backing.servers_away(),
-                    last_failure: backing.last_failure(),
-                    $($figure: stats.$figure,)*
-                }
-            }
-        }
-    };
-}
-
-figures! {
-    objects: count, "that have something that is needed";
-    object_bytes: size, "that they take there";
-    live_bytes: size, "of these, what is needed";
-    dead_objects: count, "not needed, and not yet removed";
-    copies_missing: count, "that are gone and not made again";
-    copies_made_total: count, "that were gone";
-    metadata_bytes: size, "of memory here, for the map and what is read ahead";
-    near_bytes: size, "that lie in the backing file first";
-    moved_bytes_total: size, "sent from there because they were old";
-    puts_total: count, "objects sent";
-    put_bytes_total: size, "";
-    gets_total: count, "ranges fetched";
-    got_bytes_total: size, "";
-    read_ahead_total: count, "reads that needed none";
-    deletes_total: count, "objects removed";
-    cleaned_bytes_total: size, "sent again to make room";
-    retries_total: count, "calls made again";
-    failures_total: count, "calls that failed";
-    forged_total: count, "of these, other bytes than were sent";
-    absences_total: count, "times that it was given up for a while";
-    waited_us_total: microseconds, "that writes waited for --far-bandwidth";
-    get_us_p50: microseconds, "half took at most this";
-    get_us_p99: microseconds, "99 % did";
-    put_us_p50: microseconds, "half took at most this";
-    put_us_p99: microseconds, "99 % did";
+/// [`FarStats`] and the engine that they are of.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
+pub(crate) struct FarReport {
+    /// What messages call the engine.
+    pub(crate) engine: String,
+    /// It was given up for now, so that nothing is written.
+    pub(crate) absent: bool,
+    /// Those of its servers that do not answer.
+    pub(crate) servers_away: Vec<String>,
+    /// Its last failure, in words.
+    pub(crate) last_failure: Option<String>,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) stats: FarStats,
 }
 
 impl FarReport {
+    /// Returns what is to be told of a backing.
+    pub(crate) fn of(backing: &FarBacking) -> Self {
+        let stats = backing.stats();
+        Self {
+            engine: backing.engine_name().to_owned(),
+            absent: stats.absent,
+            servers_away: backing.servers_away(),
+            last_failure: backing.last_failure(),
+            stats,
+        }
+    }
+
     /// Returns in few words whether the engine is there.
     pub(crate) fn state(&self) -> String {
         match self.servers_away.len() {
@@ -150,8 +110,8 @@ impl FarReport {
         }
     }
 
-    /// Returns the engine, what is wrong with it, and the figures, as `told` tells these.
-    pub(crate) fn rows(&self, told: impl Fn(&Figure) -> String) -> Vec<Row> {
+    /// Returns the engine, what is wrong with it, and the rows of the figures.
+    pub(crate) fn rows(&self, figures: Vec<Row>) -> Vec<Row> {
         let mut rows = vec![("engine", self.engine.clone(), "")];
         if self.absent {
             rows.push(("absent", "yes".to_owned(), "pages stay here until it is back"));
@@ -162,16 +122,7 @@ impl FarReport {
         if let Some(failure) = &self.last_failure {
             rows.push(("last_failure", failure.clone(), ""));
         }
-        rows.extend(FIGURES.iter().map(|figure| (figure.0, told(figure), figure.3)));
+        rows.extend(figures);
         rows
     }
-
-    /// Returns the value of a figure.
-    pub(crate) fn value(&self, (_, of, form, _): &Figure) -> String {
-        form(of(self))
-    }
-}
-
-fn microseconds(us: u64) -> String {
-    time(us.saturating_mul(1000))
 }

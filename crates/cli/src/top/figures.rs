@@ -66,14 +66,15 @@ fn of_far(far: &FarReport) -> Vec<(&'static str, String)> {
         0 => quantiles(None, None),
         _ => quantiles(Some(p50.saturating_mul(1000)), Some(p99.saturating_mul(1000))),
     };
+    let of = &far.stats;
     vec![
         ("far", far.state()),
-        ("  bytes", short_size(far.object_bytes)),
-        ("  get p50, p99", times(far.gets_total, far.get_us_p50, far.get_us_p99)),
-        ("  put p50, p99", times(far.puts_total, far.put_us_p50, far.put_us_p99)),
-        ("  retries", count(far.retries_total)),
-        ("  failures", count(far.failures_total)),
-        ("  lost copies", count(far.copies_missing)),
+        ("  bytes", short_size(of.object_bytes)),
+        ("  get p50, p99", times(of.gets_total, of.get_us_p50, of.get_us_p99)),
+        ("  put p50, p99", times(of.puts_total, of.put_us_p50, of.put_us_p99)),
+        ("  retries", count(of.retries_total)),
+        ("  failures", count(of.failures_total)),
+        ("  lost copies", count(of.copies_missing)),
     ]
 }
 
@@ -233,15 +234,13 @@ mod tests {
 
     #[test]
     fn other_machines_are_told_of_where_pages_go_there() {
-        let far = FarReport {
-            servers_away: vec!["redis at a:1".to_owned()],
-            object_bytes: 3 << 20,
-            gets_total: 7,
-            get_us_p50: 120,
-            get_us_p99: 2500,
-            copies_missing: 5,
-            ..FarReport::default()
-        };
+        let servers_away = vec!["redis at a:1".to_owned()];
+        let mut far = FarReport { servers_away, ..FarReport::default() };
+        far.stats.object_bytes = 3 << 20;
+        far.stats.gets_total = 7;
+        far.stats.get_us_p50 = 120;
+        far.stats.get_us_p99 = 2500;
+        far.stats.copies_missing = 5;
         let disk = Disk { far: Some(Box::new(far)), ..Disk::default() };
         let figures = of_subject(&Subject::Disk(Box::new(disk)));
         for (name, value) in [

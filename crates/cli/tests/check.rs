@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 
 use common::{command, skip};
 use serde_json::Value;
+use zfold_testing::compiled::compile_text;
 
 fn document(output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -101,15 +102,11 @@ fn where_a_container_denies_calls_a_run_is_refused_and_not_silent() {
     if !cfg!(target_arch = "x86_64") || !runs(&mut command(&[])) {
         return skip(test, "zfold run does not work here at all");
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, container) = (folder.path().join("a.c"), folder.path().join("container"));
-    std::fs::write(&source, CONTAINER).expect("written");
-    let built = Command::new("cc").arg("-o").arg(&container).arg(&source).status();
-    if !built.is_ok_and(|status| status.success()) {
+    let Ok(container) = compile_text("container", CONTAINER) else {
         return skip(test, "no C compiler");
-    }
+    };
     let contained = |arguments: &[&str]| {
-        let mut command = Command::new(&container);
+        let mut command = Command::new(&container.program);
         command.arg(env!("CARGO_BIN_EXE_zfold")).args(arguments).output().expect("it starts")
     };
     let check = contained(&["check", "--json"]);

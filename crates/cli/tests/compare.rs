@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use common::{assert_line, assert_refused, command, results, skip, zfold};
 use serde_json::Value;
+use zfold_testing::Random;
 
 const PAGE: usize = 4096;
 
@@ -22,14 +23,13 @@ fn file(name: &str, bytes: &[u8]) -> String {
 
 /// Returns pages of which a part compresses well, some not at all, and every eighth is zero.
 fn pages(count: usize) -> Vec<u8> {
-    let mut state = 1u32;
+    let mut random = Random::new(1);
     let mut byte = |position: usize| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let page = position / PAGE;
+        let (page, noise) = (position / PAGE, random.word() as u8);
         match page % 8 {
             7 => 0,
-            6 => (state >> 24) as u8,
-            _ => (state >> 24) as u8 & if position % 64 < page % 6 * 10 { 0xff } else { 3 },
+            6 => noise,
+            _ => noise & if position % 64 < page % 6 * 10 { 0xff } else { 3 },
         }
     };
     (0..count * PAGE).map(&mut byte).collect()

@@ -5,12 +5,12 @@ mod common;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::{assert_line, command, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
+use zfold_testing::wait_until;
 
 fn at(runtime: &Path, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
@@ -221,9 +221,7 @@ fn a_terminal_that_goes_ends_the_view() {
     terminal.wait_for(&disk.0.id().to_string());
     terminal.shell.kill().expect("it runs");
     terminal.shell.wait().expect("it ends");
-    let began = Instant::now();
-    while Path::new("/proc").join(&process).exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "process {process} goes on");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until(format_args!("process {process} has ended"), || {
+        !Path::new("/proc").join(&process).exists()
+    });
 }

@@ -13,11 +13,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{Numbers, has, is_root, run, skip};
+use common::run;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use tempfile::TempDir;
 use zfold_disk::Disk;
 use zfold_disk::fuse::{FuseError, FuseFrontend, FuseOptions};
+use zfold_testing::Random;
+use zfold_testing::skip::{installed, is_root, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -34,11 +36,11 @@ fn mounted(test: &str, disk: Arc<Disk>) -> Option<Mounted> {
     match FuseFrontend::mount(disk.clone(), &dir.path().join("disk"), FuseOptions::default()) {
         Ok(frontend) => Some(Mounted { frontend, disk, _dir: dir }),
         Err(error @ (FuseError::NoDriver | FuseError::DriverDenied | FuseError::NoHelper)) => {
-            skip(test, &error.to_string());
+            skip(test, error);
             None
         }
         Err(FuseError::Mount(error)) if !is_root() => {
-            skip(test, &error.to_string());
+            skip(test, error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -60,9 +62,9 @@ fn what_is_written_comes_back() {
     let Some(on) = mounted("what_is_written_comes_back", common::disk(8 * MIB, false)) else {
         return;
     };
-    let (file, mut numbers) = (on.open(), Numbers::new(1));
+    let (file, mut numbers) = (on.open(), Random::new(1));
     for (offset, len) in [(0, 4096), (1, 1), (4095, 2), (100_000, 3 << 20), (7 * MIB, 1 << 20)] {
-        let data = numbers.bytes(len);
+        let data = numbers.half_noise(len);
         file.write_all_at(&data, offset).unwrap();
         let mut back = vec![0; len];
         file.read_exact_at(&mut back, offset).unwrap();
@@ -97,7 +99,7 @@ fn punched_ranges_are_holes_and_hold_no_memory() {
     let test = "punched_ranges_are_holes_and_hold_no_memory";
     let Some(on) = mounted(test, common::disk(MIB, false)) else { return };
     let file = on.open();
-    file.write_all_at(&Numbers::new(2).bytes(MIB as usize), 0).unwrap();
+    file.write_all_at(&Random::new(2).half_noise(MIB as usize), 0).unwrap();
     assert_eq!(file.metadata().unwrap().blocks(), MIB / 512);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&file, punch, 8192, 65536).unwrap();
@@ -138,7 +140,7 @@ fn threads_do_not_get_in_each_others_way() {
 
 /// Changes a part of the file at random beside a plain copy of it.
 fn check_against_model(file: &File, begin: u64, span: u64, seed: u64) {
-    let (mut numbers, mut model) = (Numbers::new(seed), vec![0; span as usize]);
+    let (mut numbers, mut model) = (Random::new(seed), vec![0; span as usize]);
     for step in 0..400 {
         let offset = numbers.below(span);
         let len = numbers.below((span - offset).min(50_000)) as usize + 1;
@@ -155,7 +157,7 @@ fn check_against_model(file: &File, begin: u64, span: u64, seed: u64) {
                 assert!(back == model[range], "seed {seed}, step {step}: {len} bytes at {offset}");
             }
             _ => {
-                let data = numbers.bytes(len);
+                let data = numbers.half_noise(len);
                 file.write_all_at(&data, begin + offset).unwrap();
                 model[range].copy_from_slice(&data);
             }
@@ -279,15 +281,14 @@ fn looped(test: &str, size: u64, programs: &[&str]) -> Option<Looped> {
         skip(test, "needs root for a loop device");
         return None;
     }
-    if let Some(missing) = programs.iter().find(|program| !has(program)) {
-        skip(test, &format!("{missing} is not installed"));
+    if !installed(test, programs) {
         return None;
     }
     let on = mounted(test, common::disk(size, false))?;
     match Looped::new(on) {
         Ok(looped) => Some(looped),
         Err(error) => {
-            skip(test, &error);
+            skip(test, error);
             None
         }
     }
@@ -295,10 +296,10 @@ fn looped(test: &str, size: u64, programs: &[&str]) -> Option<Looped> {
 
 /// Fills a directory, and returns the names and contents.
 fn fill(dir: &Path, seed: u64) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut numbers = Numbers::new(seed);
+    let mut numbers = Random::new(seed);
     let files = (0..40).map(|n| {
         let len = numbers.below(1 << 20) as usize;
-        (dir.join(format!("file {n}")), numbers.bytes(len))
+        (dir.join(format!("file {n}")), numbers.half_noise(len))
     });
     files.inspect(|(path, data)| fs::write(path, data).unwrap()).collect()
 }

@@ -8,8 +8,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Child, has, skip};
+use common::Child;
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_testing::skip::{installed, skip};
 
 const QEMU: &str = "qemu-system-x86_64";
 /// Without KVM a run takes half a minute, on a busy machine minutes.
@@ -19,8 +20,7 @@ const SECONDS_MAX: &str = "300";
 fn guest(test: &str, initrd: &str) -> Option<PathBuf> {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest");
     let dir = std::env::var_os("ZFOLD_GUEST_DIR").map_or_else(default, PathBuf::from);
-    if !has(QEMU) {
-        skip(test, &format!("{QEMU} is not installed"));
+    if !installed(test, &[QEMU]) {
         return None;
     }
     if !dir.join("vmlinuz").exists() || !dir.join(initrd).exists() {
@@ -73,8 +73,8 @@ fn a_guest_keeps_a_file_system_on_vhost_user() {
 fn a_guest_serves_itself_a_block_device() {
     let test = "a_guest_serves_itself_a_block_device";
     let Some(dir) = guest(test, "initrd") else { return };
-    if !has("cpio") {
-        return skip(test, "cpio is not installed");
+    if !installed(test, &["cpio"]) {
+        return;
     }
     // Built with the tests, in a folder beside theirs.
     let tests = std::env::current_exe().unwrap();

@@ -15,12 +15,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use client::{Client, FLUSH, GO, PAGE, TRIM, WRITE, WRITE_ZEROES, bytes, info_request, request};
-use common::Numbers;
 use monitor::{Guest, MIB};
 use vhost::VhostBackend;
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
 use zfold_disk::nbd::{Address, Export, Listener, NbdOptions, NbdServer};
 use zfold_disk::vhost_user::{VhostUserFrontend, VhostUserOptions};
+use zfold_testing::Random;
 
 const CLIENTS: u64 = 8;
 /// Pages of which a client knows every byte.
@@ -41,7 +41,7 @@ impl Drop for Hostile<'_> {
 
 /// Sends requests until `hostile` is 0, and checks every answer.
 fn work(path: &Path, n: u64, begun: &AtomicUsize, hostile: &AtomicUsize) {
-    let mut numbers = Numbers::new(n);
+    let mut numbers = Random::new(n);
     let stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut client = Client::greet(stream);
@@ -77,7 +77,7 @@ fn work(path: &Path, n: u64, begun: &AtomicUsize, hostile: &AtomicUsize) {
 }
 
 /// Connects, says something that a sound client does not, and lets some time pass before it leaves.
-fn misbehave(path: &Path, numbers: &mut Numbers, kept: &mut VecDeque<UnixStream>) {
+fn misbehave(path: &Path, numbers: &mut Random, kept: &mut VecDeque<UnixStream>) {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
     let flags = [0, 0, 0, 3];
@@ -87,7 +87,7 @@ fn misbehave(path: &Path, numbers: &mut Numbers, kept: &mut VecDeque<UnixStream>
     };
     let go = option(GO, &info_request("", &[]));
     let len = numbers.below(400) as usize;
-    let garbage = numbers.bytes(len);
+    let garbage = numbers.half_noise(len);
     let outside = CLIENTS * PAGES * PAGE;
     let said = match numbers.below(9) {
         0 => garbage,
@@ -157,7 +157,7 @@ fn eight_clients_lose_nothing_to_hostile_clients_and_guests() {
         }
         scope.spawn(move || {
             let _one = one;
-            let (mut numbers, mut kept) = (Numbers::new(99), VecDeque::new());
+            let (mut numbers, mut kept) = (Random::new(99), VecDeque::new());
             (0..HOSTILE).for_each(|_| misbehave(path, &mut numbers, &mut kept));
         });
         let socket = &socket;

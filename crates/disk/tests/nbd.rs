@@ -195,9 +195,7 @@ fn a_full_store_is_no_space() {
     let disk = limited_disk(1024, Some(1 << 20));
     let mut served = Served::one(&disk);
     let mut client = served.ready();
-    let noise: Vec<u8> = (0..4u64 << 20)
-        .map(|n| (n * n + 7).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()[1])
-        .collect();
+    let noise = zfold_testing::random::noise(1, 4 << 20);
     assert_eq!(client.write(0, 0, &noise), ENOSPC);
     assert_eq!(client.simple(TRIM, 0, 0, 4 << 20), 0);
     assert_eq!(client.write(0, 0, &noise[..4096]), 0, "room was made");

@@ -55,7 +55,7 @@ fn run(test: &str, program: &str, args: &[&str]) -> Option<String> {
     // nbdsh is a module of the system's Python, not of one that shadows it.
     let output = Command::new(program).args(args).env("PATH", format!("/usr/bin:{path}")).output();
     let Ok(output) = output else {
-        skip(test, &format!("{program} is not installed"));
+        skip(test, format_args!("{program} is not installed"));
         return None;
     };
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

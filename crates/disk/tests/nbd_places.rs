@@ -1,8 +1,6 @@
 //! Who has a place at a server, and who gives way where there is none.
 
 mod client;
-#[path = "../../far/tests/common/loopback.rs"]
-mod loopback;
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
@@ -32,8 +30,7 @@ struct Tcp {
 impl Tcp {
     /// Says so where there is no loopback network.
     fn serve(test: &str, options: NbdOptions) -> Option<Self> {
-        if !loopback::is_there() {
-            skip(test, "no loopback network");
+        if !has_loopback(test) {
             return None;
         }
         let listener = Listener::bind(&Address::Tcp("127.0.0.1:0".into())).unwrap();

@@ -20,6 +20,7 @@ use std::time::Duration;
 use client::*;
 use proptest::prelude::*;
 use zfold_disk::nbd::NbdOptions;
+use zfold_testing::random::mixed;
 
 const CONNECTIONS: u64 = 3;
 /// Bytes of the device that one connection has for itself; no multiple of a page, so that
@@ -209,13 +210,6 @@ const HUGE: u64 = 50_000_000;
 const BLOCK: u64 = 512;
 /// How long requests in the way of the next one may take.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Mixes the bits of a word (Steele, Lea, Flood 2014).
-fn mixed(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
 
 /// What request `number` writes to a block: noise in every third, which is kept as it is, a few
 /// words again and again in the others.

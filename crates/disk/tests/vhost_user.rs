@@ -11,7 +11,6 @@ use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use common::Numbers;
 use monitor::{Guest, MIB, serve};
 use vhost::VhostBackend;
 use vhost::vhost_user::VhostUserFrontend as _;
@@ -20,11 +19,12 @@ use virtio_bindings::bindings::virtio_blk::{
     VIRTIO_BLK_F_FLUSH, VIRTIO_BLK_T_FLUSH, VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT,
 };
 use zfold_disk::vhost_user::{VhostUserError, VhostUserFrontend, VhostUserOptions};
+use zfold_testing::Random;
 
 #[test]
 fn the_device_outlives_its_monitors() {
     let server = serve();
-    let data = Numbers::new(1).bytes(64 << 10);
+    let data = Random::new(1).half_noise(64 << 10);
     for round in 0..5_u64 {
         let mut guest = Guest::connect(&server.socket);
         if round > 0 {
@@ -82,10 +82,10 @@ fn the_configuration_says_what_the_device_can_do() {
 fn a_monitor_that_talks_nonsense_is_shown_out() {
     let server = serve();
     for seed in 0..30 {
-        let mut numbers = Numbers::new(seed);
+        let mut numbers = Random::new(seed);
         let mut stream = UnixStream::connect(&server.socket).unwrap();
         let len = numbers.below(300) as usize;
-        let mut bytes = numbers.bytes(len);
+        let mut bytes = numbers.half_noise(len);
         if len > 12 {
             // A header that is in order, of a request that exists, with a body that is not.
             bytes[..4].copy_from_slice(&(numbers.below(45) as u32).to_le_bytes());

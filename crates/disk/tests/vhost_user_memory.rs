@@ -13,12 +13,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::thread;
 
-use common::Numbers;
 use monitor::{Guest, MEMORY, MIB, REQUEST, Server, serve};
 use vhost::VhostBackend;
 use vhost::vhost_user::message::VhostUserHeaderFlag;
 use virtio_bindings::bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_OUT};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
+use zfold_testing::Random;
 
 /// A server whose disk has `data`, with a guest.
 fn serve_with(data: &[u8]) -> (Server, Guest) {
@@ -36,7 +36,7 @@ fn assert_has(guest: &mut Guest, data: &[u8]) {
 
 #[test]
 fn regions_beyond_the_end_of_their_file_are_refused() {
-    let data = Numbers::new(1).bytes(64 << 10);
+    let data = Random::new(1).half_noise(64 << 10);
     let (_other, mut neighbour) = serve_with(&data);
     let server = serve();
     for (size, offset) in
@@ -62,7 +62,7 @@ fn regions_beyond_the_end_of_their_file_are_refused() {
 
 #[test]
 fn a_running_guest_cannot_change_to_a_region_beyond_its_file() {
-    let data = Numbers::new(2).bytes(4096);
+    let data = Random::new(2).half_noise(4096);
     let (server, guest) = serve_with(&data);
     let mut region = guest.region();
     region.memory_size *= 2;
@@ -73,7 +73,7 @@ fn a_running_guest_cannot_change_to_a_region_beyond_its_file() {
 
 #[test]
 fn a_guest_whose_memory_shrinks_loses_its_connection_and_nobody_else_does() {
-    let data = Numbers::new(3).bytes(64 << 10);
+    let data = Random::new(3).half_noise(64 << 10);
     let (_other, mut neighbour) = serve_with(&data);
     let (server, first) = serve_with(&data);
     drop(first);
@@ -94,7 +94,7 @@ fn a_guest_whose_memory_shrinks_loses_its_connection_and_nobody_else_does() {
 
 #[test]
 fn memory_may_shrink_at_any_moment_of_a_request() {
-    let data = Numbers::new(4).bytes(2 << 20);
+    let data = Random::new(4).half_noise(2 << 20);
     let (_other, mut neighbour) = serve_with(&data);
     let server = serve();
     for round in 0..24_u64 {

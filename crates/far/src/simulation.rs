@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use zfold_store::backing::{AlignedBuffer, MemoryBacking};
+use zfold_testing::Random;
 
 use crate::cleaner::Round;
 use crate::far::Far;
@@ -55,7 +56,7 @@ struct Model {
     busy: Vec<Span>,
     cleaning: bool,
     depth: usize,
-    random: u64,
+    random: Random,
     wrong: Option<String>,
 }
 
@@ -70,12 +71,7 @@ struct Run {
 
 fn content(unit: u32, version: u32) -> [u8; UNIT] {
     let mut bytes = [0; UNIT];
-    let mut word = (u64::from(unit) << 32 | u64::from(version)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for part in bytes.chunks_exact_mut(8) {
-        word ^= word >> 29;
-        word = word.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        part.copy_from_slice(&word.to_le_bytes());
-    }
+    Random::new(u64::from(unit) << 32 | u64::from(version)).fill(&mut bytes);
     bytes
 }
 
@@ -109,7 +105,7 @@ impl Run {
             busy: Vec::new(),
             cleaning: false,
             depth: 0,
-            random: seed ^ 0x5eed,
+            random: Random::new(seed ^ 0x5eed),
             wrong: None,
         };
         let round = Mutex::new((Instant::now(), Round::default()));
@@ -129,9 +125,7 @@ impl Run {
     }
 
     fn below(&self, end: u32) -> u32 {
-        let mut model = self.model();
-        model.random = model.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        ((model.random >> 33) % u64::from(end)) as u32
+        self.model().random.below(end.into()) as u32
     }
 
     fn span(&self) -> Span {

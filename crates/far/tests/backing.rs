@@ -1,9 +1,5 @@
 //! A far backing over an engine in memory: what comes back, what fails and how, what is removed.
 
-mod common;
-#[path = "common/noise.rs"]
-mod noise;
-
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +9,8 @@ use std::time::{Duration, Instant};
 use zfold_far::testing::{SimEngine, SimFault, SimFaults};
 use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing;
-
-use common::wait_until;
-use noise::bytes;
+use zfold_testing::random::noise as bytes;
+use zfold_testing::{Random, wait_until};
 
 const LEN: u64 = 8 << 20;
 
@@ -304,8 +299,9 @@ fn threads_read_what_they_wrote_while_the_cleaner_works() {
             let (far, reads) = (&far, &reads);
             scope.spawn(move || {
                 let mut known = vec![None; PAGES as usize];
+                let mut random = Random::new(thread);
                 for round in 0..3000_u64 {
-                    let page = (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % PAGES;
+                    let page = random.below(PAGES);
                     let (at, known) = ((thread * PAGES + page) * 4096, &mut known[page as usize]);
                     match round % 5 {
                         0 | 1 => {

@@ -1,7 +1,5 @@
 //! A store over a far backing: pages leave the machine, come back, and are cleaned when they die.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +8,8 @@ use zfold_far::{FarBacking, FarOptions};
 use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreOptions,
 };
-
-use common::wait_until;
+use zfold_testing::random::noisy;
+use zfold_testing::wait_until;
 
 const PAGES: u64 = 2000;
 
@@ -33,14 +31,7 @@ fn store(far: &Arc<FarBacking>, limit_bytes: Option<u64>) -> Store {
 
 /// A page that compresses to about a third.
 fn page(key: u64, version: u64) -> Vec<u8> {
-    let mut word = (key << 8 | version) | 1 << 60;
-    let next = || {
-        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(99);
-        (word >> 56) as u8
-    };
-    let mut page: Vec<u8> = std::iter::repeat_with(next).take(1300).collect();
-    page.resize(4096, key as u8);
-    page
+    noisy(key << 8 | version, 1300, 4096)
 }
 
 fn keys(keys: std::ops::Range<u64>) -> Selection {

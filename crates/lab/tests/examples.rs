@@ -5,7 +5,8 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{EXPERIMENTS, PROGRAM, results, skip};
+use common::{EXPERIMENTS, PROGRAM, results};
+use zfold_testing::skip;
 
 /// Returns the command lines of a help text: those that follow "Example:", and those under
 /// "Examples:", four spaces from the margin.

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{EXPERIMENTS, PROGRAM, assert_refused, has_zfold, lab, results, skip};
+use common::{EXPERIMENTS, PROGRAM, assert_refused, has_zfold, lab, results};
+use zfold_testing::skip;
 
 /// Returns a directory of its own for one test, without anything in it.
 fn directory(name: &str) -> PathBuf {

@@ -9,6 +9,7 @@ use zfold_pool::{
     Address, Allocator, Handle, HandleError, KEYS_MAX, Locking, OwnedPool, Owners, PageCount,
     PageSize, Pool, PoolOptions, create,
 };
+use zfold_testing::Random;
 
 const LOCKED: u64 = 1 << 63;
 const PRESENT: u64 = 1 << 62;
@@ -228,14 +229,10 @@ fn objects_keep_their_bytes_while_several_threads_compact() {
                 });
             }
             let work = |thread: u32| {
-                let mut random = 2_463_534_242 ^ thread;
+                let mut random = Random::new(thread.into());
                 for _ in 0..20_000 {
-                    random ^= random << 13;
-                    random ^= random >> 17;
-                    random ^= random << 5;
-                    let (key, len) = (random >> 8 & 0xFFFF, 1 + random as usize % 2000);
-                    let key = key % 500;
-                    match random >> 28 {
+                    let (key, len) = (random.below(500) as u32, 1 + random.index(2000));
+                    match random.below(16) {
                         0..=6 => world.store(key, len),
                         7..=10 => world.load(key),
                         11..=13 => world.drop(key),

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use zfold_region::{MemoryOptions, Region};
+use zfold_testing::Random;
+use zfold_testing::random::noisy;
 
 const PAGE: usize = 4096;
 const BYTES: usize = 512 << 20;
@@ -79,14 +81,11 @@ fn main() {
 /// Returns the processor time it took.
 fn read_randomly(region: &Region, seed: u64, reads: usize) -> Duration {
     let before = clock(ClockId::ThreadCPUTime);
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mut random = Random::new(seed);
     let bytes = region.as_slice::<u8>();
     let mut sum = 0_u64;
     for _ in 0..reads {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        sum += u64::from(bytes[(state >> 8) as usize % bytes.len()]);
+        sum += u64::from(bytes[random.index(bytes.len())]);
     }
     std::hint::black_box(sum);
     clock(ClockId::ThreadCPUTime) - before
@@ -94,12 +93,7 @@ fn read_randomly(region: &Region, seed: u64, reads: usize) -> Duration {
 
 /// A page of which one half compresses and the other does not.
 fn half_noise() -> Vec<u8> {
-    let mut state = 1_u64;
-    let noise = |at: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(at as u64 | 1);
-        if at % PAGE < PAGE / 2 { (state >> 33) as u8 } else { (at / 64) as u8 }
-    };
-    (0..1024 * PAGE).map(noise).collect()
+    (0..1024).flat_map(|page| noisy(page, PAGE / 2, PAGE)).collect()
 }
 
 /// A moment by the clock and in processor time of the process.

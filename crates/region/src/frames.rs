@@ -202,8 +202,6 @@ impl Frames {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
     use zfold_uffd::{Faults, Features};
 
@@ -215,7 +213,7 @@ mod tests {
         let features = Features::MOVE.with(Features::SIGBUS);
         let opened = opened.and_then(|uffd| uffd.handshake(features).map(|()| uffd));
         let skipped = |error: &std::io::Error| {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: UFFDIO_MOVE: {error}");
+            zfold_testing::skip(test, format_args!("UFFDIO_MOVE: {error}"))
         };
         let uffd = opened.inspect_err(skipped).ok()?;
         let map = Mapping::managed(PAGES * PAGE).unwrap();

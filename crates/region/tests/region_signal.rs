@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use zfold_region::{MemoryOptions, Region};
 use zfold_store::CodecKind;
+use zfold_testing::Random;
 
 const PAGE: usize = 4096;
 const MIB: usize = 1 << 20;
@@ -59,10 +60,9 @@ fn allocations_of_faults(region: &mut Region) -> u64 {
         // SAFETY: this thread's.
         unsafe { *errno() = 77 };
         let before = COUNT.get();
-        let mut state = 1_u64;
+        let mut random = Random::new(1);
         for n in 0..4 * bytes.len() / PAGE {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let page = if n % 2 == 0 { n / 2 } else { (state >> 33) as usize };
+            let page = if n % 2 == 0 { n / 2 } else { random.index(bytes.len()) };
             bytes[page % (bytes.len() / PAGE) * PAGE] ^= 1;
         }
         let after = COUNT.get();

@@ -11,9 +11,10 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PAGE, Random, median, pages, pin_to};
+use common::{PAGE, median, pages, pin_to};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
+use zfold_testing::Random;
 
 const KEYS: usize = 40_000;
 /// Rounds of each kind.
@@ -44,15 +45,15 @@ fn work(store: &Store, pages: &[[u8; PAGE]], random: &mut Random) -> Times {
     let (mut times, mut out) = (Times::default(), [0; PAGE]);
     let begun = Instant::now();
     while begun.elapsed() < ROUND {
-        let (key, page) = (random.below(KEYS) as u64, &pages[random.below(pages.len())]);
+        let (key, page) = (random.index(KEYS) as u64, &pages[random.index(pages.len())]);
         let start = Instant::now();
         store.store(key, page).expect("stored");
         times.stores.push(start.elapsed().as_nanos() as u64);
-        let key = random.below(KEYS) as u64;
+        let key = random.index(KEYS) as u64;
         let start = Instant::now();
         black_box(store.load(key, &mut out).expect("loaded"));
         times.loads.push(start.elapsed().as_nanos() as u64);
-        store.invalidate(random.below(KEYS) as u64);
+        store.invalidate(random.index(KEYS) as u64);
     }
     times
 }
@@ -85,7 +86,7 @@ fn main() {
         let pool = zfold_pool::create("evacuation", &PoolOptions::new(allocator)).expect("a pool");
         let spec = CodecSpec::from(CodecKind::Lz4);
         let store = Store::new(pool, &StoreOptions::new(KEYS as u64, spec)).expect("a store");
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         for key in 0..KEYS {
             store.store(key as u64, &pages[key % pages.len()]).expect("stored");
         }

@@ -13,8 +13,9 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PAGE, Random, median, objects, pin_to};
+use common::{PAGE, median, objects, pin_to};
 use zfold_pool::{Allocator, Handle, Locking, Pool, PoolOptions};
+use zfold_testing::Random;
 
 /// Rounds of each design.
 const ROUNDS: usize = 15;
@@ -34,20 +35,20 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(pool: &'a dyn Pool, objects: &'a [Vec<u8>], live: usize, seed: u64) -> Self {
-        let mut random = Random(seed);
-        let live = (0..live).map(|_| make(pool, &objects[random.below(objects.len())])).collect();
+        let mut random = Random::new(seed);
+        let live = (0..live).map(|_| make(pool, &objects[random.index(objects.len())])).collect();
         Self { pool, objects, live, random }
     }
 
     fn replace(&mut self) {
-        let at = self.random.below(self.live.len());
-        let bytes = &self.objects[self.random.below(self.objects.len())];
+        let at = self.random.index(self.live.len());
+        let bytes = &self.objects[self.random.index(self.objects.len())];
         self.pool.free(self.live[at].0).expect("live");
         self.live[at] = make(self.pool, bytes);
     }
 
     fn read(&mut self, out: &mut [u8; PAGE]) {
-        let (handle, len) = self.live[self.random.below(self.live.len())];
+        let (handle, len) = self.live[self.random.index(self.live.len())];
         out[..len].copy_from_slice(&self.pool.read(handle).expect("live"));
     }
 }

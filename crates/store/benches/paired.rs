@@ -14,9 +14,10 @@ mod common;
 use std::hint::black_box;
 use std::time::Instant;
 
-use common::{Churn, MALLOC, MIMALLOC, OfPool, PAGE, Random, median, objects, pages};
+use common::{Churn, MALLOC, MIMALLOC, OfPool, PAGE, median, objects, pages};
 use zfold_pool::{Allocator, PoolOptions};
 use zfold_store::{Codec, CodecKind, CodecSpec, Store, StoreOptions};
+use zfold_testing::Random;
 
 /// Batches of each contestant.
 const ROUNDS: usize = 301;
@@ -107,13 +108,13 @@ fn race_store(keys: usize) {
     let [mut bare, mut bare_page] = contexts();
     let compress = |codec: &mut dyn Codec, random: &mut Random| {
         let mut out = [0; PAGE];
-        black_box(codec.compress(page_of(random.below(keys)), black_box(&mut out)));
+        black_box(codec.compress(page_of(random.index(keys)), black_box(&mut out)));
     };
     let replace = |store: &Store, random: &mut Random| {
-        let page = page_of(random.below(keys));
-        store.store(random.below(keys) as u64, page).expect("stored");
+        let page = page_of(random.index(keys));
+        store.store(random.index(keys) as u64, page).expect("stored");
     };
-    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random(5));
+    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random::new(5));
     race(
         &format!("store a page under one of {keys} keys"),
         &mut [
@@ -138,18 +139,18 @@ fn race_store(keys: usize) {
                       blocks: &[Option<Vec<u8>>],
                       random: &mut Random,
                       page: &mut [u8; PAGE]| {
-        let key = random.below(keys);
+        let key = random.index(keys);
         match &blocks[key] {
             Some(block) => codec.decompress(block, black_box(page)).expect("valid"),
             None => black_box(page).copy_from_slice(page_of(key)),
         }
     };
     let load = |store: &Store, random: &mut Random, page: &mut [u8; PAGE]| {
-        let key = random.below(keys) as u64;
+        let key = random.index(keys) as u64;
         assert!(store.load(key, black_box(page)).expect("loaded"));
     };
     let mut out = [[0; PAGE]; 5];
-    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random(6));
+    let [mut a, mut b, mut c, mut d, mut e] = [0; 5].map(|_| Random::new(6));
     let [of_a, of_b, of_c, of_d, of_e] = &mut out;
     race(
         &format!("load one of {keys} pages"),

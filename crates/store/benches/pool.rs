@@ -12,9 +12,10 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{Churn, Heap, MALLOC, MIMALLOC, OfPool, Random, objects};
+use common::{Churn, Heap, MALLOC, MIMALLOC, OfPool, objects};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use zfold_pool::{Allocator, Pool, PoolOptions};
+use zfold_testing::Random;
 
 /// Live objects of the benchmarks.
 const LIVE: usize = 40_000;
@@ -65,12 +66,12 @@ fn bench_heaps(criterion: &mut Criterion) {
 
 fn half_freed(objects: &[Vec<u8>]) -> Box<dyn Pool> {
     let pool = zfold_pool::create("bench", &PoolOptions::new(Allocator::Zsmalloc)).expect("a pool");
-    let mut random = Random(3);
-    let object = |random: &mut Random| &objects[random.below(objects.len())];
+    let mut random = Random::new(3);
+    let object = |random: &mut Random| &objects[random.index(objects.len())];
     let mut live: Vec<_> =
         (0..20_000).map(|_| pool.insert(object(&mut random)).expect("memory")).collect();
     for _ in 0..10_000 {
-        let at = random.below(live.len());
+        let at = random.index(live.len());
         pool.free(live.swap_remove(at)).expect("live");
     }
     pool

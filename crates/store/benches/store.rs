@@ -5,10 +5,11 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{PAGE, Random, pages};
+use common::{PAGE, pages};
 use criterion::{Criterion, criterion_group, criterion_main};
 use zfold_pool::PoolOptions;
 use zfold_store::{CodecKind, CodecSpec, Store, StoreOptions};
+use zfold_testing::Random;
 
 /// Keys of the store: each captured page lies under several.
 const KEYS: usize = 20_000;
@@ -31,40 +32,40 @@ fn bench(criterion: &mut Criterion) {
 
     // Twice, alternating, so that a drift of the machine shows as a difference between rounds.
     for round in ["a", "b"] {
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         criterion.bench_function(&format!("compress/bare/{round}"), |bench| {
             bench.iter(|| {
-                let page = page_of(random.below(KEYS));
+                let page = page_of(random.index(KEYS));
                 black_box(codec.compress(page, black_box(&mut out)))
             });
         });
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         criterion.bench_function(&format!("compress/store/{round}"), |bench| {
             bench.iter(|| {
                 // Another page than the key holds: sizes differ, as they do in life.
-                let page = page_of(random.below(KEYS));
-                store.store(random.below(KEYS) as u64, page).expect("stored")
+                let page = page_of(random.index(KEYS));
+                store.store(random.index(KEYS) as u64, page).expect("stored")
             });
         });
         // Load what was compressed at the start.
         for key in 0..KEYS {
             store.store(key as u64, page_of(key)).expect("stored");
         }
-        let mut random = Random(6);
+        let mut random = Random::new(6);
         let mut page = [0; PAGE];
         criterion.bench_function(&format!("decompress/bare/{round}"), |bench| {
             bench.iter(|| {
-                let key = random.below(KEYS);
+                let key = random.index(KEYS);
                 match &blocks[key] {
                     Some(block) => codec.decompress(block, black_box(&mut page)).expect("valid"),
                     None => black_box(&mut page).copy_from_slice(page_of(key)),
                 }
             });
         });
-        let mut random = Random(6);
+        let mut random = Random::new(6);
         criterion.bench_function(&format!("decompress/store/{round}"), |bench| {
             bench.iter(|| {
-                let key = random.below(KEYS) as u64;
+                let key = random.index(KEYS) as u64;
                 assert!(store.load(key, black_box(&mut page)).expect("loaded"));
             });
         });

@@ -211,6 +211,7 @@ mod tests {
     use crate::options::{BackingOptions, StoreOptions};
     use crate::pressure::FakePressure;
     use zfold_pool::{PoolOptions, create};
+    use zfold_testing::wait_for;
 
     const ROUND: Duration = Duration::from_millis(1);
 
@@ -234,11 +235,7 @@ mod tests {
 
     /// Waits until `reached`, for at most a minute.
     fn wait(store: &Store, reached: impl Fn(&Store) -> bool) {
-        let begun = std::time::Instant::now();
-        while !reached(store) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", store.stats());
-            std::thread::sleep(ROUND);
-        }
+        wait_for(|| if reached(store) { Ok(()) } else { Err(store.stats()) });
     }
 
     #[test]

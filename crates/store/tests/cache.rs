@@ -10,18 +10,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zfold_store::pool::{Allocator, PoolOptions};
 use zfold_store::{Cache, CacheError, CacheOptions, CodecKind};
+use zfold_testing::Random;
 
 const MIB: u64 = 1 << 20;
 
 /// A value that tells its key, of which about half the bytes compress.
 fn value(key: u16, version: u32, len: usize) -> Vec<u8> {
-    let mut state = u64::from(key) << 32 | u64::from(version);
-    (0..len)
-        .map(|at| {
-            state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
-            if at / 64 % 2 == 0 { (state >> 56) as u8 } else { key as u8 }
-        })
-        .collect()
+    let mut value = vec![key as u8; len];
+    let mut random = Random::new(u64::from(key) << 32 | u64::from(version));
+    value.chunks_mut(64).step_by(2).for_each(|part| random.fill(part));
+    value
 }
 
 #[derive(Clone, Debug)]
@@ -222,11 +220,11 @@ fn threads_that_share_all_keys_read_whole_values() {
             .map(|thread| {
                 let cache = &cache;
                 scope.spawn(move || {
-                    let (mut state, mut found, mut buffer) = (thread + 1, 0, Vec::new());
+                    let (mut random, mut found) = (Random::new(thread), 0);
+                    let mut buffer = Vec::new();
                     for _ in 0..6000 {
-                        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
-                        let (key, version) = ((state >> 40) as u16 % 600, (state >> 20) as u32 % 8);
-                        match state >> 60 {
+                        let (key, version) = (random.below(600) as u16, random.below(8) as u32);
+                        match random.below(16) {
                             0..7 => {
                                 let value = value(key, version, version as usize * 1700);
                                 cache.insert(&key.to_le_bytes(), &value).unwrap();

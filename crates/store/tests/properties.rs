@@ -11,6 +11,7 @@ use zfold_pool::{Allocator, PageSize, PoolOptions, create};
 use zfold_store::backing::MemoryBacking;
 use zfold_store::conformance::{Model, Op};
 use zfold_store::{BackingOptions, CodecKind, CodecSpec, Incompressible, Store, StoreOptions};
+use zfold_testing::Random;
 
 /// A store by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> Store {
@@ -69,10 +70,9 @@ fn threads_with_their_own_keys_do_not_disturb_each_other() {
                 let store = &store;
                 scope.spawn(move || {
                     let mut model = Model::new(store, thread * 600);
-                    let mut word = thread + 1;
+                    let mut random = Random::new(thread);
                     for _ in 0..5000 {
-                        word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
-                        model.apply(&Op::from_word(word.rotate_left(32)));
+                        model.apply(&Op::from_word(random.word()));
                     }
                     model.finish();
                 });

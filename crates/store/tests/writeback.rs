@@ -14,6 +14,7 @@ use zfold_store::conformance::{Model, Op, page};
 use zfold_store::{
     BackingOptions, CodecKind, LoadError, ProcessError, Selection, Store, StoreError, StoreOptions,
 };
+use zfold_testing::Random;
 
 type Faulty = FaultyBacking<MemoryBacking>;
 
@@ -458,10 +459,9 @@ fn threads_and_processing_do_not_disturb_each_other() {
             let store = &store;
             scope.spawn(move || {
                 let mut model = Model::new(store, thread * 600);
-                let mut word = thread + 77;
+                let mut random = Random::new(thread);
                 for _ in 0..6000 {
-                    word = word.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(99);
-                    match Op::from_word(word.rotate_left(32)) {
+                    match Op::from_word(random.word()) {
                         Op::WriteBack(_) => {
                             let _ = store.writeback(&Selection::Lru, Some(20));
                         }

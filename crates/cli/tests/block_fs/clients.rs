@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use tempfile::tempdir;
+use zfold_testing::Random;
+use zfold_testing::skip::{installed, skip};
 
 use crate::server::{Server, text};
-use crate::tools::{Numbers, attempt, fio, installed, output, run, seconds, tool};
+use crate::tools::{attempt, fio, output, run, seconds, tool};
 
 const MIB: usize = 1 << 20;
 
@@ -18,7 +20,7 @@ pub(crate) fn fio_speaks_nbd(test: &str) -> bool {
     }
     let speaks = attempt("fio", &["--enghelp=nbd"]).is_ok_and(|help| help.contains("uri"));
     if !speaks {
-        crate::common::skip(test, "fio has no NBD engine");
+        skip(test, "fio has no NBD engine");
     }
     speaks
 }
@@ -55,7 +57,7 @@ fn thirty_two_connections_find_what_they_wrote() {
 
 /// Writes commands of qemu-io for random ranges, and what the device must hold then to `model`.
 fn commands(seed: u64, count: usize, model: &mut [u8]) -> String {
-    let (mut numbers, mut text) = (Numbers::new(seed), String::new());
+    let (mut numbers, mut text) = (Random::new(seed), String::new());
     let size = model.len() as u64;
     for _ in 0..count {
         let at = numbers.below(size);

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::Signal;
 use tempfile::tempdir;
+use zfold_testing::nbd::Plain as Client;
+use zfold_testing::{Random, wait_until};
 
 use crate::clients::{fio_speaks_nbd, uri};
 use crate::looped::{Frontend, Looped};
-use crate::nbd::Client;
 use crate::server::{Server, page, text};
-use crate::tools::{Background, Numbers, attempt, fio, fio_arguments, run, wait_until};
+use crate::tools::{Background, attempt, fio, fio_arguments, run};
 
 /// Writes until it is ended. By threads: the processes of jobs would outlive their parent.
 const WITHOUT_END: &str = "--thread --rw=randwrite --bs=4k --time_based --runtime=600";
@@ -125,7 +126,7 @@ const PART: u64 = 2048;
 /// Writes pages until the server refuses or goes away. No two rounds write the same.
 fn write_on(socket: &Path, round: u32, writer: u64, count: &AtomicU64) -> Known {
     let seed = u64::from(round) * 4 + writer;
-    let (mut client, mut numbers) = (Client::connect(socket, ""), Numbers::new(seed));
+    let (mut client, mut numbers) = (Client::connect(socket, ""), Random::new(seed));
     let mut known = Known::default();
     for number in 0.. {
         let at = writer * PART + numbers.below(PART);

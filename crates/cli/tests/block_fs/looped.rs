@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use zfold_testing::skip::installed;
+use zfold_testing::wait_until;
 
 use crate::server::{Server, text};
-use crate::tools::{Background, attempt, devices, installed, run, wait_until};
+use crate::tools::{Background, attempt, devices, run};
 
 /// How the device becomes a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -8,9 +8,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[allow(dead_code, reason = "shared with the tests of `disk`")]
-#[path = "../disk/nbd.rs"]
-mod nbd;
-#[allow(dead_code, reason = "shared with the tests of `disk`")]
 #[path = "../disk/server.rs"]
 mod server;
 

@@ -4,17 +4,15 @@ use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::common::skip;
+use zfold_testing::skip::{is_root, skip};
+use zfold_testing::wait_until;
 
 /// How long a program may take.
 const PROGRAM_SECONDS_MAX: u64 = 240;
-
-/// How long a change that is waited for may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns for how many seconds a part runs that has no end of its own.
 pub(crate) fn seconds() -> u64 {
@@ -22,21 +20,9 @@ pub(crate) fn seconds() -> u64 {
     told.map_or(1, |text| text.parse().expect("ZFOLD_SYSTEM_SECONDS is a number of seconds"))
 }
 
-/// Returns whether all of `programs` are installed, and says which is not.
-pub(crate) fn installed(test: &str, programs: &[&str]) -> bool {
-    let missing = programs.iter().find(|program| {
-        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
-        !found.is_ok_and(|output| output.status.success())
-    });
-    if let Some(program) = missing {
-        skip(test, &format!("{program} is not installed"));
-    }
-    missing.is_none()
-}
-
 /// Returns whether FUSE and loop devices can be used, and says what keeps them from it.
 pub(crate) fn devices(test: &str) -> bool {
-    let reason = if !rustix::process::geteuid().is_root() {
+    let reason = if !is_root() {
         "needs root for loop devices"
     } else if !Path::new("/dev/fuse").exists() {
         "no /dev/fuse"
@@ -96,15 +82,6 @@ pub(crate) fn fio_arguments(target: &str, line: &str) -> Vec<String> {
     line.chain([target]).map(str::to_owned).collect()
 }
 
-/// Waits until `happened`.
-pub(crate) fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !happened() {
-        assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// A program at work, which ends with the test, and all that it has started with it.
 #[derive(Debug)]
 pub(crate) struct Background(Child);
@@ -144,23 +121,5 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         self.kill();
-    }
-}
-
-/// Numbers that look random: the same for the same seed, on every machine.
-#[derive(Debug)]
-pub(crate) struct Numbers(u64);
-
-impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        println!("seed {seed}");
-        Self(seed)
-    }
-
-    /// Returns a number below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (mixed ^ (mixed >> 29)) % limit
     }
 }

@@ -7,9 +7,9 @@ use std::os::unix::net::UnixStream;
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::nbd::protocol::error::ENOSPC;
 
 use crate::common::assert_line;
-use crate::nbd::ENOSPC;
 use crate::server::{Server, noise, page, text, zfold};
 
 fn number(value: &Value, field: &str) -> u64 {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
+use zfold_testing::nbd::Plain as Client;
 
 use crate::common::{assert_line, skip};
-use crate::nbd::Client;
 use crate::server::{Server, noise, page, text, zfold};
 
 #[test]

@@ -2,14 +2,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(feature = "s3")]
-#[path = "../../../far/tests/s3/server.rs"]
-mod s3_server;
 
 mod config;
 mod control;
 mod lifetime;
-mod nbd;
 mod refused;
 #[cfg(feature = "s3")]
 mod s3;

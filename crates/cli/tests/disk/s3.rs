@@ -3,18 +3,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::tempdir;
+use zfold_testing::s3::{S3, ready};
+use zfold_testing::wait_until;
 
 use crate::common::assert_line;
-use crate::s3_server::{S3, ready};
 use crate::server::{Server, noise, page, text, zfold};
-
-/// How long anything may take on a busy machine.
-const SOON: Duration = Duration::from_secs(120);
 
 /// Returns `zfold` with what leads to the server in its environment.
 fn command(s3: &S3, runtime: &Path, arguments: &[&str]) -> Command {
@@ -30,14 +27,6 @@ fn start(s3: &S3, runtime: &Path, arguments: &[&str]) -> Server {
 fn run(s3: &S3, runtime: &Path, arguments: &[&str]) -> Output {
     let line = [&["disk", "--no-mlock"], arguments].concat();
     command(s3, runtime, &line).output().expect("the program starts")
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let late = Instant::now() + SOON;
-    while !done() {
-        assert!(Instant::now() < late, "waited in vain until {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

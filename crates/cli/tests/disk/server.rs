@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use zfold_testing::nbd::Plain as Client;
+use zfold_testing::{Random, random};
 
 use crate::common;
-use crate::nbd::Client;
 
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -155,28 +156,14 @@ impl Drop for Server {
 
 /// Returns a page that compresses to about a quarter, different for each `number`.
 pub(crate) fn page(number: u32) -> Vec<u8> {
-    let mut state = number.wrapping_mul(2_654_435_761) | 1;
-    (0..4096)
-        .map(|at| {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            if at % 8 < 2 { state as u8 } else { 0 }
-        })
-        .collect()
+    let (mut page, mut random) = (vec![0; 4096], Random::new(number.into()));
+    page.chunks_mut(8).for_each(|part| random.fill(&mut part[..2]));
+    page
 }
 
 /// Returns a page that does not compress.
 pub(crate) fn noise(number: u32) -> Vec<u8> {
-    let mut state = u64::from(number) << 20 | 1;
-    (0..4096)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
+    random::noise(number.into(), 4096)
 }
 
 /// Returns a path as an argument.

@@ -12,7 +12,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::{TempDir, tempdir};
 
-use crate::common::skip;
+use zfold_testing::skip::{has_program, skip};
 
 /// How long an example may take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -67,12 +67,6 @@ impl Drop for Running {
 fn signal(child: &Child, signal: Signal) {
     // It is the first of its group, which may have ended.
     let _ = kill_process_group(Pid::from_child(child), signal);
-}
-
-/// Returns whether a program is installed.
-fn has(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(name).exists())
 }
 
 pub(crate) struct Stage {
@@ -153,9 +147,9 @@ impl Stage {
         let needs_run = needs_run.iter().any(|part| example.contains(part));
         if needs_run && self.run.is_none() {
             Some("zfold run does not work here")
-        } else if example.contains("jq ") && !has("jq") {
+        } else if example.contains("jq ") && !has_program("jq") {
             Some("no jq")
-        } else if example == "zfold top" && !has("script") {
+        } else if example == "zfold top" && !has_program("script") {
             Some("no script (package bsdutils)")
         } else if example.contains("--fuse") && fs::File::open("/dev/fuse").is_err() {
             Some("no /dev/fuse")

@@ -7,11 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::tempdir;
+use zfold_testing::redis::{self, Cluster};
+use zfold_testing::skip::installed;
+use zfold_testing::wait_until;
 
 use crate::common::skip;
 use crate::server::Server;
-use crate::servers::{self, Cluster};
-use crate::tools::{attempt, fio_arguments, installed, wait_until};
+use crate::tools::{attempt, fio_arguments};
 
 /// The device is verified in parts, each by a fio of its own.
 const PARTS: u64 = 4;
@@ -106,7 +108,7 @@ fn disturb(cluster: &mut Cluster, form: &Form) {
 #[test]
 fn with_two_copies_fio_finds_what_it_wrote_whatever_happens_to_a_master() {
     let test = "with_two_copies_fio_finds_what_it_wrote_whatever_happens_to_a_master";
-    if !servers::ready(test) || !installed(test, &["fio"]) {
+    if !redis::ready(test) || !installed(test, &["fio"]) {
         return;
     }
     if !attempt("fio", &["--enghelp=nbd"]).is_ok_and(|help| help.contains("uri")) {

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use tempfile::tempdir;
+use zfold_testing::redis::{self, Cluster};
 
 use crate::server::{Server, noise};
-use crate::servers::{self, Cluster};
 
 const PAGES: u32 = 512;
 const PAGE: usize = 4096;
@@ -18,7 +18,7 @@ const EIO: u32 = 5;
 
 #[test]
 fn with_one_copy_exactly_the_lost_pages_are_errors() {
-    if !servers::ready("with_one_copy_exactly_the_lost_pages_are_errors") {
+    if !redis::ready("with_one_copy_exactly_the_lost_pages_are_errors") {
         return;
     }
     let (runtime, cluster) = (tempdir().expect("a directory"), Cluster::start());

@@ -6,18 +6,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[allow(dead_code, reason = "shared with the tests of `disk`")]
-#[path = "../disk/nbd.rs"]
-mod nbd;
 #[allow(dead_code, reason = "shared with the tests of `run`")]
 #[path = "../run/runs.rs"]
 mod runs;
 #[allow(dead_code, reason = "shared with the tests of `disk`")]
 #[path = "../disk/server.rs"]
 mod server;
-#[allow(dead_code, reason = "shared with the tests of the far crate")]
-#[path = "../../../far/tests/redis/servers.rs"]
-mod servers;
 #[allow(dead_code, reason = "shared with the tests of `block_fs`")]
 #[path = "../block_fs/tools.rs"]
 mod tools;

@@ -2,11 +2,11 @@
 
 use rustix::process::Signal;
 use tempfile::{TempDir, tempdir};
+use zfold_testing::skip::has_loopback;
 
 use crate::common::command;
 use crate::runs::{Sort, can_manage, text};
 use crate::server::{Server as Disk, noise, zfold};
-use crate::servers;
 
 const PAGES: u32 = 1024;
 const PAGE: u64 = 4096;
@@ -26,7 +26,7 @@ fn used(disk: &Disk) -> u64 {
 
 #[test]
 fn a_disk_keeps_pages_at_another_one_and_waits_for_it() {
-    if !servers::has_loopback("a_disk_keeps_pages_at_another_one_and_waits_for_it") {
+    if !has_loopback("a_disk_keeps_pages_at_another_one_and_waits_for_it") {
         return;
     }
     let (_runtime, remote, place) = remote("64MiB");
@@ -65,7 +65,7 @@ fn a_disk_keeps_pages_at_another_one_and_waits_for_it() {
 
 #[test]
 fn an_export_that_is_too_short_or_not_there_is_told_with_the_remedy() {
-    if !servers::has_loopback("an_export_that_is_too_short_or_not_there_is_told_with_the_remedy") {
+    if !has_loopback("an_export_that_is_too_short_or_not_there_is_told_with_the_remedy") {
         return;
     }
     let (_runtime, _remote, place) = remote("16MiB");
@@ -85,7 +85,7 @@ fn an_export_that_is_too_short_or_not_there_is_told_with_the_remedy() {
 #[test]
 fn a_program_whose_pages_go_to_an_export_says_what_it_says_alone() {
     let test = "a_program_whose_pages_go_to_an_export_says_what_it_says_alone";
-    if !servers::has_loopback(test) || !can_manage(test) {
+    if !has_loopback(test) || !can_manage(test) {
         return;
     }
     let (_runtime, remote, place) = remote("256MiB");

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use tempfile::tempdir;
+use zfold_testing::redis::{self, Server};
 
 use crate::server::{Server as Disk, noise};
-use crate::servers::{self, Server};
 
 const PAGES: u32 = 512;
 const PAGE: u64 = 4096;
 
 #[test]
 fn a_disk_sends_no_more_than_its_bandwidth() {
-    if !servers::ready("a_disk_sends_no_more_than_its_bandwidth") {
+    if !redis::ready("a_disk_sends_no_more_than_its_bandwidth") {
         return;
     }
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));

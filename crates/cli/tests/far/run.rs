@@ -5,10 +5,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use zfold_testing::redis::{self, Server};
+use zfold_testing::skip::has_program;
 
 use crate::common::{command, skip};
-use crate::runs::{Sort, can_manage, has, text};
-use crate::servers::{self, Server};
+use crate::runs::{Sort, can_manage, text};
 
 /// How long a page is waited for (30 s), and then the last words to the server (12 s at most), and
 /// more on a busy machine.
@@ -27,7 +28,7 @@ while True:
 "#;
 
 fn ready(test: &str) -> bool {
-    servers::ready(test) && can_manage(test)
+    redis::ready(test) && can_manage(test)
 }
 
 /// Returns a run of [`READER`], with so much room at `place`.
@@ -66,7 +67,7 @@ fn a_run_whose_redis_is_gone_ends_with_the_reason() {
     if !ready(test) {
         return;
     }
-    if !has("python3") {
+    if !has_program("python3") {
         return skip(test, "no python3");
     }
     let mut redis = Server::start(&[]);
@@ -98,7 +99,7 @@ fn a_run_that_has_no_room_left_here_and_there_ends_with_the_remedy() {
     if !ready(test) {
         return;
     }
-    if !has("python3") {
+    if !has_program("python3") {
         return skip(test, "no python3");
     }
     let redis = Server::start(&[]);

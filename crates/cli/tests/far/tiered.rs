@@ -4,17 +4,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::redis::{self, Server};
+use zfold_testing::wait_for;
 
 use crate::common::command;
 use crate::runs::{Sort, can_manage, text};
 use crate::server::{Server as Disk, noise, text as path};
-use crate::servers::{self, Server};
 
 const PAGES: u32 = 1024;
 const PAGE: u64 = 4096;
-
-/// How long what was written may take to go, on a busy machine.
-const SOON: Duration = Duration::from_secs(60);
 
 fn figure(far: &Value, name: &str) -> u64 {
     far[name].as_u64().unwrap_or_else(|| panic!("no {name} in {far}"))
@@ -41,17 +39,16 @@ fn check(disk: &Disk, pages: std::ops::Range<u32>, version: u32) {
     }
 }
 
-fn wait_until(disk: &Disk, what: &str, done: impl Fn(&Value) -> bool) {
-    let late = Instant::now() + SOON;
-    while !done(&far(disk)) {
-        assert!(Instant::now() < late, "waited in vain until {what}: {}", far(disk));
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn wait_until(disk: &Disk, done: impl Fn(&Value) -> bool) {
+    wait_for(|| {
+        let far = far(disk);
+        if done(&far) { Ok(()) } else { Err(far) }
+    });
 }
 
 #[test]
 fn pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old() {
-    if !servers::ready("pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old") {
+    if !redis::ready("pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old") {
         return;
     }
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));
@@ -66,7 +63,7 @@ fn pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old() {
         assert_eq!(young, (0, u64::from(PAGES) * PAGE));
     }
     check(&disk, 0..PAGES, 0);
-    wait_until(&disk, "all has gone", |far| figure(far, "near_bytes") == 0);
+    wait_until(&disk, |far| figure(far, "near_bytes") == 0);
     assert!(redis.values() > 0);
     check(&disk, 0..PAGES, 0);
 
@@ -77,7 +74,7 @@ fn pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old() {
     assert_eq!(figure(&far(&disk), "near_bytes"), u64::from(PAGES) * PAGE);
     check(&disk, PAGES..2 * PAGES, 7);
     redis.go_on();
-    wait_until(&disk, "the rest has gone", |far| figure(far, "near_bytes") == 0);
+    wait_until(&disk, |far| figure(far, "near_bytes") == 0);
     check(&disk, PAGES..2 * PAGES, 7);
     check(&disk, 0..PAGES, 0);
     assert_eq!(disk.stop().0, Some(0));
@@ -85,7 +82,7 @@ fn pages_of_a_disk_go_from_its_file_to_redis_when_they_are_old() {
 
 #[test]
 fn what_exceeds_the_day_or_the_file_goes_to_redis_at_once() {
-    if !servers::ready("what_exceeds_the_day_or_the_file_goes_to_redis_at_once") {
+    if !redis::ready("what_exceeds_the_day_or_the_file_goes_to_redis_at_once") {
         return;
     }
     for limit in [["--backing-size", "2MiB"], ["--backing-per-day", "2MiB"]] {
@@ -107,7 +104,7 @@ fn what_exceeds_the_day_or_the_file_goes_to_redis_at_once() {
 #[test]
 fn a_program_whose_pages_lie_in_three_tiers_says_what_it_says_alone() {
     let test = "a_program_whose_pages_lie_in_three_tiers_says_what_it_says_alone";
-    if !servers::ready(test) || !can_manage(test) {
+    if !redis::ready(test) || !can_manage(test) {
         return;
     }
     let (folder, redis) = (tempdir().expect("a directory"), Server::start(&[]));

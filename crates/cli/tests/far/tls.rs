@@ -6,11 +6,13 @@ use std::process::Command;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::{TempDir, tempdir};
+use zfold_testing::redis::{self, Server};
+use zfold_testing::skip::free_port;
+use zfold_testing::skip::has_program;
 
 use crate::common::skip;
-use crate::runs::{can_manage, has};
+use crate::runs::can_manage;
 use crate::server::{self, noise, text};
-use crate::servers::{self, Server, free_port};
 
 const PASSWORD: &str = "hunter2-of-the-tests";
 
@@ -74,7 +76,7 @@ impl Encrypted {
 }
 
 fn ready(test: &str) -> bool {
-    if !servers::ready(test) {
+    if !redis::ready(test) {
         return false;
     }
     let help = Command::new("redis-cli").arg("--help").output().expect("it starts");
@@ -165,7 +167,7 @@ fn a_run_over_tls_reports_without_its_password() {
     if !ready(test) || !can_manage(test) {
         return;
     }
-    if !has("python3") {
+    if !has_program("python3") {
         return skip(test, "no python3");
     }
     let (runtime, redis) = (tempdir().expect("a directory"), Encrypted::start());

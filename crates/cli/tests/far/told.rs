@@ -1,9 +1,9 @@
 //! What a disk says when other machines go, and when they are back.
 
 use tempfile::tempdir;
+use zfold_testing::redis::{self, Server};
 
 use crate::server::{Server as Disk, noise, zfold};
-use crate::servers::{self, Server};
 
 const PAGE: u64 = 4096;
 
@@ -16,7 +16,7 @@ fn fails(disk: &Disk, pages: &str) {
 
 #[test]
 fn a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back() {
-    if !servers::ready("a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back") {
+    if !redis::ready("a_disk_says_once_that_its_server_is_gone_and_once_that_it_is_back") {
         return;
     }
     let (runtime, redis) = (tempdir().expect("a directory"), Server::start(&[]));

@@ -4,8 +4,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/compiled.rs"]
-mod compiled;
 mod images;
 mod restored;
 mod server;

@@ -4,8 +4,9 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use zfold_testing::compiled::compile;
+
 use crate::common::skip;
-use crate::compiled::compile;
 use crate::server::{Server, memory};
 
 /// A stand-in for a VMM. Dropping it ends its input, and so the process.

@@ -7,9 +7,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 #[cfg(target_arch = "x86_64")]
-#[path = "../common/compiled.rs"]
-mod compiled;
-#[cfg(target_arch = "x86_64")]
 #[allow(dead_code, reason = "shared with the tests of real programs")]
 #[path = "../programs/needs.rs"]
 mod needs;

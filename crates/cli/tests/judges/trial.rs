@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
+use zfold_testing::compiled::{Compiled, compile};
 
 use crate::common::{self, read_report, skip};
-use crate::compiled::{Compiled, compile};
 use crate::needs::ready;
 
 /// How long a run may take: many times what it takes on a busy machine.

@@ -1,11 +1,11 @@
 //! Programs most of whose memory lies in a Redis on loopback.
 
 use serde_json::Value;
+use zfold_testing::redis::{self, Server};
 
 use crate::common::skip;
 use crate::job::{Job, check_far};
 use crate::needs::{python, ready, ready_for_long, sized, text, workload};
-use crate::servers::{self, Server};
 use crate::sources;
 
 /// Checks that pages went there and came back.
@@ -19,7 +19,7 @@ fn assert_used(far: &Value) {
 #[test]
 fn gcc_compiles_sqlite_in_redis() {
     let test = "gcc_compiles_sqlite_in_redis";
-    if !ready_for_long(test, &["gcc"]) || !servers::ready(test) {
+    if !ready_for_long(test, &["gcc"]) || !redis::ready(test) {
         return;
     }
     let source = match sources::sqlite() {
@@ -38,7 +38,7 @@ fn gcc_compiles_sqlite_in_redis() {
 #[test]
 fn numpy_multiplies_and_sorts_in_redis() {
     let test = "numpy_multiplies_and_sorts_in_redis";
-    if !ready(test, &["python3"]) || !servers::ready(test) {
+    if !ready(test, &["python3"]) || !redis::ready(test) {
         return;
     }
     let Some(python) = python("numpy") else {

@@ -8,8 +8,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../common/compiled.rs"]
-mod compiled;
 #[path = "../common/granted.rs"]
 mod granted;
 
@@ -20,9 +18,6 @@ mod interpreters;
 mod job;
 mod needs;
 mod observer;
-#[allow(dead_code, reason = "shared with the tests of the far crate")]
-#[path = "../../../far/tests/redis/servers.rs"]
-mod servers;
 mod small;
 mod sources;
 mod stays;

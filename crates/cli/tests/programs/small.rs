@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use zfold_testing::compiled::{self, Compiled};
+
 use crate::common::read_report;
-use crate::compiled::{self, Compiled};
 use crate::granted::Granted;
 use crate::job::{Job, check};
 use crate::needs::{ready, sized, text, workload};

@@ -5,9 +5,6 @@ mod common;
 #[cfg(target_arch = "x86_64")]
 #[path = "../common/granted.rs"]
 mod granted;
-#[cfg(feature = "s3")]
-#[path = "../../../far/tests/s3/server.rs"]
-mod s3_server;
 
 mod denied;
 mod ends;

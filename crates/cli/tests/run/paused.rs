@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::wait_until;
 
 use crate::common::command;
 use crate::runs::{Ended, can_manage, text};
@@ -29,15 +30,6 @@ fn counted(folder: &Path) -> u64 {
     folder.join("counts").metadata().map_or(0, |file| file.len())
 }
 
-/// Waits for at most a minute.
-fn wait_until(mut what: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !what() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it is not so after a minute");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn all_processes_of_a_paused_run_stand_still_and_go_on() {
     let test = "all_processes_of_a_paused_run_stand_still_and_go_on";
@@ -54,12 +46,12 @@ fn all_processes_of_a_paused_run_stand_still_and_go_on() {
     let pid = run.0.id().to_string();
     for _ in 0..3 {
         let before = counted(folder.path());
-        wait_until(|| counted(folder.path()) > before + 500);
+        wait_until("it counts", || counted(folder.path()) > before + 500);
         assert_eq!(ctl(folder.path(), &pid, "pause")["paused"], true);
         // Those that were in the middle of a call stop behind it, and where others have work to do,
         // they may wait for a processor before.
         let mut last = u64::MAX;
-        wait_until(|| {
+        wait_until("it stands still", || {
             std::thread::sleep(Duration::from_millis(400));
             let now = counted(folder.path());
             std::mem::replace(&mut last, now) == now
@@ -70,6 +62,6 @@ fn all_processes_of_a_paused_run_stand_still_and_go_on() {
         assert_eq!(counted(folder.path()), still, "a process of it runs");
         assert_eq!(ctl(folder.path(), &pid, "stat")["paused"], true);
         assert_eq!(ctl(folder.path(), &pid, "resume")["paused"], false);
-        wait_until(|| counted(folder.path()) > still);
+        wait_until("it goes on", || counted(folder.path()) > still);
     }
 }

@@ -6,11 +6,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::{LazyLock, OnceLock};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use zfold_compare::proc::Stat;
+use zfold_testing::wait_until;
 
 use crate::common::{command, skip};
 
@@ -47,12 +47,6 @@ pub(crate) fn script(text: &str) -> Command {
 /// Runs a shell script under a limit.
 pub(crate) fn output(text: &str) -> Output {
     with_default_signals(&script(text)).output().expect("it starts")
-}
-
-/// Returns whether a program is installed.
-pub(crate) fn has(program: &str) -> bool {
-    let output = Command::new(program).arg("--version").output();
-    output.is_ok_and(|output| output.status.success())
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
@@ -181,11 +175,7 @@ impl Drop for Ended {
 
 /// Waits for the end of a process that was killed: it closes its files some moments before.
 pub(crate) fn wait_for_end(process: &str) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while is_running(process) {
-        assert!(Instant::now() < deadline, "{process} runs");
-        std::thread::yield_now();
-    }
+    wait_until(format_args!("{process} has ended"), || !is_running(process));
 }
 
 /// Returns whether a process runs: one that nobody has waited for does not.

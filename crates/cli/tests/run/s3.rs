@@ -5,10 +5,11 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use zfold_testing::s3::{S3, ready};
+use zfold_testing::skip::has_program;
 
 use crate::common::{command, skip};
-use crate::runs::{Sort, can_manage, has, text};
-use crate::s3_server::{S3, ready};
+use crate::runs::{Sort, can_manage, text};
 
 // Little memory: the server takes many milliseconds for each page.
 
@@ -22,7 +23,7 @@ while True:
 "#;
 
 fn can_run(test: &str) -> bool {
-    if !has("python3") {
+    if !has_program("python3") {
         skip(test, "no python3");
         return false;
     }

@@ -6,14 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::skip::has_program;
+use zfold_testing::wait_until;
 
 use crate::common::skip;
 use crate::granted::Granted;
-use crate::runs::{Ended, can_manage, has};
+use crate::runs::{Ended, can_manage};
 
 /// Keys of the server, of 2 KiB each: 130 MiB with what the server adds.
 const KEYS: u64 = 60_000;
@@ -76,21 +77,9 @@ impl Client {
     }
 }
 
-/// Waits for at most a minute until `what` is so; returns whether it is.
-fn within_a_minute(mut what: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    loop {
-        let is_so = what();
-        if is_so || began.elapsed() > Duration::from_secs(60) {
-            return is_so;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// Checks that the resident memory of a server follows its limit while clients use it.
 fn follows_its_limit(test: &str, user: Option<Granted>) {
-    if !has("redis-server") {
+    if !has_program("redis-server") {
         return skip(test, "no redis-server");
     }
     let folder = tempdir().expect("a folder");
@@ -104,10 +93,10 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
     server.args(["--unixsocketperm", "777"]).stdout(Stdio::null());
     let server = Ended(server.spawn().expect("it starts"));
     let mut client = None;
-    assert!(within_a_minute(|| {
+    wait_until("the server listens", || {
         client = Client::connect(&socket);
         client.is_some()
-    }));
+    });
     let mut client = client.expect("connected");
     (0..KEYS).step_by(100).for_each(|key| client.set(key..key + 100));
 
@@ -137,7 +126,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
             place.json(&["ctl", "--json", "--pid", &pid, "set", &word])
         };
         assert_eq!(set("48MiB")["limit_bytes"], 48 << 20);
-        assert!(within_a_minute(|| resident() <= 48 << 20), "{} resident", resident());
+        wait_until("the new limit is kept", || resident() <= 48 << 20);
         // Whoever looks sees the same.
         let listed = place.json(&["ps", "--json"]);
         assert_eq!(
@@ -148,7 +137,7 @@ fn follows_its_limit(test: &str, user: Option<Granted>) {
         assert!(top["runs"][0]["faults_per_second"].as_f64() > Some(0.0), "{top}");
         let before = served.load(Ordering::Relaxed);
         set("96MiB");
-        assert!(within_a_minute(|| resident() > 60 << 20), "{} resident", resident());
+        wait_until("the new limit is used", || resident() > 60 << 20);
         assert!(served.load(Ordering::Relaxed) > before, "clients were served meanwhile");
         drop(end);
     });

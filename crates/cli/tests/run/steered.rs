@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::tempdir;
+use zfold_testing::skip::has_program;
 
 use crate::common::{command, skip};
-use crate::runs::{Ended, can_manage, has, text};
+use crate::runs::{Ended, can_manage, text};
 
 /// Writes to 96 MiB again and again and checks what it wrote before.
 const WORKLOAD: &str = r#"
@@ -56,7 +57,7 @@ fn a_run_follows_its_limit_while_it_goes_on() {
     if !can_manage(test) {
         return;
     }
-    if !has("python3") {
+    if !has_program("python3") {
         return skip(test, "no python3");
     }
     let runtime = tempdir().expect("a directory");

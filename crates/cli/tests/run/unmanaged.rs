@@ -1,10 +1,10 @@
 //! Processes whose memory cannot be managed: named, listed, and the end of a strict run.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use tempfile::{TempDir, tempdir};
+use tempfile::tempdir;
+use zfold_testing::compiled::{Compiled, compile_text};
 
 use crate::common::{command, read_report, skip};
 use crate::runs::{can_manage, text};
@@ -48,27 +48,21 @@ int main(void) {
 "#;
 
 /// Builds a program; says so if there is no compiler.
-fn built(test: &str, folder: &TempDir, name: &str, text: &str) -> Option<PathBuf> {
-    let (source, program) = (folder.path().join("a.c"), folder.path().join(name));
-    std::fs::write(&source, text).ok()?;
-    let built = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(&source).status();
-    if !built.is_ok_and(|status| status.success()) {
-        skip(test, "no C compiler");
-        return None;
-    }
-    Some(program)
+fn built(test: &str, name: &str, text: &str) -> Option<Compiled> {
+    let compiled = compile_text(name, text);
+    compiled.map_err(|_| skip(test, "no C compiler")).ok()
 }
 
-fn in_the_way(test: &str, folder: &TempDir) -> Option<PathBuf> {
+fn in_the_way(test: &str) -> Option<Compiled> {
     let address = zfold_run::internals::HELPER_AT;
     let text = IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"));
-    built(test, folder, "in-the-way", &text)
+    built(test, "in-the-way", &text)
 }
 
-fn run(options: &[&str], program: &PathBuf) -> Output {
+fn run(options: &[&str], program: &Compiled) -> Output {
     // With less it would get its helper before it can be in the way.
     let line = [&["run", "--limit", "20MiB"], options, &["--"]].concat();
-    command(&line).arg(program).output().expect("it starts")
+    command(&line).arg(&program.program).output().expect("it starts")
 }
 
 #[test]
@@ -78,7 +72,7 @@ fn a_process_that_is_not_managed_is_named_once_and_listed() {
     if !can_manage(test) {
         return;
     }
-    let Some(program) = in_the_way(test, &folder) else { return };
+    let Some(program) = in_the_way(test) else { return };
     let report = folder.path().join("report");
     let output = run(&["--report=json", "--report-file", report.to_str().expect("text")], &program);
     let said = text(&output.stderr);
@@ -98,11 +92,10 @@ fn a_process_that_is_not_managed_is_named_once_and_listed() {
 #[test]
 fn a_strict_run_ends_at_the_first() {
     let test = "a_strict_run_ends_at_the_first";
-    let folder = tempdir().expect("a folder");
     if !can_manage(test) {
         return;
     }
-    let Some(program) = in_the_way(test, &folder) else { return };
+    let Some(program) = in_the_way(test) else { return };
     let output = run(&["--strict"], &program);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), output.status.signal()), (Some(125), None), "{said}");
@@ -136,18 +129,17 @@ fn a_run_of_a_traced_zfold_is_refused_or_goes_without_a_limit() {
 #[test]
 fn a_process_that_no_tracer_follows_is_named() {
     let test = "a_process_that_no_tracer_follows_is_named";
-    let folder = tempdir().expect("a folder");
     if !can_manage(test) {
         return;
     }
-    let Some(program) = built(test, &folder, "untraced", UNTRACED) else { return };
+    let Some(program) = built(test, "untraced", UNTRACED) else { return };
     let own = std::process::id();
     if std::fs::metadata(format!("/proc/{own}/task/{own}/children")).is_err() {
         return skip(test, "this kernel does not list the children of a process");
     }
     let run = |options: &[&str]| {
         let line = [&["run", "--limit", "64MiB"], options, &["--"]].concat();
-        command(&line).arg(&program).output().expect("it starts")
+        command(&line).arg(&program.program).output().expect("it starts")
     };
     let output = run(&[]);
     let said = text(&output.stderr);

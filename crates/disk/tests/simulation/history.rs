@@ -22,7 +22,7 @@ use zfold_store::backing::MemoryBacking;
 use zfold_store::{BackingOptions, CodecKind, CodecSpec, Recompress, Selection};
 use zfold_store::{Store, StoreOptions};
 
-use crate::rng::Rng;
+use zfold_testing::Random;
 
 const SECTOR: usize = 512;
 const SECTORS_PER_PAGE: u64 = 8;
@@ -120,7 +120,7 @@ fn device() -> Disk {
 
 /// Writes and reads at random; `thread` counts from 1.
 fn client(disk: &Disk, clock: &AtomicU64, thread: u64, seed: u64, calls: u64) -> History {
-    let mut rng = Rng(seed);
+    let mut rng = Random::new(seed);
     let mut history = History::default();
     let now = || clock.fetch_add(1, Ordering::SeqCst);
     for call in 1..=calls {

@@ -9,9 +9,9 @@
 //! pages are marked idle whatever their age, and what happens while a snapshot is written happens
 //! in the sink that it is written to.
 
+mod contents;
 mod history;
 mod model;
-mod rng;
 mod setup;
 mod world;
 

@@ -9,9 +9,9 @@ use zfold_store::{
     BackingOptions, CodecKind, CodecSpec, Incompressible, Recompress, Selection, Store,
     StoreOptions,
 };
+use zfold_testing::Random;
 
 use crate::model::PAGE;
-use crate::rng::Rng;
 
 /// What a deliberately wrong device does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     /// Draws one.
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
+    pub(crate) fn draw(rng: &mut Random) -> Self {
         let deduplicate = rng.once_in(2);
         Self {
             codec: rng.pick(&[CodecKind::Lz4, CodecKind::Lz4, CodecKind::Zstd]),
@@ -181,7 +181,7 @@ pub(crate) fn device(
 /// Has all buffers and contexts made that a thread needs, so that memory grows by pages alone
 /// afterwards.
 fn warm_up(store: &Store) {
-    let mut rng = Rng(1);
+    let mut rng = Random::new(1);
     let mut tunables = store.tunables();
     let batch = tunables.writeback_batch_pages;
     tunables.writeback_batch_pages = BATCH_MAX as u32;
@@ -191,7 +191,7 @@ fn warm_up(store: &Store) {
     for round in 0..2 {
         for key in 0..keys {
             // Half noise, which every store takes, and compressible.
-            page.iter_mut().take(PAGE / 2).for_each(|byte| *byte = rng.next() as u8);
+            page.iter_mut().take(PAGE / 2).for_each(|byte| *byte = rng.word() as u8);
             page[PAGE / 2..].fill(key as u8);
             store.store(key, &page).unwrap();
         }

@@ -1,11 +1,6 @@
 //! The engine for NBD against a server that can do wrong: the contract, requests that come late,
 //! connections that end, errors, and exports that are not fit.
 
-#[path = "../common/loopback.rs"]
-mod loopback;
-mod server;
-
-use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -15,24 +10,13 @@ use zfold_far::testing::conformance;
 use zfold_far::{Engine, EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
 
-use self::server::{Does, Kind, MANY, Nbd, READ_ONLY, TRIMS};
+use zfold_testing::nbd::protocol::export_flag::{CAN_MULTI_CONN, READ_ONLY, SEND_TRIM};
+use zfold_testing::nbd::server::{Does, Kind, Nbd};
+use zfold_testing::skip::has_loopback;
+use zfold_testing::wait::soon;
 
 /// Length of an object that fills its grains almost.
 const LEN: usize = 250_000;
-
-/// Returns whether there is loopback, and says so if not.
-fn ready(test: &str) -> bool {
-    let there = loopback::is_there();
-    if !there {
-        // Not by a macro, whose output the test harness would keep to itself.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
-    }
-    there
-}
-
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
-}
 
 fn shortly() -> Instant {
     Instant::now() + Duration::from_millis(300)
@@ -59,27 +43,32 @@ fn check(engine: &dyn Engine, number: u64) {
 
 #[test]
 fn an_export_does_what_an_engine_must() {
-    if !ready("an_export_does_what_an_engine_must") {
+    if !has_loopback("an_export_does_what_an_engine_must") {
         return;
     }
-    for (block, flags, payload) in
-        [(1, TRIMS | MANY, 32 << 20), (512, MANY, 128 << 10), (4096, TRIMS, 4096 + 77)]
-    {
+    for (block, flags, payload) in [
+        (1, SEND_TRIM | CAN_MULTI_CONN, 32 << 20),
+        (512, CAN_MULTI_CONN, 128 << 10),
+        (4096, SEND_TRIM, 4096 + 77),
+    ] {
         let server = Nbd::start(Kind { block, flags: flags | 1, payload, ..Kind::default() });
         let engine = connect(&server);
         conformance(&*engine);
         engine.close(soon()).expect("closed");
         let trimmed = server.bytes.lock().expect("no panic").iter().all(|byte| *byte == 0);
-        assert_eq!(trimmed, flags & TRIMS != 0, "nothing is left behind");
+        assert_eq!(trimmed, flags & SEND_TRIM != 0, "nothing is left behind");
         // One connection, where another one need not see what it has written.
         let open = server.most_open.load(Ordering::SeqCst);
-        assert!(if flags & MANY == 0 { open == 1 } else { open > 1 }, "{open} connections");
+        assert!(
+            if flags & CAN_MULTI_CONN == 0 { open == 1 } else { open > 1 },
+            "{open} connections"
+        );
     }
 }
 
 #[test]
 fn a_write_that_comes_late_harms_nothing() {
-    if !ready("a_write_that_comes_late_harms_nothing") {
+    if !has_loopback("a_write_that_comes_late_harms_nothing") {
         return;
     }
     let server = Nbd::start(Kind { size: 8 << 20, ..Kind::default() });
@@ -110,7 +99,7 @@ fn a_write_that_comes_late_harms_nothing() {
 
 #[test]
 fn a_server_that_waits_makes_calls_end_by_their_deadlines_and_is_away() {
-    if !ready("a_server_that_waits_makes_calls_end_by_their_deadlines_and_is_away") {
+    if !has_loopback("a_server_that_waits_makes_calls_end_by_their_deadlines_and_is_away") {
         return;
     }
     let server = Nbd::start(Kind { flags: 1, ..Kind::default() });
@@ -130,7 +119,7 @@ fn a_server_that_waits_makes_calls_end_by_their_deadlines_and_is_away() {
 
 #[test]
 fn a_connection_that_ends_is_made_again() {
-    if !ready("a_connection_that_ends_is_made_again") {
+    if !has_loopback("a_connection_that_ends_is_made_again") {
         return;
     }
     let server = Nbd::start(Kind::default());
@@ -147,7 +136,7 @@ fn a_connection_that_ends_is_made_again() {
 
 #[test]
 fn an_error_of_the_server_is_told_and_spares_the_connection() {
-    if !ready("an_error_of_the_server_is_told_and_spares_the_connection") {
+    if !has_loopback("an_error_of_the_server_is_told_and_spares_the_connection") {
         return;
     }
     let server = Nbd::start(Kind::default());
@@ -166,7 +155,7 @@ fn an_error_of_the_server_is_told_and_spares_the_connection() {
 
 #[test]
 fn exports_that_are_not_fit_are_refused_with_the_remedy() {
-    if !ready("exports_that_are_not_fit_are_refused_with_the_remedy") {
+    if !has_loopback("exports_that_are_not_fit_are_refused_with_the_remedy") {
         return;
     }
     let fit = Kind::default();
@@ -189,7 +178,7 @@ fn exports_that_are_not_fit_are_refused_with_the_remedy() {
 
 #[test]
 fn a_server_that_does_not_end_fills_no_memory() {
-    if !ready("a_server_that_does_not_end_fills_no_memory") {
+    if !has_loopback("a_server_that_does_not_end_fills_no_memory") {
         return;
     }
     let server = Nbd::start(Kind { talks: true, ..Kind::default() });
@@ -199,7 +188,7 @@ fn a_server_that_does_not_end_fills_no_memory() {
 
 #[test]
 fn pages_come_back_and_nobody_else_can_read_them() {
-    if !ready("pages_come_back_and_nobody_else_can_read_them") {
+    if !has_loopback("pages_come_back_and_nobody_else_can_read_them") {
         return;
     }
     let server = Nbd::start(Kind::default());

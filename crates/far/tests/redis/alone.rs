@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use zfold_far::testing::conformance;
 use zfold_far::{EngineError, FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
+use zfold_testing::redis::{Server, ready};
+use zfold_testing::skip::has_loopback;
 
-use crate::servers::{Server, has_loopback, ready};
 use crate::{connect, connect_with, missing, object, put, soon};
 
 fn two(copies: usize) -> (Server, Server, String) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use zfold_far::{FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
+use zfold_testing::redis::{Server, ready};
 
-use crate::servers::{Server, ready};
 use crate::{connect, missing, put};
 
 #[test]

@@ -1,23 +1,19 @@
 //! A cluster of three masters with a replica each.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use zfold_far::testing::conformance;
+use zfold_testing::redis::{Cluster, Server, ready};
+use zfold_testing::wait_until;
 
-use crate::servers::{Cluster, ready};
 use crate::{connect, missing, put};
 
 /// Waits until all nodes that are alive call the cluster whole.
 fn wait_until_whole(cluster: &Cluster, without: &[usize]) {
-    let begun = Instant::now();
-    let alive = || (0..cluster.nodes.len()).filter(|node| !without.contains(node));
-    while !alive()
-        .all(|node| cluster.nodes[node].cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
-    {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the cluster does not heal");
-        thread::sleep(Duration::from_millis(100));
-    }
+    let is_whole = |node: &Server| node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
+    wait_until("the cluster has healed", || {
+        (0..cluster.nodes.len())
+            .filter(|node| !without.contains(node))
+            .all(|node| is_whole(&cluster.nodes[node]))
+    });
 }
 
 #[test]

@@ -5,13 +5,12 @@ mod alone;
 mod busy;
 mod cluster;
 mod refused;
-mod servers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use zfold_far::place::{Place, PlaceError, Source};
 use zfold_far::{Engine, EngineError};
+use zfold_testing::wait::soon;
 
 const LEN: usize = 20_000;
 
@@ -51,9 +50,4 @@ fn connect_with(place: &str, variables: &[(&str, &str)]) -> Result<Arc<dyn Engin
 
 fn connect(place: &str) -> Arc<dyn Engine> {
     connect_with(place, &[]).expect("an engine")
-}
-
-/// Long enough for anything that comes at all.
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
 }

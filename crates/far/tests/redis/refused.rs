@@ -2,8 +2,8 @@
 
 use zfold_far::EngineError;
 use zfold_far::testing::conformance;
+use zfold_testing::redis::{Cluster, Server, ready};
 
-use crate::servers::{Cluster, Server, ready};
 use crate::{connect, connect_with, object, soon};
 
 /// What documents tell to allow a user.

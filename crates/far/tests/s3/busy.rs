@@ -4,10 +4,10 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use zfold_far::{EngineError, Object};
+use zfold_testing::random::noise as bytes;
+use zfold_testing::s3::{BUCKET, S3, ready};
 
 use crate::gate::Gate;
-use crate::noise::bytes;
-use crate::server::{BUCKET, S3, ready};
 use crate::{place, soon};
 
 const PART: usize = 8 << 20;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use zfold_far::place::PlaceError;
 use zfold_far::{Engine, EngineError, Object};
+use zfold_testing::skip::has_loopback;
 
 use crate::gate::request;
-use crate::server::has_loopback;
 use crate::{place, soon};
 
 /// What a server does wrong.

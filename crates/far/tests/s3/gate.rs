@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::server::S3;
+use zfold_testing::s3::S3;
 
 /// Returns what to answer to a request line, if it is not let through: a status, and a code.
 type Answer = dyn FnMut(&str) -> Option<(u16, &'static str)> + Send;

@@ -4,25 +4,17 @@
 mod busy;
 mod endless;
 mod gate;
-#[path = "../common/noise.rs"]
-mod noise;
 mod objects;
 mod pages;
 mod refused;
-mod server;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use zfold_far::place::{Place, PlaceError, Source};
 use zfold_far::{Engine, Object};
 
-use self::server::{BUCKET, S3};
-
-/// Long enough for anything that comes at all.
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
-}
+use zfold_testing::s3::{BUCKET, S3};
+use zfold_testing::wait::soon;
 
 /// Reads a place as a program does that has these variables.
 fn place(text: &str, variables: &[(&str, String)]) -> Result<Place, PlaceError> {

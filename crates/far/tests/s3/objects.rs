@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use zfold_far::{Object, Written};
+use zfold_testing::random::noise as bytes;
+use zfold_testing::s3::{S3, ready};
 
-use crate::noise::bytes;
 use crate::object;
-use crate::server::{S3, ready};
 
 /// Length of a part.
 const PART: usize = 8 << 20;

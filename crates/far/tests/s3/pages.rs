@@ -8,10 +8,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use zfold_far::testing::conformance;
 use zfold_far::{FarBacking, FarOptions};
 use zfold_store::backing::Backing as _;
+use zfold_testing::random::noise as bytes;
+use zfold_testing::s3::{S3, ready};
 
 use crate::engine;
-use crate::noise::bytes;
-use crate::server::{S3, ready};
 
 /// Length of one write, and so of one object.
 const LEN: usize = 64 << 10;

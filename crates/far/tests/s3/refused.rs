@@ -1,6 +1,7 @@
 //! Places that cannot be used: each refusal names the remedy and no secret.
 
-use crate::server::{S3, ready};
+use zfold_testing::s3::{S3, ready};
+
 use crate::{place, soon};
 
 fn refused(text: &str, variables: &[(&str, String)], parts: &[&str]) {

@@ -212,8 +212,8 @@ mod tests {
         let child = Fio::available()
             .and_then(|()| Child::start(&mut server, folder.path().join("log"), ready));
         let Ok(_child) = child else {
-            eprintln!("SKIPPED: bytes_that_do_not_come_back_are_noticed: {child:?}");
-            return;
+            let test = "bytes_that_do_not_come_back_are_noticed";
+            return zfold_testing::skip(test, format_args!("{child:?}"));
         };
         let fio = Fio { target: Target::Nbd(socket), span_bytes: 1 << 20, seed: 1 };
         fio.fill().unwrap();

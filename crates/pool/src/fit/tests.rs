@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use zfold_testing::Random;
 
 use super::heap::Heap;
 use super::heap::evacuation::Reserved;
@@ -244,9 +245,9 @@ fn all_short_sequences_keep_every_invariant() {
 fn a_tight_trim_undoes_whatever_one_place_took() {
     let mut model = Model::new(1 << 12);
     let held = |model: &Model| model.heap.bytes() + model.heap.arena.held_bytes();
-    let mut words = (1_u32..).map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(15) ^ n);
+    let mut random = Random::new(1);
     for step in 0..if cfg!(miri) { 50 } else { 3000 } {
-        let word = words.next().expect("endless");
+        let word = random.word() as u32;
         let before = held(&model);
         let place = model.heap.take(granules(word), || true).expect("room").expect("it may grow");
         model.heap.give(place);
@@ -288,8 +289,8 @@ fn objects_that_are_nearly_alike_are_replaced_in_each_others_holes() {
     for (spread, fill) in [(1, 0.96), (2, 0.95), (8, 0.95)] {
         for base in [209, 210] {
             let live = if cfg!(miri) { 100 } else { 2000 };
-            let mut words = (1_u32..).map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(15) ^ n);
-            let mut random = move || words.next().expect("endless");
+            let mut words = Random::new(1);
+            let mut random = move || words.word() as u32;
             let mut model = Model::new(1 << 12);
             (0..live).for_each(|_| assert!(model.take(base + random() as u16 % spread)));
             for _ in 0..4 * live {
@@ -388,9 +389,9 @@ fn an_extent_that_moves_from_hole_to_hole_grows_no_longer() {
 #[test]
 fn long_runs_pack_densely() {
     let live = if cfg!(miri) { 200 } else { 6000 };
-    let mut words = (1_u32..).map(|n| n.wrapping_mul(0x9E37_79B9).rotate_left(15) ^ n);
+    let mut words = Random::new(1);
     let mut model = Model::new(1 << 14);
-    let mut random = move || words.next().expect("endless");
+    let mut random = move || words.word() as u32;
     (0..live).for_each(|_| assert!(model.take(granules(random()))));
     println!("filled: {:.4}", model.fill());
     assert!(cfg!(miri) || model.fill() > 0.985, "{}", model.fill());

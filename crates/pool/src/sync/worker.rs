@@ -253,16 +253,7 @@ mod tests {
     use super::*;
     use crate::sync::spin::SpinLock;
     use std::sync::Weak;
-    use std::time::{Duration, Instant};
-
-    /// Waits until `done`, for a time that only a failure takes.
-    fn wait_until(done: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !done() {
-            assert!(Instant::now() < deadline, "the worker overlooked its work");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
+    use zfold_testing::wait_until;
 
     #[test]
     fn a_worker_does_all_it_is_rung_for_and_ends_when_dropped() {
@@ -278,10 +269,10 @@ mod tests {
             work.lock().unwrap().0 += 1;
             bell.ring();
             if n % 1000 == 0 {
-                wait_until(|| work.lock().unwrap().0 == 0);
+                wait_until("the work is done", || work.lock().unwrap().0 == 0);
             }
         }
-        wait_until(|| *work.lock().unwrap() == (0, pieces));
+        wait_until("all work is done", || *work.lock().unwrap() == (0, pieces));
         assert!(bell.is_served());
         drop((worker, work));
         assert!(weak.upgrade().is_none() && !bell.is_served());
@@ -292,7 +283,7 @@ mod tests {
         let bell = Arc::new(Bell::new());
         let worker = Worker::start(Builder::new(), Arc::clone(&bell), || panic!("in a round"));
         bell.ring();
-        wait_until(|| !bell.is_served());
+        wait_until("the worker has ended", || !bell.is_served());
         drop(worker);
         let endless = Builder::new().stack_size(1 << 60);
         assert!(Worker::start(endless, Arc::clone(&bell), || ()).is_none());

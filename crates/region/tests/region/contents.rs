@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zfold_region::{Memory, Region, RegionError};
 
-use super::{MIB, PAGE, expect, fill, holds, once, random, small};
+use super::{MIB, PAGE, Random, expect, fill, holds, once, small};
 
 #[test]
 fn what_is_written_is_read_under_a_small_limit() {
@@ -52,9 +52,9 @@ fn random_writes_by_threads_lose_nothing() {
 /// Writes pages at random and checks each before; returns the version of each page.
 fn write_randomly(part: &mut [u8], seed: u64) -> Vec<u64> {
     let pages = part.len() / PAGE;
-    let (mut state, mut versions) = (seed | 1, vec![0_u64; pages]);
+    let (mut random, mut versions) = (Random::new(seed), vec![0_u64; pages]);
     for _ in 0..3000 {
-        let number = random(&mut state) as usize % pages;
+        let number = random.index(pages);
         let page = &mut part[number * PAGE..(number + 1) * PAGE];
         if versions[number] > 0 {
             expect(page, number as u64, versions[number]);
@@ -159,11 +159,11 @@ fn a_sequence_is_brought_ahead() {
 #[test]
 fn a_page_that_is_touched_soon_comes_back_without_the_store() {
     let mut region = Region::new(4 * MIB, &small(MIB)).unwrap();
-    let mut state = 1;
+    let mut random = Random::new(1);
     for _ in 0..20_000 {
         // Half of the touches go to a quarter of the pages.
-        let page = random(&mut state) as usize % 1024;
-        let page = if random(&mut state).is_multiple_of(2) { page / 4 } else { page };
+        let page = random.index(1024);
+        let page = if random.once_in(2) { page / 4 } else { page };
         region.as_mut_slice::<u8>()[page * PAGE] = 1;
     }
     let stats = region.stats();
@@ -191,9 +191,9 @@ fn no_update_is_lost_while_pages_leave() {
             .map(|seed: u64| {
                 let counters = &counters;
                 scope.spawn(move || {
-                    let mut state = seed;
+                    let mut random = Random::new(seed);
                     for _ in 0..20_000 {
-                        let page = random(&mut state) as usize % 256;
+                        let page = random.index(256);
                         counters[page].fetch_add(1, Ordering::Relaxed);
                     }
                 })

@@ -7,7 +7,7 @@ use zfold_region::{Block, FaultMode, Heap, Memory, MemoryOptions, RegionError};
 use zfold_store::backing::{FileBacking, FileOptions};
 use zfold_store::{BackingOptions, CodecKind};
 
-use super::{MIB, PAGE, holds, once, random, skip, small};
+use super::{MIB, PAGE, Random, holds, once, skip, small};
 
 /// Asserts that a heap of one region holds nothing. Pages may have been brought ahead of touches in
 /// sequence; they are zeros, which paging out drops.
@@ -26,17 +26,17 @@ fn bytes(block: &mut Block) -> &mut [u8] {
 
 /// Fills a block with bytes of which half compress.
 fn fill(block: &mut Block, seed: u64) {
-    let mut state = seed | 1;
+    let mut random = Random::new(seed);
     bytes(block).chunks_mut(16).for_each(|chunk| {
-        let word = random(&mut state).to_ne_bytes();
+        let word = random.word().to_ne_bytes();
         chunk.iter_mut().zip(word).for_each(|(byte, random)| *byte = random);
     });
 }
 
 fn expect(block: &mut Block, seed: u64) {
-    let mut state = seed | 1;
+    let mut random = Random::new(seed);
     for chunk in bytes(block).chunks(16) {
-        let word = random(&mut state).to_ne_bytes();
+        let word = random.word().to_ne_bytes();
         assert_eq!(chunk[..8], word);
         assert!(chunk[8..].iter().all(|&byte| byte == 0));
     }
@@ -45,9 +45,9 @@ fn expect(block: &mut Block, seed: u64) {
 #[test]
 fn blocks_begin_as_zeros_keep_their_bytes_and_do_not_overlap() {
     let heap = Heap::new(&Memory::new(&small(MIB)).unwrap());
-    let (mut state, mut live) = (42_u64, BTreeMap::new());
+    let (mut random, mut live) = (Random::new(42), BTreeMap::new());
     for turn in 0..6000_u64 {
-        let number = random(&mut state);
+        let number = random.word();
         if number % 5 < 3 {
             // Mostly small ones, up to 200 KiB.
             let len = 1 + (number >> 8) as usize % [100, 3000, 20_000, 200_000][turn as usize % 4];
@@ -110,10 +110,10 @@ fn threads_allocate_and_free_at_once() {
         for thread in 1..5_u64 {
             let heap = &heap;
             scope.spawn(move || {
-                let mut state = thread;
+                let mut random = Random::new(thread);
                 for turn in 0..200 {
                     let mut blocks = (0..10)
-                        .map(|_| heap.alloc(1 + random(&mut state) as usize % 40_000).unwrap())
+                        .map(|_| heap.alloc(1 + random.index(40_000)).unwrap())
                         .collect::<Vec<_>>();
                     blocks.iter_mut().for_each(|block| fill(block, thread << 32 | turn));
                     blocks.iter_mut().for_each(|block| expect(block, thread << 32 | turn));

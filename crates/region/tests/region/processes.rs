@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zfold_region::{Memory, MemoryOptions, Region, RegionError};
 
-use super::{MIB, PAGE, expect, fill, paged_out, random, small};
+use super::{MIB, PAGE, Random, expect, fill, paged_out, small};
 
 const SCENARIO: &str = "ZFOLD_REGION_SCENARIO";
 
@@ -351,9 +351,9 @@ fn handler_touches() {
     let started =
         unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     assert_eq!(started, 0);
-    let mut state = 1;
+    let mut random = Random::new(1);
     while CALLED.load(Ordering::Relaxed) < 200 {
-        let n = random(&mut state) % 1024;
+        let n = random.below(1024);
         expect(&region.as_slice::<u8>()[n as usize * PAGE..][..PAGE], n, 1);
     }
 }
@@ -421,11 +421,11 @@ fn handler_interrupts_calls() {
                 std::thread::sleep(Duration::from_micros(200));
             }
         });
-        let (mut state, began, mut rounds) = (1, Instant::now(), 0_u64);
+        let (mut random, began, mut rounds) = (Random::new(1), Instant::now(), 0_u64);
         let enough = || TOUCHES.load(Ordering::Relaxed) > 500 * seconds;
         while began.elapsed() < Duration::from_secs(seconds) || !enough() {
-            let first = random(&mut state) as usize % (2 * TOUCHED);
-            let end = first + random(&mut state) as usize % (2 * TOUCHED - first + 1);
+            let first = random.index(2 * TOUCHED);
+            let end = first + random.index(2 * TOUCHED - first + 1);
             let range = first * PAGE..end * PAGE;
             // The contents of these are nobody's.
             let own = range.start.max(TOUCHED * PAGE)..range.end.max(TOUCHED * PAGE);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zfold_region::{Region, RegionError};
 
-use super::{MIB, PAGE, expect, fill, holds, once, paged_out, small};
+use super::{MIB, PAGE, Random, expect, fill, holds, once, paged_out, small};
 
 /// A system call that meets a missing page fails, and what it has taken from a socket is lost; on
 /// pinned pages it works.
@@ -196,9 +196,9 @@ fn mappings(region: &Region, field: &str) -> Vec<String> {
 #[test]
 fn a_region_stays_one_mapping_without_huge_pages_that_no_child_inherits() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    let mut state = 3;
+    let mut random = Random::new(3);
     for _ in 0..5000 {
-        let page = super::random(&mut state) as usize % 2048;
+        let page = random.index(2048);
         region.as_mut_slice::<u8>()[page * PAGE] = 1;
     }
     let flags = mappings(&region, "VmFlags");
@@ -212,10 +212,10 @@ fn a_region_stays_one_mapping_without_huge_pages_that_no_child_inherits() {
 #[test]
 fn no_more_is_resident_than_the_limit_says() {
     let mut region = Region::new(8 * MIB, &small(MIB)).unwrap();
-    let mut state = 5;
+    let mut random = Random::new(5);
     let mut most = 0;
     for round in 0..8000 {
-        let page = super::random(&mut state) as usize % 2048;
+        let page = random.index(2048);
         fill(&mut region.as_mut_slice::<u8>()[page * PAGE..][..PAGE], page as u64, 1);
         if round % 100 == 0 {
             let rss = mappings(&region, "Rss:").concat();

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixDatagram;
 
 use zfold_region::{FaultMode, Region, RegionError};
 
-use super::{MIB, PAGE, expect, fill, random, skip, small};
+use super::{MIB, PAGE, Random, expect, fill, skip, small};
 
 /// A region with threads, unless that is not permitted here.
 fn region(test: &str, bytes: usize, limit: usize) -> Option<Region> {
@@ -51,10 +51,10 @@ fn threads_under_a_small_limit_lose_nothing() {
     std::thread::scope(|scope| {
         for (seed, part) in (1..).zip(region.as_mut_slice::<u8>().chunks_mut(MIB)) {
             scope.spawn(move || {
-                let mut state = seed;
+                let mut random = Random::new(seed);
                 (0..).zip(part.chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, seed));
                 for _ in 0..1000 {
-                    let n = random(&mut state) % 256;
+                    let n = random.below(256);
                     expect(&part[n as usize * PAGE..][..PAGE], n, seed);
                 }
             });

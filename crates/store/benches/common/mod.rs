@@ -6,6 +6,7 @@
 
 use zfold_pool::{Allocator, Handle, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec};
+use zfold_testing::Random;
 
 /// Bytes of a captured page.
 pub(crate) const PAGE: usize = 4096;
@@ -18,17 +19,6 @@ const CAPTURES: [&[u8]; 5] = [
     include_bytes!("../../../../corpus/rustc.pages.zst"),
 ];
 
-/// A sequence of random indices (SplitMix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        (((word ^ word >> 31) as u128 * end as u128) >> 64) as usize
-    }
-}
-
 /// Returns all captured pages, shuffled.
 pub(crate) fn pages() -> Vec<[u8; PAGE]> {
     let mut pages = Vec::new();
@@ -39,8 +29,8 @@ pub(crate) fn pages() -> Vec<[u8; PAGE]> {
         assert!(rest.is_empty());
         pages.extend_from_slice(chunks);
     }
-    let mut random = Random(1);
-    (1..pages.len()).rev().for_each(|at| pages.swap(at, random.below(at + 1)));
+    let mut random = Random::new(1);
+    (1..pages.len()).rev().for_each(|at| pages.swap(at, random.index(at + 1)));
     pages
 }
 
@@ -154,7 +144,7 @@ pub(crate) struct Churn<'a, H: Heap> {
 
 impl<'a, H: Heap> Churn<'a, H> {
     pub(crate) fn new(heap: &'a H, objects: &'a [Vec<u8>], live: usize) -> Self {
-        let mut random = Random(7);
+        let mut random = Random::new(7);
         let live_count = live;
         let live = (0..live).map(|_| Self::make(heap, objects, &mut random)).collect();
         let mut churn = Self { heap, objects, live, random };
@@ -164,7 +154,7 @@ impl<'a, H: Heap> Churn<'a, H> {
     }
 
     fn make(heap: &H, objects: &[Vec<u8>], random: &mut Random) -> (H::Object, u32) {
-        let which = random.below(objects.len());
+        let which = random.index(objects.len());
         (heap.make(&objects[which]), which as u32)
     }
 
@@ -174,14 +164,14 @@ impl<'a, H: Heap> Churn<'a, H> {
 
     /// Frees a random object and makes another.
     pub(crate) fn replace(&mut self) {
-        let at = self.random.below(self.live.len());
+        let at = self.random.index(self.live.len());
         self.heap.drop(self.live[at].0);
         self.live[at] = Self::make(self.heap, self.objects, &mut self.random);
     }
 
     /// Copies a random object out.
     pub(crate) fn read(&mut self, to: &mut [u8]) {
-        let (object, which) = self.live[self.random.below(self.live.len())];
+        let (object, which) = self.live[self.random.index(self.live.len())];
         self.heap.copy_out(object, self.objects[which as usize].len(), to);
     }
 }

@@ -222,18 +222,13 @@ impl Backing for FileBacking {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write as _;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::{env, process};
 
-    use super::*;
+    use zfold_testing::skip;
 
-    /// Says that a test did not run.
-    fn skip(test: &str, reason: &str) {
-        // Not by a macro, whose output the test harness would keep to itself.
-        let _ = writeln!(io::stderr(), "SKIPPED: {test}: {reason}");
-    }
+    use super::*;
 
     /// A folder that goes with the value.
     struct Scratch(PathBuf);

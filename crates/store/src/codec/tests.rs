@@ -7,6 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use zfold_testing::Random;
+use zfold_testing::random::noise;
+
 use super::*;
 
 const PAGE_LENS: [usize; 3] = [4096, 16384, 65536];
@@ -44,22 +47,6 @@ fn specs() -> Vec<CodecSpec> {
 
 fn defaults() -> impl Iterator<Item = CodecSpec> {
     CodecKind::ALL.into_iter().map(CodecSpec::from)
-}
-
-/// A xorshift generator.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % bound
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.below(256) as u8).collect()
-    }
 }
 
 /// Bytes that are watched on both sides for writes out of bounds.
@@ -112,7 +99,7 @@ fn pages_round_trip() {
 
 #[test]
 fn made_up_pages_round_trip() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for spec in specs() {
         for page_len in [1, 2, 3, 5, 17, 255, 4095, 4096, 16384, 65536] {
             let mut codec = spec.context(page_len).unwrap();
@@ -128,7 +115,7 @@ fn made_up_pages_round_trip() {
 fn incompressible_page_is_refused() {
     for spec in specs() {
         for page_len in PAGE_LENS {
-            let page = Random(2).bytes(page_len);
+            let page = noise(2, page_len);
             let mut codec = spec.context(page_len).unwrap();
             let mut out = Guarded::new(page_len - 1);
             assert_eq!(codec.compress(&page, out.inner()), None, "{spec}");
@@ -178,7 +165,7 @@ fn truncated_bytes_are_an_error() {
 
 #[test]
 fn damaged_bytes_stay_in_bounds() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for spec in defaults() {
         let mut codec = spec.context(4096).unwrap();
         for page in sample(4096).step_by(10) {
@@ -186,8 +173,8 @@ fn damaged_bytes_stay_in_bounds() {
             let len = codec.compress(page, &mut out).unwrap();
             for _ in 0..100 {
                 let mut damaged = out[..len].to_vec();
-                for _ in 0..1 + random.below(3) {
-                    damaged[random.below(len)] ^= 1 << random.below(8);
+                for _ in 0..1 + random.index(3) {
+                    damaged[random.index(len)] ^= 1 << random.index(8);
                 }
                 // Without a checksum, a wrong page is as good an answer as an error.
                 let _ = decode_damaged(&mut *codec, &damaged);
@@ -199,11 +186,11 @@ fn damaged_bytes_stay_in_bounds() {
 
 #[test]
 fn garbage_stays_in_bounds() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for spec in defaults() {
         let mut codec = spec.context(4096).unwrap();
         for _ in 0..3000 {
-            let len = random.below(600);
+            let len = random.index(600);
             let _ = decode_damaged(&mut *codec, &random.bytes(len));
         }
     }
@@ -211,7 +198,7 @@ fn garbage_stays_in_bounds() {
 
 #[test]
 fn output_depends_on_the_page_alone() {
-    let noise = Random(5).bytes(4096);
+    let noise = noise(5, 4096);
     for spec in specs() {
         let mut used = spec.context(4096).unwrap();
         for (at, page) in sample(4096).step_by(5).enumerate() {

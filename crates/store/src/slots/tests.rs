@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::form::{Form, GROUP_BYTES};
 use super::table::SlotTable;
 use crate::entry::{Entry, Flag, Kind, State};
+use zfold_testing::random::mixed;
 
 const FORMS: [Form; 2] = [Form::Wide, Form::Narrow];
 
@@ -38,7 +39,7 @@ fn entries_of_all_kinds_take_each_others_place() {
         let table = SlotTable::new(1000, form).unwrap();
         let mut model: HashMap<u64, Entry> = HashMap::new();
         for step in 1..100_000_u64 {
-            let word = step.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let word = mixed(step);
             let (index, len) = (word >> 32 & 1023, word as usize % 4096);
             if index >= 1000 {
                 continue;

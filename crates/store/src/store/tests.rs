@@ -7,6 +7,7 @@ use crate::backing::MemoryBacking;
 use crate::codec::CodecKind;
 use crate::options::{BackingOptions, Incompressible};
 use zfold_pool::{Allocator, Handle, PoolOptions};
+use zfold_testing::random::{mixed, noisy};
 
 /// A store whose objects have handles, by which tests damage them.
 fn store(change: impl Fn(&mut StoreOptions)) -> Store {
@@ -143,14 +144,7 @@ fn a_marked_page_is_not_moved() {
 
 /// Pages that shrink to between a quarter and three quarters, by any length.
 fn page_of_any_length(at: u64) -> Vec<u8> {
-    let mut page = vec![0; 4096];
-    let mut random = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let len = 1024 + (random >> 32) as usize % 2048;
-    for word in page[..len].chunks_exact_mut(8) {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        word.copy_from_slice(&random.rotate_left(29).to_le_bytes());
-    }
-    page
+    noisy(at, 1024 + mixed(at) as usize % 2048, 4096)
 }
 
 /// Pages that shrink to four lengths: what is left of a hole fits nothing.

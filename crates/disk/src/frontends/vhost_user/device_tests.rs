@@ -175,13 +175,8 @@ fn queues_of_nonsense_are_survived() {
     let (mut reads, mut writes) = (0, 0);
     for seed in 0..40_u64 {
         let bench = bench();
-        let mut state = seed;
-        // A generator of numbers that look random (splitmix).
-        let mut below = |limit: u64| {
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            (mixed ^ (mixed >> 27)) % limit
-        };
+        let mut random = zfold_testing::Random::new(seed);
+        let mut below = |bound: u64| random.below(bound);
         for at in (HEADERS..HEADERS_END).step_by(16) {
             let header = [below(16) as u32, 0, below(600) as u32, 0].map(u32::to_le_bytes);
             bench.memory.write_slice(&header.concat(), GuestAddress(at)).unwrap();

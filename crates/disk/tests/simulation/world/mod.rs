@@ -11,16 +11,16 @@ use std::sync::Arc;
 use zfold_disk::{Disk, DiskStats, Holes};
 use zfold_store::Store;
 use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
+use zfold_testing::Random;
 
 use crate::model::{Model, PAGE};
-use crate::rng::Rng;
 use crate::setup::{Bug, Seen, Setup, device};
 
 /// Steps that are told of a run that fails.
 const TOLD: usize = 40;
 
 pub(crate) struct World {
-    rng: Rng,
+    rng: Random,
     bug: Bug,
     setup: Setup,
     backing: Arc<FaultyBacking<MemoryBacking>>,
@@ -45,10 +45,10 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, bug: Bug, tell: bool) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Random::new(seed);
         let setup = Setup::draw(&mut rng);
         let memory = MemoryBacking::new(setup.backing_bytes);
-        let backing = Arc::new(FaultyBacking::new(memory, Faults::default(), rng.next()));
+        let backing = Arc::new(FaultyBacking::new(memory, Faults::default(), rng.word()));
         let pages = 24 + rng.below(80) as usize;
         let slots = pages as u64 * 2;
         let (store, disk) = device(&setup, slots, pages, &backing);

@@ -4,6 +4,7 @@ use zfold_disk::{ExtentKind, Holes, IoError};
 use zfold_store::backing::Fault;
 
 use super::World;
+use crate::contents::contents;
 use crate::model::{PAGE, parts};
 use crate::setup::Bug;
 
@@ -30,7 +31,7 @@ impl World {
         let mut data = Vec::with_capacity(len);
         while data.len() < len {
             let piece = (len - data.len()).min(PAGE - (offset as usize + data.len()) % PAGE);
-            data.extend(self.rng.bytes(piece));
+            data.extend(contents(&mut self.rng, piece));
         }
         self.write(offset, &data);
     }

@@ -123,7 +123,7 @@ impl World {
         self.codec_changed |= codec != self.setup.codec;
         self.setup.codec = codec;
         let memory = MemoryBacking::new(self.setup.backing_bytes);
-        let seed = self.rng.next();
+        let seed = self.rng.word();
         self.count_faults();
         self.backing = Arc::new(FaultyBacking::new(memory, Faults::default(), seed));
         self.faulty = false;

@@ -1,20 +1,15 @@
 //! Leases against a real server, with an hour that passes in seconds.
 
-#[path = "../../../tests/s3/server.rs"]
-mod server;
-
 use std::thread;
 
-use self::server::{BUCKET, S3, ready};
+use zfold_testing::s3::{BUCKET, S3, ready};
+use zfold_testing::wait::soon;
+
 use super::*;
 use crate::place::{Place, Source};
 
 /// How long a lease lasts here.
 const SHORT: Duration = Duration::from_secs(10);
-
-fn soon() -> Instant {
-    Instant::now() + Duration::from_secs(60)
-}
 
 fn engine(server: &S3) -> S3Engine {
     let variables = server.variables();

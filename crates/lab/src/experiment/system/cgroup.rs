@@ -85,7 +85,6 @@ fn refused(error: &std::io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
 
     use super::super::child::run;
     use super::*;
@@ -106,9 +105,7 @@ mod tests {
         let cgroup = match Cgroup::limited(64 << 20) {
             Ok(cgroup) => cgroup,
             Err(Fault::Missing(reason)) => {
-                let name = "what_runs_there_ends_with_the_guard";
-                let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {reason}");
-                return;
+                return zfold_testing::skip("what_runs_there_ends_with_the_guard", reason);
             }
             Err(fault) => panic!("{fault:?}"),
         };

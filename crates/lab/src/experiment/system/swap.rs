@@ -118,10 +118,10 @@ fn write_zeros(path: &Path, bytes: u64) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
 
     use super::*;
     use crate::experiment::harness::testing::alone_with_swap;
+    use zfold_testing::skip;
 
     #[test]
     fn memory_of_zswap_is_in_kibibytes() {
@@ -133,10 +133,6 @@ mod tests {
     /// Returns the paths of all swap that is on.
     fn swaps() -> String {
         fs::read_to_string("/proc/swaps").unwrap_or_default()
-    }
-
-    fn skip(name: &str, reason: &str) {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {reason}");
     }
 
     /// Turns swap on and off again, unless something is missing for it.

@@ -164,7 +164,7 @@ fn uffd(test: &str) -> Option<Uffd> {
     match opened {
         Ok(uffd) => Some(uffd),
         Err(error) => {
-            let _ = writeln!(io::stderr(), "SKIPPED: {test}: full userfaultfd: {error}");
+            zfold_testing::skip(test, format_args!("full userfaultfd: {error}"));
             None
         }
     }

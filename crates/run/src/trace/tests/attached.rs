@@ -100,7 +100,7 @@ fn a_static_program_is_attached() {
         return;
     }
     let Some(path) = programs().fixed.as_deref() else {
-        return skipped(TEST, "there is no static C library");
+        return skip(TEST, "there is no static C library");
     };
     let Some(access) = access(TEST) else { return };
     let witness = Arc::new(Witness::greedy());
@@ -167,7 +167,7 @@ fn a_32_bit_program_runs_unmanaged() {
         .status();
     let runs = || Command::new(&path).status().is_ok_and(|status| status.code() == Some(23));
     if !compiled.is_ok_and(|status| status.success()) || !runs() {
-        return skipped(TEST, "32-bit programs cannot be made or run here");
+        return skip(TEST, "32-bit programs cannot be made or run here");
     }
     let witness = Arc::new(Witness::greedy());
     let exit = run(&Program::new(&path, [""; 0]), &witness, Access::Call);

@@ -11,7 +11,7 @@ fn shell(script: &str) -> Exit {
 fn exits_are_those_of_the_program() {
     const TEST: &str = "exits_are_those_of_the_program";
     if !may_trace() {
-        return skipped(TEST, "processes may not be traced here");
+        return skip(TEST, "processes may not be traced here");
     }
     assert_eq!(shell("exit 0"), Exit::Code(0));
     assert_eq!(shell("exit 7"), Exit::Code(7));
@@ -29,7 +29,7 @@ fn exits_are_those_of_the_program() {
 fn a_program_starts_where_and_with_what_it_is_told() {
     const TEST: &str = "a_program_starts_where_and_with_what_it_is_told";
     if !may_trace() {
-        return skipped(TEST, "processes may not be traced here");
+        return skip(TEST, "processes may not be traced here");
     }
     let mut program = Program::new("sh", ["-c", "test \"$(pwd) $A $B\" = '/usr 1 '"]);
     program.directory = Some("/usr".into());
@@ -81,7 +81,7 @@ fn the_end_of_the_tracer_is_that_of_the_tree() {
     const TEST: &str = "the_end_of_the_tracer_is_that_of_the_tree";
     const CHILD: &str = "ZFOLD_TEST_AS_TRACER";
     if !may_trace() {
-        return skipped(TEST, "processes may not be traced here");
+        return skip(TEST, "processes may not be traced here");
     }
     if std::env::var_os(CHILD).is_some() {
         let script = "sleep 1000 & (setsid sleep 1000 & echo pid $!); echo pid $!; echo pid $$; \
@@ -120,7 +120,7 @@ fn the_end_of_the_tracer_is_that_of_the_tree() {
 fn ending_the_tree_says_why() {
     const TEST: &str = "ending_the_tree_says_why";
     if !may_trace() {
-        return skipped(TEST, "processes may not be traced here");
+        return skip(TEST, "processes may not be traced here");
     }
     let handle = Arc::new(Handle::default());
     let _watchdog = Watchdog::new(&handle);

@@ -16,6 +16,7 @@ use std::time::Duration;
 use super::*;
 use crate::link::Tracing as _;
 use witness::Witness;
+use zfold_testing::skip;
 
 /// Longer than any of these programs takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,12 +48,6 @@ fn programs() -> &'static Programs {
     })
 }
 
-/// Says why a test does not run.
-fn skipped(test: &str, reason: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
-}
-
 /// Whether processes may be traced here.
 fn may_trace() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
@@ -66,19 +61,19 @@ fn may_trace() -> bool {
 /// The path of the programs, unless the test has to be skipped.
 fn tracee(test: &str) -> Option<&'static Path> {
     if !may_trace() {
-        skipped(test, "processes may not be traced here");
+        skip(test, "processes may not be traced here");
         return None;
     }
     let compiled = programs().compiled.as_deref();
     if compiled.is_none() {
-        skipped(test, "there is no C compiler `cc`");
+        skip(test, "there is no C compiler `cc`");
     }
     compiled
 }
 
 /// The way to userfaultfd, unless the test has to be skipped.
 fn access(test: &str) -> Option<Access> {
-    crate::access().map_err(|error| skipped(test, &error.to_string())).ok()
+    crate::access().map_err(|error| skip(test, error)).ok()
 }
 
 /// Ends the tree if it hangs.

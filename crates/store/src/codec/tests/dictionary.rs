@@ -11,7 +11,7 @@ static TRAINED: LazyLock<Dictionary> = LazyLock::new(|| {
 
 /// The trained dictionary, and bytes that no trainer has seen, of every length that matters.
 fn dictionaries() -> Vec<Dictionary> {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut dictionaries = vec![TRAINED.clone()];
     for len in [1, 3, 8, 4096, 65535, 65536, 65537, MAX_DICTIONARY_LEN] {
         let mut bytes = random.bytes(len);
@@ -45,7 +45,7 @@ fn pages_round_trip_with_a_dictionary() {
 
 #[test]
 fn pages_of_any_length_round_trip_with_a_dictionary() {
-    let mut random = Random(12);
+    let mut random = Random::new(12);
     for spec in able() {
         for page_len in [1, 5, 255, 4096, 4097, 16384, 65536] {
             let mut codec = spec.context_with(page_len, Some(&TRAINED)).unwrap();
@@ -58,7 +58,7 @@ fn pages_of_any_length_round_trip_with_a_dictionary() {
 
 #[test]
 fn output_depends_on_page_and_dictionary_alone() {
-    let noise = Random(13).bytes(4096);
+    let noise = noise(13, 4096);
     for spec in able() {
         let mut used = context(spec, &TRAINED);
         for (at, page) in sample(4096).step_by(12).enumerate() {
@@ -95,7 +95,7 @@ fn a_dictionary_makes_pages_of_every_process_smaller() {
 
 #[test]
 fn a_wrong_dictionary_stays_in_bounds() {
-    let wrong = Dictionary::new(Random(14).bytes(100)).unwrap();
+    let wrong = Dictionary::new(noise(14, 100)).unwrap();
     for spec in able() {
         let (mut writer, mut reader) = (context(spec, &TRAINED), context(spec, &wrong));
         let mut bare = spec.context(4096).unwrap();
@@ -115,7 +115,7 @@ fn a_wrong_dictionary_stays_in_bounds() {
 
 #[test]
 fn damaged_bytes_stay_in_bounds_with_a_dictionary() {
-    let mut random = Random(15);
+    let mut random = Random::new(15);
     for spec in defaults().filter(|spec| spec.kind().takes_dictionary()) {
         for dictionary in dictionaries() {
             let mut codec = context(spec, &dictionary);
@@ -124,8 +124,8 @@ fn damaged_bytes_stay_in_bounds_with_a_dictionary() {
                 let len = codec.compress(page, &mut out).unwrap();
                 for _ in 0..50 {
                     let mut damaged = out[..len].to_vec();
-                    damaged[random.below(len)] ^= 1 << random.below(8);
-                    damaged.truncate(1 + random.below(2 * len));
+                    damaged[random.index(len)] ^= 1 << random.index(8);
+                    damaged.truncate(1 + random.index(2 * len));
                     let _ = decode_damaged(&mut *codec, &damaged);
                 }
                 assert_round_trip(&mut *codec, page);

@@ -42,7 +42,7 @@ fn records(random: &mut Random, len: usize, stride: usize, changes: usize) -> Ve
     let mut page = Vec::with_capacity(len + stride);
     while page.len() < len {
         for _ in 0..changes {
-            record[random.below(stride)] = random.below(256) as u8;
+            record[random.index(stride)] = random.index(256) as u8;
         }
         page.extend_from_slice(&record);
     }
@@ -53,9 +53,9 @@ fn records(random: &mut Random, len: usize, stride: usize, changes: usize) -> Ve
 /// Returns a page of words of eight bytes, most of them close to one another.
 fn pointers(random: &mut Random, len: usize) -> Vec<u8> {
     let base = 0x7f12_3456_0000_u64;
-    let word = |random: &mut Random| match random.below(4) {
+    let word = |random: &mut Random| match random.index(4) {
         0 => 0,
-        _ => base + 8 * random.below(4096) as u64,
+        _ => base + 8 * random.index(4096) as u64,
     };
     (0..len.div_ceil(8)).flat_map(|_| word(random).to_le_bytes()).take(len).collect()
 }
@@ -74,7 +74,7 @@ proptest! {
         kind in 0..5,
         deep in any::<bool>(),
     ) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let page = match kind {
             0 => records(&mut random, len, stride, changes),
             1 => pointers(&mut random, len),
@@ -84,9 +84,9 @@ proptest! {
             _ => {
                 let mut page = Vec::new();
                 while page.len() < len {
-                    let count = random.below(700);
+                    let count = random.index(700);
                     page.extend(random.bytes(count));
-                    page.extend(vec![seed as u8; random.below(700)]);
+                    page.extend(vec![seed as u8; random.index(700)]);
                 }
                 page.truncate(len);
                 page
@@ -111,7 +111,7 @@ fn both_decoders_read_every_capture() {
 
 #[test]
 fn literals_and_matches_of_every_length_round_trip() {
-    let noise = Random(21).bytes(1024);
+    let noise = noise(21, 1024);
     for level in ["page", "page:deep"] {
         let mut codec = context(level, 4096);
         for len in (1..40).chain(250..300).chain(510..520) {
@@ -129,7 +129,7 @@ fn literals_and_matches_of_every_length_round_trip() {
 
 #[test]
 fn matches_at_every_distance_round_trip() {
-    let noise = Random(22).bytes(4096);
+    let noise = noise(22, 4096);
     for level in ["page", "page:deep"] {
         let mut codec = context(level, 4096);
         for distance in (1..130).chain([1024, 2040, 2047, 2048, 2049, 2056, 4000]) {
@@ -146,7 +146,7 @@ fn matches_at_every_distance_round_trip() {
 
 #[test]
 fn offsets_reach_back_over_64_kib() {
-    let noise = Random(23).bytes(65536 - 100);
+    let noise = noise(23, 65536 - 100);
     let page = [&noise[..], &noise[..100]].concat();
     for level in ["page", "page:deep"] {
         let mut codec = context(level, 65536);
@@ -217,7 +217,7 @@ fn pages_take_a_fifth_fewer_bytes_than_with_lz4_and_deep_a_third() {
 
 #[test]
 fn a_million_damaged_blocks_stay_in_bounds_and_both_decoders_agree() {
-    let mut random = Random(24);
+    let mut random = Random::new(24);
     let mut blocks = Vec::new();
     for level in ["page", "page:deep"] {
         for page_len in [4096, 4096, 4096, 16384, 1000] {
@@ -229,15 +229,15 @@ fn a_million_damaged_blocks_stay_in_bounds_and_both_decoders_agree() {
     }
     let mut codec = context("page", 4096);
     for _ in 0..1_000_000 {
-        let (page_len, block) = &blocks[random.below(blocks.len())];
+        let (page_len, block) = &blocks[random.index(blocks.len())];
         let mut damaged = block.clone();
-        for _ in 0..1 + random.below(3) {
+        for _ in 0..1 + random.index(3) {
             // As often in the header and the first tokens as in all the rest.
-            let end = if random.below(2) == 0 { damaged.len().min(32) } else { damaged.len() };
-            damaged[random.below(end)] = random.below(256) as u8;
+            let end = if random.index(2) == 0 { damaged.len().min(32) } else { damaged.len() };
+            damaged[random.index(end)] = random.index(256) as u8;
         }
-        if random.below(4) == 0 {
-            damaged.truncate(random.below(damaged.len() + 1));
+        if random.index(4) == 0 {
+            damaged.truncate(random.index(damaged.len() + 1));
         }
         decode_by_both(&mut *codec, &damaged, *page_len);
     }

@@ -1,22 +1,20 @@
 //! A real server of S3 on loopback: that of moto, which keeps everything in memory.
-#![allow(dead_code, reason = "each test binary uses a part")]
+//!
+//! Whether there is one is found out once in a process; each test that may run starts its own.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[path = "../common/loopback.rs"]
-mod loopback;
-
-/// How long the server may take to be ready on a busy machine.
-const READY: Duration = Duration::from_secs(120);
+use crate::skip::{free_port, has_loopback, skip};
+use crate::wait::PATIENCE;
 
 /// The bucket that every server has.
-pub(crate) const BUCKET: &str = "pages";
+pub const BUCKET: &str = "pages";
 
 /// Moto looks at no signature; whoever has none sees nothing.
 const SIGNED: &str = "Authorization: AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/\
@@ -40,41 +38,26 @@ fn find() -> Option<PathBuf> {
 }
 
 /// Returns whether there is a server, and says so if not.
-pub(crate) fn ready(test: &str) -> bool {
-    let missing = match program() {
-        None => "no moto_server",
-        Some(_) if !loopback::is_there() => "no loopback network",
-        Some(_) => return true,
-    };
-    // Not by a macro, whose output the test harness would keep to itself.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {missing}");
-    false
-}
-
-/// Returns whether there is loopback, for tests with servers of their own, and says so if not.
-pub(crate) fn has_loopback(test: &str) -> bool {
-    let there = loopback::is_there();
-    if !there {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
+pub fn ready(test: &str) -> bool {
+    if program().is_none() {
+        skip(test, "no moto_server");
     }
-    there
+    program().is_some() && has_loopback(test)
 }
 
 /// A server with an empty bucket, which ends with this.
-pub(crate) struct S3 {
+pub struct S3 {
     child: Child,
     port: u16,
 }
 
 impl S3 {
     /// Starts a server and waits until it answers.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let program = program().expect("looked for before");
         let begun = Instant::now();
         loop {
-            let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-            let port = listener.local_addr().expect("an address").port();
-            drop(listener);
+            let port = free_port();
             let child = Command::new(program)
                 .args(["-H", "127.0.0.1", "-p", &port.to_string()])
                 .stdin(Stdio::null())
@@ -88,14 +71,14 @@ impl S3 {
                 if server.ask("PUT", &format!("/{BUCKET}")).is_ok_and(|(status, _)| status == 200) {
                     return server;
                 }
-                assert!(begun.elapsed() < READY, "moto_server does not answer");
+                assert!(begun.elapsed() < PATIENCE, "moto_server does not answer");
                 thread::sleep(Duration::from_millis(50));
             }
         }
     }
 
     /// Returns the variables by which programs find the server.
-    pub(crate) fn variables(&self) -> [(&'static str, String); 4] {
+    pub fn variables(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", self.port)),
             ("AWS_REGION", "us-east-1".to_owned()),
@@ -105,23 +88,23 @@ impl S3 {
     }
 
     /// Returns where it listens on loopback.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Returns the process that serves.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Ends it at once.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Returns the names of objects that begin with `prefix`.
-    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+    pub fn keys(&self, prefix: &str) -> Vec<String> {
         // As many as one answer has, which is more than tests make.
         let text = self.get(&format!("?list-type=2&prefix={prefix}"));
         let text = String::from_utf8(text).expect("text");
@@ -131,31 +114,31 @@ impl S3 {
     }
 
     /// Returns the uploads that are neither completed nor aborted.
-    pub(crate) fn uploads(&self) -> usize {
+    pub fn uploads(&self) -> usize {
         let text = String::from_utf8(self.get("?uploads")).expect("text");
         text.matches("<Upload>").count()
     }
 
     /// Returns an object.
-    pub(crate) fn get(&self, key: &str) -> Vec<u8> {
+    pub fn get(&self, key: &str) -> Vec<u8> {
         self.find(key).unwrap_or_else(|| panic!("{key} is not there"))
     }
 
     /// Returns an object if it is there.
-    pub(crate) fn find(&self, key: &str) -> Option<Vec<u8>> {
+    pub fn find(&self, key: &str) -> Option<Vec<u8>> {
         let (status, body) = self.ask("GET", &format!("/{BUCKET}/{key}")).expect("an answer");
         assert!(matches!(status, 200 | 404), "{key}: {status}");
         (status == 200).then_some(body)
     }
 
     /// Removes an object.
-    pub(crate) fn delete(&self, key: &str) {
+    pub fn delete(&self, key: &str) {
         let (status, _) = self.ask("DELETE", &format!("/{BUCKET}/{key}")).expect("an answer");
         assert_eq!(status, 204, "{key}");
     }
 
     /// Stores an object.
-    pub(crate) fn put(&self, key: &str, body: &[u8]) {
+    pub fn put(&self, key: &str, body: &[u8]) {
         let path = format!("/{BUCKET}/{key}");
         let (status, _) = self.send("PUT", &path, body).expect("an answer");
         assert_eq!(status, 200, "{key}");
@@ -168,7 +151,7 @@ impl S3 {
     /// Sends a request and returns the status and the body of the answer.
     fn send(&self, method: &str, path: &str, body: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(READY))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         let len = body.len();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n{SIGNED}\r\nContent-Length: {len}\

@@ -1,4 +1,9 @@
 //! A small server of NBD with one export in memory, which does wrong what a test asks for.
+//!
+//! Each connection has a thread, which answers one request after the other and ends with the
+//! process. The test says what happens to the next requests under one lock; a request that waits
+//! gives it back. The bytes are under another one, which is never held while a request waits or a
+//! socket is used.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,30 +11,32 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use zfold_nbd::{
+    COMMON_PAYLOAD, MAGIC, OPTION_MAGIC, OPTION_REPLY_MAGIC, Request, SIMPLE_REPLY_MAGIC, command,
+    export_flag, info, option, reply,
+};
+
 /// How a server is, from the start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    pub(crate) size: u64,
-    pub(crate) flags: u16,
-    pub(crate) block: u32,
-    pub(crate) payload: u32,
+pub struct Kind {
+    pub size: u64,
+    pub flags: u16,
+    pub block: u32,
+    pub payload: u32,
     /// Whether it says ever more of the export before it opens it.
-    pub(crate) talks: bool,
+    pub talks: bool,
 }
-
-pub(crate) const READ_ONLY: u16 = 1 << 1;
-pub(crate) const TRIMS: u16 = 1 << 5;
-pub(crate) const MANY: u16 = 1 << 8;
 
 impl Default for Kind {
     fn default() -> Self {
-        Self { size: 16 << 20, flags: 1 | TRIMS | MANY, block: 1, payload: 32 << 20, talks: false }
+        let flags = export_flag::HAS_FLAGS | export_flag::SEND_TRIM | export_flag::CAN_MULTI_CONN;
+        Self { size: 16 << 20, flags, block: 1, payload: COMMON_PAYLOAD, talks: false }
     }
 }
 
 /// What happens to a request that comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Does {
+pub enum Does {
     #[default]
     Right,
     /// It is answered with this error.
@@ -51,21 +58,21 @@ struct State {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Nbd {
+pub struct Nbd {
     port: u16,
     kind: Kind,
-    pub(crate) bytes: Mutex<Vec<u8>>,
+    pub bytes: Mutex<Vec<u8>>,
     state: Mutex<State>,
     goes_on: Condvar,
-    pub(crate) connections: AtomicU32,
+    pub connections: AtomicU32,
     /// Those that are open, and the most that were.
     open: AtomicUsize,
-    pub(crate) most_open: AtomicUsize,
+    pub most_open: AtomicUsize,
 }
 
 impl Nbd {
     /// Starts a server, which runs as long as the process.
-    pub(crate) fn start(kind: Kind) -> Arc<Self> {
+    pub fn start(kind: Kind) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let server = Arc::new(Self {
             port: listener.local_addr().expect("an address").port(),
@@ -94,18 +101,18 @@ impl Nbd {
         server
     }
 
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("nbd://127.0.0.1:{}/cold", self.port)
     }
 
     /// Does this with the next requests.
-    pub(crate) fn does(&self, does: Does, times: u32) {
+    pub fn does(&self, does: Does, times: u32) {
         let mut state = self.state.lock().expect("no panic");
         (state.does, state.times) = (does, times);
     }
 
     /// Goes on with what waits.
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
         let mut state = self.state.lock().expect("no panic");
         (state.does, state.times) = (Does::Right, 0);
         state.gone_on += 1;
@@ -113,7 +120,8 @@ impl Nbd {
     }
 
     fn serve(&self, mut client: TcpStream) -> io::Result<()> {
-        client.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
+        let magics = [MAGIC, OPTION_MAGIC].map(u64::to_be_bytes).concat();
+        client.write_all(&[&magics[..], &[0, 3]].concat())?;
         let mut head = [0; 4 + 16 + 4];
         client.read_exact(&mut head)?;
         let len = u32::from_be_bytes(head[16..20].try_into().expect("4 bytes"));
@@ -121,34 +129,35 @@ impl Nbd {
         client.read_exact(&mut rest)?;
         let name_len = u32::from_be_bytes(head[20..].try_into().expect("4 bytes"));
         let option = |kind: u32, data: &[u8]| {
-            let head = [0x0003_e889_0455_65a9_u64.to_be_bytes()].concat();
-            let numbers = [7, kind, data.len() as u32].map(u32::to_be_bytes).concat();
-            [&head[..], &numbers, data].concat()
+            let numbers = [option::GO, kind, data.len() as u32].map(u32::to_be_bytes).concat();
+            [&OPTION_REPLY_MAGIC.to_be_bytes()[..], &numbers, data].concat()
         };
         if &rest[..name_len as usize] != b"cold" {
-            return client.write_all(&option((1 << 31) + 6, b"try cold"));
+            return client.write_all(&option(reply::UNKNOWN, b"try cold"));
         }
         let Kind { size, flags, block, payload, talks } = self.kind;
         if talks {
             loop {
-                client.write_all(&option(3, &[7; 60_000]))?;
+                client.write_all(&option(reply::INFO, &[7; 60_000]))?;
             }
         }
-        let export = [&0_u16.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
+        let export =
+            [&info::EXPORT.to_be_bytes()[..], &size.to_be_bytes(), &flags.to_be_bytes()].concat();
         let blocks = [block, 4096, payload].map(u32::to_be_bytes).concat();
-        client.write_all(&option(3, &[&3_u16.to_be_bytes()[..], &blocks].concat()))?;
-        client.write_all(&option(3, &export))?;
-        client.write_all(&option(1, &[]))?;
+        client.write_all(&option(
+            reply::INFO,
+            &[&info::BLOCK_SIZE.to_be_bytes()[..], &blocks].concat(),
+        ))?;
+        client.write_all(&option(reply::INFO, &export))?;
+        client.write_all(&option(reply::ACK, &[]))?;
         loop {
-            let mut head = [0; 28];
+            let mut head = [0; Request::LEN];
             client.read_exact(&mut head)?;
-            assert_eq!(head[..4], 0x2560_9513_u32.to_be_bytes());
-            let command = u16::from_be_bytes([head[6], head[7]]);
-            let at = u64::from_be_bytes(head[16..24].try_into().expect("8 bytes"));
-            let len = u32::from_be_bytes(head[24..].try_into().expect("4 bytes"));
+            let request = Request::parse(&head).expect("a request");
+            let Request { command, offset: at, len, .. } = request;
             assert!(at % u64::from(block) == 0 && len % block == 0 && at + u64::from(len) <= size);
-            assert!(command == 4 || len <= payload, "{len} bytes in a request");
-            let mut data = vec![0; if command == 1 { len as usize } else { 0 }];
+            assert!(command == command::TRIM || len <= payload, "{len} bytes in a request");
+            let mut data = vec![0; request.payload()];
             client.read_exact(&mut data)?;
             let error = match self.next() {
                 Does::Right | Does::Waits => 0,
@@ -159,20 +168,20 @@ impl Nbd {
             let mut bytes = self.bytes.lock().expect("no panic");
             let read = match command {
                 _ if error != 0 => Vec::new(),
-                0 => bytes[range].to_vec(),
-                1 => {
+                command::READ => bytes[range].to_vec(),
+                command::WRITE => {
                     bytes[range].copy_from_slice(&data);
                     Vec::new()
                 }
-                4 => {
+                command::TRIM => {
                     bytes[range].fill(0);
                     Vec::new()
                 }
                 _ => panic!("command {command}"),
             };
             drop(bytes);
-            let reply = [0x6744_6698, error].map(u32::to_be_bytes).concat();
-            client.write_all(&[&reply[..], &head[8..16], &read].concat())?;
+            let reply = [SIMPLE_REPLY_MAGIC, error].map(u32::to_be_bytes).concat();
+            client.write_all(&[&reply[..], &request.cookie.to_be_bytes(), &read].concat())?;
         }
     }
 

@@ -1,53 +1,29 @@
-//! Real servers of Redis on loopback, alone and as a cluster. Tests of the program use them, too.
+//! Real servers of Redis on loopback, alone and as a cluster.
 
-use std::io::Write as _;
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-#[path = "../common/loopback.rs"]
-mod loopback;
+use crate::skip::{free_port, has_loopback, installed};
+use crate::wait::{PATIENCE, wait_until};
 
-/// How long a server, or a cluster, may take to be ready on a busy machine.
-const READY: Duration = Duration::from_secs(60);
-
-/// Returns whether there are the programs that the tests need, and says so if not.
-pub(crate) fn ready(test: &str) -> bool {
-    let is_there = |program: &str| {
-        let mut command = Command::new(program);
-        command.arg("--version").stdout(Stdio::null()).status().is_ok_and(|end| end.success())
-    };
-    let ready = is_there("redis-server") && is_there("redis-cli");
-    if !ready {
-        // Not by a macro, whose output the test harness would keep to itself.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no redis-server, or no redis-cli");
-    }
-    ready && has_loopback(test)
-}
-
-/// Returns whether there is loopback, and says so if not.
-pub(crate) fn has_loopback(test: &str) -> bool {
-    let there = loopback::is_there();
-    if !there {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: no loopback network");
-    }
-    there
+/// Returns whether there are the programs that the tests need, and loopback; says so if not.
+pub fn ready(test: &str) -> bool {
+    installed(test, &["redis-server", "redis-cli"]) && has_loopback(test)
 }
 
 /// A server, which ends with this.
-pub(crate) struct Server {
+pub struct Server {
     child: Child,
-    pub(crate) port: u16,
+    pub port: u16,
     _folder: TempDir,
 }
 
 impl Server {
     /// Starts a server and waits until it answers.
-    pub(crate) fn start(options: &[&str]) -> Self {
+    pub fn start(options: &[&str]) -> Self {
         let begun = Instant::now();
         loop {
             let (port, bus) = (free_port(), free_port());
@@ -69,18 +45,18 @@ impl Server {
                 if server.try_cli(&["PING"]).is_some_and(|said| !said.is_empty()) {
                     return server;
                 }
-                assert!(begun.elapsed() < READY, "redis-server does not answer");
-                thread::sleep(Duration::from_millis(20));
+                assert!(begun.elapsed() < PATIENCE, "redis-server does not answer");
+                std::thread::sleep(std::time::Duration::from_millis(20));
             }
         }
     }
 
     /// Sends a command and returns what the server says, which must not be an error.
-    pub(crate) fn cli(&self, command: &[&str]) -> String {
+    pub fn cli(&self, command: &[&str]) -> String {
         self.try_cli(command).unwrap_or_else(|| panic!("{command:?}"))
     }
 
-    pub(crate) fn try_cli(&self, command: &[&str]) -> Option<String> {
+    pub fn try_cli(&self, command: &[&str]) -> Option<String> {
         let output = Command::new("redis-cli")
             .args(["-e", "-p", &self.port.to_string()])
             .args(command)
@@ -91,28 +67,28 @@ impl Server {
     }
 
     /// Returns how many values it has.
-    pub(crate) fn values(&self) -> usize {
+    pub fn values(&self) -> usize {
         self.cli(&["DBSIZE"]).parse().expect("a number")
     }
 
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Returns it as a place of pages.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         self.signal(Signal::STOP);
     }
 
-    pub(crate) fn go_on(&self) {
+    pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().expect("a signal");
         self.child.wait().expect("an end");
     }
@@ -130,20 +106,14 @@ impl Drop for Server {
     }
 }
 
-/// Returns a port that nobody listens at now.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    listener.local_addr().expect("an address").port()
-}
-
 /// Three masters, each with a replica.
-pub(crate) struct Cluster {
-    pub(crate) nodes: Vec<Server>,
+pub struct Cluster {
+    pub nodes: Vec<Server>,
 }
 
 impl Cluster {
     /// Starts a cluster and waits until each node says that it is whole.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
         let nodes: Vec<_> = (0..6).map(|_| Server::start(&options)).collect();
         let addresses: Vec<_> = nodes.iter().map(Server::address).collect();
@@ -162,22 +132,20 @@ impl Cluster {
         let is_whole = |node: &Server| {
             node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok") && synced(node)
         };
-        let begun = Instant::now();
-        while !cluster.nodes.iter().all(is_whole) || cluster.masters().len() != 3 {
-            assert!(begun.elapsed() < READY, "no cluster");
-            thread::sleep(Duration::from_millis(50));
-        }
+        wait_until("there is a cluster", || {
+            cluster.nodes.iter().all(is_whole) && cluster.masters().len() == 3
+        });
         cluster
     }
 
     /// Returns which nodes are masters by what they say themselves; those that are alive.
-    pub(crate) fn masters(&self) -> Vec<usize> {
+    pub fn masters(&self) -> Vec<usize> {
         let is_master =
             |node: &Server| node.try_cli(&["ROLE"]).is_some_and(|said| said.starts_with("master"));
         (0..self.nodes.len()).filter(|node| is_master(&self.nodes[*node])).collect()
     }
 
-    pub(crate) fn place(&self, copies: usize) -> String {
+    pub fn place(&self, copies: usize) -> String {
         // One node is enough to find the others; two, if that one is gone.
         let nodes = [self.nodes[0].address(), self.nodes[1].address()];
         format!("redis://{}/?copies={copies}", nodes.join(","))

@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// A program, and the folder it lies in; everybody may run it.
-pub(crate) struct Compiled {
-    pub(crate) program: PathBuf,
+pub struct Compiled {
+    pub program: PathBuf,
     _folder: TempDir,
 }
 
 /// Compiles a program, which gets the name of its source; an error is what the compiler said.
-pub(crate) fn compile(source: &Path, options: &[&str]) -> Result<Compiled, String> {
+pub fn compile(source: &Path, options: &[&str]) -> Result<Compiled, String> {
     let folder = tempfile::tempdir().expect("a directory");
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).expect("it is ours");
@@ -27,4 +27,12 @@ pub(crate) fn compile(source: &Path, options: &[&str]) -> Result<Compiled, Strin
         .success()
         .then_some(Compiled { program, _folder: folder })
         .ok_or(said.into_owned())
+}
+
+/// Compiles a program from its text.
+pub fn compile_text(name: &str, text: &str) -> Result<Compiled, String> {
+    let folder = tempfile::tempdir().expect("a directory");
+    let source = folder.path().join(name).with_extension("c");
+    std::fs::write(&source, text).expect("written");
+    compile(&source, &[])
 }

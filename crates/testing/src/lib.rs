@@ -1,0 +1,30 @@
+//! What the tests of zfold's crates share. Nothing depends on it but tests.
+//!
+//! | module | contents |
+//! |:--|:--|
+//! | [`random`] | numbers and bytes that a seed names |
+//! | [`wait`] | waiting for what another thread or process does |
+//! | [`skip`] | what a test needs, and the line that says what is missing |
+//! | [`compiled`] | C programs, compiled when the test runs |
+//! | [`output`] | how a program must end |
+//! | [`nbd`] | a client and a server of NBD |
+//! | [`redis`], [`s3`] | real servers on loopback |
+//!
+//! It knows no crate of zfold but the numbers of NBD, so that tests inside of any other crate can
+//! use it, too.
+
+#![forbid(unsafe_code)]
+#![allow(missing_docs, missing_debug_implementations, reason = "its users are tests")]
+
+pub mod compiled;
+pub mod nbd;
+pub mod output;
+pub mod random;
+pub mod redis;
+pub mod s3;
+pub mod skip;
+pub mod wait;
+
+pub use random::Random;
+pub use skip::skip;
+pub use wait::{wait_for, wait_until};

@@ -1,0 +1,51 @@
+//! What a test needs of the machine, and the line that says what is missing.
+//!
+//! `.cargo/runner` counts the lines that begin with `SKIPPED:` and repeats them at its end.
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+
+/// Says that a test, or a part of it, did not run.
+pub fn skip(test: &str, reason: impl Display) {
+    // Not by a macro, whose output the test harness would keep to itself.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
+}
+
+/// Returns whether the process is root's.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Returns whether a program is installed.
+pub fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// Returns whether all of `programs` are installed; says which one is not.
+pub fn installed(test: &str, programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|program| !has_program(program));
+    if let Some(program) = missing {
+        skip(test, format_args!("{program} is not installed"));
+    }
+    missing.is_none()
+}
+
+/// Returns whether a connection over loopback can be made; says so if not. In a new network
+/// namespace it is down, which only a connection finds out: a socket can be bound there.
+pub fn has_loopback(test: &str) -> bool {
+    let there = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| TcpStream::connect(listener.local_addr()?))
+        .is_ok();
+    if !there {
+        skip(test, "no loopback network");
+    }
+    there
+}
+
+/// Returns a port that nobody listens at now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    listener.local_addr().expect("an address").port()
+}

@@ -34,6 +34,7 @@ use crate::options::FarOptions;
 use crate::pace::Pace;
 use crate::seal::{SEALED, Sealer};
 use crate::stats::FarStats;
+use crate::twin::{self, Twin, broken};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -52,8 +53,6 @@ pub(crate) struct Far {
     /// Whether all that was put is being removed. Shared by who puts until he has published, so
     /// that nothing is put behind the removal.
     closed: RwLock<bool>,
-    #[cfg(test)]
-    pub(crate) twins: crate::twin::Twins,
 }
 
 impl Far {
@@ -74,8 +73,6 @@ impl Far {
             sealer,
             bell: Bell::default(),
             closed: RwLock::new(false),
-            #[cfg(test)]
-            twins: crate::twin::Twins::default(),
         })
     }
 
@@ -192,15 +189,12 @@ impl Far {
 
     /// Tries to put an object with these units under a new number, and returns that (H1).
     pub(crate) fn put_once(&self, plain: &[u8], until: Instant) -> Result<u64, Failure> {
-        let number = self.log().begin();
-        #[cfg(test)]
-        let number = self.number_of(number);
+        let number = twin::number(self.log().begin());
         let mut sealed = Vec::with_capacity(plain.len() / UNIT * SEALED);
         self.sealer.seal(number, 0, plain, &mut sealed);
         let put = self.link.put(number, &sealed, until);
         put.map(|()| number).inspect_err(|_| {
-            #[cfg(test)]
-            self.put_failed(number);
+            twin::put_failed(number);
             self.log().doubt(number);
         })
     }
@@ -245,8 +239,7 @@ impl Far {
                 self.link.count_ahead();
                 return Ok(true);
             }
-            #[cfg(test)]
-            if self.is(crate::twin::Twin::BelievesPieces) {
+            if broken(Twin::BelievesPieces) {
                 return Err(Failure::Forged);
             }
             self.ahead.forget(spot);
@@ -261,8 +254,7 @@ impl Far {
                 self.sealer.open(number, index, &mut sealed, plain)
             };
             let got = self.link.get(number, start * SEALED, &mut fetched, until, open, lies);
-            #[cfg(test)]
-            if self.is(crate::twin::Twin::NeverLooksAgain) {
+            if broken(Twin::NeverLooksAgain) {
                 return got.map(|()| true);
             }
             match got {

@@ -42,7 +42,6 @@ mod stats;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tiers;
-#[cfg(test)]
 mod twin;
 
 pub use backing::FarBacking;

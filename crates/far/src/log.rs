@@ -26,6 +26,7 @@ use std::ops::Range;
 
 use crate::map::{Map, Place, UNIT};
 use crate::seal::SEALED;
+use crate::twin::{Twin, broken};
 
 /// Units below which an object is small: 16 KiB, where what an engine adds to a value is 1 %, or a
 /// share of what the engine likes. For an engine that likes 8 MiB there are numbers for 262,144
@@ -115,9 +116,6 @@ pub(crate) struct Log {
     dead_max: u32,
     /// Numbers whose put failed: those of now, and those of before the last `age`.
     doubtful: [Vec<u64>; 2],
-    /// A twin that moves what has changed.
-    #[cfg(test)]
-    pub(crate) blind: bool,
 }
 
 impl Log {
@@ -145,8 +143,6 @@ impl Log {
             dead: Vec::new(),
             dead_max: (units / 8 / object_units).clamp(DEAD_MIN, DEAD_MAX),
             doubtful: [Vec::new(), Vec::new()],
-            #[cfg(test)]
-            blind: false,
         }
     }
 
@@ -210,8 +206,7 @@ impl Log {
 
     /// Returns whether a unit of a piece lies where it did when the piece was made.
     fn lies(&self, piece: &Piece, at: u32) -> bool {
-        #[cfg(test)]
-        if self.blind {
+        if broken(Twin::MovesBlindly) {
             return true;
         }
         let there = (piece.slot, piece.spot.index + at);

@@ -1,13 +1,11 @@
-//! Broken twins: what the simulation must find. They exist in tests only.
-
-use std::sync::Mutex;
-
-use crate::far::Far;
-use crate::link::{Failure, lock};
-use crate::log::Piece;
+//! Steps that are done wrongly in the broken twins that the simulation must find.
+//!
+//! A twin is its test's thread: [`broken`] is true there for the one step that [`with`] was given,
+//! and nowhere else. Outside of tests it is a constant, and nothing is left of what depends on it.
 
 /// A step that is done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "steps that only tests know are among them")]
 pub(crate) enum Twin {
     /// The cleaner deletes what it has copied before the copy is acknowledged (cleaner/C2).
     DeletesEarly,
@@ -29,52 +27,54 @@ pub(crate) enum Twin {
     LeavesEarly,
 }
 
-/// What a twin does, if it is one.
-#[derive(Debug, Default)]
-pub(crate) struct Twins {
-    broken: Option<Twin>,
-    spare: Mutex<Option<u64>>,
+/// Returns whether a step is to be done wrongly here.
+#[inline]
+pub(crate) fn broken(step: Twin) -> bool {
+    #[cfg(test)]
+    return state::BROKEN.get() == Some(step);
+    #[cfg(not(test))]
+    return {
+        let _ = step;
+        false
+    };
 }
 
-impl Far {
-    /// Breaks a step.
-    pub(crate) fn break_step(&mut self, twin: Twin) {
-        self.twins.broken = Some(twin);
-        self.sealer.blind = twin == Twin::OpensAnything;
-        self.log().blind = twin == Twin::MovesBlindly;
-        if let Some(here) = &self.here {
-            here.near().blind = twin == Twin::MovesChanged;
-        }
-    }
+/// Returns the number of the next put: in a twin, that of the last one that failed.
+#[inline]
+pub(crate) fn number(new: u64) -> u64 {
+    #[cfg(test)]
+    return state::SPARE.take().filter(|_| broken(Twin::ReusesNumbers)).unwrap_or(new);
+    #[cfg(not(test))]
+    return new;
+}
 
-    pub(crate) fn is(&self, twin: Twin) -> bool {
-        self.twins.broken == Some(twin)
-    }
+/// Keeps the number of a put that failed for a twin's next one.
+#[inline]
+pub(crate) fn put_failed(number: u64) {
+    #[cfg(test)]
+    state::SPARE.set(Some(number));
+    #[cfg(not(test))]
+    let _ = number;
+}
 
-    /// Returns the number of the last put that failed, instead of a new one.
-    pub(crate) fn number_of(&self, new: u64) -> u64 {
-        let spare = lock(&self.twins.spare).take();
-        spare.filter(|_| self.is(Twin::ReusesNumbers)).unwrap_or(new)
-    }
+#[cfg(test)]
+mod state {
+    use std::cell::Cell;
 
-    /// Keeps the number of a put that failed for the next one.
-    pub(crate) fn put_failed(&self, number: u64) {
-        *lock(&self.twins.spare) = Some(number);
-    }
+    use super::Twin;
 
-    /// Does what must wait for the acknowledgement of the copy of `kept`.
-    pub(crate) fn rewrite_early(&self, kept: &[Piece], plain: &[u8]) -> Result<(), Failure> {
-        if self.is(Twin::DeletesEarly) {
-            let numbers: Vec<u64> = kept.iter().map(|piece| piece.spot.number).collect();
-            let _ = self.link.delete(&numbers, self.until());
-        }
-        if self.is(Twin::MapsEarly) {
-            let number = self.log().begin();
-            let _ = self.log().relocate(number, kept);
-            let mut sealed = Vec::new();
-            self.sealer.seal(number, 0, plain, &mut sealed);
-            self.link.put(number, &sealed, self.until())?;
-        }
-        Ok(())
+    thread_local! {
+        pub(super) static BROKEN: Cell<Option<Twin>> = const { Cell::new(None) };
+        pub(super) static SPARE: Cell<Option<u64>> = const { Cell::new(None) };
     }
+}
+
+/// Does `run` on this thread with a step that is broken.
+#[cfg(test)]
+pub(crate) fn with<T>(twin: Twin, run: impl FnOnce() -> T) -> T {
+    state::BROKEN.set(Some(twin));
+    state::SPARE.set(None);
+    let done = run();
+    state::BROKEN.set(None);
+    done
 }

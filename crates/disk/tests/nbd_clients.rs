@@ -27,8 +27,8 @@ impl OnSocket {
         let dir = tempfile::tempdir().unwrap();
         let listener = Listener::bind(&Address::Unix(dir.path().join("socket"))).unwrap();
         let exports = disks.iter().map(|(name, disk)| export(name, disk)).collect();
+        let uri = listener.uri(!matches!(options.tls, Tls::Off));
         let server = NbdServer::new(exports, options);
-        let uri = listener.uri(server.has_tls());
         server.serve(listener).unwrap();
         Self { dir, uri, server }
     }

@@ -25,7 +25,7 @@ pub mod free;
 pub mod limits;
 pub mod lock_stat;
 pub mod pageout;
-pub mod per_cpu_lists;
+mod per_cpu_lists;
 pub mod pool_lock;
 pub mod scale;
 pub mod simulate;

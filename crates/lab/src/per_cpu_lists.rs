@@ -20,7 +20,7 @@ use crate::experiment::harness::{Published, alternate, sized, together};
 use crate::experiment::{Error, Outcome, Progress, Settings};
 
 /// Name of the experiment.
-pub const NAME: &str = "per-cpu-lists";
+pub(crate) const NAME: &str = "per-cpu-lists";
 
 /// Jobs at work.
 const JOBS: [u32; 3] = [1, 2, 32];
@@ -69,7 +69,7 @@ impl fmt::Display for Variant {
 ///
 /// # Errors
 /// [`Error`] when a pool or store cannot be made or refuses a call, or a byte comes back wrong.
-pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub(crate) fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let content = Content::of_lens(OBJECT_BYTES);
     let pages = sized(settings, 32 << 10, 4 << 10);
     let operations = sized(settings, 256 << 10, 32 << 10);

@@ -17,7 +17,7 @@ pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 /// First word of every reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// First word of a request.
-pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// First word of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// First word of each chunk of a structured reply.

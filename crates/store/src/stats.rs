@@ -161,12 +161,6 @@ impl StoreStats {
     pub fn held_bytes(&self) -> u64 {
         self.pool.held_bytes() + self.metadata_bytes
     }
-
-    /// Returns how many stores were refused.
-    #[must_use]
-    pub fn rejects_total(&self) -> u64 {
-        self.pool_limit_hit_total + self.reject_alloc_fail_total + self.reject_compress_poor_total
-    }
 }
 
 /// A counter that one thread writes and others read.

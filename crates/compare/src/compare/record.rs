@@ -136,19 +136,19 @@ impl Sizes {
 impl Record {
     /// Returns the bytes that the input takes without a pool; of a trace, those of the pages that
     /// have an object at the filled point.
-    pub fn original_bytes(&self) -> u64 {
+    pub(crate) fn original_bytes(&self) -> u64 {
         let pages = if self.is_replay() { self.sizes.objects } else { self.pages };
         pages * self.page_size
     }
 
     /// Returns the bytes that the input takes with this pool: pool, metadata, rejected pages.
-    pub fn kept_bytes(&self) -> u64 {
+    pub(crate) fn kept_bytes(&self) -> u64 {
         let outside = if self.is_replay() { 0 } else { self.sizes.rejected };
         self.sizes.pool_bytes + self.sizes.metadata_bytes + outside * self.page_size
     }
 
     /// Returns the size of the pages in the pool over that of their objects, if there are any.
-    pub fn compression_ratio(&self) -> Option<f64> {
+    pub(crate) fn compression_ratio(&self) -> Option<f64> {
         let pages = (self.sizes.objects * self.page_size) as f64;
         let payload = self.sizes.payload_bytes;
         (payload > 0).then(|| pages / payload as f64)

@@ -98,7 +98,7 @@ pub fn histograms(records: &[Record]) -> String {
 
 /// Returns one sentence: which allocator and codec leave the least memory in use, and what that
 /// saves.
-pub fn conclusion(records: &[Record]) -> String {
+pub(crate) fn conclusion(records: &[Record]) -> String {
     let headline = headline(records);
     let Some(best) = headline.iter().min_by_key(|record| record.kept_bytes()) else {
         return "There is nothing to compare.".to_owned();

@@ -104,8 +104,7 @@ impl Image {
     }
 
     /// Returns whether the pages that guests ask for are added to its working set.
-    #[must_use]
-    pub fn is_recorded(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         // Relaxed: a hint, as the set.
         self.recorded.load(Ordering::Relaxed)
     }

@@ -97,14 +97,12 @@ impl Figure {
     }
 
     /// Returns it with the document's figure beside it.
-    #[must_use]
-    pub fn with_published(self, published: f64) -> Self {
+    pub(crate) fn with_published(self, published: f64) -> Self {
         Self { published: Some(published), ..self }
     }
 
     /// Returns it marked as simulated.
-    #[must_use]
-    pub fn as_simulated(self) -> Self {
+    pub(crate) fn as_simulated(self) -> Self {
         Self { simulated: true, ..self }
     }
 }

@@ -76,8 +76,7 @@ pub struct Run {
 
 impl Run {
     /// Returns how many rounds the first `cores` cores did in a second.
-    #[must_use]
-    pub fn rounds_per_second(&self, cores: u32) -> f64 {
+    pub(crate) fn rounds_per_second(&self, cores: u32) -> f64 {
         let rounds: u64 = self.rounds[..cores as usize].iter().sum();
         rounds as f64 / self.elapsed_ns * 1e9
     }

@@ -73,8 +73,6 @@ impl ClassSpec {
 ///
 /// let geometry = Geometry::new(PageSize::KIB4, 8, Chooser::LeastWaste);
 /// assert_eq!(geometry.classes().len(), 119);
-/// assert_eq!(geometry.huge_class_size(), 3625);
-/// assert_eq!(geometry.class_of(1500).size, 1536);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Geometry {
@@ -117,26 +115,13 @@ impl Geometry {
         &self.classes
     }
 
-    /// Returns the class that an object of `len` payload bytes goes into; `len` is at most a
-    /// page.
-    #[must_use]
-    pub fn class_of(&self, len: usize) -> &ClassSpec {
-        &self.classes[self.index_of(len)]
-    }
-
-    /// Position of that class.
+    /// Returns the position of the class that an object of `len` payload bytes goes into; `len` is
+    /// at most a page.
     #[inline]
     pub(crate) fn index_of(&self, len: usize) -> usize {
         // The huge class is last and clamps: a page-sized object has no header there.
         let slot = (len + HEADER_BYTES).saturating_sub(MIN_SIZE).div_ceil(self.step);
         self.by_slot[slot.min(self.by_slot.len() - 1)].into()
-    }
-
-    /// Returns the size of the largest class that is not huge (the kernel's documentation calls
-    /// it the watermark).
-    #[must_use]
-    pub fn watermark(&self) -> u32 {
-        self.classes.iter().rfind(|class| !class.is_huge()).map_or(0, |class| class.size)
     }
 
     /// Returns the least payload length that lies in the huge class and wastes the rest of its
@@ -145,8 +130,7 @@ impl Geometry {
     ///
     /// The kernel computes it at the largest slot that is neither of one page nor of one object
     /// a zspage.
-    #[must_use]
-    pub fn huge_class_size(&self) -> u32 {
+    pub(crate) fn huge_class_size(&self) -> u32 {
         let shares = |class: &&ClassSpec| class.pages != 1 && class.objects != 1;
         self.classes.iter().rfind(shares).map_or(0, |class| class.size - HEADER_BYTES as u32 + 1)
     }
@@ -171,6 +155,8 @@ mod tests {
         assert_eq!(new, [69, 86, 94, 110, 119, 136, 141, 153, 159, 173, 179, 186, 192]);
     }
 
+    /// The watermark of the kernel's documentation is the size of the largest class that is not
+    /// huge.
     #[test]
     fn watermarks_and_huge_class_sizes_equal_the_published_ones() {
         let expected =
@@ -178,7 +164,8 @@ mod tests {
         for (chain, watermark) in expected {
             for chooser in Chooser::ALL {
                 let geometry = geometry(chain, chooser);
-                assert_eq!(geometry.watermark(), watermark);
+                let largest = geometry.classes.iter().rfind(|class| !class.is_huge());
+                assert_eq!(largest.map(|class| class.size), Some(watermark));
                 assert_eq!(geometry.huge_class_size(), watermark - 7);
             }
         }
@@ -240,8 +227,7 @@ mod tests {
     fn merged_slots_share_one_class_of_the_largest_size() {
         let geometry = geometry(4, Chooser::LeastWaste);
         assert_eq!(geometry.by_slot.len(), 255);
-        let huge = geometry.class_of(4096);
-        assert_eq!(geometry.class_of(3265 - 8 + 1), huge);
+        assert_eq!(geometry.index_of(3265 - 8 + 1), geometry.index_of(4096));
         for pair in geometry.classes.windows(2) {
             assert!(pair[0].size < pair[1].size);
             assert_ne!((pair[0].pages, pair[0].objects), (pair[1].pages, pair[1].objects));

@@ -7,19 +7,17 @@
 //!
 //! Some faults are reported, as errors, and some are silent: bits that flip, and writes that go
 //! nowhere or elsewhere. Who stores pages must survive the first and detect the second. No fault
-//! makes a call hang; the longest is a delay of a given time.
+//! makes a call hang.
 //!
 //! # Invariants
 //!
 //! - Q1: without a fault a call is passed on as it is.
-//! - Q2: at most one fault besides a delay happens to a call, and each one is counted.
+//! - Q2: at most one fault happens to a call, and each one is counted.
 //! - Q3: no range but that of the call is touched, except by a misdirected write.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -46,14 +44,12 @@ pub enum Fault {
     MisdirectedWrite,
     /// A sync fails with `EIO` and does not happen.
     SyncError,
-    /// A read, write or sync takes longer.
-    Delay,
 }
 
 impl Fault {
     /// Every fault, in the order in which they are listed to people. For a call that could have
     /// several, the first one drawn happens.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::ReadError,
         Self::FlippedBit,
         Self::WriteError,
@@ -62,7 +58,6 @@ impl Fault {
         Self::LostWrite,
         Self::MisdirectedWrite,
         Self::SyncError,
-        Self::Delay,
     ];
 
     /// Returns the name by which the fault is written.
@@ -76,7 +71,6 @@ impl Fault {
             Self::LostWrite => "lost-write",
             Self::MisdirectedWrite => "misdirected-write",
             Self::SyncError => "sync-error",
-            Self::Delay => "delay",
         }
     }
 }
@@ -100,7 +94,6 @@ const OF_SYNCS: [Fault; 1] = [Fault::SyncError];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     per_mille: [u16; Fault::ALL.len()],
-    delay: Duration,
 }
 
 impl Faults {
@@ -111,20 +104,13 @@ impl Faults {
         self.per_mille[fault as usize] = per_mille;
         self
     }
-
-    /// Returns the same with delays as long as `delay`.
-    #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = delay;
-        self
-    }
 }
 
 /// A backing with faults.
 #[derive(Debug)]
 pub struct FaultyBacking<B> {
     inner: B,
-    /// Not held while `inner` is called or a delay passes.
+    /// Not held while `inner` is called.
     state: Mutex<FaultState>,
 }
 
@@ -159,7 +145,7 @@ impl<B: Backing> FaultyBacking<B> {
     }
 
     /// Makes `fault` happen to the next call that can have it, whatever its rate. Of several asked
-    /// for, each happens once, in their order. A delay is as long as the rates say.
+    /// for, each happens once, in their order.
     pub fn inject(&self, fault: Fault) {
         self.state().injected.push_back(fault);
     }
@@ -179,17 +165,9 @@ impl<B: Backing> FaultyBacking<B> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Draws the fault of a call, if it has one, and lets a delay pass.
+    /// Draws the fault of a call, if it has one.
     fn draw(&self, candidates: &[Fault]) -> Option<Fault> {
-        let mut state = self.state();
-        let delayed = state.draw(&[Fault::Delay]).is_some();
-        let fault = state.draw(candidates);
-        let delay = state.faults.delay;
-        drop(state);
-        if delayed {
-            thread::sleep(delay);
-        }
-        fault
+        self.state().draw(candidates)
     }
 
     /// Returns a number below `bound`, which is not 0.
@@ -310,7 +288,6 @@ impl<B: Backing> Backing for FaultyBacking<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use super::super::buffer::AlignedBuffer;
     use super::super::memory::MemoryBacking;
@@ -474,18 +451,6 @@ mod tests {
         backing.heal();
         backing.write_at(0, &filled(512, 1)).unwrap();
         assert_eq!(contents(&backing)[0], 1);
-    }
-
-    #[test]
-    fn a_delay_is_as_long_as_was_said() {
-        let delay = Duration::from_millis(20);
-        let backing = healthy();
-        backing.set(Faults::default().delay(delay));
-        backing.inject(Fault::Delay);
-        let start = Instant::now();
-        backing.sync().unwrap();
-        assert!(start.elapsed() >= delay);
-        assert_eq!(backing.count(Fault::Delay), 1);
     }
 
     #[test]

@@ -139,11 +139,6 @@ impl FileBacking {
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    /// Returns whether access goes past the page cache.
-    pub fn is_direct(&self) -> bool {
-        self.direct
-    }
 }
 
 /// Writes the block with the mark, and waits until it is on stable storage: a file that had pages
@@ -284,7 +279,6 @@ mod tests {
     fn a_file_is_created_and_keeps_bytes() {
         let scratch = Scratch::new();
         let backing = open(&scratch.file(), Some(100_000)).unwrap();
-        eprintln!("{}: direct {}", scratch.0.display(), backing.is_direct());
         assert_eq!(backing.len(), 98304);
         let metadata = fs::metadata(scratch.file()).unwrap();
         assert_eq!(metadata.len(), 98304 + MARK_LEN);

@@ -23,13 +23,8 @@ impl MemoryBacking {
         Self::with_align(len, MIN_ALIGN)
     }
 
-    /// Returns the same with another alignment.
-    ///
-    /// # Panics
-    ///
-    /// If `align` is neither 512 nor 4096.
-    pub fn with_align(len: usize, align: usize) -> Self {
-        assert!(align == MIN_ALIGN || align == MAX_ALIGN, "an alignment is 512 or 4096");
+    /// Returns the same with another alignment, 512 or 4096.
+    fn with_align(len: usize, align: usize) -> Self {
         let len = len / MAX_ALIGN * MAX_ALIGN;
         Self { len, align, bytes: Mutex::new(vec![0; len]) }
     }

@@ -56,7 +56,7 @@ impl CodecKind {
     }
 
     /// Returns the names of the levels, the lowest first, if they have names instead of numbers.
-    pub fn level_names(self) -> &'static [&'static str] {
+    pub(crate) fn level_names(self) -> &'static [&'static str] {
         match self {
             Self::Page => &["quick", "deep"],
             _ => &[],
@@ -72,7 +72,7 @@ impl CodecKind {
     }
 
     /// Returns the level used when none is given, or `None` if the codec has no levels.
-    pub fn default_level(self) -> Option<i32> {
+    pub(crate) fn default_level(self) -> Option<i32> {
         match self {
             Self::Lz4 | Self::Deflate => Some(1),
             Self::Lz4Hc => Some(9),

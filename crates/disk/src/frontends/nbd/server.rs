@@ -119,12 +119,6 @@ impl NbdServer {
         &self.exports
     }
 
-    /// Returns whether connections may be, or have to be, encrypted.
-    #[must_use]
-    pub fn has_tls(&self) -> bool {
-        self.options.tls.config().is_some()
-    }
-
     /// Accepts connections on `listener` from now on, in a thread of its own, until
     /// [`shutdown`](Self::shutdown).
     ///

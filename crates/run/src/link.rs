@@ -147,6 +147,8 @@ pub(crate) struct Attached {
     pub arguments: usize,
     /// Addresses that are the helper's, the above and its code among them: they never leave.
     pub all: Range<usize>,
+    /// The helper may change protections: no filter of the program's own is asked.
+    pub may_protect: bool,
 }
 
 /// The memory side. Called by the tracer thread only, and never waits.
@@ -189,6 +191,8 @@ pub(crate) trait Memory: Send + Sync {
     fn unborn(&self, parent: SpaceId);
     /// A thread was stopped because the memory side wanted to see it stopped.
     fn visited(&self, space: SpaceId, thread: i32);
+    /// All threads of a space are held, as was asked in this turn ([`Tracing::stand`]).
+    fn stands(&self, space: SpaceId, turn: u64);
     /// The helper of a space has ended; the space may get another one.
     fn unattached(&self, space: SpaceId);
     /// The last task of a space has left it; what is stored for it can go.
@@ -205,6 +209,10 @@ pub(crate) trait Tracing: Send + Sync {
     fn visit(&self, thread: i32);
     /// Stop all threads where they are, without anybody noticing, or let them go on.
     fn pause(&self, paused: bool);
+    /// Hold all threads of a space where they are, without anybody noticing, and say in
+    /// [`Memory::stands`] when all are; or let them go on. A thread that does not stop soon, as the
+    /// parent of a vfork, is waited for until then.
+    fn stand(&self, space: SpaceId, turn: u64, still: bool);
     /// End the helper of a space, which is late; [`Memory::unattached`] says when it has ended.
     fn end_helper(&self, space: SpaceId);
     /// End the processes that have this space, because what it needs cannot be served. The message

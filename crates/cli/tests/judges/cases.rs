@@ -52,6 +52,7 @@ cases! {
     memory_that_is_not_read_leaves: "access", "w 32", 12, Kept;
     memory_that_is_written_and_executed_leaves: "access", "wx 32", 12, Kept;
     code_that_has_left_is_executed: "code", "24", 16, Kept;
+    code_that_cannot_be_written_to_leaves: "code", "4 32", 16, Kept;
     a_deep_stack_leaves: "stack", "48", 16, Kept;
     pages_that_the_kernel_may_drop_keep_nothing_else: "droppable", "40", 16, Kept;
     what_is_written_to_a_file_of_ones_own_is_counted: "written", "24", 32, Counted;

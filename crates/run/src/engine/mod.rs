@@ -287,6 +287,12 @@ impl Memory for Engine {
         }
     }
 
+    fn stands(&self, space: SpaceId, turn: u64) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.stands.store(turn, Ordering::Release);
+        }
+    }
+
     fn unattached(&self, space: SpaceId) {
         if let Some(managed) = self.shared.find(space) {
             managed.unattached();

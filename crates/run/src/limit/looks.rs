@@ -74,7 +74,7 @@ fn seen(managed: &Managed) -> Option<Seen> {
         let bytes = (pages * PAGE) as u64;
         (bytes.saturating_sub(but), but.saturating_sub(bytes))
     };
-    let (fixed, open) = (managed.fixed(), managed.left_open());
+    let (fixed, open) = (managed.stays(), managed.left_open());
     let (protected, but) = rest(fixed, (managed.credit() * PAGE) as u64 + locked);
     let mut found = Bytes::default();
     found[Kind::Locked as usize] = locked;

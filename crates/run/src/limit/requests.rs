@@ -338,7 +338,7 @@ pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> boo
 /// Gives a space what the tracer made.
 pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
     let Attached { uffd, number, inside, helper, helper_here, pid, .. } = attached;
-    let Attached { staging, others, arguments, all, .. } = attached;
+    let Attached { staging, others, arguments, all, may_protect, .. } = attached;
     let spare = pages_of(&staging).end - 1;
     // Before the first page of it is registered, and any thread can ask for it.
     managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
@@ -355,6 +355,8 @@ pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Re
         // As early as it can be had; whoever needs it says why it cannot.
         let _ = access.pagemap(pid);
     }
+    managed.may_protect.store(may_protect, Ordering::Relaxed);
+    managed.leaves_late.store(may_protect, Ordering::Relaxed);
     managed.set_pid(pid);
     managed.set_mover(mover, helper, helper_here);
     Ok(())

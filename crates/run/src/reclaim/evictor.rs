@@ -45,8 +45,8 @@ pub(crate) struct Evictor {
     pub(crate) shared: Arc<Shared>,
     /// The hand of the clock: what it looks at next.
     hand: (SpaceId, PageNo),
-    answers: Answers,
-    victims: Vec<PageNo>,
+    pub(crate) answers: Answers,
+    pub(crate) victims: Vec<PageNo>,
     /// Pages that the buffer may have beyond its measure while others help to compress.
     pub(crate) ahead: usize,
     waits: Waits,
@@ -291,7 +291,7 @@ impl Evictor {
     ///
     /// # Errors
     /// The space is lost, with what was on its way out.
-    fn take(
+    pub(crate) fn take(
         &mut self,
         managed: &Managed,
         current: &mut Option<Mover>,

@@ -34,8 +34,11 @@ impl Evictor {
         if !budget.is_above() || !self.again.is_due(budget.limit()) {
             return false;
         }
+        if self.shared.all().iter().all(|managed| managed.fixed() == 0) {
+            return false;
+        }
         let began = Instant::now();
-        let mut out = 0;
+        let (mut out, mut late) = (0, 0);
         for managed in self.shared.all() {
             if !managed.is_attached() || managed.fixed() == 0 {
                 continue;
@@ -50,9 +53,16 @@ impl Evictor {
                     out += self.take_out(&managed, part);
                 }
             }
+            if budget.is_above_low() {
+                late += self.take_protected(&managed);
+            }
         }
-        self.again.done(began.elapsed(), out > 0);
-        out > 0
+        self.again.done(began.elapsed(), out + late > 0);
+        if late > 0 {
+            // Whoever waits for room has nothing else to wait for.
+            self.again.due = Instant::now();
+        }
+        out + late > 0
     }
 
     /// Moves out pages of a range until it is enough; returns how many are out.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::core::ranges::PageNo;
+
 /// The time between two tries: the first, and the longest, to which it doubles while nothing
 /// leaves.
 const REST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
@@ -14,13 +16,17 @@ pub(crate) struct Again {
     /// When the next try is due.
     pub(crate) due: Instant,
     rest: Duration,
+    /// Turns in which threads were asked to stand still, and where the last of them ended.
+    pub(crate) turn: u64,
+    /// As above.
+    pub(crate) hand: PageNo,
     /// The limit at the last try: a new one is a reason for the next.
     limit: usize,
 }
 
 impl Default for Again {
     fn default() -> Self {
-        Self { due: Instant::now(), rest: REST[0], limit: 0 }
+        Self { due: Instant::now(), rest: REST[0], turn: 0, hand: 0, limit: 0 }
     }
 }
 

@@ -7,7 +7,7 @@
 //! without any lock: `dead` and `helper_ended` once set stay so, for a space and for a helper.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -67,6 +67,12 @@ pub(crate) struct Managed {
     pub survey: Mutex<Option<Survey>>,
     /// When the marks of the mappings may be looked at again.
     pub next_look_at_own: Mutex<Option<Instant>>,
+    /// Its helper may change protections.
+    pub may_protect: AtomicBool,
+    /// What could not be moved leaves while its threads are held, as far as was seen.
+    pub leaves_late: AtomicBool,
+    /// The turn in which all its threads were held last.
+    pub stands: AtomicU64,
     /// What a thread, which is in a call, has asked for as the program's own (close/C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
@@ -159,6 +165,9 @@ impl Managed {
             visited: Mutex::default(),
             survey: Mutex::default(),
             next_look_at_own: Mutex::default(),
+            may_protect: AtomicBool::new(false),
+            leaves_late: AtomicBool::new(false),
+            stands: AtomicU64::new(0),
             asked_for: Mutex::default(),
         }
     }
@@ -294,13 +303,19 @@ impl Managed {
         lock(&self.charged).present.fixed
     }
 
+    /// Returns how many of these do not leave later either.
+    pub(crate) fn stays(&self) -> usize {
+        if self.leaves_late.load(Ordering::Relaxed) { 0 } else { self.fixed() }
+    }
+
     /// Returns how many pages are there that cannot leave: those that are open for good, and those
     /// that cannot be moved; less those that are counted elsewhere as well. Of what forks share,
     /// what can leave becomes a space's own when it does, so most of the rest cannot.
     pub(crate) fn immovable(&self) -> usize {
         let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
+        let stays = self.stays();
         let charged = lock(&self.charged);
-        let there = charged.present.fixed + if closes { 0 } else { charged.open };
+        let there = stays + if closes { 0 } else { charged.open };
         there.saturating_sub(self.credit())
     }
 

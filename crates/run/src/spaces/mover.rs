@@ -18,6 +18,9 @@
 //!   ([`Uffd::take_whole`]). Of zeros that left so nothing is lost: the next fault brings them.
 //!   A call that ends with `EINVAL` without progress has moved nothing: the mappings are looked at
 //!   before the pages.
+//! - M3: memory that cannot be written to is made writable, moved, and made what it was, by one
+//!   message to the helper, while nobody else can change its mapping or write to it
+//!   ([`crate::reclaim::protected`]).
 
 use std::io;
 use std::ops::Range;
@@ -28,7 +31,8 @@ use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::link::{Call, Inside};
 use crate::spaces::access::Access;
 use crate::spaces::staging::{Looked, Stagings};
-use crate::sys::seccomp::POPULATE_WRITE;
+use crate::sys::procmap::WRITE;
+use crate::sys::seccomp::{NO_KEY, POPULATE_WRITE};
 use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::{PAGE, is_zero};
@@ -71,6 +75,8 @@ pub(crate) struct Mover {
     number: u64,
     stagings: Stagings,
     arguments: usize,
+    /// What the memory may be used for that is to be moved next, if it cannot be written to.
+    protection: Option<u8>,
 }
 
 /// Pages to move, and where they go.
@@ -120,7 +126,7 @@ impl Mover {
         });
         let requests: Vec<u8> = requests.flat_map(u64::to_ne_bytes).collect();
         inside.write(arguments + REQUESTS, &requests)?;
-        let mut mover = Self { inside, number, stagings, arguments };
+        let mut mover = Self { inside, number, stagings, arguments, protection: None };
         mover.clean()?;
         let register = mover.control(Uffd::REGISTER_CODE, REQUESTS);
         let mut result = [0];
@@ -129,6 +135,13 @@ impl Mover {
             return Err(io::Error::from_raw_os_error(-result[0] as i32));
         }
         Ok(mover)
+    }
+
+    /// Says that what is moved next is of one mapping, which cannot be written to and may be used
+    /// for this (M3); `None`: of any. Returns whether it can be moved.
+    pub(crate) fn set_protection(&mut self, protection: Option<u8>) -> bool {
+        self.protection = protection;
+        protection.is_none_or(|protection| self.stagings.of(protection | WRITE).is_some())
     }
 
     /// Moves out pages, at most [`BATCH_MAX`]; what it brings is added to `moved`. Under the lock
@@ -265,6 +278,10 @@ impl Mover {
     /// Pages in order as runs of neighbours that go to one staging.
     fn jobs(&self, pages: &[PageNo]) -> Vec<Job> {
         let mut jobs = runs(pages);
+        if let Some(into) = self.protection.and_then(|may| self.stagings.of(may | WRITE)) {
+            let known = |job| Job { into, looked_up: true, ..job };
+            return jobs.into_iter().map(known).collect();
+        }
         if self.stagings.has_learnt() {
             let split = |job: Job| {
                 let parts = self.stagings.split(&job.from);
@@ -334,6 +351,9 @@ impl Mover {
         *emptied |= used;
         self.stagings.set_dirty(used);
         calls.extend(of_used(Uffd::REGISTER_CODE, self));
+        let all = |jobs: &[Job]| Some(jobs.first()?.from.start..jobs.last()?.from.end);
+        let guarded = self.protection.zip(all(jobs)).map(|(may, all)| (may, bytes_of(&all)));
+        calls.extend(guarded.iter().map(|(may, bytes)| protect(bytes, may | WRITE)));
         let moves = calls.len()..calls.len() + jobs.len();
         let mut requests = Vec::with_capacity(jobs.len() * REQUEST);
         for (at, job) in jobs.iter().enumerate() {
@@ -342,10 +362,15 @@ impl Mover {
             requests.extend(words(&request).into_iter().flat_map(u64::to_ne_bytes));
             calls.push(self.control(Uffd::MOVE_CODE, at * REQUEST));
         }
+        calls.extend(guarded.iter().map(|(may, bytes)| protect(bytes, *may)));
         calls.extend(of_used(Uffd::UNREGISTER_CODE, self));
         self.inside.write(self.arguments, &requests)?;
         let mut results = vec![0; calls.len()];
         self.inside.call(&calls, &mut results)?;
+        // Of a mapping that could be made writable, this is merely what it was.
+        if guarded.is_some() && results[moves.start - 1] == 0 && results[moves.end] != 0 {
+            return Err(io::Error::other("its memory cannot be protected again"));
+        }
         let results = &results[moves];
         if results.iter().any(|&result| result < 0) {
             self.inside.read(self.arguments, &mut requests)?;
@@ -416,6 +441,11 @@ fn words(request: &uffdio_move) -> [u64; REQUEST / 8] {
 fn madvise(range: &Range<usize>, advice: libc::c_int) -> Call {
     let args = [range.start as u64, range.len() as u64, advice as u64, 0, 0, 0];
     Call { number: libc::SYS_madvise as u64, args }
+}
+
+fn protect(range: &Range<usize>, protection: u8) -> Call {
+    let args = [range.start, range.len(), protection.into(), NO_KEY as usize, 0, 0];
+    Call { number: libc::SYS_pkey_mprotect as u64, args: args.map(|arg| arg as u64) }
 }
 
 /// Pages in order as runs of neighbours.

@@ -64,6 +64,11 @@ impl Stagings {
         self.all.iter().map(|staging| &staging.range)
     }
 
+    /// Returns the number of the staging of a protection.
+    pub(crate) fn of(&self, protection: u8) -> Option<usize> {
+        self.all.iter().position(|staging| staging.protection == protection)
+    }
+
     /// Returns the address of a slot of a staging.
     pub(crate) fn slot(&self, number: usize, at: usize) -> usize {
         self.all[number].range.start + at * PAGE
@@ -130,8 +135,7 @@ impl Stagings {
                 parts.push((from..part.start, Looked::Unmapped));
             }
             from = part.end;
-            let has = |staging: &Staging| staging.protection == vma.protection;
-            let into = self.all.iter().position(has).filter(|_| vma.private);
+            let into = self.of(vma.protection).filter(|_| vma.private);
             self.learn(&mapping, into);
             let goes = into.filter(|&into| into != refused || part != *pages);
             parts.push((part, goes.map_or(Looked::Stays, Looked::Goes)));

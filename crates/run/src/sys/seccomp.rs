@@ -225,6 +225,8 @@ pub(crate) fn strict() -> Vec<Instruction> {
 const HELPERS_CONTROLS: [u64; 3] = [Uffd::MOVE_CODE, Uffd::REGISTER_CODE, Uffd::UNREGISTER_CODE];
 /// What it may advise.
 const HELPERS_ADVICE: [libc::c_int; 3] = [libc::MADV_DONTNEED, DONTNEED_LOCKED, POPULATE_WRITE];
+/// The key with which `pkey_mprotect`, which the filter of programs lets pass, is `mprotect`.
+pub(crate) const NO_KEY: libc::c_int = -1;
 /// Its descriptors: the socket, and the one for missing pages.
 const HELPERS_SOCKET: u32 = 0;
 const HELPERS_UFFD: u32 = Call::NUMBER;
@@ -242,12 +244,14 @@ pub(crate) fn helpers_own() -> Vec<Instruction> {
         code
     };
     let controls = HELPERS_CONTROLS.map(|code| code as u32);
+    let no_key = [NO_KEY.cast_unsigned()];
     let advice = HELPERS_ADVICE.map(libc::c_int::cast_unsigned);
     let calls = [
         (libc::SYS_read, one_of(0, &[HELPERS_SOCKET])),
         (libc::SYS_write, one_of(0, &[HELPERS_SOCKET])),
         (libc::SYS_ioctl, [one_of(0, &[HELPERS_UFFD]), one_of(1, &controls)].concat()),
         (libc::SYS_madvise, one_of(2, &advice)),
+        (libc::SYS_pkey_mprotect, one_of(3, &no_key)),
         (libc::SYS_exit_group, Vec::new()),
     ];
     let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, 1, 0), END, step(LOAD, NUMBER)];
@@ -385,6 +389,9 @@ mod tests {
             (libc::SYS_madvise, [0, 0, libc::MADV_FREE as u64]),
             (libc::SYS_mmap, [0; 3]),
             (libc::SYS_clone, [libc::CLONE_VM as u64, 0, 0]),
+            (libc::SYS_mprotect, [0, 4096, 7]),
+            // With a key.
+            (libc::SYS_pkey_mprotect, [0, 4096, 7]),
         ] {
             assert_eq!(action(&own, number, args), libc::SECCOMP_RET_KILL_PROCESS, "{number}");
         }

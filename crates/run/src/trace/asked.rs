@@ -32,6 +32,8 @@ impl Tracer<'_> {
                     let held = self.paused.take().unwrap_or_default();
                     held.into_iter().for_each(|ticket| self.go_on(ticket));
                 }
+                Asked::Stand(space, turn, true) => self.stand(space, turn),
+                Asked::Stand(space, _, false) => self.stand_no_more(space),
                 Asked::EndHelper(space) => {
                     // Its end is an event, which says so.
                     if let Some(helper) = self.spaces.get_mut(space).and_then(|known| known.helper)
@@ -104,13 +106,16 @@ impl Tracer<'_> {
 
     /// Before a thread is let go: while the program is paused, it stops once more (T6).
     pub(super) fn stop_if_paused(&self, tid: i32) {
-        if self.paused.is_some() {
+        if self.paused.is_some() || self.is_to_stand(tid) {
             let_go(ptrace::interrupt(tid));
         }
     }
 
     /// Holds a stopped thread if the program is paused; returns whether it does.
     pub(super) fn hold_if_paused(&mut self, tid: i32, stop: Event) -> bool {
+        if self.hold_if_to_stand(tid, stop) {
+            return true;
+        }
         if self.paused.is_none() {
             return false;
         }

@@ -142,6 +142,7 @@ impl Tracer<'_> {
             let_go(ptrace::set_options(tid, ptrace::FOLLOW));
         }
         let made = made.map(|(helper, attached)| {
+            let attached = Attached { may_protect: !unfiltered, ..attached };
             // Faults wait while the evictor waits for it.
             make_urgent(helper.pid);
             self.helpers.insert(helper.pid, space);

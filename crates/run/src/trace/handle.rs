@@ -14,6 +14,7 @@ pub(super) enum Asked {
     GoOn(Ticket),
     Visit(i32),
     Pause(bool),
+    Stand(SpaceId, u64, bool),
     EndHelper(SpaceId),
     EndSpace(SpaceId, String),
     Tell,
@@ -69,6 +70,10 @@ impl Tracing for Handle {
 
     fn pause(&self, paused: bool) {
         self.ask(Asked::Pause(paused));
+    }
+
+    fn stand(&self, space: SpaceId, turn: u64, still: bool) {
+        self.ask(Asked::Stand(space, turn, still));
     }
 
     fn end_helper(&self, space: SpaceId) {

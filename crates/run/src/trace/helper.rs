@@ -23,11 +23,11 @@
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.
 //! - H5: it is of no use to the program, which could write to its page: it has no capabilities, a
-//!   filter leaves it the five calls that it makes, on its socket and its userfaultfd, and the
+//!   filter leaves it the six calls that it makes, on its socket and its userfaultfd, and the
 //!   program's own filters are asked as well. Before that it executes nothing of the program's
 //!   ([`super::birth`]).
 //! - H6: no call that it makes touches a page but of its own mappings, except that of
-//!   `MADV_POPULATE_WRITE`.
+//!   `MADV_POPULATE_WRITE`. Protections it changes only while all threads of the space are held.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -234,6 +234,7 @@ fn start(
         others,
         arguments: ARGUMENTS,
         all: AT..end,
+        may_protect: false,
     })
 }
 

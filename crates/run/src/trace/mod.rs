@@ -21,8 +21,8 @@
 //!   for one, and what the memory side does for a thread is done while that is held.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
 //!   two of these would not say in which order they were made.
-//! - T6: while the program is paused, each thread was asked to stop since it was last let go. Where
-//!   it stops for nothing else, it is held until the pause ends.
+//! - T6: while the program is paused, or a space is to stand still, each thread was asked to stop
+//!   since it was last let go. Where it stops for nothing else, it is held until that ends.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
 //!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
 //! - T8: every process that has an attached space runs under the filter, which is put on all
@@ -44,6 +44,7 @@ mod inject;
 mod modes;
 mod news;
 mod program;
+mod still;
 mod stops;
 mod task;
 #[cfg(test)]
@@ -269,8 +270,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// A child whose parent has not reported it (T2), or a thread that is known by another number
-    /// since an exec.
+    /// A child whose parent has not reported it (T2), or a thread that exec gave another one.
     fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {

@@ -1,12 +1,12 @@
 //! What the tracer knows of threads and address spaces.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use super::areas::Areas;
 use super::helper::Helper;
 use super::waits::Softened;
-use crate::link::SpaceId;
+use crate::link::{SpaceId, Ticket};
 use crate::sys::ptrace::Event;
 
 /// For what a thread was let into a system call.
@@ -121,6 +121,18 @@ pub(crate) struct Space {
     pub waiting: VecDeque<i32>,
     /// A thread of another process that has it, too, so that it cannot be attached, and since when.
     pub shared: Option<(i32, Instant)>,
+    /// All its threads are to stand still.
+    pub still: Option<Still>,
+}
+
+/// A space that is to stand still: it does when each of its threads is held for that, and so for
+/// nothing else (T6).
+#[derive(Debug)]
+pub(crate) struct Still {
+    /// The turn in which that was asked.
+    pub turn: u64,
+    /// By these tickets threads are held for it.
+    pub held: HashSet<Ticket>,
 }
 
 /// The address spaces of the tree.
@@ -150,6 +162,11 @@ impl Spaces {
             return None;
         }
         self.spaces.remove(&id)
+    }
+
+    /// One that has threads.
+    pub(crate) fn get(&self, id: SpaceId) -> Option<&Space> {
+        self.spaces.get(&id)
     }
 
     /// One that has threads.

@@ -1,5 +1,6 @@
 //! Memory that cannot leave for a time.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,4 +58,41 @@ fn memory_that_was_out_of_use_leaves_when_it_is_paged_out() {
     assert!(world.resident() < MIB, "{} stay", world.resident());
     pages(&memory).for_each(|page| verify(page, 1));
     world.check();
+}
+
+/// Who asks for that is told that all threads stand still, which hold no protection up.
+#[test]
+fn memory_that_cannot_be_written_to_leaves_while_nobody_can_change_that() {
+    for protection in [libc::PROT_READ, libc::PROT_READ | libc::PROT_EXEC, libc::PROT_NONE] {
+        let Some(world) = World::new("memory_that_cannot_be_written_to", 4 * MIB) else { return };
+        world.engine.space(world.space).may_protect.store(true, Ordering::Relaxed);
+        let memory = world.map(12 * MIB);
+        let (done, goes_on) = mpsc::channel::<()>();
+        let world = &world;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while goes_on.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    let asked = *lock(&world.asked.stand);
+                    asked.inspect(|&(space, turn)| world.engine.stands(space, turn));
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            fix(&memory, protection);
+            wait_until_resident(world, 4 * MIB);
+            if protection != libc::PROT_NONE {
+                pages(&memory).for_each(|page| verify(page, 1));
+                wait_until_resident(world, 4 * MIB);
+            }
+            drop(done);
+        });
+        // Nobody is at work there any more, and all is what it was.
+        while lock(&world.asked.stand).is_some() {
+            thread::yield_now();
+        }
+        let vmas = crate::sys::procmap::within(std::process::id() as i32, &memory).unwrap();
+        assert!(vmas.iter().all(|vma| i32::from(vma.protection) == protection), "{vmas:?}");
+        sys::protect(&memory, true);
+        pages(&memory).for_each(|page| verify(page, 1));
+        world.check();
+    }
 }

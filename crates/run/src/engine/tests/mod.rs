@@ -100,6 +100,8 @@ struct Asked {
     attach: Mutex<Vec<SpaceId>>,
     gone_on: Mutex<Vec<Ticket>>,
     end: Mutex<Vec<String>>,
+    /// A space that is to stand still, and the turn.
+    stand: Mutex<Option<(SpaceId, u64)>>,
 }
 
 impl Tracing for Asked {
@@ -114,6 +116,10 @@ impl Tracing for Asked {
     fn visit(&self, _thread: i32) {}
 
     fn pause(&self, _paused: bool) {}
+
+    fn stand(&self, space: SpaceId, turn: u64, still: bool) {
+        *lock(&self.stand) = still.then_some((space, turn));
+    }
 
     fn end_helper(&self, _space: SpaceId) {}
 
@@ -223,6 +229,7 @@ impl World {
             others: self.others(),
             arguments: self.staging.start + STAGING,
             all: self.staging.clone(),
+            may_protect: false,
         };
         self.hold(|ticket| {
             self.engine.attach(self.space, attached, ticket);

@@ -309,3 +309,66 @@ fn a_space_is_attached_when_a_child_of_vfork_has_left_it() {
     assert_eq!(attached_when(&program, access, ready, |_, _| {}), Some(Exit::Code(0)));
     assert_eq!(fs::read_to_string(file).expect("its output"), "seccomp: 2 \n");
 }
+
+/// Has the program that was begun last stand still again and again until all have ended; returns
+/// how often it did.
+fn disturb(witness: &Witness, handle: &Handle, ended: &AtomicBool) -> usize {
+    let mut stood = 0;
+    for turn in 1.. {
+        if ended.load(Ordering::Acquire) {
+            break;
+        }
+        let Some((_, space)) = witness.latest() else { continue };
+        handle.stand(space, turn, true);
+        let is_told = || witness.stood.lock().unwrap().contains(&(space, turn));
+        let told = (0..100).any(|_| {
+            thread::sleep(Duration::from_micros(100));
+            is_told()
+        });
+        if told {
+            stood += 1;
+            // One on its way to its end is there for a moment.
+            let moves = |tid| !matches!(proc::state(tid), Some('t' | 'Z' | 'X') | None);
+            let moving = || witness.threads(space).into_iter().filter(|&tid| moves(tid)).count();
+            let is_still = (0..500).any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                moving() == 0
+            });
+            assert!(is_still, "{} threads move", moving());
+        }
+        handle.stand(space, turn, false);
+        thread::sleep(Duration::from_micros(300));
+    }
+    stood
+}
+
+/// None of its threads is in a call meanwhile, or in user code.
+#[test]
+fn programs_do_not_notice_that_they_stood_still() {
+    const TEST: &str = "programs_do_not_notice_that_they_stood_still";
+    let Some(path) = tracee(TEST) else { return };
+    let mut stood = 0;
+    for program in PLAIN {
+        let Some(access) = access(TEST) else { return };
+        let expected = alone(path, &[program]);
+        let (arguments, file) = redirected(path, &[program]);
+        let witness = Arc::new(Witness::greedy());
+        let handle = Arc::new(Handle::default());
+        let _watchdog = Watchdog::new(&handle);
+        witness.set_handle(&handle);
+        let memory = Arc::clone(&witness) as Arc<dyn Memory>;
+        let ended = AtomicBool::new(false);
+        let exit = thread::scope(|scope| {
+            let disturbs = scope.spawn(|| disturb(&witness, &handle, &ended));
+            let program = Program::new("sh", arguments);
+            let exit = trace(&program, memory, &handle, access, &mut |_| {});
+            ended.store(true, Ordering::Release);
+            stood += disturbs.join().expect("threads that stood still");
+            exit.expect("the program ran")
+        });
+        witness.check();
+        let printed = fs::read_to_string(file).expect("its output");
+        assert_eq!((exit, printed), expected, "{program}");
+    }
+    assert!(stood > PLAIN.len(), "it stood still {stood} times");
+}

@@ -31,6 +31,8 @@ pub(super) struct Witness {
     pub ends: AtomicUsize,
     /// As above.
     pub robust: AtomicUsize,
+    /// Spaces that stood still, and in which turn.
+    pub stood: Mutex<Vec<(SpaceId, u64)>>,
     handle: OnceLock<Arc<Handle>>,
     ids: AtomicU64,
     notes: Mutex<Vec<Note>>,
@@ -74,6 +76,12 @@ impl Witness {
 
     pub(super) fn attachments(&self) -> usize {
         self.notes().iter().filter(|note| matches!(note, Note::Attach(_))).count()
+    }
+
+    /// The threads of a space.
+    pub(super) fn threads(&self, space: SpaceId) -> Vec<i32> {
+        let tasks = self.tasks.lock().unwrap();
+        tasks.iter().filter(|(of, _)| *of == space).map(|(_, thread)| *thread).collect()
     }
 
     /// The process of the program that was begun last, and its space.
@@ -180,6 +188,10 @@ impl Memory for Witness {
     }
 
     fn unborn(&self, _parent: SpaceId) {}
+
+    fn stands(&self, space: SpaceId, turn: u64) {
+        self.stood.lock().unwrap().push((space, turn));
+    }
 
     fn unattached(&self, space: SpaceId) {
         self.attached.lock().unwrap().remove(&space);

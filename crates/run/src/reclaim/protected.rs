@@ -1,0 +1,187 @@
+//! Memory that cannot be written to leaves while the threads that have it stand still.
+//!
+//! The kernel moves pages only of mappings that can be written to. To copy a page and to drop it
+//! loses what a device writes to it in between; and a call that drops or moves memory works on
+//! whatever is mapped there by then, since only those of userfaultfd are refused while a change is
+//! not read. So such memory is made writable for as long as it is moved (mover/M3).
+//!
+//! - P1: all threads of the space are held by the tracer from before its mappings are looked at
+//!   until they are what they were: none of them changes a mapping, nor writes where it may not.
+//! - P2: if the helper ends in the middle, the mapping is looked at, and the space is ended where
+//!   it can be written to.
+//! - P3: locked memory is left alone: the kernel fills it in when it can be written to.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
+use crate::faults::answer::answer_told;
+use crate::faults::messages::drain;
+use crate::reclaim::evictor::Evictor;
+use crate::reclaim::retire::retire;
+use crate::spaces::managed::{Managed, lock};
+use crate::spaces::maps::may_be_locked;
+use crate::spaces::mover::BATCH_MAX;
+use crate::sys::process::is_there;
+use crate::sys::procmap::{self, WRITE};
+
+/// How long threads may take to stand still: some cannot be stopped.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Time between two looks whether they do, and after how many of them faults are answered that wait
+/// for room: a thread that waits inside of a call does not stop before.
+const LOOK: Duration = Duration::from_micros(50);
+const LOOKS: u32 = 10;
+
+impl Evictor {
+    /// Moves out memory that cannot be written to; returns how many pages are out.
+    pub(crate) fn take_protected(&mut self, managed: &Arc<Managed>) -> usize {
+        let may = managed.may_protect.load(Ordering::Relaxed) && !managed.is_frozen();
+        if !may || !has_protected(managed) || may_be_locked(managed.pid()) {
+            managed.leaves_late.store(false, Ordering::Relaxed);
+            return 0;
+        }
+        self.again.turn += 1;
+        let turn = self.again.turn;
+        self.shared.tracing.stand(managed.id, turn, true);
+        let out = if self.stands(managed, turn) { self.take_standing(managed) } else { 0 };
+        self.shared.tracing.stand(managed.id, turn, false);
+        managed.leaves_late.store(out > 0, Ordering::Relaxed);
+        out
+    }
+
+    /// Waits until all threads of a space stand still; returns whether they do.
+    fn stands(&mut self, managed: &Arc<Managed>, turn: u64) -> bool {
+        let began = Instant::now();
+        let mut looks = 0;
+        while managed.stands.load(Ordering::Acquire) != turn {
+            if managed.is_dead() || began.elapsed() > PATIENCE {
+                return false;
+            }
+            thread::sleep(LOOK);
+            looks += 1;
+            if looks % LOOKS == 0 {
+                self.serve_pending(true);
+            }
+        }
+        true
+    }
+
+    /// The same while they do, from the page on where that ended last (P1).
+    fn take_standing(&mut self, managed: &Arc<Managed>) -> usize {
+        let mut out = 0;
+        let begin = self.again.hand;
+        for mut at in [Some(begin), Some(0)] {
+            while let Some(from) = at {
+                let (fixed, next) = managed.lock().fixed_from(from);
+                at = next;
+                for (part, protection) in protected(managed.pid(), &fixed) {
+                    if !self.shared.budget.is_above_low() {
+                        self.again.hand = part.start;
+                        return out;
+                    }
+                    out += self.take_mapping(managed, part, protection);
+                }
+            }
+        }
+        out
+    }
+
+    /// Moves out pages of one mapping, which may be used for `protection`, until it is enough.
+    fn take_mapping(&mut self, managed: &Arc<Managed>, mut range: Pages, protection: u8) -> usize {
+        let shared = Arc::clone(&self.shared);
+        let mut out = 0;
+        while !range.is_empty() && shared.budget.is_above_low() {
+            let mut mover = managed.mover();
+            let ready = mover.as_mut().is_some_and(|mover| mover.set_protection(Some(protection)));
+            if !ready || managed.is_dead() {
+                mover.as_mut().map(|mover| mover.set_protection(None));
+                return out;
+            }
+            lock(&managed.kept).look(is_there);
+            let mut space = managed.lock();
+            if space.is_unsure() {
+                drop(space);
+                mover.as_mut().map(|mover| mover.set_protection(None));
+                return out;
+            }
+            drain(&shared, managed, &mut space, &mut self.answers.told);
+            self.victims.clear();
+            let next = {
+                let kept = lock(&managed.kept);
+                space.pick_in(&range, BATCH_MAX, |page| kept.has(page), &mut self.victims)
+            };
+            // Without a second try: what a fork shares stays.
+            let taken = self.take(managed, &mut mover, &mut space, true);
+            drop(space);
+            self.victims.clear();
+            match mover.as_mut() {
+                Some(mover) => _ = mover.set_protection(None),
+                None => self.end_if_writable(managed, &range),
+            }
+            drop(mover);
+            out += taken.unwrap_or_else(|error| {
+                shared.lost(managed, &error);
+                0
+            });
+            answer_told(&shared, managed, &mut self.answers);
+            range.start = next.unwrap_or(range.end);
+            self.again.hand = range.start;
+            while !self.may_evict(self.ahead) && retire(&shared) {}
+        }
+        out
+    }
+
+    /// A helper has ended in the middle (P2).
+    fn end_if_writable(&self, managed: &Managed, range: &Pages) {
+        managed.may_protect.store(false, Ordering::Relaxed);
+        let vmas = procmap::within(managed.pid(), &bytes_of(range)).unwrap_or_default();
+        if vmas.iter().any(|vma| vma.protection & WRITE != 0) {
+            let message = "its helper ended while it worked at memory that cannot be written to";
+            self.shared.tracing.end_space(managed.id, message.to_owned());
+        }
+    }
+}
+
+/// Returns whether a space seems to have such memory.
+fn has_protected(managed: &Managed) -> bool {
+    let mut at = Some(0);
+    while let Some(from) = at {
+        let (fixed, next) = managed.lock().fixed_from(from);
+        if !protected(managed.pid(), &fixed).is_empty() {
+            return true;
+        }
+        at = next;
+    }
+    false
+}
+
+/// Returns the parts of these pages, which are in order, of private mappings that cannot be written
+/// to, and what each may be used for.
+fn protected(pid: i32, fixed: &[Pages]) -> Vec<(Pages, u8)> {
+    let mut found = Vec::new();
+    // The mapping that was looked at last, and whether it is such.
+    let mut mapping: (Pages, Option<u8>) = (0..0, None);
+    for run in fixed {
+        let mut from: PageNo = run.start;
+        while from < run.end {
+            if !mapping.0.contains(&from) {
+                let Ok(Some(vma)) = procmap::at_or_behind(pid, bytes_of(&(from..run.end)).start)
+                else {
+                    return found;
+                };
+                let is_such = vma.private && vma.protection & WRITE == 0;
+                mapping = (pages_of(&vma.range), is_such.then_some(vma.protection));
+            }
+            let part = common(&(from..run.end), &mapping.0);
+            from = mapping.0.end;
+            if let Some(protection) = mapping.1
+                && !part.is_empty()
+            {
+                found.push((part, protection));
+            }
+        }
+    }
+    found
+}

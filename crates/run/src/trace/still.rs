@@ -1,0 +1,58 @@
+//! Spaces all of whose threads stand still for a moment: what only they could change stays as it is
+//! meanwhile, such as what may be done with a mapping. None of them is inside a call (T6).
+
+use std::collections::HashSet;
+
+use super::task::{Park, Still, Task};
+use super::{Tracer, let_go};
+use crate::link::{SpaceId, Ticket};
+use crate::sys::ptrace::{self, Event};
+
+impl Tracer<'_> {
+    /// Has all threads of a space stop, and tells when all are held.
+    pub(super) fn stand(&mut self, space: SpaceId, turn: u64) {
+        self.stand_no_more(space);
+        let Some(known) = self.spaces.get_mut(space) else { return };
+        known.still = Some(Still { turn, held: HashSet::new() });
+        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space) && !task.ends);
+        here.for_each(|(&tid, _)| let_go(ptrace::interrupt(tid)));
+    }
+
+    /// Lets them go on.
+    pub(super) fn stand_no_more(&mut self, space: SpaceId) {
+        // From here on nobody is asked to stop any more.
+        let still = self.spaces.get_mut(space).and_then(|known| known.still.take());
+        let held = still.into_iter().flat_map(|still| still.held);
+        held.for_each(|ticket| self.go_on(ticket));
+    }
+
+    /// Returns whether a thread is to stop once more.
+    pub(super) fn is_to_stand(&self, tid: i32) -> bool {
+        let space = self.tasks.get(&tid).and_then(|task| task.space);
+        space.and_then(|space| self.spaces.get(space)).is_some_and(|known| known.still.is_some())
+    }
+
+    /// Holds a stopped thread if its space is to stand still; returns whether it does.
+    pub(super) fn hold_if_to_stand(&mut self, tid: i32, stop: Event) -> bool {
+        if !self.is_to_stand(tid) {
+            return false;
+        }
+        let ticket = self.ticket(tid);
+        self.hold(tid, ticket, Some(Park::at(stop)));
+        let space = self.tasks.get(&tid).and_then(|task| task.space);
+        let known = space.and_then(|space| self.spaces.get_mut(space));
+        let Some((space, still)) = space.zip(known.and_then(|known| known.still.as_mut())) else {
+            return false;
+        };
+        still.held.insert(ticket);
+        let stands = |(&thread, task): (&i32, &Task)| {
+            let held = task.held.is_some_and(|turn| still.held.contains(&Ticket { thread, turn }));
+            // One on its way to its end comes back to no call.
+            task.space != Some(space) || held || task.ends
+        };
+        if self.tasks.iter().all(stands) {
+            self.memory.stands(space, still.turn);
+        }
+        true
+    }
+}

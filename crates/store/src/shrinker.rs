@@ -235,7 +235,7 @@ mod tests {
 
     /// Waits until `reached`, for at most a minute.
     fn wait(store: &Store, reached: impl Fn(&Store) -> bool) {
-        wait_for(|| if reached(store) { Ok(()) } else { Err(store.stats()) });
+        wait_for(|| if reached(store) { Ok(()) } else { Err(Box::new(store.stats())) });
     }
 
     #[test]

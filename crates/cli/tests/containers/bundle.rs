@@ -81,7 +81,7 @@ pub(crate) fn runtimes(test: &str) -> Vec<&'static str> {
     let found: Vec<_> = ["runc", "crun"].into_iter().filter(works).collect();
     if found.is_empty() {
         complaints.push("no runtime for containers that works (runc, crun)".to_owned());
-        skip(test, &complaints.join("; "));
+        skip(test, complaints.join("; "));
     }
     found
 }

@@ -39,7 +39,7 @@ fn perform(test: &str, folder: &Path, line: &[&str]) -> Option<Output> {
             Some(output)
         }
         Err(error) => {
-            skip(test, &format!("{}: {error}", line[0]));
+            skip(test, format!("{}: {error}", line[0]));
             None
         }
     }
@@ -87,7 +87,7 @@ fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && !said.contains("zfold.conf"), "{said}");
         }
-        Err(error) => skip(test, &format!("systemd-analyze: {error}")),
+        Err(error) => skip(test, format!("systemd-analyze: {error}")),
     }
 }
 
@@ -106,7 +106,7 @@ fn yaml(test: &str, name: &str) -> Option<Vec<Value>> {
         }
         Ok(output) => panic!("{name}: {}", String::from_utf8_lossy(&output.stderr)),
         Err(error) => {
-            skip(test, &format!("python3: {error}"));
+            skip(test, format!("python3: {error}"));
             None
         }
     }

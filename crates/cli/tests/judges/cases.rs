@@ -83,7 +83,7 @@ fn check(test: &str, name: &str, arguments: &str, mib: u64, holds: Holds) {
     if holds == Limited {
         // It must end all the same, and so it has.
         let found = if same { "not met here" } else { "met" };
-        return skip(test, &format!("a known limit of runs, {found} (docs/use/memory-limits.md)"));
+        return skip(test, format!("a known limit of runs, {found} (docs/use/memory-limits.md)"));
     }
     if holds == Named {
         let is_named = said.contains("set ASAN_OPTIONS=detect_leaks=0");

@@ -36,7 +36,7 @@ pub(crate) fn program(test: &str, name: &str) -> Option<Compiled> {
     match compile(&source, options) {
         Ok(compiled) => Some(compiled),
         Err(said) if !options.is_empty() && said.contains(library) => {
-            skip(test, &format!("cc has no lib{library} (a package of this compiler)"));
+            skip(test, format!("cc has no lib{library} (a package of this compiler)"));
             None
         }
         Err(said) => panic!("{name}: {said}"),
@@ -145,7 +145,7 @@ fn text(file: &File) -> String {
 pub(crate) fn alone(test: &str, program: &Path, arguments: &[&str]) -> Option<Ended> {
     let ended = Running::alone(program, arguments).end();
     if ended.status.code() == MISSING {
-        skip(test, &format!("this system does not allow {}", ended.last));
+        skip(test, format!("this system does not allow {}", ended.last));
         return None;
     }
     assert!(ended.status.success(), "{test} alone: {}: {}", ended.status, ended.printed);

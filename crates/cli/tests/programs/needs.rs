@@ -53,7 +53,7 @@ fn denied() -> Option<String> {
 pub(crate) fn installed(test: &str, programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| found(program).next().is_none());
     if let Some(program) = missing {
-        skip(test, &format!("{program} is not installed"));
+        skip(test, format!("{program} is not installed"));
     }
     missing.is_none()
 }

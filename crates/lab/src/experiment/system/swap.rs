@@ -161,7 +161,7 @@ mod tests {
                 assert_eq!(swaps(), before);
                 assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
             }
-            Err(error) => skip("swap_to_zswap", &format!("no folder in /var/tmp: {error}")),
+            Err(error) => skip("swap_to_zswap", format!("no folder in /var/tmp: {error}")),
         }
         match Swap::to_zram(64 << 20, "no-such-codec") {
             Err(Fault::Missing(_)) => assert_eq!(swaps(), before),

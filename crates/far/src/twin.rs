@@ -57,6 +57,16 @@ pub(crate) fn put_failed(number: u64) {
     let _ = number;
 }
 
+/// Does `run` on this thread with a step that is broken.
+#[cfg(test)]
+pub(crate) fn with<T>(twin: Twin, run: impl FnOnce() -> T) -> T {
+    state::BROKEN.set(Some(twin));
+    state::SPARE.set(None);
+    let done = run();
+    state::BROKEN.set(None);
+    done
+}
+
 #[cfg(test)]
 mod state {
     use std::cell::Cell;
@@ -67,14 +77,4 @@ mod state {
         pub(super) static BROKEN: Cell<Option<Twin>> = const { Cell::new(None) };
         pub(super) static SPARE: Cell<Option<u64>> = const { Cell::new(None) };
     }
-}
-
-/// Does `run` on this thread with a step that is broken.
-#[cfg(test)]
-pub(crate) fn with<T>(twin: Twin, run: impl FnOnce() -> T) -> T {
-    state::BROKEN.set(Some(twin));
-    state::SPARE.set(None);
-    let done = run();
-    state::BROKEN.set(None);
-    done
 }

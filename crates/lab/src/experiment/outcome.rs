@@ -102,7 +102,7 @@ impl Figure {
     }
 
     /// Returns it marked as simulated.
-    pub(crate) fn as_simulated(self) -> Self {
+    pub(crate) fn simulated(self) -> Self {
         Self { simulated: true, ..self }
     }
 }

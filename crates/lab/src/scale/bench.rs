@@ -70,7 +70,7 @@ impl Bench<'_> {
     /// Adds a simulated figure.
     fn push(&mut self, variant: &str, cores: u32, metric: &str, unit: &'static str, value: f64) {
         let figure = Figure::measured(NAME, variant, cores, metric, unit, &[value]);
-        self.figures.push(figure.as_simulated());
+        self.figures.push(figure.simulated());
     }
 
     /// Puts a published figure beside the one that was added last.
@@ -125,7 +125,7 @@ impl Bench<'_> {
                 let errors: Vec<f64> = samples.iter().map(error).collect();
                 let (name, metric) = (contestant.name(), "prediction error");
                 let figure = Figure::measured(NAME, name, workers, metric, "%", &errors);
-                self.figures.push(figure.as_simulated());
+                self.figures.push(figure.simulated());
             }
         }
     }

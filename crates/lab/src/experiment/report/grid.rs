@@ -266,8 +266,8 @@ mod tests {
         let figures = [
             measured("a", 1, 4.0),
             measured("b", 1, 6.0),
-            measured("a", 2, 8.0).as_simulated(),
-            measured("b", 2, 2.0).as_simulated(),
+            measured("a", 2, 8.0).simulated(),
+            measured("b", 2, 2.0).simulated(),
             measured("b", 4, 0.0),
             measured("c", 4, 1.0),
             measured("c", 8, 1.0),

@@ -21,8 +21,8 @@ pub(super) fn outcome() -> Outcome {
         figures: vec![
             figure("hierarchical", 1, &[1000.0, 1100.5, 1200.0]).with_published(900.0),
             figure("class-index", 1, &[1210.0, 1210.5, 1211.0]),
-            figure("hierarchical", 2, &[1000.0]).as_simulated(),
-            figure("class-index", 2, &[2000.0]).as_simulated(),
+            figure("hierarchical", 2, &[1000.0]).simulated(),
+            figure("class-index", 2, &[2000.0]).simulated(),
             Figure::measured("free", "hierarchical", 1, "pages", "pages", &[45_678.0]),
         ],
         histograms: vec![("class-index free".to_owned(), calls)],

@@ -4,7 +4,7 @@
 //! |:--|:--|
 //! | [`random`] | numbers and bytes that a seed names |
 //! | [`wait`] | waiting for what another thread or process does |
-//! | [`skip`] | what a test needs, and the line that says what is missing |
+//! | [`mod@skip`] | what a test needs, and the line that says what is missing |
 //! | [`compiled`] | C programs, compiled when the test runs |
 //! | [`output`] | how a program must end |
 //! | [`nbd`] | a client and a server of NBD |

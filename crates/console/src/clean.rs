@@ -143,6 +143,8 @@ mod tests {
                 ("demo/mod.rs", 1),
                 ("disk/ctl.rs", 1),
                 ("disk/mod.rs", 1),
+                ("guest/ask.rs", 1),
+                ("guest/mod.rs", 1),
                 ("jupyter.rs", 1),
                 ("lab/run.rs", 1),
                 ("ps.rs", 1),

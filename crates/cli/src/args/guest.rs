@@ -13,10 +13,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   A server with an image of a snapshot's memory; prints the socket for backend_path:
     zfold guest serve --image web=/snapshots/web.mem
-  Restore it, any number of times:
-    curl --unix-socket api.sock -X PUT http://x/snapshot/load -d '{\"snapshot_path\": \"web.vm\",
-      \"mem_backend\": {\"backend_type\": \"Uffd\", \"backend_path\": \"SOCKET\"},
-      \"resume_vm\": true}'
+  Restore it, any number of times, by PUT /snapshot/load of Firecracker, with the mem_backend
+  {\"backend_type\": \"Uffd\", \"backend_path\": \"SOCKET\"}.
   Add images, whole or the difference to another one (snapshot_type Diff):
     zfold guest import db /snapshots/db.mem
     zfold guest import web-2 /snapshots/web-2.mem --base web

@@ -77,16 +77,19 @@ pub(crate) struct Stage {
     /// The run, where there can be one.
     run: Option<Running>,
     _disk: Running,
+    _guests: Running,
 }
 
 impl Stage {
     pub(crate) fn set(test: &'static str) -> Self {
         let folder = tempdir().expect("a folder");
         let at = |name: &str| folder.path().join(name);
-        for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "etc"] {
+        for name in ["programs", "run", "venv/bin", "src/linux", "fpath", "etc", "guests"] {
             fs::create_dir_all(at(name)).expect("a folder");
         }
-        fs::create_dir_all(at(".config/fish/completions")).expect("a folder");
+        for name in [".config/fish/completions", "snapshots"] {
+            fs::create_dir_all(at(name)).expect("a folder");
+        }
         fs::set_permissions(at("run"), fs::Permissions::from_mode(0o700)).expect("a mode");
         for (name, script) in STAND_INS {
             program(&at("programs").join(name), script);
@@ -113,6 +116,10 @@ impl Stage {
         fs::create_dir_all(at("etc/disk")).expect("a folder");
         fs::write(at("zfold.toml"), example).expect("written");
         fs::write(at("stage.toml"), DISK).expect("written");
+        for (name, byte) in [("web", 1), ("web-2", 2), ("db", 3)] {
+            fs::write(at("snapshots").join(name).with_extension("mem"), [byte; 64 << 10])
+                .expect("written");
+        }
         let (disk, uri) = started(shell(folder.path(), "exec zfold disk --config stage.toml"));
         let line = format!("exec zfold run --limit 64MiB -- sh -c 'echo ready; {CLIENT}'");
         let (run, said) = started(shell(folder.path(), &line));
@@ -121,7 +128,12 @@ impl Stage {
             skip(test, "zfold run does not work here");
         }
         let uri = uri.split_whitespace().next().expect("an address").to_owned();
-        Self { test, folder, uri, run, _disk: disk }
+        let line = "exec zfold guest serve --image web=snapshots/web.mem";
+        let (guests, said) = started(shell(folder.path(), line));
+        assert!(said.starts_with("web "), "'{line}': {said}");
+        let saved = shell(folder.path(), "zfold guest save images.zfs").status();
+        assert!(saved.expect("a shell").success(), "images are saved");
+        Self { test, folder, uri, run, _disk: disk, _guests: guests }
     }
 
     /// Runs an example as people would.
@@ -134,7 +146,9 @@ impl Stage {
             self.watch("script -qec 'stty rows 24 cols 80; zfold top' /dev/null");
         } else if line.contains("--watch") || line.contains("--interval") {
             self.watch(&line);
-        } else if line.starts_with("zfold disk") && !line.contains("--run ") {
+        } else if line.starts_with("zfold guest serve")
+            || (line.starts_with("zfold disk") && !line.contains("--run "))
+        {
             self.serve(&line);
         } else {
             self.end(&line);
@@ -168,6 +182,8 @@ impl Stage {
         let run = self.run.as_ref().map_or(0, |run| run.0.id());
         [
             ("/var/tmp/", format!("{folder}/")),
+            ("/snapshots/", format!("{folder}/snapshots/")),
+            ("/srv/guests", format!("{folder}/guests")),
             ("/etc/zfold.toml", format!("{folder}/zfold.toml")),
             ("/run/user/1000/", format!("{folder}/")),
             ("/run/disk.img", format!("{folder}/fuse.img")),

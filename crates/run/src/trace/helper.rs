@@ -190,6 +190,9 @@ fn unmap(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
 /// Waits until a process that was killed has ended.
 pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
     queue.retain(|(queued, _)| *queued != pid);
+    // Somebody else may have killed it before: then it lies in the stop on its way to its end, of
+    // which is told once only, and a second SIGKILL does not wake it. It fails where it runs.
+    drop(ptrace::cont(pid, 0));
     loop {
         match ptrace::wait(pid) {
             Ok((_, Event::Exited(_) | Event::Killed { .. })) | Err(_) => return,

@@ -163,3 +163,24 @@ fn traced(
     let exit = run(&Program::new("sh", arguments), witness, access);
     (exit, fs::read_to_string(file).expect("its output"))
 }
+
+/// A helper may be killed by another process, and be asked to end when it is on its way already.
+#[test]
+fn a_process_that_stops_on_its_way_to_its_end_is_not_waited_for_in_vain() {
+    const TEST: &str = "a_process_that_stops_on_its_way_to_its_end_is_not_waited_for_in_vain";
+    if !may_trace() {
+        return skip(TEST, "processes may not be traced here");
+    }
+    let (tell, told) = mpsc::channel();
+    // A thread of its own, with which what it traces ends.
+    thread::spawn(move || {
+        let bell = process::start_bell().expect("a child");
+        ptrace::seize(bell.pid, ptrace::FOLLOW).expect("a child may be traced");
+        process::kill(bell.pid);
+        assert_eq!(ptrace::wait(bell.pid).expect("its event").1, Event::Ending);
+        process::kill(bell.pid);
+        helper::wait_for_end(bell.pid, &mut Queue::new());
+        let _ = tell.send(());
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "it has ended");
+}

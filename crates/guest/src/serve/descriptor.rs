@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 use rustix::io::Errno;
+use zfold_figures::Histogram;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial, Uffd};
 
-use super::latencies::Latencies;
 use crate::core::guest::Space;
 use crate::core::regions::Region;
 
@@ -125,13 +125,13 @@ pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
 /// A descriptor at work.
 pub(super) struct Memory<'a> {
     pub(super) descriptor: &'a Descriptor,
-    pub(super) latencies: &'a Latencies,
+    pub(super) latencies: &'a Histogram,
     /// When the messages were read that are answered now.
     read: Instant,
 }
 
 impl<'a> Memory<'a> {
-    pub(super) fn new(descriptor: &'a Descriptor, latencies: &'a Latencies) -> Self {
+    pub(super) fn new(descriptor: &'a Descriptor, latencies: &'a Histogram) -> Self {
         Self { descriptor, latencies, read: Instant::now() }
     }
 }
@@ -166,6 +166,6 @@ impl Space for Memory<'_> {
     }
 
     fn answered(&mut self) {
-        self.latencies.add(self.read.elapsed().as_nanos() as u64);
+        self.latencies.record(self.read.elapsed().as_nanos() as u64);
     }
 }

@@ -6,7 +6,6 @@ mod accept;
 mod descriptor;
 mod figures;
 mod handshake;
-mod latencies;
 mod session;
 mod shared;
 

@@ -14,9 +14,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use zfold_figures::Histogram;
 
 use super::figures::{Figures, GuestState, ServerStats};
-use super::latencies::Latencies;
 use crate::images::Images;
 
 /// What a server grants.
@@ -49,7 +49,8 @@ struct Guests {
 pub(super) struct Shared {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
-    pub(super) latencies: Latencies,
+    /// How long faults waited, in nanoseconds.
+    pub(super) latencies: Histogram,
     /// Places that are taken. It grows by one where a thread that accepts finds it below the limit.
     taken: AtomicUsize,
     /// Number of the last guest.
@@ -77,7 +78,7 @@ impl Shared {
         Ok(Self {
             images,
             options,
-            latencies: Latencies::new(),
+            latencies: Histogram::default(),
             taken: AtomicUsize::new(0),
             number: AtomicU64::new(0),
             guests: Mutex::default(),
@@ -146,8 +147,8 @@ impl Shared {
         drop(guests);
         now.iter().for_each(|guest| stats.add(guest));
         stats.guests = now;
-        stats.fault_p50_ns = self.latencies.quantile(0.5);
-        stats.fault_p99_ns = self.latencies.quantile(0.99);
+        let waited = self.latencies.quantiles();
+        (stats.fault_p50_ns, stats.fault_p99_ns) = (waited.p50, waited.p99);
         stats
     }
 

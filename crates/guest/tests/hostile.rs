@@ -37,6 +37,25 @@ fn serves(world: &World) -> bool {
     true
 }
 
+/// The descriptor is the peer's, too, which has its reads wait again and again.
+#[test]
+fn peers_whose_reads_wait_are_served_and_end() {
+    let world = world(64, 1, Duration::from_secs(600));
+    // A read of one of them would most likely wait when it is killed.
+    for _ in 0..10 {
+        let Some(mut guest) = world.vmm("waiting") else {
+            return skip("peers_whose_reads_wait_are_served_and_end", "no userfaultfd");
+        };
+        assert_eq!(guest.ask(&format!("verify {SEED} 0 {} 7", world.pages)), "right");
+        for page in 0..64 {
+            assert_eq!(guest.ask(&format!("discard {page} 1")), "ok");
+            assert_eq!(guest.ask(&format!("read {page}")), "0");
+        }
+        guest.kill();
+        world.has_guests(0);
+    }
+}
+
 fn is_hung_up_on(stream: &mut UnixStream) -> bool {
     stream.read(&mut [0]).is_ok_and(|len| len == 0)
 }
@@ -71,7 +90,7 @@ fn a_peer_that_speaks_in_drops_is_hung_up_on() {
     let world = world(64, 8, Duration::from_millis(300));
     let mut slow = UnixStream::connect(&world.socket).expect("connected");
     let said = (0..1000).take_while(|_| {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(500));
         slow.write_all(b"[").is_ok()
     });
     assert!(said.count() < 1000, "after 20 s it is still heard");

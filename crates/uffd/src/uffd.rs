@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use linux_raw_sys::general as raw;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -386,10 +387,49 @@ impl Uffd {
     /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number
     /// for the descriptor of a child, whose parent goes on waiting.
     pub fn read(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
+        self.read_by(events, max, |bytes| rustix::io::read(&self.fd, bytes))
+    }
+
+    /// Reads as [`read`](Self::read) does, but never waits, whatever the descriptor is set to:
+    /// whoever has it, too, can change that at any time.
+    ///
+    /// Before Linux 6.10 there is no such read. There it looks whether there is a message, and then
+    /// waits if another reader takes it meanwhile and the descriptor blocks.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no message; `EMFILE` as of `read`.
+    pub fn read_now(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
+        use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
+        self.read_by(events, max, |bytes| {
+            // It has no position, which this number means.
+            let into = &mut [IoSliceMut::new(bytes)];
+            match preadv2(&self.fd, into, u64::MAX, ReadWriteFlags::NOWAIT) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.has_messages()? => {
+                    rustix::io::read(&self.fd, bytes)
+                }
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::AGAIN),
+                result => result,
+            }
+        })
+    }
+
+    /// Returns whether there is something to read; false if the descriptor blocks.
+    fn has_messages(&self) -> Result<bool, rustix::io::Errno> {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        Ok(fds[0].revents() == PollFlags::IN)
+    }
+
+    fn read_by(
+        &self,
+        events: &mut Vec<Event>,
+        max: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, rustix::io::Errno>,
+    ) -> io::Result<usize> {
         const AT_ONCE: usize = 16;
         const LEN: usize = size_of::<raw::uffd_msg>();
         let mut bytes = [0_u8; AT_ONCE * LEN];
-        let got = rustix::io::read(&self.fd, &mut bytes[..max.min(AT_ONCE) * LEN])?;
+        let got = read(&mut bytes[..max.min(AT_ONCE) * LEN])?;
         let messages = bytes[..got].chunks_exact(LEN);
         let count = messages.len();
         events.extend(messages.map(parse));
@@ -424,5 +464,25 @@ fn parse(message: &[u8]) -> Event {
 impl AsFd for Uffd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn a_read_that_must_not_wait_does_not_though_the_descriptor_blocks() {
+        let Ok(uffd) = Uffd::open(Faults::UserOnly) else {
+            return eprintln!("SKIPPED: a read that must not wait: no userfaultfd");
+        };
+        uffd.handshake(Features::DISCARDS).expect("agreed");
+        rustix::io::ioctl_fionbio(&uffd.fd, false).expect("set");
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(uffd.read_now(&mut Vec::new(), 16)));
+        let read = told.recv_timeout(Duration::from_secs(60)).expect("it waits");
+        assert_eq!(read.expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
     }
 }

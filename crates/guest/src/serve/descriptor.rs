@@ -54,7 +54,8 @@ impl Descriptor {
         Err(Unfit::Other)
     }
 
-    /// Has reads return when there is nothing to read. The other side can undo it.
+    /// Has polls wait until there is something to read: they fail at a descriptor whose reads wait.
+    /// The other side can undo it at any time, so no read counts on it.
     pub(super) fn no_waiting(&self) {
         if let Ok(flags) = fcntl_getfl(&self.uffd)
             && !flags.contains(OFlags::NONBLOCK)
@@ -141,7 +142,7 @@ impl Space for Memory<'_> {
         self.read = Instant::now();
         for _ in 0..ROUNDS {
             // What cannot be read now is read next time.
-            match self.descriptor.uffd.read(into, AT_ONCE) {
+            match self.descriptor.uffd.read_now(into, AT_ONCE) {
                 Ok(AT_ONCE) => {}
                 _ => break,
             }

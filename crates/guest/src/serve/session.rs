@@ -143,7 +143,7 @@ impl Session {
                 (_, flags) if flags.is_empty() => {}
                 (Source::Peer, _) => woken.hung_up = true,
                 (Source::End, _) => woken.ending = true,
-                // The other side has made reads wait: then a poll fails, and a read could last.
+                // The other side has made reads wait: then a poll fails.
                 (_, flags) if flags.contains(PollFlags::ERR) => {
                     self.descriptor.no_waiting();
                     std::thread::sleep(SOON);

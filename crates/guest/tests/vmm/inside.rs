@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zfold_uffd::{Faults, Features, Uffd};
 
@@ -104,6 +105,14 @@ pub(crate) fn run() {
     if message == "first" {
         memory.read(memory.pages - 1);
     }
+    if message == "waiting" {
+        let uffd = uffd.duplicate().expect("a descriptor");
+        std::thread::spawn(move || {
+            loop {
+                fcntl_setfl(&uffd, OFlags::empty()).expect("set");
+            }
+        });
+    }
     let first = began.elapsed();
     control.write_all(b"ready\n").expect("told");
     obey(&control, memory, first, Some(stream));
@@ -130,7 +139,9 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
     let pipe = rustix::pipe::pipe().expect("a pipe").0;
     let file = File::open("/dev/null").expect("a file");
     match message {
-        "whole" | "first" | "unregistered" => send_with(stream, two.as_bytes(), &[uffd.as_fd()]),
+        "whole" | "first" | "unregistered" | "waiting" => {
+            send_with(stream, two.as_bytes(), &[uffd.as_fd()])
+        }
         "old" => send_with(stream, one(PAGE, "page_size_kib").as_bytes(), &[uffd.as_fd()]),
         "huge" | "hugetlb" => send_with(stream, one(HUGE, "page_size").as_bytes(), &[uffd.as_fd()]),
         "pieces" => {

@@ -85,6 +85,21 @@ fn what_is_no_offer_is_hung_up_on() {
     serves(&world);
 }
 
+/// A userfaultfd without its own hand-shake answers every call alike, whether its address space is
+/// there or not.
+#[test]
+fn a_userfaultfd_that_was_never_set_up_is_none() {
+    let world = world(64, 1, Duration::from_secs(600));
+    let Some(mut peer) = world.vmm("no-api") else {
+        return skip("a_userfaultfd_that_was_never_set_up_is_none", "no userfaultfd");
+    };
+    world.hears("what it sent is no userfaultfd");
+    peer.kill();
+    world.has_guests(0);
+    assert_eq!(world.server.stats().held_total, 0);
+    serves(&world);
+}
+
 #[test]
 fn a_peer_that_speaks_in_drops_is_hung_up_on() {
     let world = world(64, 8, Duration::from_millis(300));

@@ -33,7 +33,7 @@ pub(super) struct Descriptor {
 /// Why a descriptor is of no use.
 #[derive(Debug)]
 pub(super) enum Unfit {
-    /// It is none of userfaultfd.
+    /// It is none of userfaultfd, or one that was never set up.
     Other,
     /// The regions are not registered with it.
     Unregistered(Errno),
@@ -42,14 +42,19 @@ pub(super) enum Unfit {
 }
 
 impl Descriptor {
-    /// Takes a descriptor, if it is one of userfaultfd.
+    /// Takes a descriptor, if it is one of userfaultfd that was set up.
     pub(super) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
         // No call is made on anything else: its numbers may mean something there.
         let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
         if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]") {
             let descriptor = Self { uffd: Uffd::from_fd(fd) };
-            descriptor.no_waiting();
-            return Ok(descriptor);
+            // One that was never set up takes no call and says the same of each, so nobody would
+            // know when its address space is gone. Nothing waits with it. Of others this is always
+            // right, whether somebody is there to be woken or not.
+            if descriptor.uffd.wake(ANYWHERE..ANYWHERE + PAGE).is_ok() {
+                descriptor.no_waiting();
+                return Ok(descriptor);
+            }
         }
         Err(Unfit::Other)
     }

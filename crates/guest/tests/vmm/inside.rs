@@ -136,6 +136,7 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
         region(base, half, 0, PAGE, "page_size")
     );
     let one = |unit, name| format!("[{}]", region(base, pages, 0, unit, name));
+    let bare = || Uffd::open(Faults::UserOnly).expect("as before");
     let pipe = rustix::pipe::pipe().expect("a pipe").0;
     let file = File::open("/dev/null").expect("a file");
     match message {
@@ -163,6 +164,7 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
         "silent" => {}
         "nofd" => send_with(stream, two.as_bytes(), &[]),
         "pipe" => send_with(stream, two.as_bytes(), &[pipe.as_fd()]),
+        "no-api" => send_with(stream, two.as_bytes(), &[bare().as_fd()]),
         "two" => send_with(stream, two.as_bytes(), &[file.as_fd(), uffd.as_fd()]),
         "garbage" => send_with(stream, b"GET / HTTP/1.1\r\n\r\n", &[uffd.as_fd()]),
         other => panic!("no message {other}"),

@@ -78,6 +78,13 @@ pub(crate) enum RegionError {
         /// Length of the image.
         image: u64,
     },
+    /// All of them together have more bytes than the image.
+    Large {
+        /// Bytes of all.
+        all: u64,
+        /// Length of the image.
+        image: u64,
+    },
     /// Two of them overlap.
     Overlap,
 }
@@ -99,6 +106,11 @@ impl fmt::Display for RegionError {
                 f,
                 "a region ends at {end} of the memory file, but the image has {image} bytes: \
                  connect to the image of this snapshot"
+            ),
+            Self::Large { all, image } => write!(
+                f,
+                "the regions have {all} bytes together, but the image has {image}: connect to the \
+                 image of this snapshot"
             ),
             Self::Overlap => write!(f, "two regions overlap"),
         }
@@ -122,6 +134,11 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, Region
     }
     let image = image_pages * PAGE as u64;
     let mut regions = sent.iter().map(|one| check(one, image)).collect::<Result<Vec<_>, _>>()?;
+    // So what a guest costs here is bounded by the image (G6).
+    let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
+    if all > image {
+        return Err(RegionError::Large { all, image });
+    }
     regions.sort_by_key(|region| region.at.start);
     if regions.windows(2).any(|two| two[0].at.end > two[1].at.start) {
         return Err(RegionError::Overlap);
@@ -212,5 +229,15 @@ mod tests {
         );
         let twice = r#"{"base_host_virt_addr":4096,"size":8192,"offset":0,"page_size":4096}"#;
         assert!(refused(&format!("[{twice},{twice}]")).contains("overlap"));
+        // Side by side, all with the same pages of the image.
+        let many = |number: u64| {
+            let one = |n: u64| {
+                let at = (n + 1) * 8192;
+                format!(r#"{{"base_host_virt_addr":{at},"size":8192,"offset":0,"page_size":4096}}"#)
+            };
+            format!("[{}]", (0..number).map(one).collect::<Vec<_>>().join(","))
+        };
+        parse(many(8).as_bytes(), 16).expect("no more than the image");
+        assert!(refused(&many(9)).contains("73728 bytes together"));
     }
 }

@@ -103,6 +103,8 @@ pub(crate) struct Fault {
     unit: u64,
     /// Bytes of the unit that are there.
     done: usize,
+    /// Somebody waits; otherwise it is what is left of a unit of which a part was put in.
+    is_asked: bool,
     /// When it was read, in milliseconds.
     pub(crate) since: u64,
     pub(crate) why: Why,
@@ -199,7 +201,7 @@ impl Guest {
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
         }
-        let more = match self.beforehand(space, image) {
+        let more = match self.beforehand(space, image, now) {
             Filled::Gone => return Next::Gone,
             Filled::Again(_) => return Next::Soon,
             Filled::To(_) => !self.windows.is_empty() || self.wanted.is_some(),
@@ -232,9 +234,12 @@ impl Guest {
             return;
         };
         // Several processors wait for one page.
-        if self.waiting.iter().all(|fault| fault.unit != unit) {
-            self.waiting.push(Fault { unit, done: 0, since: now, why: Why::New, at, page });
+        if let Some(fault) = self.waiting.iter_mut().find(|fault| fault.unit == unit) {
+            fault.is_asked = true;
+            return;
         }
+        let (done, why) = (0, Why::New);
+        self.waiting.push(Fault { unit, done, is_asked: true, since: now, why, at, page });
     }
 
     /// Answers what waits, as far as that is possible (U2).
@@ -253,6 +258,7 @@ impl Guest {
                     (fault.done, fault.why) = (done, why);
                     self.waiting.push(fault);
                 }
+                Put::Done if !fault.is_asked => self.counts.beforehand += 1,
                 Put::Done => {
                     space.answered();
                     self.counts.faults += 1;
@@ -282,6 +288,10 @@ impl Guest {
         let Err(Partial { done, error }) = result else {
             self.count(zeros, place.len, 0);
             self.table.settle(place.unit);
+            if fault.done > 0 {
+                // Who asked for what was there may have lost it since.
+                space.wake(place.at..place.at + place.len);
+            }
             return Put::Done;
         };
         match error {
@@ -328,9 +338,9 @@ impl Guest {
     }
 
     /// Puts in a piece that nobody has asked for yet: of a window, or else of the working set.
-    fn beforehand(&mut self, space: &mut impl Space, image: &impl Image) -> Filled {
+    fn beforehand(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Filled {
         if let Some(window) = self.windows.pop_front() {
-            let filled = self.fill(window.clone(), space, image);
+            let filled = self.fill(window.clone(), space, image, now);
             if let Filled::To(rest) | Filled::Again(rest) = filled
                 && rest < window.end
             {
@@ -342,7 +352,7 @@ impl Guest {
             self.wanted = None;
             return Filled::To(0);
         };
-        let filled = self.fill(run, space, image);
+        let filled = self.fill(run, space, image, now);
         if let Filled::To(rest) | Filled::Again(rest) = filled {
             self.wanted = Some(rest);
         }
@@ -382,10 +392,20 @@ impl Guest {
     }
 
     /// Puts in a piece at the beginning of a range that lies in one region.
-    fn fill(&mut self, range: Range<u64>, space: &mut impl Space, image: &impl Image) -> Filled {
+    fn fill(
+        &mut self,
+        range: Range<u64>,
+        space: &mut impl Space,
+        image: &impl Image,
+        now: u64,
+    ) -> Filled {
         let first = self.table.next_unsettled(range.start).filter(|first| *first < range.end);
         let Some(first) = first else { return Filled::To(range.end) };
         let place = self.table.place(first);
+        if place.len > PAGE && self.waiting.iter().any(|fault| fault.unit == first) {
+            // A part of it may be there.
+            return Filled::To(first + 1);
+        }
         let zeros = self.is_zero(place, image);
         let most = match (place.len, zeros) {
             (PAGE, true) => ZEROS,
@@ -403,29 +423,41 @@ impl Guest {
             self.buffer.clear();
             self.buffer.resize(bytes, 0);
             if !zeros && load(image, place.page, &mut self.buffer).is_err() {
-                // Who asks for one of them will hear of it.
-                return Filled::To(first + len as u64);
+                // Of the page that cannot be read whoever asks for it will hear.
+                return match len {
+                    1 => Filled::To(first + 1),
+                    _ => self.fill(first..first + 1, space, image, now),
+                };
             }
             space.copy(place.at, &self.buffer)
         };
-        let done = result.map_or_else(|partial| partial.done, |()| bytes) / place.len;
-        let next = first + done as u64;
+        let done = result.map_or_else(|partial| partial.done, |()| bytes);
+        let error = result.err().map(|partial| partial.error);
+        let next = first + (done / place.len) as u64;
         (first..next).for_each(|unit| self.table.settle(unit));
-        self.count(zeros, done * place.len, done as u64);
-        match result.map_err(|partial| partial.error) {
-            Ok(()) => Filled::To(next),
-            Err(Errno::SRCH) => Filled::Gone,
-            // Of a part that is done, Linux says nothing else.
-            Err(Errno::AGAIN) if done > 0 => Filled::To(next),
-            Err(Errno::AGAIN) => {
+        self.count(zeros, (next - first) as usize * place.len, next - first);
+        match error {
+            None => Filled::To(next),
+            Some(Errno::SRCH) => Filled::Gone,
+            // What the kernel says of the rest it says again.
+            Some(_) if next > first => Filled::To(next),
+            Some(_) if done > 0 => {
+                let Place { at, page, .. } = place;
+                let (is_asked, why) = (false, Why::Discard);
+                self.waiting.push(Fault { unit: first, done, is_asked, since: now, why, at, page });
+                Filled::Again(first + 1)
+            }
+            Some(Errno::AGAIN) => {
                 self.counts.retries += 1;
-                Filled::Again(next)
+                Filled::Again(first)
             }
-            Err(Errno::EXIST) => {
-                self.table.settle(next);
-                Filled::To(next + 1)
+            // The pages lie in more than one mapping, or some are given up.
+            Some(Errno::NOENT) if len > 1 => self.fill(first..first + 1, space, image, now),
+            Some(Errno::EXIST | Errno::NOENT) => {
+                self.table.settle(first);
+                Filled::To(first + 1)
             }
-            Err(_) => Filled::To(range.end),
+            Some(_) => Filled::To(range.end),
         }
     }
 

@@ -18,7 +18,13 @@ use super::guest::{Guest, Image, Next, Space};
 use super::regions::Region;
 
 const BASE: usize = 1 << 30;
-const PAGES: usize = 96;
+/// Pages of 2 MiB are first, those of 4 KiB behind them, where the middle is the border of two
+/// regions, and there is one of two mappings within the second.
+const LARGE: usize = 2 * UNIT;
+const UNIT: usize = 512;
+const MIDDLE: usize = LARGE + 40;
+const BORDER: usize = LARGE + 71;
+const PAGES: usize = LARGE + 96;
 const PROCESSORS: usize = 3;
 
 /// A step that is broken.
@@ -50,7 +56,16 @@ impl Rng {
     }
 }
 
-/// What the image holds: a word a page; every fourth is zeros, and one cannot be read for a while.
+/// Returns a page: hardly ever one of those of 2 MiB, so that the others have their turn.
+fn any_page(rng: &mut Rng) -> u64 {
+    match rng.below(20) {
+        0 => rng.below(LARGE as u64),
+        _ => LARGE as u64 + rng.below((PAGES - LARGE) as u64),
+    }
+}
+
+/// What the image holds: a word a page; every fourth is zeros, all of the second 2 MiB are, and one
+/// cannot be read for a while.
 struct Words {
     unreadable: Cell<Option<u64>>,
     recorded: bool,
@@ -59,7 +74,8 @@ struct Words {
 
 impl Words {
     fn word(page: u64) -> u64 {
-        if page % 4 == 3 { 0 } else { 1000 + page }
+        let is_zero = page % 4 == 3 || (UNIT..LARGE).contains(&(page as usize));
+        if is_zero { 0 } else { 1000 + page }
     }
 }
 
@@ -126,8 +142,13 @@ impl Kernel {
 
     /// Fills pages as far as the kernel does.
     fn fill(&mut self, at: usize, words: &[u64]) -> Result<(), Partial> {
+        let first = Self::page(at);
+        if first < BORDER && first + words.len() > BORDER {
+            return Err(Partial { done: 0, error: Errno::NOENT });
+        }
+        let often = if words.len() > UNIT / 8 { 200 } else { 10 };
         for (n, &word) in words.iter().enumerate() {
-            let page = Self::page(at) + n;
+            let page = first + n;
             let stop = |error| Err(Partial { done: n * PAGE, error });
             let changing = self.discard.as_ref().is_some_and(|discard| !discard.passed);
             if changing {
@@ -139,7 +160,7 @@ impl Kernel {
             self.pages[page] = Some(word);
             self.look_again(page..page + 1);
             // A copy may end in the middle.
-            if n + 1 < words.len() && self.rng.below(10) == 0 {
+            if n + 1 < words.len() && self.rng.below(often) == 0 {
                 return Err(Partial { done: (n + 1) * PAGE, error: Errno::AGAIN });
             }
         }
@@ -164,7 +185,7 @@ impl Kernel {
                 return;
             }
             Some((page, Wait::LooksAgain)) => page,
-            None => self.rng.below(PAGES as u64) as usize,
+            None => any_page(&mut self.rng) as usize,
         };
         let Some(found) = self.pages[page] else {
             self.waits[processor] = Some((page, Wait::AboutTo));
@@ -187,9 +208,11 @@ impl Kernel {
     fn discard(&mut self) {
         match &mut self.discard {
             None => {
-                let from = self.rng.below(PAGES as u64) as usize;
-                let len = 1 + self.rng.below(6) as usize;
-                let pages = from..(from + len).min(PAGES);
+                let pages = match any_page(&mut self.rng) as usize {
+                    // As of huge pages: whole ones.
+                    from if from < LARGE => from / UNIT * UNIT..(from / UNIT + 1) * UNIT,
+                    from => from..(from + 1 + self.rng.below(6) as usize).min(PAGES),
+                };
                 let at = |page: usize| BASE + page * PAGE;
                 self.unread.push(Event::Discarded(at(pages.start)..at(pages.end)));
                 self.discard = Some(Discard { pages, read: false, passed: false });
@@ -254,32 +277,46 @@ impl Space for Kernel {
     fn answered(&mut self) {}
 }
 
+/// Three regions side by side.
+fn regions() -> Vec<Region> {
+    let region = |pages: Range<usize>, unit: usize, first: u64| {
+        let at = BASE + pages.start * PAGE..BASE + pages.end * PAGE;
+        Region { at, page: pages.start as u64, unit, first }
+    };
+    let large = region(0..LARGE, UNIT * PAGE, 0);
+    let first = region(LARGE..MIDDLE, PAGE, 2);
+    let second = region(MIDDLE..PAGES, PAGE, first.units().end);
+    vec![large, first, second]
+}
+
+impl Kernel {
+    fn new(twin: Twin, rng: Rng) -> Self {
+        Self {
+            twin,
+            rng,
+            pages: [None; PAGES],
+            right: std::array::from_fn(|page| Words::word(page as u64)),
+            unread: Vec::new(),
+            late: Vec::new(),
+            discard: None,
+            waits: [None; PROCESSORS],
+        }
+    }
+}
+
 /// Runs a seed to its end.
 fn run(seed: u64, twin: Twin) {
     let mut rng = Rng(seed);
     let mut image = Words {
-        unreadable: Cell::new((rng.below(3) == 0).then(|| rng.below(PAGES as u64))),
+        unreadable: Cell::new((rng.below(3) == 0).then(|| any_page(&mut rng))),
         recorded: rng.below(4) == 0,
         set: HashSet::new(),
     };
     for _ in 0..rng.below(40) {
-        image.set.insert(rng.below(PAGES as u64));
+        image.set.insert(any_page(&mut rng));
     }
-    // Two regions side by side.
-    let middle = BASE + 40 * PAGE;
-    let first = Region { at: BASE..middle, page: 0, unit: PAGE, first: 0 };
-    let second = Region { at: middle..BASE + PAGES * PAGE, page: 40, unit: PAGE, first: 40 };
-    let mut guest = Guest::new(vec![first, second]);
-    let mut kernel = Kernel {
-        twin,
-        rng: Rng(rng.below(u64::MAX)),
-        pages: [None; PAGES],
-        right: std::array::from_fn(|page| Words::word(page as u64)),
-        unread: Vec::new(),
-        late: Vec::new(),
-        discard: None,
-        waits: [None; PROCESSORS],
-    };
+    let mut guest = Guest::new(regions());
+    let mut kernel = Kernel::new(twin, Rng(rng.below(u64::MAX)));
     let mut next = Next::Now;
     for turn in 0..1500 {
         let is_over = turn > 1200;
@@ -332,6 +369,27 @@ fn no_read_is_wrong_and_nobody_waits_for_ever() {
         let outcome = std::panic::catch_unwind(|| run(seed, Twin::None));
         assert!(outcome.is_ok(), "seed {seed}: replay it with ZFOLD_SIM_SEED={seed}");
     }
+}
+
+/// A page that cannot be read, and a border of mappings, keep none of their neighbours away.
+#[test]
+fn all_is_put_in_but_what_cannot_be_read() {
+    let unreadable = LARGE as u64 + 5;
+    let image =
+        Words { unreadable: Cell::new(Some(unreadable)), recorded: false, set: HashSet::new() };
+    let (mut guest, mut kernel) = (Guest::new(regions()), Kernel::new(Twin::None, Rng(1)));
+    guest.put_in_all();
+    while guest.step(&mut kernel, &image, 0) != Next::Idle {}
+    let missing: Vec<_> = (0..PAGES).filter(|&page| kernel.pages[page].is_none()).collect();
+    assert_eq!((missing.len(), missing[0]), (1, unreadable as usize));
+    image.unreadable.set(None);
+    guest.put_in_all();
+    while guest.step(&mut kernel, &image, 0) != Next::Idle {}
+    assert!(guest.is_complete());
+    let wrong = (0..PAGES).find(|&page| kernel.pages[page] != Some(kernel.right[page]));
+    assert_eq!(wrong, None);
+    let counts = guest.counts;
+    assert_eq!((counts.copied + counts.zeroed, counts.faults), (PAGES as u64, 0));
 }
 
 #[test]

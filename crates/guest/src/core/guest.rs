@@ -379,8 +379,9 @@ impl Guest {
                     let most = (next + PIECE).min(end);
                     let is_wanted = |unit: &u64| {
                         let page = self.table.place(*unit).page;
-                        let found = image.next_wanted(page);
-                        self.all || found.is_some_and(|found| found - page < region.pages())
+                        let is_near = |found: u64| found - page < region.pages();
+                        // Where all are, the set is not searched for each of them.
+                        self.all || image.next_wanted(page).is_some_and(is_near)
                     };
                     let len = (next..most).take_while(is_wanted).count() as u64;
                     return Some(next..next + len.max(1));

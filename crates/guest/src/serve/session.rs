@@ -58,12 +58,14 @@ struct Woken {
 impl Session {
     /// Serves the guest until its address space is gone, or all that it needs is in it.
     pub(super) fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
+        let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
         match self.guest.take() {
             Some(guest) => self.serve(guest),
             None => self.hold(),
         }
-        shared.ended(&self.figures);
+        // Whoever hears that it has ended may remove its image, and count descriptors.
+        drop(self);
+        shared.ended(&figures);
     }
 
     fn serve(&self, mut guest: Guest) {

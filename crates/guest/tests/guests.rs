@@ -226,6 +226,11 @@ fn a_fault_that_waits_is_reported() {
     assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
     backing.heal();
     assert_ne!(guest.hear(), "0");
+    let answered = || world.server.stats().faults_total == 1;
+    wait_until(answered, || format!("{:?}", world.server.stats()));
+    let waited = Duration::from_nanos(world.server.stats().fault_p50_ns);
+    // From when it was read, not from the attempt that went.
+    assert!(waited >= Duration::from_millis(50), "{waited:?}");
     verify(&world, &mut guest, 1);
     assert!(!world.server.stats().guests[0].is_late);
 }

@@ -34,8 +34,8 @@ pub(crate) trait Space {
     fn zero(&mut self, of: Range<usize>) -> Result<(), Partial>;
     /// Has all who wait in a range look again.
     fn wake(&mut self, of: Range<usize>);
-    /// Notes that a fault was answered.
-    fn answered(&mut self);
+    /// Notes that a fault was answered which was read at that time.
+    fn answered(&mut self, since: u64);
 }
 
 /// What the guest was made of.
@@ -105,7 +105,7 @@ pub(crate) struct Fault {
     done: usize,
     /// Somebody waits; otherwise it is what is left of a unit of which a part was put in.
     is_asked: bool,
-    /// When it was read, in milliseconds.
+    /// When it was read, in nanoseconds.
     pub(crate) since: u64,
     pub(crate) why: Why,
     /// Where it is, and its page of the image.
@@ -191,7 +191,7 @@ impl Guest {
         self.waiting.iter().min_by_key(|fault| fault.since)
     }
 
-    /// Takes in what the guest says, and does what is most urgent; `now` is in milliseconds.
+    /// Takes in what the guest says, and does what is most urgent; `now` is in nanoseconds.
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
         self.take_in(now);
@@ -260,7 +260,7 @@ impl Guest {
                 }
                 Put::Done if !fault.is_asked => self.counts.beforehand += 1,
                 Put::Done => {
-                    space.answered();
+                    space.answered(fault.since);
                     self.counts.faults += 1;
                     if is_first {
                         self.note(fault.unit, image);

@@ -274,7 +274,7 @@ impl Space for Kernel {
         }
     }
 
-    fn answered(&mut self) {}
+    fn answered(&mut self, _: u64) {}
 }
 
 /// Three regions side by side.

@@ -132,19 +132,22 @@ pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
 pub(super) struct Memory<'a> {
     pub(super) descriptor: &'a Descriptor,
     pub(super) latencies: &'a Histogram,
-    /// When the messages were read that are answered now.
-    read: Instant,
+    began: Instant,
 }
 
 impl<'a> Memory<'a> {
     pub(super) fn new(descriptor: &'a Descriptor, latencies: &'a Histogram) -> Self {
-        Self { descriptor, latencies, read: Instant::now() }
+        Self { descriptor, latencies, began: Instant::now() }
+    }
+
+    /// Returns the time, in nanoseconds from the beginning.
+    pub(super) fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
     }
 }
 
 impl Space for Memory<'_> {
     fn read(&mut self, into: &mut Vec<Event>) {
-        self.read = Instant::now();
         for _ in 0..ROUNDS {
             // What cannot be read now is read next time.
             match self.descriptor.uffd.read_now(into, AT_ONCE) {
@@ -171,7 +174,7 @@ impl Space for Memory<'_> {
         let _ = self.descriptor.uffd.wake(of);
     }
 
-    fn answered(&mut self) {
-        self.latencies.record(self.read.elapsed().as_nanos() as u64);
+    fn answered(&mut self, since: u64) {
+        self.latencies.record(self.now() - since);
     }
 }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -70,10 +70,10 @@ impl Session {
 
     fn serve(&self, mut guest: Guest) {
         let mut memory = Memory::new(&self.descriptor, &self.shared.latencies);
-        let (began, mut soon, mut reported) = (Instant::now(), SOON, Reported::default());
+        let (mut soon, mut reported) = (SOON, Reported::default());
         let mut woken = Woken::default();
         loop {
-            let now = began.elapsed().as_millis() as u64;
+            let now = memory.now();
             let next = guest.step(&mut memory, &*self.image, now);
             self.figures.set(&guest);
             let wait = match next {
@@ -167,7 +167,7 @@ impl Session {
                 self.image.name(),
             ));
         }
-        let patience = self.shared.options.patience.as_millis() as u64;
+        let patience = self.shared.options.patience.as_nanos() as u64;
         let late = guest.oldest().filter(|fault| now.saturating_sub(fault.since) >= patience);
         self.figures.late(late.is_some());
         let Some(fault) = late else { return };

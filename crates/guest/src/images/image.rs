@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use zfold_store::{Content, LoadError, Store};
+use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::keys::{BITS, keys_of};
 use super::working_set::WorkingSet;
@@ -24,6 +24,7 @@ pub struct Image {
     store: Arc<Store>,
     first: u64,
     pages: u64,
+    own_pages: u64,
     base: Option<Arc<Image>>,
     set: WorkingSet,
     recorded: AtomicBool,
@@ -76,7 +77,18 @@ impl Image {
         base: Option<Arc<Image>>,
     ) -> Self {
         let (set, recorded) = (WorkingSet::new(pages), AtomicBool::new(false));
-        Self { name, store, first, pages, base, set, recorded, users: AtomicUsize::new(0) }
+        let users = AtomicUsize::new(0);
+        Self { name, store, first, pages, own_pages: 0, base, set, recorded, users }
+    }
+
+    /// Says how many pages of its own it has in the store.
+    pub(super) fn with_own_pages(self, own_pages: u64) -> Self {
+        Self { own_pages, ..self }
+    }
+
+    /// Returns how many pages of its own it has in the store.
+    pub(super) fn own_pages(&self) -> u64 {
+        self.own_pages
     }
 
     /// Returns its name.
@@ -168,12 +180,16 @@ impl Image {
         self.first + self.pages
     }
 
-    /// Stores the working set with the pages.
-    pub(crate) fn save_set(&self) -> Result<(), zfold_store::StoreError> {
+    /// Stores the working set with the pages. Where the store has no room for it, what was stored
+    /// before stays: a set is a hint, for which no image is lost.
+    pub(crate) fn save_set(&self) -> Result<(), StoreError> {
         for (key, page) in (self.set_key()..).zip(self.set.to_pages()) {
             match page.iter().all(|&byte| byte == 0) {
                 true => drop(self.store.invalidate(key)),
-                false => drop(self.store.store(key, &page)?),
+                false => match self.store.overwrite(key, &page) {
+                    Ok(_) | Err(StoreError::Full) => {}
+                    Err(error) => return Err(error),
+                },
             }
         }
         Ok(())

@@ -140,7 +140,7 @@ impl Images {
         let entered = imported.and_then(|imported| {
             let base = base.as_ref().map(|base| Arc::clone(base.image()));
             let image = Image::new(name.into(), self.store.clone(), keys.start, pages, base);
-            self.enter(image).map(|()| imported)
+            self.enter(image.with_own_pages(imported.stored_pages)).map(|()| imported)
         });
         if entered.is_err() {
             self.drop_pages(keys);
@@ -249,7 +249,7 @@ impl Images {
             name: image.name().into(),
             base: image.base().map(|base| base.name().into()),
             pages: image.pages(),
-            own_pages: import::own_pages(image, &self.store),
+            own_pages: image.own_pages(),
             working_set_pages: image.working_set_pages(),
             recorded: image.is_recorded(),
         };
@@ -324,6 +324,8 @@ impl Images {
                 if catalog.taken().iter().any(|keys| overlap(keys, &image.keys())) {
                     return Err(damaged("two images overlap"));
                 }
+                let own_pages = import::own_pages(&image, &self.store);
+                let image = image.with_own_pages(own_pages);
                 image.load_set();
                 if catalog.images.insert(name, Arc::new(image)).is_some() {
                     return Err(damaged("a name that is there twice"));

@@ -227,6 +227,30 @@ fn images_and_working_sets_come_back_from_a_snapshot() {
     assert!(again.load_from(&path).is_err(), "it is not empty");
 }
 
+/// Where the last page went to an image, there is none for its working set.
+#[test]
+fn images_are_saved_where_the_limit_leaves_no_room_for_working_sets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("images");
+    let images = images(Some(2 << 20));
+    images.import("web", &file(40_000, &[(0, text(1))]), None).expect("imported");
+    let import = |n: u64| images.import(&format!("n{n}"), &file(1, &[(0, zfold_noise(n))]), None);
+    let full = (0..1000).find_map(|n| import(n).err()).expect("refused");
+    assert!(full.to_string().contains("the limit is reached"), "{full}");
+    let image = images.claim("web").expect("an image");
+    // Bits that do not compress.
+    let bits = (0..4).flat_map(|n| zfold_noise(1000 + n)).zip(0..5000);
+    bits.for_each(|(byte, n)| {
+        let asked = (0..8).filter(|bit| byte >> bit & 1 == 1);
+        asked.for_each(|bit| crate::core::guest::Image::touched(&*image, n * 8 + bit));
+    });
+    images.save_to(&path).expect("saved");
+    let again = self::images(None);
+    again.load_from(&path).expect("loaded");
+    assert_eq!(again.list().len(), images.list().len());
+    assert_eq!(read(&again, "web"), read(&images, "web"));
+}
+
 #[test]
 fn a_snapshot_of_something_else_or_with_a_wrong_list_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");

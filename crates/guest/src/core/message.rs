@@ -29,8 +29,8 @@ pub(crate) enum Wrong {
 }
 
 impl Message {
-    /// Adds a piece; returns the message once it is whole.
-    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<Option<&[u8]>, Wrong> {
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), Wrong> {
         for &byte in piece {
             if self.whole && !byte.is_ascii_whitespace() {
                 return Err(Wrong::More);
@@ -41,7 +41,17 @@ impl Message {
             return Err(Wrong::TooLong);
         }
         self.bytes.extend_from_slice(piece);
-        Ok(self.whole.then_some(&*self.bytes))
+        Ok(())
+    }
+
+    /// Returns whether all has come.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Returns what has come.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     fn look(&mut self, byte: u8) -> Result<(), Wrong> {
@@ -79,20 +89,20 @@ mod tests {
     fn pieces_of_any_length_make_the_same_message() {
         for len in 1..=TEXT.len() {
             let mut message = Message::default();
-            let mut whole = None;
             for piece in TEXT.chunks(len) {
-                if let Some(bytes) = message.add(piece).expect("right") {
-                    whole = Some(bytes.to_vec());
-                }
+                message.add(piece).expect("right");
             }
-            let whole = whole.expect("whole");
-            assert_eq!(whole.trim_ascii_end(), TEXT.trim_ascii_end(), "pieces of {len}");
+            assert!(message.is_whole(), "pieces of {len}");
+            assert_eq!(message.into_bytes(), TEXT, "pieces of {len}");
         }
     }
 
     #[test]
     fn what_is_not_one_array_is_refused() {
-        let add = |text: &[u8]| Message::default().add(text).map(|whole| whole.is_some());
+        let add = |text: &[u8]| {
+            let mut message = Message::default();
+            message.add(text).map(|()| message.is_whole())
+        };
         assert_eq!(add(b"[{}"), Ok(false));
         assert_eq!(add(b"GET / HTTP/1.1"), Err(Wrong::NoArray));
         assert_eq!(add(b"]"), Err(Wrong::NoArray));

@@ -27,7 +27,6 @@ const PIECE: usize = 16 << 10;
 pub(super) struct Handshake {
     stream: UnixStream,
     message: Message,
-    whole: Option<Vec<u8>>,
     fd: Option<OwnedFd>,
     pub(super) since: Instant,
 }
@@ -71,7 +70,7 @@ impl fmt::Display for Failed {
 impl Handshake {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (message, since) = (Message::default(), Instant::now());
-        Self { stream, message, whole: None, fd: None, since }
+        Self { stream, message, fd: None, since }
     }
 
     /// Takes in what has come.
@@ -99,25 +98,22 @@ impl Handshake {
         if len == 0 {
             return Err(Failed::Left);
         }
-        if let Some(whole) = self.message.add(&bytes[..len]).map_err(Failed::Message)? {
-            self.whole = Some(whole.to_vec());
-        }
-        Ok(())
+        self.message.add(&bytes[..len]).map_err(Failed::Message)
     }
 
     /// Returns whether message and descriptor have come.
     pub(super) fn is_done(&self) -> bool {
-        self.whole.is_some() && self.fd.is_some()
+        self.message.is_whole() && self.fd.is_some()
     }
 
     /// Returns what has come, if that is all.
     pub(super) fn finish(self) -> Result<Offer, Failed> {
-        match (self.whole, self.fd) {
-            (Some(text), Some(fd)) => {
-                let pid = peer(&self.stream);
+        match (self.message.is_whole(), self.fd) {
+            (true, Some(fd)) => {
+                let (pid, text) = (peer(&self.stream), self.message.into_bytes());
                 Ok(Offer { stream: self.stream, text, fd, pid })
             }
-            (whole, _) => Err(Failed::Late { whole: whole.is_some() }),
+            (whole, _) => Err(Failed::Late { whole }),
         }
     }
 }

@@ -55,14 +55,11 @@ fn table<F: Figures>() -> String {
         if figure.has_rate() {
             state += &format!(", `{}_per_second`", figure.short_name());
         }
-        if let Some(column) = figure.column() {
-            state += &format!(" ({})", column.title);
-        }
         let (report, kind) = (name(figure, Doc::Report), kind(figure));
         let line = format!("| {state} | {report} | {kind} | {} |", figure.meaning);
         line.replace("|  |", "| |") + "\n"
     };
-    let head = "| state, rate (column of `top`) | report | kind | meaning |\n|:--|:--|:--|:--|\n";
+    let head = "| state, rate | report | kind | meaning |\n|:--|:--|:--|:--|\n";
     head.to_owned() + &F::ALL.iter().filter(shown).map(line).collect::<String>()
 }
 

@@ -43,7 +43,7 @@ mod view;
 
 pub use counter::{Counter, Elsewhere, Peak};
 pub use histogram::{Histogram, Quantiles};
-pub use view::{Column, Doc, Field, View, column, metric, report, state};
+pub use view::{Doc, Field, View, metric, report, state};
 
 /// What a figure is a number of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,15 +123,6 @@ impl<S> Figure<S> {
                 };
                 Some(Field { name, ..*field })
             }
-            _ => None,
-        })
-    }
-
-    /// Returns its column.
-    #[must_use]
-    pub fn column(&self) -> Option<Column> {
-        self.views.iter().find_map(|view| match view {
-            View::Column(column) => Some(*column),
             _ => None,
         })
     }
@@ -267,7 +258,7 @@ mod tests {
 
         gauge pages: Count, "pages", [];
         counter loads_total: Count, "loads", [report("work", "  loads"), View::Rate];
-        total faults_total: Count, "faults", [column("FAULT/S", 3, 1)];
+        total faults_total: Count, "faults", [];
         peak peak_bytes: Bytes, "the most", [state("memory", "peak").named("memory.peak")];
     }
 
@@ -294,6 +285,6 @@ mod tests {
         let name = |figure: &Figure<Held>, doc| figure.field(doc).map(|field| field.name);
         assert_eq!((name(loads, Doc::Report), name(loads, Doc::State)), (Some("loads"), None));
         assert_eq!(name(peak, Doc::State), Some("memory.peak"));
-        assert!(loads.has_rate() && faults.column().is_some() && peak.column().is_none());
+        assert!(loads.has_rate() && !faults.has_rate());
     }
 }

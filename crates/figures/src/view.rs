@@ -16,8 +16,6 @@ pub enum View {
     Field(Field),
     /// A field `NAME_per_second` of a state: by how much a counter grows.
     Rate,
-    /// A column of tables of many that go on: how fast a counter grows, or a gauge.
-    Column(Column),
     /// A metric of this name.
     Metric(&'static str),
 }
@@ -35,17 +33,6 @@ pub struct Field {
     pub label: &'static str,
 }
 
-/// A column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Its title.
-    pub title: &'static str,
-    /// Its place among others, from the left.
-    pub place: u8,
-    /// Those of the least numbers stay where there is little room.
-    pub rank: u8,
-}
-
 /// A field of a report, with a row of one of its tables.
 #[must_use]
 pub const fn report(table: &'static str, label: &'static str) -> View {
@@ -56,12 +43,6 @@ pub const fn report(table: &'static str, label: &'static str) -> View {
 #[must_use]
 pub const fn state(table: &'static str, label: &'static str) -> View {
     View::Field(Field { doc: Doc::State, name: "", table, label })
-}
-
-/// A column with this title.
-#[must_use]
-pub const fn column(title: &'static str, place: u8, rank: u8) -> View {
-    View::Column(Column { title, place, rank })
 }
 
 /// A metric of this name.

@@ -4,7 +4,7 @@
 //! decided by them. docs/use/stats-run.md has them as a table, which a test of the program keeps
 //! right.
 
-use zfold_figures::{View, column, figures, report, state};
+use zfold_figures::{View, figures, report, state};
 
 /// Titles of the tables in which people see them.
 pub mod table {
@@ -75,12 +75,11 @@ figures! {
         [report(MEMORY, "peak_page_table")];
 
     total faults_total: Count, "missing pages that were asked for and brought",
-        [report(FAULTS, "faults"), state(WORK, "faults"), View::Rate, column("FAULT/S", 5, 5)];
+        [report(FAULTS, "faults"), state(WORK, "faults"), View::Rate];
     counter first_touches_total: Count, "pages that did not exist before",
         [report(FAULTS, "  first_touches")];
     counter refaults_total: Count, "pages taken back before they were compressed",
-        [report(FAULTS, "  refaults"), state(WORK, "  refaults"), View::Rate,
-         column("REFLT/S", 8, 8)];
+        [report(FAULTS, "  refaults"), state(WORK, "  refaults"), View::Rate];
     counter loads_total: Count, "pages decompressed",
         [report(FAULTS, "  loads"), state(WORK, "  loads"), View::Rate];
     gauge fault_p50_ns: Nanoseconds, "half of the faults took at most this",

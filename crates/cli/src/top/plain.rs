@@ -66,12 +66,12 @@ fn table(subjects: &[Subject], machine: &Machine) -> String {
         let _ = writeln!(text, "no runs, disks or guests of this user");
         return text;
     }
-    for column in COLUMNS.iter() {
+    for column in &COLUMNS {
         let _ = write!(text, "{:>1$} ", column.title, column.width);
     }
     let _ = writeln!(text, "COMMAND");
     for one in subjects {
-        for column in COLUMNS.iter() {
+        for column in &COLUMNS {
             let _ = write!(text, "{:>1$} ", column.cell(one), column.width);
         }
         let _ = writeln!(text, "{}", one.command());

@@ -112,6 +112,11 @@ impl Subject {
         }
     }
 
+    /// Returns the pages that were taken back each second before they were compressed.
+    pub(crate) fn refaults(&self) -> Option<f64> {
+        self.of_run(|run| run.rates.of(|run| run.refaults_total))
+    }
+
     /// Returns a figure of a run; others do not have it.
     pub(crate) fn of_run<T>(&self, figure: impl Fn(&Run) -> Option<T>) -> Option<T> {
         match self {

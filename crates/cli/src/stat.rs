@@ -18,7 +18,7 @@ use crate::disk::report::{DiskReport, Report, SCHEMA};
 use crate::shared::clean::clean;
 use crate::shared::exit::{self, Failure, Form};
 use crate::shared::far::FarReport;
-use crate::shared::figures::{rows, told};
+use crate::shared::figures::{in_table, rows, told};
 use crate::shared::table::{Row, size, table};
 use crate::watched::rates::Since;
 
@@ -71,32 +71,20 @@ fn repeat<T: DeserializeOwned>(
     }
 }
 
-fn with_rate(total: String, rate: Option<String>) -> String {
-    match rate {
-        Some(rate) => format!("{total} {:>14}", rate + "/s"),
-        None => total,
-    }
-}
-
-/// Returns a value that has no rate, in the column of totals.
-fn unrated<T>(value: String, since: Option<Since<'_, T>>) -> String {
-    match since {
-        Some(_) => format!("{value} {:>14}", ""),
-        None => value,
-    }
-}
-
 /// Returns the figures of a table, with the rates of those that have one.
 fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec<Row> {
     rows::<F>(Doc::State, table, |figure| {
         let value = told(figure.unit, (figure.of)(now));
-        match since {
-            Some(since) if figure.kind == Kind::Counter => {
+        let Some(since) = since else { return value };
+        // What has no rate is in the column of totals.
+        let rate = match figure.kind {
+            Kind::Counter => {
                 let rate = told(figure.unit, since.rate(now, figure.of).round() as u64);
-                with_rate(value, Some(rate.trim_end().to_owned()))
+                rate.trim_end().to_owned() + "/s"
             }
-            since => unrated(value, since),
-        }
+            Kind::Gauge => String::new(),
+        };
+        format!("{value} {rate:>14}")
     })
 }
 
@@ -191,10 +179,14 @@ fn pages(disk: &DiskReport) -> Vec<Row> {
 
 /// Returns what went wrong; zeros are left out, since they are what is expected.
 fn failed(disk: &DiskReport) -> Vec<Row> {
-    let mut rows = in_rows(FAILED, &disk.served, None);
-    rows.extend(in_rows(FAILED, &disk.held, None));
-    rows.retain(|row| row.1 != "0");
-    rows
+    failures(&disk.served).chain(failures(&disk.held)).collect()
+}
+
+fn failures<F: Figures>(of: &F) -> impl Iterator<Item = Row> {
+    in_table::<F>(Doc::State, FAILED).filter_map(|(field, figure)| {
+        let number = (figure.of)(of);
+        (number > 0).then(|| (field.label, told(figure.unit, number), figure.meaning))
+    })
 }
 
 fn far(now: &FarReport, since: Option<Since<'_, FarReport>>) -> Vec<Row> {

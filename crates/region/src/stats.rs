@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use zfold_figures::{Quantiles, View, figures, state};
+use zfold_figures::{Quantiles, figures};
 
 /// How long faults took, from the touch reaching us to the page being there. What the kernel
 /// needs to deliver the signal comes on top.
@@ -31,9 +31,6 @@ impl From<Quantiles> for Latency {
     }
 }
 
-/// A field of documents; there are no tables.
-const FIELD: View = state("", "");
-
 figures! {
     /// What a [`Memory`](super::Memory) holds and has done. `_total` counters only grow, the
     /// others are of now; all are read while threads are at work.
@@ -45,33 +42,31 @@ figures! {
     /// What threads and the signal handler count.
     pub(super) struct Counters;
 
-    gauge limit_pages: Pages, "the most that may be uncompressed in memory", [FIELD];
+    gauge limit_pages: Pages, "the most that may be uncompressed in memory", [];
     gauge resident_pages: Pages, "that are: in their place, on their way, and in the staging area",
-        [FIELD];
+        [];
     gauge staged_pages: Pages, "of these, in the staging area: a touch brings them back by a copy",
-        [FIELD];
-    gauge pinned_pages: Pages, "of these, pinned; a page counts once for each pin", [FIELD];
-    gauge stored_pages: Pages, "compressed in the store, and nowhere else", [FIELD];
+        [];
+    gauge pinned_pages: Pages, "of these, pinned; a page counts once for each pin", [];
+    gauge stored_pages: Pages, "compressed in the store, and nowhere else", [];
     // One that leaves unchanged need not be compressed again. The store's limit counts them, and
     // they go first when it is reached.
-    gauge copied_pages: Pages, "in memory or given up, with a compressed copy in the store",
-        [FIELD];
-    gauge compressed_bytes: Bytes, "what both have compressed", [FIELD];
-    gauge store_bytes: Bytes, "memory that the store takes, with all that belongs to it", [FIELD];
+    gauge copied_pages: Pages, "in memory or given up, with a compressed copy in the store", [];
+    gauge compressed_bytes: Bytes, "what both have compressed", [];
+    gauge store_bytes: Bytes, "memory that the store takes, with all that belongs to it", [];
 
-    counter faults_total: Count, "touches of missing pages", [FIELD];
-    counter first_touches_total: Count, "of these, pages that nobody had touched before", [FIELD];
-    counter refaults_total: Count, "of these, pages that came back from the staging area", [FIELD];
-    counter loads_total: Count, "of these, pages that came out of the store", [FIELD];
+    counter faults_total: Count, "touches of missing pages", [];
+    counter first_touches_total: Count, "of these, pages that nobody had touched before", [];
+    counter refaults_total: Count, "of these, pages that came back from the staging area", [];
+    counter loads_total: Count, "of these, pages that came out of the store", [];
     counter prefetched_total: Count,
-        "pages brought because touches were in sequence, or on request", [FIELD];
-    counter waits_for_room_total: Count, "faults that waited until another page had left", [FIELD];
-    counter evictions_total: Count, "pages moved out to the staging area", [FIELD];
-    counter stores_total: Count, "pages compressed into the store", [FIELD];
+        "pages brought because touches were in sequence, or on request", [];
+    counter waits_for_room_total: Count, "faults that waited until another page had left", [];
+    counter evictions_total: Count, "pages moved out to the staging area", [];
+    counter stores_total: Count, "pages compressed into the store", [];
     counter kept_copies_total: Count, "pages that left without that, as the store still had them",
-        [FIELD];
-    counter zero_pages_total: Count, "pages of zeros that were dropped instead", [FIELD];
-    counter busy_pages_total: Count, "pages that a device or another process kept from leaving",
-        [FIELD];
-    counter store_failures_total: Count, "pages that the store did not take; they stayed", [FIELD];
+        [];
+    counter zero_pages_total: Count, "pages of zeros that were dropped instead", [];
+    counter busy_pages_total: Count, "pages that a device or another process kept from leaving", [];
+    counter store_failures_total: Count, "pages that the store did not take; they stayed", [];
 }

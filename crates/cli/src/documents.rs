@@ -7,7 +7,7 @@ use std::path::Path;
 use zfold_disk::DiskStats;
 use zfold_disk::nbd::NbdStats;
 use zfold_far::FarStats;
-use zfold_figures::{Doc, Figure, Figures, Kind};
+use zfold_figures::{Doc, Figure, Figures};
 
 use crate::disk::figures::DiskFigures;
 
@@ -35,13 +35,6 @@ fn check(page: &str, name: &str, text: &str) {
     );
 }
 
-fn kind<F>(figure: &Figure<F>) -> &'static str {
-    match figure.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-    }
-}
-
 /// Returns the table of figures that have a state, a report, or both.
 fn table<F: Figures>() -> String {
     let name = |figure: &Figure<F>, doc| {
@@ -55,7 +48,7 @@ fn table<F: Figures>() -> String {
         if figure.has_rate() {
             state += &format!(", `{}_per_second`", figure.short_name());
         }
-        let (report, kind) = (name(figure, Doc::Report), kind(figure));
+        let (report, kind) = (name(figure, Doc::Report), figure.kind.name());
         let line = format!("| {state} | {report} | {kind} | {} |", figure.meaning);
         line.replace("|  |", "| |") + "\n"
     };
@@ -66,7 +59,7 @@ fn table<F: Figures>() -> String {
 /// Returns the table of all figures, by their names.
 fn list<F: Figures>() -> String {
     let line = |figure: &Figure<F>| {
-        format!("| `{}` | {} | {} |\n", figure.name, kind(figure), figure.meaning)
+        format!("| `{}` | {} | {} |\n", figure.name, figure.kind.name(), figure.meaning)
     };
     let head = "| name | kind | meaning |\n|:--|:--|:--|\n";
     head.to_owned() + &F::ALL.iter().map(line).collect::<String>()
@@ -75,12 +68,10 @@ fn list<F: Figures>() -> String {
 /// Returns the lines of a table of the fields of a group, without its name.
 fn lines<F: Figures>(group: &str) -> String {
     let line = |figure: &Figure<F>| {
-        let name = figure.field(Doc::State).map(|field| field.name).unwrap_or_default();
-        let (of, name) = name.split_once('.').unwrap_or(("", name));
-        let is_here = of == group && !name.is_empty();
+        let name = figure.field(Doc::State).filter(|field| field.group == group)?.name;
         let metric = figure.metric().map(|metric| format!("`{metric}`")).unwrap_or_default();
-        let line = format!("| `{name}` | {metric} | {} | {} |", kind(figure), figure.meaning);
-        is_here.then(|| line.replace("|  |", "| |") + "\n")
+        let line = format!("| `{name}` | {metric} | {} | {} |", figure.kind.name(), figure.meaning);
+        Some(line.replace("|  |", "| |") + "\n")
     };
     F::ALL.iter().filter_map(line).collect()
 }

@@ -1,6 +1,6 @@
 //! What a device has served: its figures, each declared once.
 
-use zfold_figures::{View, figures, metric, state};
+use zfold_figures::{FIELD, View, figures, metric, state};
 
 /// Titles of the tables in which people see figures of disks.
 pub mod table {
@@ -23,33 +23,27 @@ figures! {
     pub(crate) struct Counters;
 
     counter reads_total: Count, "read requests",
-        [state(SERVED, "reads").named("device.reads_total"), metric("reads_total"), View::Rate];
+        [state(SERVED).row("reads").within("device"), metric("reads_total"), View::Rate];
     counter read_bytes_total: Bytes, "bytes read",
-        [state(SERVED, "read").named("device.read_bytes_total"), metric("read_bytes_total"),
-         View::Rate];
+        [state(SERVED).row("read").within("device"), metric("read_bytes_total"), View::Rate];
     counter writes_total: Count, "write requests",
-        [state(SERVED, "writes").named("device.writes_total"), metric("writes_total"), View::Rate];
+        [state(SERVED).row("writes").within("device"), metric("writes_total"), View::Rate];
     counter written_bytes_total: Bytes, "bytes written",
-        [state(SERVED, "written").named("device.written_bytes_total"),
-         metric("written_bytes_total"), View::Rate];
+        [state(SERVED).row("written").within("device"), metric("written_bytes_total"), View::Rate];
     counter discards_total: Count, "discard requests",
-        [state(SERVED, "discards").named("device.discards_total"), metric("discards_total")];
-    counter discarded_bytes_total: Bytes, "bytes discarded",
-        [state("", "").named("device.discarded_bytes_total")];
+        [state(SERVED).row("discards").within("device"), metric("discards_total")];
+    counter discarded_bytes_total: Bytes, "bytes discarded", [FIELD.within("device")];
     counter write_zeroes_total: Count, "write-zeroes requests",
-        [state(SERVED, "write_zeroes").named("device.write_zeroes_total"),
-         metric("write_zeroes_total")];
+        [state(SERVED).row("write_zeroes").within("device"), metric("write_zeroes_total")];
     counter flushes_total: Count, "flush requests",
-        [state(SERVED, "flushes").named("device.flushes_total"), metric("flushes_total")];
+        [state(SERVED).row("flushes").within("device"), metric("flushes_total")];
     counter failed_reads_total: Count, "read requests that failed",
-        [state(FAILED, "failed_reads").named("io_stat.failed_reads"),
-         metric("failed_reads_total")];
+        [state(FAILED).named("failed_reads").within("io_stat"), metric("failed_reads_total")];
     counter failed_writes_total: Count,
         "requests to write, zero, discard or flush that failed, refused ones included",
-        [state(FAILED, "failed_writes").named("io_stat.failed_writes"),
-         metric("failed_writes_total")];
+        [state(FAILED).named("failed_writes").within("io_stat"), metric("failed_writes_total")];
     total invalid_io_total: Count, "always 0: requests of any alignment are served",
-        [state("", "").named("io_stat.invalid_io")];
+        [FIELD.named("invalid_io").within("io_stat")];
     counter notify_free_total: Count, "pages that a discard or write-zeroes freed",
-        [state(PAGES, "notify_free").named("io_stat.notify_free")];
+        [state(PAGES).named("notify_free").within("io_stat")];
 }

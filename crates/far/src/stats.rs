@@ -15,53 +15,47 @@ figures! {
     /// What the threads that call the engine count.
     pub(crate) struct Counters;
 
-    gauge objects: Count, "objects in which something is still needed", [state(TABLE, "objects")];
+    gauge objects: Count, "objects in which something is still needed", [state(TABLE)];
     gauge object_bytes: Bytes, "bytes on other machines",
-        [state(TABLE, "object_bytes"), metric("far_object_bytes")];
+        [state(TABLE), metric("far_object_bytes")];
     gauge live_bytes: Bytes, "of these, bytes that are still needed",
-        [state(TABLE, "live_bytes"), metric("far_live_bytes")];
-    gauge dead_objects: Count, "objects no longer needed and not yet deleted",
-        [state(TABLE, "dead_objects")];
+        [state(TABLE), metric("far_live_bytes")];
+    gauge dead_objects: Count, "objects no longer needed and not yet deleted", [state(TABLE)];
     // Of an engine that keeps one copy, what is lost.
     gauge copies_missing: Count, "copies that are gone and were not made again",
-        [state(TABLE, "copies_missing"), metric("far_copies_missing")];
+        [state(TABLE), metric("far_copies_missing")];
     total copies_made_total: Count, "copies that were gone and were made again",
-        [state(TABLE, "copies_made_total"), metric("far_copies_made_total")];
+        [state(TABLE), metric("far_copies_made_total")];
     // They are part of the store's `metadata_bytes`, so they count against its limit.
     gauge metadata_bytes: Bytes, "memory here, for the map and what is read ahead",
-        [state(TABLE, "metadata_bytes"), metric("far_metadata_bytes")];
+        [state(TABLE), metric("far_metadata_bytes")];
     gauge near_bytes: Bytes, "bytes that lie in the backing file first",
-        [state(TABLE, "near_bytes"), metric("far_near_bytes")];
+        [state(TABLE), metric("far_near_bytes")];
     total moved_bytes_total: Bytes, "bytes sent from there because they were old",
-        [state(TABLE, "moved_bytes_total"), metric("far_moved_bytes_total")];
-    counter puts_total: Count, "objects sent", [state(TABLE, "puts_total")];
-    counter put_bytes_total: Bytes, "bytes sent",
-        [state(TABLE, "put_bytes_total"), metric("far_put_bytes_total")];
-    counter gets_total: Count, "ranges fetched, which were what was sent",
-        [state(TABLE, "gets_total")];
-    counter got_bytes_total: Bytes, "bytes fetched",
-        [state(TABLE, "got_bytes_total"), metric("far_got_bytes_total")];
+        [state(TABLE), metric("far_moved_bytes_total")];
+    counter puts_total: Count, "objects sent", [state(TABLE)];
+    counter put_bytes_total: Bytes, "bytes sent", [state(TABLE), metric("far_put_bytes_total")];
+    counter gets_total: Count, "ranges fetched, which were what was sent", [state(TABLE)];
+    counter got_bytes_total: Bytes, "bytes fetched", [state(TABLE), metric("far_got_bytes_total")];
     counter read_ahead_total: Count, "reads that needed no fetch: an earlier one had brought them",
-        [state(TABLE, "read_ahead_total")];
-    counter deletes_total: Count, "objects deleted", [state(TABLE, "deletes_total")];
+        [state(TABLE)];
+    counter deletes_total: Count, "objects deleted", [state(TABLE)];
     counter cleaned_bytes_total: Bytes, "bytes sent again to make room",
-        [state(TABLE, "cleaned_bytes_total"), metric("far_cleaned_bytes_total")];
-    counter retries_total: Count, "calls made again",
-        [state(TABLE, "retries_total"), metric("far_retries_total")];
+        [state(TABLE), metric("far_cleaned_bytes_total")];
+    counter retries_total: Count, "calls made again", [state(TABLE), metric("far_retries_total")];
     counter failures_total: Count, "calls that failed",
-        [state(TABLE, "failures_total"), metric("far_failures_total")];
-    counter forged_total: Count, "of these, other bytes than were sent",
-        [state(TABLE, "forged_total")];
+        [state(TABLE), metric("far_failures_total")];
+    counter forged_total: Count, "of these, other bytes than were sent", [state(TABLE)];
     counter absences_total: Count, "times that the engine was given up for a while",
-        [state(TABLE, "absences_total"), metric("far_absences_total")];
+        [state(TABLE), metric("far_absences_total")];
     counter waited_us_total: Microseconds, "that writes and the cleaner waited for --far-bandwidth",
-        [state(TABLE, "waited_us_total")];
+        [state(TABLE)];
     gauge get_us_p50: Microseconds, "half of the fetches took at most this",
-        [state(TABLE, "get_us_p50"), metric("far_get_us_p50")];
+        [state(TABLE), metric("far_get_us_p50")];
     gauge get_us_p99: Microseconds, "99 % of the fetches did",
-        [state(TABLE, "get_us_p99"), metric("far_get_us_p99")];
+        [state(TABLE), metric("far_get_us_p99")];
     gauge put_us_p50: Microseconds, "half of the sends took at most this",
-        [state(TABLE, "put_us_p50"), metric("far_put_us_p50")];
+        [state(TABLE), metric("far_put_us_p50")];
     gauge put_us_p99: Microseconds, "99 % of the sends did",
-        [state(TABLE, "put_us_p99"), metric("far_put_us_p99")];
+        [state(TABLE), metric("far_put_us_p99")];
 }

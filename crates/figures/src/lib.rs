@@ -14,8 +14,8 @@
 //!     /// What its threads count.
 //!     struct Counters;
 //!
-//!     gauge pages: Count, "pages that it holds", [state("memory", "pages")];
-//!     counter hits_total: Count, "pages that were found", [state("work", "hits"), report("", "")];
+//!     gauge pages: Count, "pages that it holds", [state("memory")];
+//!     counter hits_total: Count, "pages found", [state("work").row("hits"), report("work")];
 //! }
 //!
 //! let counters = Counters::default();
@@ -43,7 +43,7 @@ mod view;
 
 pub use counter::{Counter, Elsewhere, Peak};
 pub use histogram::{Histogram, Quantiles};
-pub use view::{Doc, Field, View, metric, report, state};
+pub use view::{Doc, FIELD, Field, View, metric, report, state};
 
 /// What a figure is a number of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,17 @@ pub enum Kind {
     Counter,
     /// It goes up and down, or is the most so far.
     Gauge,
+}
+
+impl Kind {
+    /// Returns what documents and metrics call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        }
+    }
 }
 
 /// A figure of the snapshots `S`.
@@ -111,7 +122,8 @@ impl<S> Figure<S> {
         self.name.strip_suffix("_total").unwrap_or(self.name)
     }
 
-    /// Returns its field in a document, with the name that it has there; `None` if it has none.
+    /// Returns its field in a document, with the names that it and its row have there; `None` if it
+    /// has none.
     #[must_use]
     pub fn field(&self, doc: Doc) -> Option<Field> {
         self.views.iter().find_map(|view| match view {
@@ -121,7 +133,8 @@ impl<S> Figure<S> {
                     Doc::Report => self.short_name(),
                     Doc::State => self.name,
                 };
-                Some(Field { name, ..*field })
+                let label = if field.label.is_empty() { name } else { field.label };
+                Some(Field { name, label, ..*field })
             }
             _ => None,
         })
@@ -257,9 +270,9 @@ mod tests {
         struct Counters;
 
         gauge pages: Count, "pages", [];
-        counter loads_total: Count, "loads", [report("work", "  loads"), View::Rate];
+        counter loads_total: Count, "loads", [report("work").row("  loads"), View::Rate];
         total faults_total: Count, "faults", [];
-        peak peak_bytes: Bytes, "the most", [state("memory", "peak").named("memory.peak")];
+        peak peak_bytes: Bytes, "the most", [state("memory").named("peak").within("memory")];
     }
 
     #[test]
@@ -284,7 +297,9 @@ mod tests {
         );
         let name = |figure: &Figure<Held>, doc| figure.field(doc).map(|field| field.name);
         assert_eq!((name(loads, Doc::Report), name(loads, Doc::State)), (Some("loads"), None));
-        assert_eq!(name(peak, Doc::State), Some("memory.peak"));
+        let field = peak.field(Doc::State).expect("a field");
+        assert_eq!((field.group, field.name, field.label), ("memory", "peak", "peak"));
+        assert_eq!(loads.field(Doc::Report).map(|field| field.label), Some("  loads"));
         assert!(loads.has_rate() && !faults.has_rate());
     }
 }

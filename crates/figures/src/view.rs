@@ -25,24 +25,33 @@ pub enum View {
 pub struct Field {
     /// The document.
     pub doc: Doc,
+    /// The object in it that has the field. Empty: the document itself.
+    pub group: &'static str,
     /// Its name there. Empty: that of the figure.
     pub name: &'static str,
     /// The title of the table in which people see it. Empty: they do not.
     pub table: &'static str,
-    /// What the row in the table is called.
+    /// What the row in the table is called. Empty: as the field.
     pub label: &'static str,
 }
 
+const fn field(doc: Doc, table: &'static str) -> View {
+    View::Field(Field { doc, group: "", name: "", table, label: "" })
+}
+
+/// A field of a state that no table has.
+pub const FIELD: View = field(Doc::State, "");
+
 /// A field of a report, with a row of one of its tables.
 #[must_use]
-pub const fn report(table: &'static str, label: &'static str) -> View {
-    View::Field(Field { doc: Doc::Report, name: "", table, label })
+pub const fn report(table: &'static str) -> View {
+    field(Doc::Report, table)
 }
 
 /// A field of a state, with a row of one of its tables.
 #[must_use]
-pub const fn state(table: &'static str, label: &'static str) -> View {
-    View::Field(Field { doc: Doc::State, name: "", table, label })
+pub const fn state(table: &'static str) -> View {
+    field(Doc::State, table)
 }
 
 /// A metric of this name.
@@ -57,6 +66,24 @@ impl View {
     pub const fn named(self, name: &'static str) -> Self {
         match self {
             Self::Field(field) => Self::Field(Field { name, ..field }),
+            other => other,
+        }
+    }
+
+    /// The same field in an object of this name.
+    #[must_use]
+    pub const fn within(self, group: &'static str) -> Self {
+        match self {
+            Self::Field(field) => Self::Field(Field { group, ..field }),
+            other => other,
+        }
+    }
+
+    /// The same field with a row of this name.
+    #[must_use]
+    pub const fn row(self, label: &'static str) -> Self {
+        match self {
+            Self::Field(field) => Self::Field(Field { label, ..field }),
             other => other,
         }
     }

@@ -4,7 +4,7 @@
 //! decided by them. docs/use/stats-run.md has them as a table, which a test of the program keeps
 //! right.
 
-use zfold_figures::{View, figures, report, state};
+use zfold_figures::{FIELD, View, figures, report, state};
 
 /// Titles of the tables in which people see them.
 pub mod table {
@@ -22,9 +22,6 @@ pub mod table {
 
 use table::{BACKING, FAULTS, MEMORY, STAYS, WORK};
 
-/// A field that no table has.
-const FIELD: View = state("", "");
-
 figures! {
     /// What a run holds and has done. What ends in `_total` only grows, what begins with `peak_` is
     /// the most so far, the rest is of now.
@@ -33,83 +30,82 @@ figures! {
     pub(crate) struct Counters;
 
     gauge limit_bytes: Bytes, "the most that may be resident",
-        [report(MEMORY, "limit"), state(MEMORY, "limit")];
-    gauge resident_bytes: Bytes, "what counts against the limit", [state(MEMORY, "resident")];
+        [report(MEMORY).row("limit"), state(MEMORY).row("limit")];
+    gauge resident_bytes: Bytes, "what counts against the limit", [state(MEMORY).row("resident")];
     gauge peak_charge_bytes: Bytes, "the most that counted against the limit",
-        [report(MEMORY, "peak_charge")];
-    peak peak_resident_bytes: Bytes, "the most seen resident", [report(MEMORY, "peak_resident")];
+        [report(MEMORY).row("peak_charge")];
+    peak peak_resident_bytes: Bytes, "the most seen resident",
+        [report(MEMORY).row("peak_resident")];
     gauge open_bytes: Bytes, "of what counts, memory that was not closed, as seen last", [];
     gauge swap_cache_bytes: Bytes, "of what counts, pages that wait to be compressed", [];
 
     gauge stored_pages: Count, "pages that lie compressed", [];
-    gauge stored_pages_bytes: Bytes, "pages that lie compressed", [state(MEMORY, "stored")];
-    gauge stored_bytes: Bytes, "what these take, with tables", [state(MEMORY, "  memory")];
+    gauge stored_pages_bytes: Bytes, "pages that lie compressed", [state(MEMORY).row("stored")];
+    gauge stored_bytes: Bytes, "what these take, with tables", [state(MEMORY).row("  memory")];
     gauge copied_pages: Count, "of these pages, copies of such as count against the limit",
-        [state(MEMORY, "  copies")];
+        [state(MEMORY).row("  copies")];
     gauge store_limit_bytes: Bytes, "the most that these may take; 0: any number", [FIELD];
-    peak peak_stored_pages: Count, "the most pages compressed at a time",
-        [report(MEMORY, "peak_stored_pages")];
+    peak peak_stored_pages: Count, "the most pages compressed at a time", [report(MEMORY)];
     peak peak_stored_bytes: Bytes, "the memory they took, tables included",
-        [report(MEMORY, "peak_stored")];
-    gauge backing_bytes: Bytes, "size of the backing file", [state(BACKING, "size")];
-    gauge backing_used_bytes: Bytes, "of it, in use", [state(BACKING, "used")];
+        [report(MEMORY).row("peak_stored")];
+    gauge backing_bytes: Bytes, "size of the backing file", [state(BACKING).row("size")];
+    gauge backing_used_bytes: Bytes, "of it, in use", [state(BACKING).row("used")];
 
-    gauge locked_bytes: Bytes, "locked, counts", [state(STAYS, "locked")];
+    gauge locked_bytes: Bytes, "locked, counts", [state(STAYS).row("locked")];
     gauge protected_bytes: Bytes, "counts: read-only, inaccessible or in use",
-        [state(STAYS, "protected")];
+        [state(STAYS).row("protected")];
     gauge left_open_bytes: Bytes, "counts: written pages of files, small mappings",
-        [state(STAYS, "left open")];
-    gauge shared_bytes: Bytes, "shared memory, does not count", [state(STAYS, "shared")];
-    gauge file_bytes: Bytes, "pages of files, do not count", [state(STAYS, "files")];
-    gauge page_table_bytes: Bytes, "page tables, do not count", [state(STAYS, "page tables")];
+        [state(STAYS).row("left open")];
+    gauge shared_bytes: Bytes, "shared memory, does not count", [state(STAYS).row("shared")];
+    gauge file_bytes: Bytes, "pages of files, do not count", [state(STAYS).row("files")];
+    gauge page_table_bytes: Bytes, "page tables, do not count", [state(STAYS).row("page tables")];
     gauge peak_locked_bytes: Bytes, "of what counts: locked, stays",
-        [report(MEMORY, "peak_locked")];
+        [report(MEMORY).row("peak_locked")];
     gauge peak_protected_bytes: Bytes, "the same: read-only, or in use",
-        [report(MEMORY, "peak_protected")];
+        [report(MEMORY).row("peak_protected")];
     gauge peak_left_open_bytes: Bytes, "the same: written pages of files, small mappings",
-        [report(MEMORY, "peak_left_open")];
+        [report(MEMORY).row("peak_left_open")];
     gauge peak_shared_bytes: Bytes, "shared memory, which stays and does not count",
-        [report(MEMORY, "peak_shared")];
-    gauge peak_file_bytes: Bytes, "pages of files, the same", [report(MEMORY, "peak_file")];
+        [report(MEMORY).row("peak_shared")];
+    gauge peak_file_bytes: Bytes, "pages of files, the same", [report(MEMORY).row("peak_file")];
     gauge peak_page_table_bytes: Bytes, "page tables, the same",
-        [report(MEMORY, "peak_page_table")];
+        [report(MEMORY).row("peak_page_table")];
 
     total faults_total: Count, "missing pages that were asked for and brought",
-        [report(FAULTS, "faults"), state(WORK, "faults"), View::Rate];
+        [report(FAULTS), state(WORK).row("faults"), View::Rate];
     counter first_touches_total: Count, "pages that did not exist before",
-        [report(FAULTS, "  first_touches")];
+        [report(FAULTS).row("  first_touches")];
     counter refaults_total: Count, "pages taken back before they were compressed",
-        [report(FAULTS, "  refaults"), state(WORK, "  refaults"), View::Rate];
+        [report(FAULTS).row("  refaults"), state(WORK).row("  refaults"), View::Rate];
     counter loads_total: Count, "pages decompressed",
-        [report(FAULTS, "  loads"), state(WORK, "  loads"), View::Rate];
+        [report(FAULTS).row("  loads"), state(WORK).row("  loads"), View::Rate];
     gauge fault_p50_ns: Nanoseconds, "half of the faults took at most this",
-        [state(WORK, "  p50")];
+        [state(WORK).row("  p50")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults took at most this",
-        [state(WORK, "  p99")];
-    counter prefetched_total: Count, "pages brought along with a neighbour",
-        [report(FAULTS, "prefetched")];
+        [state(WORK).row("  p99")];
+    counter prefetched_total: Count, "pages brought along with a neighbour", [report(FAULTS)];
     counter first_touch_pages_total: Count, "pages that first touches brought, neighbours included",
         [];
     counter spurious_faults_total: Count, "faults on pages that were there by then", [];
     counter waits_for_room_total: Count, "faults that waited for room", [];
 
     counter evictions_total: Count, "pages that left a process",
-        [report(WORK, "evictions"), state(WORK, "evictions"), View::Rate];
-    counter stores_total: Count, "pages that were compressed", [report(WORK, "stores")];
+        [report(WORK), state(WORK).row("evictions"), View::Rate];
+    counter stores_total: Count, "pages that were compressed", [report(WORK)];
     counter kept_copies_total: Count, "pages that left as they came: not compressed again",
-        [report(WORK, "kept_copies"), state(WORK, "  kept copies")];
+        [report(WORK), state(WORK).row("  kept copies")];
     counter zero_pages_total: Count, "pages of zeros that were dropped instead", [];
     counter busy_pages_total: Count, "pages that could not be moved, and are tried again", [];
     counter closed_pages_total: Count, "pages of memory that was open and was closed", [];
     counter surveys_total: Count, "times that the mappings of a process were read", [];
     total over_limit_total: Count, "times that usage was seen above the limit",
-        [report(WORK, "over_limit"), state(WORK, "over_limit")];
+        [report(WORK), state(WORK).row("over_limit")];
 
-    gauge spaces: Count, "address spaces", [state(WORK, "address spaces")];
-    gauge managed: Count, "address spaces that pages leave", [state(WORK, "  managed")];
-    counter processes_total: Count, "by fork or exec", [report(WORK, "processes")];
+    gauge spaces: Count, "address spaces", [state(WORK).row("address spaces")];
+    gauge managed: Count, "address spaces that pages leave", [state(WORK).row("  managed")];
+    counter processes_total: Count, "by fork or exec", [report(WORK)];
     counter forks_total: Count, "children of fork that began with closed memory", [];
-    counter managed_total: Count, "address spaces whose pages left", [report(WORK, "managed")];
+    counter managed_total: Count, "address spaces whose pages left", [report(WORK)];
     total unmanaged_total: Count, "processes whose memory stayed as it is",
-        [report(WORK, "unmanaged").named("unmanaged_total"), state(WORK, "unmanaged")];
+        [report(WORK).row("unmanaged").named("unmanaged_total"), state(WORK).row("unmanaged")];
 }

@@ -5,7 +5,7 @@
 //! between them.
 
 use zfold_disk::table::{FAILED, PAGES};
-use zfold_figures::{View, figures, metric, state};
+use zfold_figures::{FIELD, View, figures, metric, state};
 use zfold_store::StoreStats;
 
 use super::device::Device;
@@ -21,106 +21,86 @@ pub(crate) mod table {
 
 use table::{BACKING, MEMORY};
 
-/// A field that no table has.
-const fn field(name: &'static str) -> View {
-    state("", "").named(name)
-}
-
 figures! {
     /// What a device and its store hold and have done.
     pub(crate) struct DiskFigures;
 
-    gauge size_bytes: Bytes, "size of the device", [field("size_bytes"), metric("size_bytes")];
-    gauge max_size_bytes: Bytes, "the most it can grow to", [field("max_size_bytes")];
+    gauge size_bytes: Bytes, "size of the device", [FIELD, metric("size_bytes")];
+    gauge max_size_bytes: Bytes, "the most it can grow to", [FIELD];
 
     gauge orig_data_size: Bytes, "bytes of all pages stored, wherever they are",
-        [state(MEMORY, "orig_data_size").named("mm_stat.orig_data_size"),
-         metric("stored_bytes")];
+        [state(MEMORY).within("mm_stat"), metric("stored_bytes")];
     gauge compr_data_size: Bytes, "compressed bytes of the pages in memory",
-        [state(MEMORY, "compr_data_size").named("mm_stat.compr_data_size"),
-         metric("compressed_bytes")];
+        [state(MEMORY).within("mm_stat"), metric("compressed_bytes")];
     gauge mem_used_total: Bytes, "all memory held",
-        [state(MEMORY, "mem_used_total").named("mm_stat.mem_used_total"),
-         metric("memory_bytes")];
+        [state(MEMORY).within("mm_stat"), metric("memory_bytes")];
     gauge mem_limit: Bytes, "the most that may be held, 0 for any number",
-        [state(MEMORY, "mem_limit").named("mm_stat.mem_limit"), metric("memory_limit_bytes")];
+        [state(MEMORY).within("mm_stat"), metric("memory_limit_bytes")];
     gauge mem_used_max: Bytes, "the most held so far",
-        [state(MEMORY, "mem_used_max").named("mm_stat.mem_used_max"),
-         metric("memory_max_bytes")];
+        [state(MEMORY).within("mm_stat"), metric("memory_max_bytes")];
     gauge same_pages: Count, "pages that repeat one word, and take no memory",
-        [state(PAGES, "same_pages").named("mm_stat.same_pages"), metric("same_filled_pages")];
+        [state(PAGES).within("mm_stat"), metric("same_filled_pages")];
     total pages_compacted: Count, "pages of the pool that compaction has freed so far",
-        [state(PAGES, "pages_compacted").named("mm_stat.pages_compacted"),
-         metric("compacted_pages_total")];
+        [state(PAGES).within("mm_stat"), metric("compacted_pages_total")];
     gauge huge_pages: Count, "pages in memory stored uncompressed",
-        [state(PAGES, "huge_pages").named("mm_stat.huge_pages"),
-         metric("incompressible_pages")];
-    total huge_pages_since: Count, "the same, so far",
-        [state(PAGES, "huge_pages_since").named("mm_stat.huge_pages_since")];
+        [state(PAGES).within("mm_stat"), metric("incompressible_pages")];
+    total huge_pages_since: Count, "the same, so far", [state(PAGES).within("mm_stat")];
 
     gauge bd_count: Count, "pages on the backing file",
-        [state(BACKING, "bd_count").named("bd_stat.bd_count"), metric("backed_pages")];
+        [state(BACKING).within("bd_stat"), metric("backed_pages")];
     total backing_reads_total: Count, "pages read from the backing file so far",
-        [state(BACKING, "bd_reads").named("bd_stat.bd_reads"), metric("backing_reads_total"),
+        [state(BACKING).named("bd_reads").within("bd_stat"), metric("backing_reads_total"),
          View::Rate];
     total backing_writes_total: Count, "pages written to the backing file so far",
-        [state(BACKING, "bd_writes").named("bd_stat.bd_writes"), metric("backing_writes_total"),
+        [state(BACKING).named("bd_writes").within("bd_stat"), metric("backing_writes_total"),
          View::Rate];
 
-    gauge stored_pages: Count, "pages stored, wherever they are",
-        [state(PAGES, "stored_pages").named("zswap.stored_pages")];
-    gauge stored_incompressible_pages: Count, "huge_pages",
-        [field("zswap.stored_incompressible_pages")];
+    gauge stored_pages: Count, "pages stored, wherever they are", [state(PAGES).within("zswap")];
+    gauge stored_incompressible_pages: Count, "huge_pages", [FIELD.within("zswap")];
     gauge pool_total_size: Bytes, "bytes of the pool's pages in use",
-        [state(MEMORY, "  pool_total_size").named("zswap.pool_total_size"), metric("pool_bytes")];
-    total written_back_pages: Count, "bd_writes", [field("zswap.written_back_pages")];
+        [state(MEMORY).row("  pool_total_size").within("zswap"), metric("pool_bytes")];
+    total written_back_pages: Count, "bd_writes", [FIELD.within("zswap")];
     total pool_limit_hit: Count, "writes refused at the limit",
-        [state(FAILED, "pool_limit_hit").named("zswap.pool_limit_hit"),
-         metric("limit_hit_total")];
+        [state(FAILED).within("zswap"), metric("limit_hit_total")];
     total reject_alloc_fail: Count, "writes refused because the system had no memory",
-        [state(FAILED, "reject_alloc_fail").named("zswap.reject_alloc_fail"),
-         metric("alloc_fail_total")];
+        [state(FAILED).within("zswap"), metric("alloc_fail_total")];
     total reject_compress_poor: Count,
         "writes refused because the page does not compress; a device stores such pages, so 0",
-        [state(FAILED, "reject_compress_poor").named("zswap.reject_compress_poor")];
+        [state(FAILED).within("zswap")];
     total reject_compress_fail: Count, "always 0: codecs fail only by length",
-        [field("zswap.reject_compress_fail")];
+        [FIELD.within("zswap")];
     total reject_reclaim_fail: Count, "times that writeback for room made none",
-        [state(FAILED, "reject_reclaim_fail").named("zswap.reject_reclaim_fail")];
+        [state(FAILED).within("zswap")];
     total decompress_fail: Count, "reads of pages in memory whose bytes did not decode",
-        [state(FAILED, "decompress_fail").named("zswap.decompress_fail"),
-         metric("decompress_fail_total")];
+        [state(FAILED).within("zswap"), metric("decompress_fail_total")];
 
     gauge metadata_bytes: Bytes, "slots, codec contexts, buffers, tables of the store",
-        [state(MEMORY, "  tables").named("store.metadata_bytes")];
+        [state(MEMORY).row("  tables").within("store")];
     gauge pool_metadata_bytes: Bytes, "the pool's tables",
-        [state(MEMORY, "  pool tables").named("store.pool_metadata_bytes")];
+        [state(MEMORY).row("  pool tables").within("store")];
     gauge pool_idle_bytes: Bytes, "idle pages kept for the next use",
-        [state(MEMORY, "  idle").named("store.pool_idle_bytes")];
+        [state(MEMORY).row("  idle").within("store")];
     gauge duplicate_pages: Count, "pages that share another one's object",
-        [state(PAGES, "duplicate_pages").named("store.duplicate_pages"),
-         metric("duplicate_pages")];
+        [state(PAGES).within("store"), metric("duplicate_pages")];
     total recompressed_total: Count, "pages that another codec made shorter",
-        [state(PAGES, "recompressed").named("store.recompressed_total"),
-         metric("recompressed_pages_total")];
-    total recompressed_saved_bytes_total: Bytes, "by how much",
-        [field("store.recompressed_saved_bytes_total")];
+        [state(PAGES).row("recompressed").within("store"), metric("recompressed_pages_total")];
+    total recompressed_saved_bytes_total: Bytes, "by how much", [FIELD.within("store")];
     gauge backing_bytes: Bytes, "size of the backing file",
-        [state(BACKING, "size").named("store.backing_bytes"), metric("backing_bytes")];
+        [state(BACKING).row("size").within("store"), metric("backing_bytes")];
     gauge backing_used_bytes: Bytes, "bytes of the backing file in use",
-        [state(BACKING, "used").named("store.backing_used_bytes"), metric("backing_used_bytes")];
+        [state(BACKING).row("used").within("store"), metric("backing_used_bytes")];
     gauge backing_payload_bytes: Bytes,
         "of them, bytes of pages; the rest is unused space in each page's last unit",
-        [field("store.backing_payload_bytes")];
+        [FIELD.within("store")];
     total backing_failed_total: Count, "reads and writes of the backing file that failed",
         [metric("backing_failed_total")];
     total backing_failed_reads_total: Count, "pages that could not be read",
-        [state(FAILED, "backing_failed_reads").named("store.backing_failed_reads_total")];
+        [state(FAILED).row("backing_failed_reads").within("store")];
     total backing_failed_writes_total: Count,
         "pages that could not be written, and stayed in memory",
-        [state(FAILED, "backing_failed_writes").named("store.backing_failed_writes_total")];
+        [state(FAILED).row("backing_failed_writes").within("store")];
     total backing_damaged_total: Count, "pages read back with other bytes than were written",
-        [state(FAILED, "backing_damaged").named("store.backing_damaged_total")];
+        [state(FAILED).row("backing_damaged").within("store")];
 }
 
 impl DiskFigures {

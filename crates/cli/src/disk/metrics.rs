@@ -21,15 +21,15 @@ pub(crate) const TERMS: Terms = Terms { places: 8, patience: Duration::from_secs
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric of a device: its name, its kind, what it is, and where it is found.
-struct Metric<'a> {
+struct Metric {
     name: &'static str,
     kind: Kind,
     help: String,
-    of: Box<dyn Fn(&DiskReport) -> u64 + 'a>,
+    of: Box<dyn Fn(&DiskReport) -> u64>,
 }
 
 /// Returns the metrics of the devices, as their figures are declared.
-fn metrics() -> Vec<Metric<'static>> {
+fn metrics() -> Vec<Metric> {
     let mut metrics = of_figures(|disk| Some(&disk.held));
     metrics.extend(of_figures(|disk| Some(&disk.served)));
     metrics.extend(of_far());
@@ -38,7 +38,7 @@ fn metrics() -> Vec<Metric<'static>> {
 }
 
 /// Returns the metrics of declared figures, which are found there; 0 where there are none.
-fn of_figures<F: Figures>(found: fn(&DiskReport) -> Option<&F>) -> Vec<Metric<'static>> {
+fn of_figures<F: Figures>(found: fn(&DiskReport) -> Option<&F>) -> Vec<Metric> {
     let metric = |figure: &'static Figure<F>| {
         let of = move |disk: &DiskReport| found(disk).map_or(0, figure.of);
         let (name, help) = (figure.metric()?, help(figure.meaning));
@@ -54,7 +54,7 @@ fn help(meaning: &str) -> String {
 }
 
 /// Returns the metrics of other machines that are no figures; 0 for a device without any.
-fn of_far() -> [Metric<'static>; 2] {
+fn of_far() -> [Metric; 2] {
     let metric = |name, help: &str, of: fn(&FarReport) -> u64| Metric {
         name,
         kind: Kind::Gauge,
@@ -126,11 +126,7 @@ fn text(report: &Report) -> String {
 
 /// Returns what stands before the values of a metric.
 fn head(name: &str, kind: Kind, help: &str) -> String {
-    let kind = match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-    };
-    format!("# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\n")
+    format!("# HELP zfold_{name} {help}\n# TYPE zfold_{name} {}\n", kind.name())
 }
 
 /// Returns a name as the value of a label.

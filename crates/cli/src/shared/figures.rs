@@ -77,17 +77,16 @@ pub(crate) mod in_state {
     }
 }
 
-/// Writes figures by their names. Those before whose names a group stands (`GROUP.NAME`) are an
-/// object of that name.
+/// Writes figures by their names, those of a group in an object of its name.
 fn write<F: Figures, S: Serializer>(of: &F, doc: Doc, to: S) -> Result<S::Ok, S::Error> {
     let mut groups: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     let mut map = to.serialize_map(None)?;
     for figure in F::ALL {
-        let Some(Field { name, .. }) = figure.field(doc) else { continue };
+        let Some(Field { group, name, .. }) = figure.field(doc) else { continue };
         let number = (figure.of)(of);
-        match name.split_once('.') {
-            Some((group, name)) => drop(groups.entry(group).or_default().insert(name, number)),
-            None => map.serialize_entry(name, &number)?,
+        match group {
+            "" => map.serialize_entry(name, &number)?,
+            _ => drop(groups.entry(group).or_default().insert(name, number)),
         }
     }
     groups.iter().try_for_each(|(group, fields)| map.serialize_entry(group, fields))?;
@@ -102,14 +101,14 @@ fn read<'de, F: Figures, D: Deserializer<'de>>(doc: Doc, from: D) -> Result<F, D
 struct Fields<F>(Doc, PhantomData<F>);
 
 impl<F: Figures> Fields<F> {
-    /// Returns the figure of such a name.
-    fn find(&self, is: impl Fn(&str) -> bool) -> Option<&'static Figure<F>> {
-        F::ALL.iter().find(|figure| figure.field(self.0).is_some_and(|field| is(field.name)))
+    /// Returns the figure of such a field.
+    fn find(&self, is: impl Fn(Field) -> bool) -> Option<&'static Figure<F>> {
+        F::ALL.iter().find(|figure| figure.field(self.0).is_some_and(&is))
     }
-}
 
-fn group_of(name: &str) -> Option<&str> {
-    name.split_once('.').map(|(group, _)| group)
+    fn in_group(&self, group: &str, name: &str) -> Option<&'static Figure<F>> {
+        self.find(|known| known.group == group && known.name == name)
+    }
 }
 
 impl<'de, F: Figures> Visitor<'de> for Fields<F> {
@@ -122,12 +121,11 @@ impl<'de, F: Figures> Visitor<'de> for Fields<F> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<F, A::Error> {
         let mut figures = F::default();
         while let Some(name) = map.next_key::<String>()? {
-            if let Some(figure) = self.find(|known| known == name) {
+            if let Some(figure) = self.in_group("", &name) {
                 (figure.set)(&mut figures, map.next_value()?);
-            } else if self.find(|known| group_of(known) == Some(&*name)).is_some() {
+            } else if self.find(|known| known.group == name).is_some() {
                 for (part, number) in map.next_value::<BTreeMap<String, u64>>()? {
-                    let whole = format!("{name}.{part}");
-                    if let Some(figure) = self.find(|known| known == whole) {
+                    if let Some(figure) = self.in_group(&name, &part) {
                         (figure.set)(&mut figures, number);
                     }
                 }
@@ -142,7 +140,7 @@ impl<'de, F: Figures> Visitor<'de> for Fields<F> {
 #[cfg(test)]
 mod tests {
     use serde::{Deserialize, Serialize};
-    use zfold_figures::{figures, report, state};
+    use zfold_figures::{FIELD, figures, report, state};
 
     use super::*;
 
@@ -152,10 +150,10 @@ mod tests {
         /// What it counts.
         struct Counters;
 
-        gauge held_bytes: Bytes, "what it holds", [state("t", "held")];
-        counter loads_total: Count, "loads", [state("t", "  loads"), report("u", "loads")];
+        gauge held_bytes: Bytes, "what it holds", [state("t").row("held")];
+        counter loads_total: Count, "loads", [state("t").row("  loads"), report("u")];
         counter spared_total: Count, "not shown", [];
-        gauge inside: Count, "in a group", [state("", "").named("g.inside")];
+        gauge inside: Count, "in a group", [FIELD.within("g")];
     }
 
     #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]

@@ -13,20 +13,20 @@ figures! {
     pub(super) struct NbdCounters;
 
     gauge connections: Count, "connections open now, handshakes included",
-        [state(TABLE, "connections"), metric("nbd_open_connections")];
+        [state(TABLE), metric("nbd_open_connections")];
     counter connections_total: Count, "connections accepted",
-        [state(TABLE, "connections_total"), metric("nbd_connections_total")];
+        [state(TABLE), metric("nbd_connections_total")];
     counter refused_total: Count, "connections beyond --max-connections, which got no place",
-        [state(TABLE, "refused_total"), metric("nbd_connections_refused_total")];
+        [state(TABLE), metric("nbd_connections_refused_total")];
     counter gave_way_total: Count, "idle connections closed, because others wanted their places",
         [];
     counter failed_handshakes_total: Count,
         "connections that an error or a timeout ended in the handshake",
-        [state(TABLE, "failed_handshakes_total"), metric("nbd_failed_handshakes_total")];
+        [state(TABLE), metric("nbd_failed_handshakes_total")];
     counter requests_total: Count, "requests answered",
-        [state(TABLE, "requests_total"), metric("nbd_requests_total")];
+        [state(TABLE), metric("nbd_requests_total")];
     counter errors_total: Count, "requests answered with an error",
-        [state(TABLE, "errors_total"), metric("nbd_errors_total")];
+        [state(TABLE), metric("nbd_errors_total")];
 }
 
 impl NbdCounters {

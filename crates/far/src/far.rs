@@ -322,7 +322,6 @@ impl Far {
             dead_objects: log.dead() as u64,
             metadata_bytes: self.memory_bytes(),
             near_bytes,
-            moved_bytes_total: self.here.as_ref().map_or(0, Here::moved_bytes),
             ..self.link.stats()
         }
     }

@@ -6,7 +6,7 @@
 //! clock only makes pages look younger if it is read late.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
@@ -29,7 +29,6 @@ pub(crate) struct Here {
     /// The first round, and the seconds from there to the last one: the time by which ages count.
     began: OnceLock<Instant>,
     second: AtomicU32,
-    moved_bytes: AtomicU64,
 }
 
 impl Here {
@@ -44,7 +43,6 @@ impl Here {
             after: u32::try_from(options.after.as_secs()).unwrap_or(u32::MAX),
             began: OnceLock::new(),
             second: AtomicU32::new(0),
-            moved_bytes: AtomicU64::new(0),
         }
     }
 
@@ -60,11 +58,6 @@ impl Here {
     /// Returns the bytes of memory that the map takes, which are always the same.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes
-    }
-
-    /// Returns the bytes that went from here to the engine.
-    pub(crate) fn moved_bytes(&self) -> u64 {
-        self.moved_bytes.load(Ordering::Relaxed)
     }
 
     /// Lets it be `now`.
@@ -83,11 +76,6 @@ impl Here {
     /// Returns the seconds after which units go.
     pub(crate) fn after(&self) -> u32 {
         self.after
-    }
-
-    /// Counts bytes that went from here to the engine.
-    pub(crate) fn count_moved(&self, bytes: u64) {
-        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Reads the units from `at` of the near backing on.

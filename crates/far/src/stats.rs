@@ -31,7 +31,7 @@ figures! {
         [state(TABLE), metric("far_metadata_bytes")];
     gauge near_bytes: Bytes, "bytes that lie in the backing file first",
         [state(TABLE), metric("far_near_bytes")];
-    total moved_bytes_total: Bytes, "bytes sent from there because they were old",
+    counter moved_bytes_total: Bytes, "bytes sent from there because they were old",
         [state(TABLE), metric("far_moved_bytes_total")];
     counter puts_total: Count, "objects sent", [state(TABLE)];
     counter put_bytes_total: Bytes, "bytes sent", [state(TABLE), metric("far_put_bytes_total")];

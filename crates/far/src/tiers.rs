@@ -110,7 +110,7 @@ impl Far {
         let placed = self.change(|log| log.publish_some(number, spans, |unit| near.counts(unit)));
         // A log without room keeps all of it here.
         let moved = near.end_move(placed.is_ok());
-        here.count_moved(moved * UNIT as u64);
+        self.link.count_moved(moved * UNIT as u64);
         Some(moved)
     }
 }

@@ -98,7 +98,7 @@ figures! {
     counter busy_pages_total: Count, "pages that could not be moved, and are tried again", [];
     counter closed_pages_total: Count, "pages of memory that was open and was closed", [];
     counter surveys_total: Count, "times that the mappings of a process were read", [];
-    total over_limit_total: Count, "times that usage was seen above the limit",
+    counter over_limit_total: Count, "times that usage was seen above the limit",
         [report(WORK), state(WORK).row("over_limit")];
 
     gauge spaces: Count, "address spaces", [state(WORK).row("address spaces")];

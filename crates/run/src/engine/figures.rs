@@ -55,7 +55,6 @@ impl Engine {
             faults_total: faults.count,
             fault_p50_ns: faults.p50,
             fault_p99_ns: faults.p99,
-            over_limit_total: budget.over_limit_total(),
             spaces: spaces.len() as u64,
             managed: spaces.iter().filter(|space| space.is_attached()).count() as u64,
             unmanaged_total,

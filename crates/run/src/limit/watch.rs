@@ -191,7 +191,7 @@ impl Watcher {
         let (since, counted) = self.above.get_or_insert((Instant::now(), false));
         if !*counted && since.elapsed() > EXCURSION {
             *counted = true;
-            self.shared.budget.count_over_limit();
+            self.shared.counters.over_limit_total.add(1);
         }
     }
 

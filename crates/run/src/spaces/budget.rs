@@ -12,7 +12,7 @@
 //! Open memory is not charged when it is touched, but when somebody looks. So it is closed that far
 //! below the limit that what a program touches between two looks has room.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::link::Growth;
 use zfold_uffd::page::PAGE;
@@ -56,7 +56,6 @@ pub(crate) struct Budget {
     peak: AtomicUsize,
     /// Nothing could be freed when the evictor looked last: do not wait for it.
     exhausted: AtomicBool,
-    over_limit_total: AtomicU64,
 }
 
 impl Budget {
@@ -73,7 +72,6 @@ impl Budget {
             copy_bytes: AtomicUsize::new(PAGE),
             peak: AtomicUsize::new(0),
             exhausted: AtomicBool::new(false),
-            over_limit_total: AtomicU64::new(0),
         }
     }
 
@@ -144,11 +142,6 @@ impl Budget {
     /// Returns the most that was charged.
     pub(crate) fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
-    }
-
-    /// Returns how often more than the limit was seen, after it was kept for a while.
-    pub(crate) fn over_limit_total(&self) -> u64 {
-        self.over_limit_total.load(Ordering::Relaxed)
     }
 
     /// Notes that what was charged with `from` pages is `to` pages now.
@@ -223,11 +216,6 @@ impl Budget {
         let limit = self.limit();
         let most = (limit - margin(limit) / 2 + self.raised()).saturating_sub(self.charge());
         most.min(limit / AHEAD_SHARE)
-    }
-
-    /// Counts that more than the limit was seen.
-    pub(crate) fn count_over_limit(&self) {
-        self.over_limit_total.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether the evictor should begin.

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::counter::Peak;
+
 /// Buckets for each doubling of the value.
 const PER_DOUBLING: u32 = 32;
 const SHIFT: u32 = PER_DOUBLING.trailing_zeros();
@@ -19,7 +21,7 @@ const BUCKETS: usize = ((BITS - SHIFT + 1) << SHIFT) as usize;
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
-    max: AtomicU64,
+    max: Peak,
 }
 
 /// Quantiles of a [`Histogram`], each exact to 3 percent; all zero if nothing was recorded.
@@ -41,17 +43,15 @@ pub struct Quantiles {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], max: AtomicU64::new(0) }
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], max: Peak::default() }
     }
 }
 
 impl Histogram {
     /// Records a value. Allocates nothing and takes no lock.
     pub fn record(&self, value: u64) {
-        // Relaxed: statistics, which guard nothing. Mostly the first is no write.
-        if value > self.max.load(Ordering::Relaxed) {
-            self.max.fetch_max(value, Ordering::Relaxed);
-        }
+        self.max.raise(value);
+        // Relaxed: a statistic, which guards nothing.
         self.buckets[bucket(value)].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -59,7 +59,7 @@ impl Histogram {
     #[must_use]
     pub fn quantiles(&self) -> Quantiles {
         let count: u64 = self.counts().sum();
-        let max = self.max.load(Ordering::Relaxed);
+        let max = self.max.get();
         // More may come meanwhile, so each of these is reached.
         let wanted = [500, 900, 990, 999].map(|share| (count * share).div_ceil(1000).max(1));
         let (mut found, mut reached, mut sum) = ([0; 4], 0, 0);

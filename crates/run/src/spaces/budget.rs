@@ -14,8 +14,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::link::Growth;
+use zfold_figures::Peak;
 use zfold_uffd::page::PAGE;
+
+use crate::link::Growth;
 
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
@@ -53,7 +55,7 @@ pub(crate) struct Budget {
     copies: AtomicUsize,
     /// Bytes that one takes there, on average.
     copy_bytes: AtomicUsize,
-    peak: AtomicUsize,
+    peak: Peak,
     /// Nothing could be freed when the evictor looked last: do not wait for it.
     exhausted: AtomicBool,
 }
@@ -70,7 +72,7 @@ impl Budget {
             credit: AtomicUsize::new(0),
             copies: AtomicUsize::new(0),
             copy_bytes: AtomicUsize::new(PAGE),
-            peak: AtomicUsize::new(0),
+            peak: Peak::default(),
             exhausted: AtomicBool::new(false),
         }
     }
@@ -128,8 +130,11 @@ impl Budget {
 
     /// Notes that pages have copies: `to` instead of `from`.
     pub(crate) fn change_copies(&self, from: usize, to: usize) {
-        if from != to {
-            self.copies.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        if from == to {
+            return;
+        }
+        self.copies.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
+        if to > from {
             self.note_peak();
         }
     }
@@ -141,7 +146,7 @@ impl Budget {
 
     /// Returns the most that was charged.
     pub(crate) fn peak(&self) -> usize {
-        self.peak.load(Ordering::Relaxed)
+        self.peak.get() as usize
     }
 
     /// Notes that what was charged with `from` pages is `to` pages now.
@@ -162,7 +167,7 @@ impl Budget {
     }
 
     fn note_peak(&self) {
-        self.peak.fetch_max(self.charge(), Ordering::Relaxed);
+        self.peak.raise(self.charge() as u64);
     }
 
     /// Returns whether this many pages can be opened.

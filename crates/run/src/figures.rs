@@ -36,8 +36,6 @@ figures! {
         [report(MEMORY).row("peak_charge")];
     peak peak_resident_bytes: Bytes, "the most seen resident",
         [report(MEMORY).row("peak_resident")];
-    gauge open_bytes: Bytes, "of what counts, memory that was not closed, as seen last", [];
-    gauge swap_cache_bytes: Bytes, "of what counts, pages that wait to be compressed", [];
 
     gauge stored_pages: Count, "pages that lie compressed", [];
     gauge stored_pages_bytes: Bytes, "pages that lie compressed", [state(MEMORY).row("stored")];

@@ -22,14 +22,11 @@ impl Engine {
         let [.., shared_bytes, file_bytes, page_table_bytes] = now;
         let stored_bytes = self.store().held_bytes();
         let stored_pages = lock(&self.shared.keys).used() as u64;
-        let cached_pages = lock(&self.shared.swap_cache).pages();
         let unmanaged_total = lock(&self.shared.unmanaged).total();
         Figures {
             limit_bytes: bytes(budget.limit()),
             resident_bytes: bytes(budget.charge()),
             peak_charge_bytes: bytes(budget.peak()),
-            open_bytes: bytes(spaces.iter().map(|space| space.open()).sum()),
-            swap_cache_bytes: bytes(cached_pages),
             stored_pages,
             stored_pages_bytes: stored_pages * PAGE as u64,
             stored_bytes,

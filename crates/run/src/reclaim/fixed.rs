@@ -49,7 +49,7 @@ impl Evictor {
             {
                 let (fixed, next) = managed.lock().fixed_from(at);
                 from = next;
-                for part in may_leave(managed.pid(), &fixed) {
+                for (part, _) in parts(managed.pid(), &fixed, true) {
                     out += self.take_out(&managed, part);
                 }
             }
@@ -82,11 +82,12 @@ impl Evictor {
     }
 }
 
-/// Returns the parts of these pages, which are in order, whose mappings can be written to.
-fn may_leave(pid: i32, fixed: &[Pages]) -> Vec<Pages> {
+/// Returns the parts of these pages, which are in order, of private mappings that can be written
+/// to, or of those that cannot, and what each may be used for.
+pub(super) fn parts(pid: i32, fixed: &[Pages], writable: bool) -> Vec<(Pages, u8)> {
     let mut found = Vec::new();
-    // The mapping that was looked at last, and whether it can be written to.
-    let mut mapping: (Pages, bool) = (0..0, false);
+    // The mapping that was looked at last, and its protection if it is such.
+    let mut mapping: (Pages, Option<u8>) = (0..0, None);
     for run in fixed {
         let mut from: PageNo = run.start;
         while from < run.end {
@@ -95,12 +96,15 @@ fn may_leave(pid: i32, fixed: &[Pages]) -> Vec<Pages> {
                 else {
                     return found;
                 };
-                mapping = (pages_of(&vma.range), vma.private && vma.protection & WRITE != 0);
+                let is_such = vma.private && (vma.protection & WRITE != 0) == writable;
+                mapping = (pages_of(&vma.range), is_such.then_some(vma.protection));
             }
             let part = common(&(from..run.end), &mapping.0);
             from = mapping.0.end;
-            if mapping.1 && !part.is_empty() {
-                found.push(part);
+            if let Some(protection) = mapping.1
+                && !part.is_empty()
+            {
+                found.push((part, protection));
             }
         }
     }

@@ -16,10 +16,11 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::core::ranges::{PageNo, Pages, bytes_of, common, pages_of};
+use crate::core::ranges::{Pages, bytes_of};
 use crate::faults::answer::answer_told;
 use crate::faults::messages::drain;
 use crate::reclaim::evictor::Evictor;
+use crate::reclaim::fixed::parts;
 use crate::reclaim::retire::retire;
 use crate::spaces::managed::{Managed, lock};
 use crate::spaces::maps::may_be_locked;
@@ -76,7 +77,7 @@ impl Evictor {
             while let Some(from) = at {
                 let (fixed, next) = managed.lock().fixed_from(from);
                 at = next;
-                for (part, protection) in protected(managed.pid(), &fixed) {
+                for (part, protection) in parts(managed.pid(), &fixed, false) {
                     if !self.shared.budget.is_above_low() {
                         self.again.hand = part.start;
                         return out;
@@ -149,39 +150,10 @@ fn has_protected(managed: &Managed) -> bool {
     let mut at = Some(0);
     while let Some(from) = at {
         let (fixed, next) = managed.lock().fixed_from(from);
-        if !protected(managed.pid(), &fixed).is_empty() {
+        if !parts(managed.pid(), &fixed, false).is_empty() {
             return true;
         }
         at = next;
     }
     false
-}
-
-/// Returns the parts of these pages, which are in order, of private mappings that cannot be written
-/// to, and what each may be used for.
-fn protected(pid: i32, fixed: &[Pages]) -> Vec<(Pages, u8)> {
-    let mut found = Vec::new();
-    // The mapping that was looked at last, and whether it is such.
-    let mut mapping: (Pages, Option<u8>) = (0..0, None);
-    for run in fixed {
-        let mut from: PageNo = run.start;
-        while from < run.end {
-            if !mapping.0.contains(&from) {
-                let Ok(Some(vma)) = procmap::at_or_behind(pid, bytes_of(&(from..run.end)).start)
-                else {
-                    return found;
-                };
-                let is_such = vma.private && vma.protection & WRITE == 0;
-                mapping = (pages_of(&vma.range), is_such.then_some(vma.protection));
-            }
-            let part = common(&(from..run.end), &mapping.0);
-            from = mapping.0.end;
-            if let Some(protection) = mapping.1
-                && !part.is_empty()
-            {
-                found.push((part, protection));
-            }
-        }
-    }
-    found
 }

@@ -27,7 +27,7 @@ pub(crate) struct Report {
 }
 
 /// A device.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct DiskReport {
     pub(crate) name: String,
     pub(crate) sector_bytes: u32,

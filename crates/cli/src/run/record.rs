@@ -123,20 +123,14 @@ pub(super) struct Record {
 
 impl From<Report> for Record {
     fn from(report: Report) -> Self {
-        let of = report.fault_quantiles;
+        let zfold_figures::Quantiles { p50, p90, p99, p999, max, .. } = report.fault_quantiles;
         Self {
             wall_ns: u64::try_from(report.wall.as_nanos()).unwrap_or(u64::MAX),
             limit_auto: None,
             far: None,
             figures: report.figures,
             unmanaged: report.unmanaged.into_iter().map(Unmanaged::from).collect(),
-            fault_ns: Quantiles {
-                p50: of.p50,
-                p90: of.p90,
-                p99: of.p99,
-                p999: of.p999,
-                max: of.max,
-            },
+            fault_ns: Quantiles { p50, p90, p99, p999, max },
             fault_histogram_ns: report.fault_latency,
         }
     }

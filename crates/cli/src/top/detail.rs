@@ -105,9 +105,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, chosen: &Subjec
     }
     if let Some(past) = app.past().filter(|_| has_work) {
         let (what, rate) = match chosen {
-            Subject::Run(run) => ("faults", run.rates.of(|run| run.faults_total)),
             Subject::Disk(_) => ("requests", chosen.requests()),
-            Subject::Guests(guests) => ("faults", guests.faults_per_second),
+            Subject::Run(_) | Subject::Guests(_) => ("faults", chosen.faults()),
         };
         let rate = rate.map_or_else(|| "-".to_owned(), short_rate);
         let top = past.work.iter().copied().max().unwrap_or(0);

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use zfold_testing::Random;
 use zfold_uffd::{Faults, Features, Uffd};
 
-use super::{PAGE, page};
+use super::{PAGE, first_word, page};
 
 const HUGE: usize = 2 << 20;
 
@@ -201,7 +202,7 @@ fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Optio
                 memory.discard(number(1), number(2));
                 "ok".to_owned()
             }
-            "hammer" => hammer(memory, number(1), number(2)),
+            "hammer" => hammer(memory, number(1), number(2), number(3)),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),
             "time" => time(memory, number(1)..number(2)),
@@ -240,32 +241,28 @@ fn time(memory: Memory, pages: Range<u64>) -> String {
 }
 
 /// Four threads, each with every fourth page, read, write and discard in a random order; what they
-/// read must be what they know. All pages are of the image of `seed` at first.
-fn hammer(memory: Memory, seed: u64, rounds: u64) -> String {
+/// read must be what they know. All pages are of the image of `image` at first.
+fn hammer(memory: Memory, image: u64, rounds: u64, seed: u64) -> String {
     const THREADS: u64 = 4;
     let wrong = AtomicU64::new(u64::MAX);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let wrong = &wrong;
             scope.spawn(move || {
-                let first = |number: u64| {
-                    let page = page(seed, number);
-                    u64::from_le_bytes(page[..8].try_into().expect("8 bytes"))
-                };
-                let mut known: Vec<u64> = (0..memory.pages).map(first).collect();
-                let mut state = seed * 1000 + thread;
+                let mut known: Vec<u64> =
+                    (0..memory.pages).map(|number| first_word(image, number)).collect();
+                let mut random = Random::new(seed * THREADS + thread);
                 for _ in 0..rounds {
-                    state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                    let of = (state >> 33) % (memory.pages / THREADS);
-                    let number = of * THREADS + thread;
-                    match state >> 20 & 7 {
+                    let number = random.below(memory.pages / THREADS) * THREADS + thread;
+                    match random.below(8) {
                         0 => {
                             memory.discard(number, 1);
                             known[number as usize] = 0;
                         }
                         1 | 2 => {
-                            memory.write(number, state);
-                            known[number as usize] = state;
+                            let word = random.word();
+                            memory.write(number, word);
+                            known[number as usize] = word;
                         }
                         _ if memory.read(number) != known[number as usize] => {
                             wrong.store(number, Ordering::Relaxed);

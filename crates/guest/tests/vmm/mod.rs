@@ -31,6 +31,11 @@ pub(crate) fn page(seed: u64, number: u64) -> Vec<u8> {
     words.flatten().collect()
 }
 
+/// Returns the first word of such a page.
+pub(crate) fn first_word(seed: u64, number: u64) -> u64 {
+    u64::from_le_bytes(page(seed, number)[..8].try_into().expect("8 bytes"))
+}
+
 /// A stand-in at work. It is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Vmm {
@@ -69,6 +74,7 @@ impl Vmm {
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.control.read_line(&mut line).expect("an answer");
+        assert!(!line.is_empty(), "it has ended");
         line.trim_end().to_owned()
     }
 

@@ -7,10 +7,12 @@ mod vmm;
 
 use std::time::Duration;
 
-use common::{PATIENCE, SEED, World, wait_until};
-use vmm::{Vmm, first_word, skip};
+use common::{SEED, World};
+use vmm::{Vmm, first_word};
 use zfold_guest::{GuestState, ServerOptions, images_options};
 use zfold_store::CodecKind;
+use zfold_testing::wait::PATIENCE;
+use zfold_testing::{skip, wait_for, wait_until};
 
 /// Not a test: the process of a stand-in. Without its environment it does nothing.
 #[test]
@@ -84,7 +86,7 @@ fn discards_while_faults_wait() {
         let mut guest = vmm!(world, "whole");
         assert_eq!(guest.ask(&format!("hammer {SEED} 20000 {seed}")), "right");
         let discards = || world.server.stats().guests.last().map(|guest| guest.discards_total);
-        wait_until(|| discards() > Some(0), || "no discard was told".to_owned());
+        wait_until("a discard was told", || discards() > Some(0));
     }
 }
 
@@ -150,8 +152,10 @@ fn a_recorded_working_set_is_there_before_it_is_asked_for() {
     let before = world.server.stats();
 
     let mut second = vmm!(world, "whole");
-    let put_in = || world.server.stats().beforehand_pages_total;
-    wait_until(|| put_in() >= before.beforehand_pages_total + 200, || put_in().to_string());
+    wait_for(|| {
+        let put_in = world.server.stats().beforehand_pages_total;
+        (put_in >= before.beforehand_pages_total + 200).then_some(()).ok_or(put_in)
+    });
     for page in &touched {
         second.ask(&format!("read {page}"));
     }
@@ -226,8 +230,7 @@ fn a_fault_that_waits_is_reported() {
     assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
     backing.heal();
     assert_eq!(guest.hear(), first_word(SEED, 3).to_string());
-    let answered = || world.server.stats().faults_total == 1;
-    wait_until(answered, || format!("{:?}", world.server.stats()));
+    wait_until("the fault is counted", || world.server.stats().faults_total == 1);
     let waited = Duration::from_nanos(world.server.stats().fault_p50_ns);
     // From when it was read, not from the attempt that went.
     assert!(waited >= Duration::from_millis(50), "{waited:?}");

@@ -9,10 +9,11 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use common::{SEED, World, wait_until};
-use vmm::{first_word, skip};
+use common::{SEED, World};
+use vmm::first_word;
 use zfold_guest::{ServerOptions, images_options};
 use zfold_store::CodecKind;
+use zfold_testing::{skip, wait_for};
 
 /// Not a test: the process of a stand-in. Without its environment it does nothing.
 #[test]
@@ -145,7 +146,9 @@ fn thousands_of_connections_are_no_harm() {
         // The queue may be full.
         drop(UnixStream::connect(&world.socket));
     }
-    let failed = || world.server.stats().failed_handshakes_total;
-    wait_until(|| failed() >= 2000, || failed().to_string());
+    wait_for(|| {
+        let failed = world.server.stats().failed_handshakes_total;
+        (failed >= 2000).then_some(()).ok_or(failed)
+    });
     serves(&world);
 }

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use zfold_store::LoadError;
+use zfold_testing::Random;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
@@ -43,24 +44,11 @@ enum Twin {
     Twice,
 }
 
-struct Rng(u64);
-
-impl Rng {
-    /// SplitMix64.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
-
 /// Returns a page: hardly ever one of those of 2 MiB, so that the others have their turn.
-fn any_page(rng: &mut Rng) -> u64 {
-    match rng.below(20) {
-        0 => rng.below(LARGE as u64),
-        _ => LARGE as u64 + rng.below((PAGES - LARGE) as u64),
+fn any_page(random: &mut Random) -> u64 {
+    match random.below(20) {
+        0 => random.below(LARGE as u64),
+        _ => LARGE as u64 + random.below((PAGES - LARGE) as u64),
     }
 }
 
@@ -114,7 +102,7 @@ struct Discard {
 /// The kernel, and what the guest should see.
 struct Kernel {
     twin: Twin,
-    rng: Rng,
+    random: Random,
     pages: [Option<u64>; PAGES],
     right: [u64; PAGES],
     /// Messages that are unread.
@@ -160,7 +148,7 @@ impl Kernel {
             self.pages[page] = Some(word);
             self.look_again(page..page + 1);
             // A copy may end in the middle.
-            if n + 1 < words.len() && self.rng.below(often) == 0 {
+            if n + 1 < words.len() && self.random.below(often) == 0 {
                 return Err(Partial { done: (n + 1) * PAGE, error: Errno::AGAIN });
             }
         }
@@ -185,7 +173,7 @@ impl Kernel {
                 return;
             }
             Some((page, Wait::LooksAgain)) => page,
-            None => any_page(&mut self.rng) as usize,
+            None => any_page(&mut self.random) as usize,
         };
         let Some(found) = self.pages[page] else {
             self.waits[processor] = Some((page, Wait::AboutTo));
@@ -198,8 +186,8 @@ impl Kernel {
             self.right[page] = 0;
         }
         assert_eq!(found, self.right[page], "page {page}");
-        if self.rng.below(3) == 0 {
-            let word = 5000 + self.rng.below(1000);
+        if self.random.below(3) == 0 {
+            let word = 5000 + self.random.below(1000);
             (self.pages[page], self.right[page]) = (Some(word), word);
         }
     }
@@ -208,10 +196,10 @@ impl Kernel {
     fn discard(&mut self) {
         match &mut self.discard {
             None => {
-                let pages = match any_page(&mut self.rng) as usize {
+                let pages = match any_page(&mut self.random) as usize {
                     // As of huge pages: whole ones.
                     from if from < LARGE => from / UNIT * UNIT..(from / UNIT + 1) * UNIT,
-                    from => from..(from + 1 + self.rng.below(6) as usize).min(PAGES),
+                    from => from..(from + 1 + self.random.below(6) as usize).min(PAGES),
                 };
                 let at = |page: usize| BASE + page * PAGE;
                 self.unread.push(Event::Discarded(at(pages.start)..at(pages.end)));
@@ -239,7 +227,7 @@ impl Space for Kernel {
             now.read |= !discards.is_empty();
         }
         // Whoever discards may be quicker than whoever reads.
-        for _ in 0..self.rng.below(3) {
+        for _ in 0..self.random.below(3) {
             if !discards.is_empty() && self.discard.is_some() {
                 self.discard();
             }
@@ -290,10 +278,10 @@ fn regions() -> Vec<Region> {
 }
 
 impl Kernel {
-    fn new(twin: Twin, rng: Rng) -> Self {
+    fn new(twin: Twin, random: Random) -> Self {
         Self {
             twin,
-            rng,
+            random,
             pages: [None; PAGES],
             right: std::array::from_fn(|page| Words::word(page as u64)),
             unread: Vec::new(),
@@ -306,23 +294,23 @@ impl Kernel {
 
 /// Runs a seed to its end.
 fn run(seed: u64, twin: Twin) {
-    let mut rng = Rng(seed);
+    let mut random = Random::new(seed);
     let mut image = Words {
-        unreadable: Cell::new((rng.below(3) == 0).then(|| any_page(&mut rng))),
-        recorded: rng.below(4) == 0,
+        unreadable: Cell::new((random.below(3) == 0).then(|| any_page(&mut random))),
+        recorded: random.below(4) == 0,
         set: HashSet::new(),
     };
-    for _ in 0..rng.below(40) {
-        image.set.insert(any_page(&mut rng));
+    for _ in 0..random.below(40) {
+        image.set.insert(any_page(&mut random));
     }
     let mut guest = Guest::new(regions());
-    let mut kernel = Kernel::new(twin, Rng(rng.below(u64::MAX)));
+    let mut kernel = Kernel::new(twin, Random::new(random.word()));
     let mut next = Next::Now;
     for turn in 0..1500 {
         let is_over = turn > 1200;
-        match rng.below(8) {
+        match random.below(8) {
             0..=3 => {
-                let processor = rng.below(PROCESSORS as u64) as usize;
+                let processor = random.below(PROCESSORS as u64) as usize;
                 if !is_over || kernel.waits[processor].is_some() {
                     kernel.touch(processor);
                 }
@@ -377,7 +365,7 @@ fn all_is_put_in_but_what_cannot_be_read() {
     let unreadable = LARGE as u64 + 5;
     let image =
         Words { unreadable: Cell::new(Some(unreadable)), recorded: false, set: HashSet::new() };
-    let (mut guest, mut kernel) = (Guest::new(regions()), Kernel::new(Twin::None, Rng(1)));
+    let (mut guest, mut kernel) = (Guest::new(regions()), Kernel::new(Twin::None, Random::new(1)));
     guest.put_in_all();
     while guest.step(&mut kernel, &image, 0) != Next::Idle {}
     let missing: Vec<_> = (0..PAGES).filter(|&page| kernel.pages[page].is_none()).collect();

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use zfold_store::CodecKind;
+use zfold_testing::random::noise;
 
 use super::*;
 
@@ -46,8 +47,8 @@ fn contents(file: &File) -> Vec<u8> {
 #[test]
 fn an_image_is_its_file_and_zeros_and_equal_pages_cost_nothing() {
     let images = images(None);
-    let noise = zfold_noise(7);
-    let held = [(1, noise.clone()), (2, vec![0; 4096]), (5, noise.clone()), (999, noise)];
+    let own = noise(7, PAGE);
+    let held = [(1, own.clone()), (2, vec![0; 4096]), (5, own.clone()), (999, own)];
     let memory = file(1000, &held);
     let before = images.store().stats().pool.payload_bytes;
     let imported = images.import("web", &memory, None).expect("imported");
@@ -57,16 +58,6 @@ fn an_image_is_its_file_and_zeros_and_equal_pages_cost_nothing() {
     let stored = images.store().stats().pool.payload_bytes - before;
     assert!(stored <= 4096, "three equal pages take {stored}");
     assert_eq!(images.list()[0].own_pages, 3);
-}
-
-/// Bytes that do not compress.
-fn zfold_noise(seed: u64) -> Vec<u8> {
-    let mut word = seed | 1;
-    let words = (0..512).map(|_| {
-        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (word ^ (word >> 29)).to_le_bytes()
-    });
-    words.flatten().collect()
 }
 
 /// Pitfall 6: a difference by `mincore` has pages that equal the base's, and holes where nobody
@@ -154,7 +145,7 @@ fn what_is_no_memory_file_or_no_name_is_refused() {
 fn an_import_that_does_not_fit_is_undone() {
     let images = images(Some(2 << 20));
     images.import("small", &file(8, &[(0, text(1))]), None).expect("imported");
-    let large: Vec<_> = (0..1000).map(|page| (page, zfold_noise(page))).collect();
+    let large: Vec<_> = (0..1000).map(|page| (page, noise(page, PAGE))).collect();
     let refused = images.import("large", &file(1000, &large), None).expect_err("refused");
     assert!(refused.to_string().contains("the limit is reached"), "{refused}");
     let names: Vec<_> = images.list().into_iter().map(|info| info.name).collect();
@@ -234,12 +225,12 @@ fn images_are_saved_where_the_limit_leaves_no_room_for_working_sets() {
     let path = folder.path().join("images");
     let images = images(Some(2 << 20));
     images.import("web", &file(40_000, &[(0, text(1))]), None).expect("imported");
-    let import = |n: u64| images.import(&format!("n{n}"), &file(1, &[(0, zfold_noise(n))]), None);
+    let import = |n: u64| images.import(&format!("n{n}"), &file(1, &[(0, noise(n, PAGE))]), None);
     let full = (0..1000).find_map(|n| import(n).err()).expect("refused");
     assert!(full.to_string().contains("the limit is reached"), "{full}");
     let image = images.claim("web").expect("an image");
     // Bits that do not compress.
-    let bits = (0..4).flat_map(|n| zfold_noise(1000 + n)).zip(0..5000);
+    let bits = (0..4).flat_map(|n| noise(1000 + n, PAGE)).zip(0..5000);
     bits.for_each(|(byte, n)| {
         let asked = (0..8).filter(|bit| byte >> bit & 1 == 1);
         asked.for_each(|bit| crate::core::guest::Image::touched(&*image, n * 8 + bit));

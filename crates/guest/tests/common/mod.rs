@@ -5,15 +5,12 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use zfold_guest::{Images, Server, ServerOptions, images_options};
 use zfold_store::{CodecKind, StoreOptions};
+use zfold_testing::wait_for;
 
 use crate::vmm::{PAGE, Vmm, page};
-
-/// How long anything may take before a test gives up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that has the image `web` of one seed.
 pub(crate) struct World {
@@ -58,26 +55,22 @@ impl World {
 
     /// Waits until the server has said a line with this part.
     pub(crate) fn hears(&self, part: &str) {
-        let found = || self.said.lock().expect("no panic").iter().any(|line| line.contains(part));
-        wait_until(found, || format!("{:?} has no {part:?}", self.said.lock()));
+        wait_for(|| {
+            let said = self.said.lock().expect("no panic");
+            let found = said.iter().any(|line| line.contains(part));
+            found.then_some(()).ok_or_else(|| format!("{said:?} has no {part:?}"))
+        });
     }
 
     /// Waits until so many guests are there.
     pub(crate) fn has_guests(&self, number: usize) {
-        let found = || self.server.stats().guests.len() == number;
-        wait_until(found, || format!("not {number}: {:?}", self.server.stats()));
+        wait_for(|| {
+            let stats = self.server.stats();
+            (stats.guests.len() == number).then_some(()).ok_or((number, stats))
+        });
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.pages * PAGE as u64
-    }
-}
-
-/// Waits until something is so.
-pub(crate) fn wait_until(so: impl Fn() -> bool, told: impl Fn() -> String) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < PATIENCE, "{}", told());
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -13,12 +13,6 @@ pub(crate) mod inside;
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Says that a test, or a part of it, did not run.
-pub(crate) fn skip(test: &str, reason: &str) {
-    // Not by a macro, whose output the test harness would keep to itself.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
-}
-
 /// Returns what page `number` of the image of a seed holds: zeros, a text that comes up again, or
 /// one of its own.
 pub(crate) fn page(seed: u64, number: u64) -> Vec<u8> {

@@ -164,6 +164,8 @@ pub(crate) trait Memory: Send + Sync {
     fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool;
     /// A thread no longer shares it; it may still be on its way to its end.
     fn left(&self, space: SpaceId, thread: i32);
+    /// A thread of it was killed, and others go on: what it did last may not be told.
+    fn doubt(&self, space: SpaceId);
     /// Whether this space should be attached at the next opportunity (asked at each stop, cheap).
     fn wants(&self, space: SpaceId) -> bool;
     /// The descriptor of a space that has one, for its helper.

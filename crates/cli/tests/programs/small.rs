@@ -57,6 +57,13 @@ fn a_terabyte_of_which_little_is_used() {
     check_kept("a_terabyte_of_which_little_is_used", "reserved.c", &[]);
 }
 
+/// A helper that stepped aside while pages were picked left its space without another for good.
+#[test]
+fn a_program_that_asks_after_its_children_all_the_time() {
+    let arguments = ["48", sized("200", "2000")];
+    check_kept("a_program_that_asks_after_its_children_all_the_time", "reaper.c", &arguments);
+}
+
 /// Also what is not its own: the helper's mappings are among those that it finds.
 #[test]
 fn all_that_there_is_is_paged_out() {

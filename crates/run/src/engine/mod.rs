@@ -25,7 +25,7 @@ use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
 use crate::faults::ends;
 use crate::faults::readers;
 use crate::figures::Counters;
-use crate::limit::requests::{fetch, set_attached};
+use crate::limit::requests::{fetch, set_access};
 use crate::limit::strangers;
 use crate::limit::watch::Watcher;
 use crate::link::{Attached, Ending, Growth, Memory, Request, SpaceId, Ticket, Tracing};
@@ -234,6 +234,12 @@ impl Memory for Engine {
         lock(&managed.asked_for).remove(&thread);
     }
 
+    fn doubt(&self, space: SpaceId) {
+        if let Some(managed) = self.shared.find(space) {
+            managed.doubt.store(true, Ordering::Release);
+        }
+    }
+
     fn wants(&self, space: SpaceId) -> bool {
         let budget = &self.shared.budget;
         let wants = |managed: &Managed| {
@@ -258,27 +264,21 @@ impl Memory for Engine {
         self.shared.find(space).is_some_and(|managed| managed.access().is_some())
     }
 
-    fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket) {
+    fn attach(&self, space: SpaceId, mut attached: Attached, ticket: Ticket) {
         let Some(managed) = self.shared.find(space) else {
             return self.shared.tracing.go_on(ticket);
         };
-        // One that others may be at work with is left to the watcher, since that may wait.
-        if managed.access().is_some() {
-            let attached = Some(Box::new(attached));
-            return self.shared.ask(Work::Attached { managed, attached, ticket });
+        // The tracer asks next whether a new one is attached; the rest waits for the helper.
+        if managed.access().is_none() {
+            if let Err(error) = Self::leave_wiped_open(&managed) {
+                self.cannot_attach(space, format!("its mappings cannot be read: {error}"));
+                return self.shared.tracing.go_on(ticket);
+            }
+            set_access(&managed, &mut attached);
+            self.shared.polls.add(&managed);
         }
-        // Not so a new one: the tracer asks next whether it is attached.
-        let set = Self::leave_wiped_open(&managed)
-            .map_err(|error| format!("its mappings cannot be read: {error}"))
-            .and_then(|()| set_attached(&managed, attached).map_err(|error| error.to_string()));
-        if let Err(reason) = set {
-            self.cannot_attach(space, reason);
-            return self.shared.tracing.go_on(ticket);
-        }
-        managed.was_attached.store(true, Ordering::Relaxed);
-        self.shared.counters.managed_total.add(1);
-        self.shared.polls.add(&managed);
-        self.shared.ask(Work::Attached { managed, attached: None, ticket });
+        let attached = Box::new(attached);
+        self.shared.ask(Work::Attached { managed, attached, ticket });
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {

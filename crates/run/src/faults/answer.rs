@@ -176,9 +176,10 @@ fn serve_locked(
             served
         }
         Answer::Cached(run, slot) => {
-            // It is not retired while a page is in it, which the lock sees to.
+            // It is not retired while a page is in it, which the lock sees to; but for the batches
+            // of a space that is gone, whose faults nobody waits for.
             let found = lock(&shared.swap_cache).find(slot);
-            let (batch, at) = found.expect("a batch stays while a state names it");
+            let Some((batch, at)) = found else { return Served::Done };
             // Of this batch alone: the slots of another may follow.
             let start = page - at.min(page - run.start);
             let pages = start..run.end.min(page + batch.len() - at);

@@ -1,5 +1,6 @@
 //! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -27,7 +28,7 @@ use zfold_uffd::page::PAGE;
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
         Work::Attached { managed, attached, ticket } => {
-            now_attached(shared, &managed, attached.map(|attached| *attached), answers);
+            now_attached(shared, &managed, *attached, answers);
             ticket
         }
         Work::Open(managed, pages, ticket) => {
@@ -79,21 +80,28 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     shared.tracing.go_on(ticket);
 }
 
-/// A space has a helper now, or none was needed.
+/// How a helper is missed that does not answer.
+const GONE: [io::ErrorKind; 3] =
+    [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];
+
+/// A space has a helper now.
 fn now_attached(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
-    attached: Option<Attached>,
+    attached: Attached,
     answers: &mut Answers,
 ) {
-    match attached.map(|attached| set_attached(managed, attached)) {
-        Some(Ok(())) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
-        Some(Ok(())) => shared.counters.managed_total.add(1),
-        Some(Err(error)) => {
+    match set_attached(managed, attached) {
+        Ok(()) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
+        Ok(()) => shared.counters.managed_total.add(1),
+        // Somebody has ended it or stopped it: there is another after a pause.
+        Err(error) if is_gone(&error) || GONE.contains(&error.kind()) => {
+            shared.end_helper(managed, &error);
+        }
+        Err(error) => {
             shared.cannot_attach(managed, error.to_string());
             shared.tracing.tell();
         }
-        None => {}
     }
     if shared.budget.is_near() {
         close_open(shared, managed, answers);
@@ -285,7 +293,13 @@ fn born(
     let mut space = parent.lock();
     drain(shared, parent, &mut space, &mut answers.told);
     let mut copy = copy_of(shared, &space);
-    let arrivals = space.end_hold();
+    // The child's own, as those of its table are.
+    let arrivals = space.arrivals().to_vec();
+    {
+        let mut keys = lock(&shared.keys);
+        arrivals.iter().for_each(|&(_, key)| keys.share(key));
+    }
+    answers.told.released.extend(space.release());
     drop(space);
     answers.told.released.extend(copy.retain(&mapped));
     if let Err(error) = set_attached(child, attached) {
@@ -336,30 +350,39 @@ pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> boo
 }
 
 /// Gives a space what the tracer made.
-pub(crate) fn set_attached(managed: &Managed, attached: Attached) -> std::io::Result<()> {
-    let Attached { uffd, number, inside, helper, helper_here, pid, .. } = attached;
-    let Attached { staging, others, arguments, all, may_protect, .. } = attached;
-    let spare = pages_of(&staging).end - 1;
+///
+/// # Errors
+/// The helper is gone or late, or cannot do what it is for.
+fn set_attached(managed: &Managed, mut attached: Attached) -> io::Result<()> {
+    set_access(managed, &mut attached);
+    let Attached { number, inside, helper, helper_here, pid, .. } = attached;
+    let Attached { staging, others, arguments, .. } = attached;
+    let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
+    managed.set_mover(mover, helper, helper_here);
+    Ok(())
+}
+
+/// The same as far as it waits for nobody.
+pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
+    let pid = attached.pid;
+    let (spare, all) = (pages_of(&attached.staging).end - 1, pages_of(&attached.all));
     // Before the first page of it is registered, and any thread can ask for it.
-    managed.lock().set_helpers(Helpers { all: pages_of(&all), spare });
+    managed.lock().set_helpers(Helpers { all, spare });
     // Before any page can leave.
     let known = argument_pages(pid);
     if !known.is_empty() {
         lock(&managed.kept).set_always(known);
     }
-    let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
-    if let Some(uffd) = uffd {
+    if let Some(uffd) = attached.uffd.take() {
         managed.set_access(Access::new(uffd));
     }
     if let Some(access) = managed.access() {
         // As early as it can be had; whoever needs it says why it cannot.
         let _ = access.pagemap(pid);
     }
-    managed.may_protect.store(may_protect, Ordering::Relaxed);
-    managed.leaves_late.store(may_protect, Ordering::Relaxed);
+    managed.may_protect.store(attached.may_protect, Ordering::Relaxed);
+    managed.leaves_late.store(attached.may_protect, Ordering::Relaxed);
     managed.set_pid(pid);
-    managed.set_mover(mover, helper, helper_here);
-    Ok(())
 }
 
 /// Gives up all that is kept for a space that is gone.

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::core::ranges::{PageNo, Ranges};
@@ -152,23 +153,43 @@ impl Evictor {
     /// Answers faults that wait for room; all of them if there is nothing to wait for.
     pub(crate) fn serve_pending(&mut self, all: bool) {
         loop {
-            let Some(Pending { managed, fault }) = lock(&self.shared.pending).pop_front() else {
+            let Some(pending) = lock(&self.shared.pending).pop_front() else { return };
+            if !self.answer(pending, all) {
                 return;
-            };
-            let outcome = serve(&self.shared, &managed, &fault, all, &mut self.answers);
-            answer_told(&self.shared, &managed, &mut self.answers);
-            match outcome {
-                Outcome::Done => {}
-                Outcome::NoRoom => {
-                    lock(&self.shared.pending).push_front(Pending { managed, fault });
-                    return;
-                }
-                Outcome::Again => {
-                    lock(&self.shared.retries).push(Pending { managed, fault });
-                    self.shared.watcher.call();
-                }
             }
         }
+    }
+
+    /// Answers those of one space, whether there is room or not.
+    pub(crate) fn serve_pending_of(&mut self, managed: &Managed) {
+        let own: Vec<_> = {
+            let mut pending = lock(&self.shared.pending);
+            let (own, others) =
+                pending.drain(..).partition(|pending| pending.managed.id == managed.id);
+            *pending = others;
+            Vec::from(own)
+        };
+        for pending in own {
+            self.answer(pending, true);
+        }
+    }
+
+    /// Answers a fault if there is room, or `free` of that; returns whether there was.
+    fn answer(&mut self, Pending { managed, fault }: Pending, free: bool) -> bool {
+        let outcome = serve(&self.shared, &managed, &fault, free, &mut self.answers);
+        answer_told(&self.shared, &managed, &mut self.answers);
+        match outcome {
+            Outcome::Done => {}
+            Outcome::NoRoom => {
+                lock(&self.shared.pending).push_front(Pending { managed, fault });
+                return false;
+            }
+            Outcome::Again => {
+                lock(&self.shared.retries).push(Pending { managed, fault });
+                self.shared.watcher.call();
+            }
+        }
+        true
     }
 
     /// Frees something; returns false if there is nothing.
@@ -351,9 +372,13 @@ impl Evictor {
     }
 
     /// In a child of fork, forgets what was unmapped in its parent before it was made and told
-    /// after that.
+    /// after that; and where one of several processes with the same memory was killed, what it
+    /// unmapped last, of which the kernel does not tell then.
     fn reconcile(&mut self, managed: &Arc<Managed>) {
         let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
+        if managed.doubt.swap(false, Ordering::Acquire) {
+            managed.lock().set_unsure();
+        }
         while managed.lock().is_unsure() && !managed.is_dead() {
             let mut space = managed.lock();
             drain(&self.shared, managed, &mut space, &mut self.answers.told);

@@ -9,7 +9,8 @@
 //!   until they are what they were: none of them changes a mapping, nor writes where it may not.
 //! - P2: if the helper ends in the middle, the mapping is looked at, and the space is ended where
 //!   it can be written to.
-//! - P3: locked memory is left alone: the kernel fills it in when it can be written to.
+//! - P3: a space with locked memory is left alone: the kernel fills that in when it can be written
+//!   to. It is looked for when the threads stand still; a look before saves the stop mostly.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,8 +31,8 @@ use crate::sys::procmap::{self, WRITE};
 
 /// How long threads may take to stand still: some cannot be stopped.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Time between two looks whether they do, and after how many of them faults are answered that wait
-/// for room: a thread that waits inside of a call does not stop before.
+/// Time between two looks whether they do, and after how many of them those of their faults are
+/// answered that wait for room: a thread that waits inside of a call does not stop before.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 10;
 
@@ -63,7 +64,7 @@ impl Evictor {
             thread::sleep(LOOK);
             looks += 1;
             if looks % LOOKS == 0 {
-                self.serve_pending(true);
+                self.serve_pending_of(managed);
             }
         }
         true
@@ -71,6 +72,9 @@ impl Evictor {
 
     /// The same while they do, from the page on where that ended last (P1).
     fn take_standing(&mut self, managed: &Arc<Managed>) -> usize {
+        if may_be_locked(managed.pid()) {
+            return 0;
+        }
         let mut out = 0;
         let begin = self.again.hand;
         for mut at in [Some(begin), Some(0)] {

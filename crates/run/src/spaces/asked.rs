@@ -35,9 +35,9 @@ pub(crate) struct PageOut {
 
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {
-    /// A space was attached: what is too much is closed before its thread goes on. Of one that was
-    /// before, or came from a fork, what the tracer made is still to be set.
-    Attached { managed: Arc<Managed>, attached: Option<Box<Attached>>, ticket: Ticket },
+    /// A space was attached: its mover is made, which waits for the helper, and what is too much is
+    /// closed before its thread goes on.
+    Attached { managed: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
     /// See [`crate::link::Request`].
     Open(Arc<Managed>, Pages, Ticket),
     /// As above.

@@ -42,6 +42,8 @@ pub(crate) struct Managed {
     pub refused: AtomicBool,
     /// The address space is gone or lost: nothing more can be done there.
     pub dead: AtomicBool,
+    /// What is closed may be mapped no more, without a message.
+    pub doubt: AtomicBool,
     /// Pages of closed ranges that are there, and pages elsewhere that were seen.
     charged: Mutex<Charged>,
     /// Pages that are counted here and elsewhere.
@@ -153,6 +155,7 @@ impl Managed {
             helper_ended: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             dead: AtomicBool::new(false),
+            doubt: AtomicBool::new(false),
             charged: Mutex::default(),
             credit: AtomicUsize::new(0),
             sharing: Mutex::default(),
@@ -206,9 +209,17 @@ impl Managed {
     }
 
     /// Returns whether the space may get a helper: nobody is at work with a former one, whose
-    /// staging would be made anew.
+    /// staging would be made anew. Whoever was at work with it when it ended, and needed nothing
+    /// more of it, has left its mover behind: that goes here.
     pub(crate) fn may_be_attached(&self) -> bool {
-        !self.is_attached() && self.mover.try_lock().is_ok_and(|mover| mover.is_none())
+        if self.is_attached() {
+            return false;
+        }
+        let Ok(mut mover) = self.mover.try_lock() else { return false };
+        if mover.is_some() && self.has_lost_helper() {
+            self.drop_mover(&mut mover);
+        }
+        mover.is_none()
     }
 
     /// Sets the mover: there is a helper.

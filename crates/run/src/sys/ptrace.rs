@@ -370,13 +370,26 @@ pub(crate) fn share_memory(one: i32, other: i32) -> Option<bool> {
 /// # Errors
 /// `ECHILD` if there is none.
 pub(crate) fn wait(tid: i32) -> io::Result<(i32, Event)> {
-    let of = if tid == 0 { -1 } else { tid };
+    let found = wait_with(if tid == 0 { -1 } else { tid }, 0)?;
+    Ok(found.expect("it is waited for"))
+}
+
+/// Returns the next event of a thread if there is one by now.
+///
+/// # Errors
+/// As of [`wait`].
+pub(crate) fn wait_now(tid: i32) -> io::Result<Option<Event>> {
+    Ok(wait_with(tid, libc::WNOHANG)?.map(|(_, event)| event))
+}
+
+fn wait_with(of: i32, options: i32) -> io::Result<Option<(i32, Event)>> {
+    let options = options | libc::__WALL | libc::__WNOTHREAD;
     let mut status = 0;
     loop {
         // SAFETY: the kernel writes one integer, which lives across the call.
-        let got = unsafe { libc::waitpid(of, &raw mut status, libc::__WALL | libc::__WNOTHREAD) };
-        if got > 0 {
-            return Ok((got, Event::parse(status)));
+        let got = unsafe { libc::waitpid(of, &raw mut status, options) };
+        if got >= 0 {
+            return Ok((got > 0).then(|| (got, Event::parse(status))));
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

@@ -109,13 +109,18 @@ impl Tracer<'_> {
         let Some(known) = self.spaces.get_mut(space) else { return };
         if let Some(helper) = known.helper.take_if(|helper| helper.pid == pid) {
             known.ended.push(helper);
-            known.rests = Some(Instant::now() + REST * (1 << known.deaths.min(12)));
-            known.deaths += 1;
-            let often = known.deaths > DEATHS_MAX;
             self.memory.unattached(space);
-            if often {
-                self.refuse(space, "its helper is ended again and again".into());
-            }
+            self.helper_ended(space);
+        }
+    }
+
+    /// Somebody has ended a helper, of which there is another after a pause, but not for ever.
+    pub(super) fn helper_ended(&mut self, space: SpaceId) {
+        let Some(known) = self.spaces.get_mut(space) else { return };
+        known.rests = Some(Instant::now() + REST * (1 << known.deaths.min(12)));
+        known.deaths += 1;
+        if known.deaths > DEATHS_MAX {
+            self.refuse(space, "its helper is ended again and again".into());
         }
     }
 

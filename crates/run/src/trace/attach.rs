@@ -82,7 +82,12 @@ impl Tracer<'_> {
                 return self.memory.attach(space, attached, ticket);
             }
             // If the thread is there, it would fail again at its next stop.
-            Err(error) if stop.is_err() && error.raw_os_error() == Some(libc::ESRCH) => {}
+            // If it is, it is the helper that somebody has ended.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                if stop.is_ok() {
+                    self.helper_ended(space);
+                }
+            }
             Err(error) => self.refuse(space, error.to_string()),
         }
         match stop {
@@ -109,6 +114,10 @@ impl Tracer<'_> {
             return (Err(io::Error::other(reason)), Err(gone()));
         }
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
+        let descriptor = match self.memory.descriptor(space) {
+            Ok(descriptor) => descriptor,
+            Err(error) => return (Err(error), Err(gone())),
+        };
         let unfiltered = match suspend_filters(tid, filtered) {
             Ok(unfiltered) => unfiltered,
             Err(error) => return (Err(error), Err(gone())),
@@ -116,14 +125,16 @@ impl Tracer<'_> {
         if at == At::Stop {
             self.soften(tid, 0);
         }
-        let descriptor = match self.memory.descriptor(space) {
-            Ok(descriptor) => descriptor,
-            Err(error) => return (Err(error), Err(gone())),
-        };
         let descriptor = descriptor.map_or(Descriptor::Open(&self.access), Descriptor::Given);
         let mut injection = match Injection::begin(tid, at, None, &mut self.queue) {
             Ok(injection) => injection,
-            Err(error) => return (Err(error), Err(gone())),
+            Err(error) => {
+                if unfiltered {
+                    // One that has ended needs none.
+                    let _ = ptrace::set_options(tid, ptrace::FOLLOW);
+                }
+                return (Err(error), Err(gone()));
+            }
         };
         let process = process::process_of(tid);
         let ended = match self.spaces.get_mut(space) {

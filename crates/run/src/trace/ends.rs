@@ -22,14 +22,17 @@ impl Tracer<'_> {
     pub(super) fn ending(&mut self, tid: i32) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         // For what it was held is over: whoever has a ticket for it does not let it go.
-        (task.held, task.parked, task.ends) = (None, None, true);
+        (task.held, task.parked) = (None, None);
+        let ended = std::mem::replace(&mut task.ends, true);
         let (space, mut tid_at) = (task.space, task.tid_at);
         if let Some(id) = space
             && let Some(space) = self.spaces.get_mut(id)
         {
+            space.ending += usize::from(!ended);
             space.waiting.retain(|waiting| *waiting != tid);
             // Nobody else would see it.
             tid_at = tid_at.filter(|_| space.tasks > 1);
+            self.tell_if_it_stands(id);
         }
         let Some(space) = space.filter(|&space| self.memory.is_attached(space)) else {
             return self.let_end(tid);

@@ -15,14 +15,16 @@
 //!   waits in `unclaimed`, one that ends first in `stillborn`.
 //! - T3: a space is `gone` when the last thread in it ends or leaves it by exec. Its helper ends
 //!   before the end of that thread is received, or before exec goes on, so that nobody who waits
-//!   for it finds the executable or the mounts of its program busy. It has stepped aside before,
-//!   and is forgotten by its parent, unless SIGKILL ended that ([`aside`]).
+//!   for it finds the executable or the mounts of its program busy; but for an end that is received
+//!   while a call is made in another thread. It has stepped aside before, and is forgotten by its
+//!   parent, unless SIGKILL ended that ([`aside`]).
 //! - T4: the tracer waits for nothing but events. It receives those of all threads while it waits
 //!   for one, and what the memory side does for a thread is done while that is held.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
 //!   two of these would not say in which order they were made.
 //! - T6: while the program is paused, or a space is to stand still, each thread was asked to stop
-//!   since it was last let go. Where it stops for nothing else, it is held until that ends.
+//!   since it last stopped: the kernel forgets at each stop that one was asked for. Where it stops
+//!   for nothing else, it is held until that ends.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
 //!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
 //! - T8: every process that has an attached space runs under the filter, which is put on all
@@ -36,6 +38,7 @@ mod attach;
 mod birth;
 mod calls;
 mod channel;
+mod children;
 mod ends;
 mod filters;
 mod handle;
@@ -92,30 +95,7 @@ pub(crate) fn trace(
     let waiting = process::start(&program.image()?)?;
     let main = waiting.pid;
     ptrace::seize(main, ptrace::FOLLOW)?;
-    let mut tracer = Tracer {
-        memory,
-        handle,
-        access,
-        tell,
-        traces_itself: false,
-        main,
-        exit: None,
-        is_stopped: false,
-        ended: None,
-        outcome: None,
-        bell: 0,
-        tasks: HashMap::from([(main, Task::default())]),
-        spaces: Spaces::default(),
-        helpers: HashMap::new(),
-        buried: HashSet::new(),
-        unclaimed: HashSet::new(),
-        stillborn: HashSet::new(),
-        visits: HashSet::new(),
-        lost_forks: 0,
-        paused: None,
-        turns: 0,
-        queue: Queue::new(),
-    };
+    let mut tracer = Tracer::new(main, memory, handle, access, tell);
     // Not the program, which exists by now; the bell is.
     be_urgent();
     tracer.hang_bell()?;
@@ -168,6 +148,42 @@ fn let_go(result: io::Result<()>) {
     }
 }
 
+impl<'a> Tracer<'a> {
+    /// One that knows of the main process alone.
+    fn new(
+        main: i32,
+        memory: Arc<dyn Memory>,
+        handle: &'a Handle,
+        access: Access,
+        tell: &'a mut dyn FnMut(News),
+    ) -> Self {
+        Self {
+            memory,
+            handle,
+            access,
+            tell,
+            traces_itself: false,
+            main,
+            exit: None,
+            is_stopped: false,
+            ended: None,
+            outcome: None,
+            bell: 0,
+            tasks: HashMap::from([(main, Task::default())]),
+            spaces: Spaces::default(),
+            helpers: HashMap::new(),
+            buried: HashSet::new(),
+            unclaimed: HashSet::new(),
+            stillborn: HashSet::new(),
+            visits: HashSet::new(),
+            lost_forks: 0,
+            paused: None,
+            turns: 0,
+            queue: Queue::new(),
+        }
+    }
+}
+
 impl Tracer<'_> {
     fn hang_bell(&mut self) -> io::Result<()> {
         let bell = process::start_bell()?;
@@ -207,14 +223,20 @@ impl Tracer<'_> {
         if self.helpers.is_empty() {
             return ptrace::wait(0);
         }
-        let (tid, is_end) = ptrace::peek()?;
-        if is_end
-            && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
-            && let Some(helper) = self.spaces.last_helper(space)
-        {
-            self.end_helper(helper);
+        loop {
+            let (tid, is_end) = ptrace::peek()?;
+            if is_end
+                && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
+                && let Some(helper) = self.spaces.last_helper(space)
+            {
+                self.end_helper(helper);
+            }
+            // One that is killed leaves its stop by itself, and its end may come behind that of
+            // others: nobody waits for it alone.
+            if let Some(event) = ptrace::wait_now(tid)? {
+                return Ok((tid, event));
+            }
         }
-        ptrace::wait(tid)
     }
 
     fn end_helper(&mut self, helper: Helper) {
@@ -270,31 +292,15 @@ impl Tracer<'_> {
         }
     }
 
-    /// A child whose parent has not reported it (T2), or a thread that exec gave another one.
-    fn unknown_event(&mut self, tid: i32, event: Event) {
-        match event {
-            Event::Exited(_) | Event::Killed { .. } => {
-                // A helper whose parent has ended is this process's child.
-                if !self.buried.remove(&tid) && !self.unclaimed.remove(&tid) {
-                    self.stillborn.insert(tid);
-                }
-            }
-            Event::Stop { .. } => {
-                self.stillborn.remove(&tid);
-                self.unclaimed.insert(tid);
-                self.adopt();
-            }
-            Event::Exec => self.exec(tid),
-            Event::Signal(signal) => let_go(ptrace::cont(tid, signal)),
-            _ => let_go(ptrace::cont(tid, 0)),
-        }
-    }
-
     fn task_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
             Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
             _ => self.leave_aside(tid),
+        }
+        // The kernel forgets at each stop that one was asked for.
+        if !event.is_end() && !matches!(event, Event::Stop { .. } | Event::Ending) {
+            self.stop_if_paused(tid);
         }
         match event {
             Event::Exited(code) => self.exited(tid, Exit::Code(code)),
@@ -320,6 +326,14 @@ impl Tracer<'_> {
         let Some(task) = self.tasks.remove(&tid) else { return };
         self.visits.remove(&tid);
         self.leave(tid, &task);
+        if let Some((parent, space)) = task.birth {
+            self.never_born(parent, space);
+        }
+        if let (Exit::Signal { .. }, Some(space)) = (exit, task.space)
+            && self.spaces.get(space).is_some()
+        {
+            self.memory.doubt(space);
+        }
         if tid == self.main {
             self.main_goes_on();
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
@@ -333,44 +347,12 @@ impl Tracer<'_> {
         self.adopt();
     }
 
-    /// A parent that is killed in the middle of fork never reports its child, which goes on all the
-    /// same. Of an attached space nobody knows what that child's memory should hold: it ends with
-    /// its parent.
-    fn adopt(&mut self) {
-        let own = std::process::id().cast_signed();
-        let orphans: Vec<_> = self
-            .unclaimed
-            .iter()
-            .copied()
-            .filter(|&tid| {
-                relative(tid).is_none_or(|pid| pid == own || !self.tasks.contains_key(&pid))
-            })
-            .collect();
-        for tid in orphans {
-            self.unclaimed.remove(&tid);
-            let is_lost = self.lost_forks > 0;
-            self.lost_forks -= usize::from(is_lost);
-            // A child of vfork has its parent's helper.
-            if is_lost || helper::is_ours(tid) {
-                process::kill(tid);
-                // Its end is told, and is nobody's.
-                continue;
-            }
-            let space = self.memory.exec(tid);
-            self.spaces.add(space);
-            self.tasks.insert(tid, Task { space: Some(space), ..Task::default() });
-            self.stop_if_paused(tid);
-            let_go(ptrace::cont(tid, 0));
-        }
-    }
-
     /// A thread has left its space; returns its helpers if that was the last.
     fn leave(&mut self, tid: i32, task: &Task) -> Vec<Helper> {
         let Some(id) = task.space else { return Vec::new() };
-        if task.aside
-            && let Some(space) = self.spaces.get_mut(id)
-        {
-            space.aside -= 1;
+        if let Some(space) = self.spaces.get_mut(id) {
+            space.aside -= usize::from(task.aside);
+            space.ending -= usize::from(task.ends);
         }
         if matches!(task.waits, Waits::Fork(_)) {
             self.lost_forks += 1;
@@ -388,6 +370,7 @@ impl Tracer<'_> {
             if self.spaces.get_mut(id).is_some_and(|space| space.shared.is_some()) {
                 self.ask_for(id);
             }
+            self.tell_if_it_stands(id);
             return Vec::new();
         };
         self.memory.gone(id);
@@ -414,6 +397,7 @@ impl Tracer<'_> {
             (self.tell)(News::Started(tid));
         }
         self.refuse_foreign(tid, space);
+        self.stop_if_paused(tid);
         helpers.retain(|helper| helper.parent == tid);
         if self.wanted(tid, space) {
             // Whoever attaches forgets these first.
@@ -492,9 +476,4 @@ impl Tracer<'_> {
             (self.tell)(News::Refused);
         }
     }
-}
-
-/// The process of a thread, or the parent of a process; `None` if it is gone.
-fn relative(tid: i32) -> Option<i32> {
-    process::relatives(tid).map(|of| if of.process == tid { of.parent } else { of.process })
 }

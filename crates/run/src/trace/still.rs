@@ -45,6 +45,19 @@ impl Tracer<'_> {
             return false;
         };
         still.held.insert(ticket);
+        self.tell_if_it_stands(space);
+        true
+    }
+
+    /// Tells that all threads of a space are held, if it is to stand still and they are: after one
+    /// was held, or is about to end, or has.
+    pub(super) fn tell_if_it_stands(&self, space: SpaceId) {
+        let Some(known) = self.spaces.get(space) else { return };
+        let Some(still) = &known.still else { return };
+        // Mostly some are missing, and nobody looks at all threads each time.
+        if still.held.len() + known.ending < known.tasks {
+            return;
+        }
         let stands = |(&thread, task): (&i32, &Task)| {
             let held = task.held.is_some_and(|turn| still.held.contains(&Ticket { thread, turn }));
             // One on its way to its end comes back to no call.
@@ -53,6 +66,5 @@ impl Tracer<'_> {
         if self.tasks.iter().all(stands) {
             self.memory.stands(space, still.turn);
         }
-        true
     }
 }

@@ -2,16 +2,15 @@
 
 use std::cell::Cell;
 
-use super::areas::{self, Areas};
+use super::areas;
 use super::calls::{self, Aside, Meaning};
-use super::filters::{FILTERS, follow_children};
+use super::filters::follow_children;
 use super::inject::At;
 use super::news::News;
-use super::task::{Birth, Park, Task, Waits};
+use super::task::{Birth, Park, Waits};
 use super::{Tracer, let_go, waits};
 use crate::link::{Request, SpaceId, Ticket};
 use crate::permission::may_follow_forks;
-use crate::sys::proc::{self, Status};
 use crate::sys::ptrace::{self, Event, Syscall, SyscallInfo};
 use crate::sys::{process, seccomp};
 
@@ -164,7 +163,9 @@ impl Tracer<'_> {
     pub(super) fn go_on(&mut self, ticket: Ticket) {
         let mut parked = Vec::new();
         // Mostly one thread, which the ticket names; of a birth, its child as well.
-        let holders = match self.tasks.get(&ticket.thread) {
+        // That has ended, or is held for something else by now, if it does not have it.
+        let named = self.tasks.get(&ticket.thread).filter(|task| task.held == Some(ticket.turn));
+        let holders = match named {
             Some(task) => [Some(ticket.thread), task.related].into_iter().flatten().collect(),
             None => self.tasks.keys().copied().collect::<Vec<_>>(),
         };
@@ -225,7 +226,11 @@ impl Tracer<'_> {
             return;
         }
         space.changing = None;
-        if let Some(next) = space.waiting.pop_front() {
+        // The call of one that waited may mean something else by now, or it is about to end.
+        while let Some(space) = self.spaces.get_mut(id)
+            && space.changing.is_none()
+            && let Some(next) = space.waiting.pop_front()
+        {
             self.before(next);
         }
     }
@@ -299,138 +304,6 @@ impl Tracer<'_> {
         let_go(ptrace::cont(tid, 0));
     }
 
-    /// A thread has made a child, which may have been seen already (T2).
-    pub(super) fn child(&mut self, tid: i32) {
-        let Ok(child) = ptrace::message(tid) else { return };
-        let Some(task) = self.tasks.get_mut(&tid) else { return };
-        let (parent_space, filtered) = (task.space, task.filtered);
-        let waits = std::mem::take(&mut task.waits);
-        // A fork stops once more, behind its call.
-        let park = if waits == Waits::Nothing { Park::Run } else { Park::IntoCall };
-        let resume = move || {
-            let_go(match park {
-                Park::Run => ptrace::cont(tid, 0),
-                _ => ptrace::syscall(tid, 0),
-            });
-        };
-        let dead = self.stillborn.remove(&child) && !proc::lives(child);
-        let seen = self.unclaimed.remove(&child);
-        let Some(parent_space) = parent_space else {
-            self.child_of_unknown(child, dead, seen);
-            return resume();
-        };
-        let known = self.tasks.get_mut(&tid).and_then(|task| task.areas.take());
-        let areas = ptrace::registers(tid).ok().map(|registers| match known {
-            Some(known) if registers.number() == Some(libc::SYS_clone3 as u64) => known,
-            _ => areas::of(tid, &registers),
-        });
-        let areas = areas.unwrap_or_default();
-        let shares = waits == Waits::Nothing && is_same(tid, child, &areas);
-        // A thread gets the filter with all others of its process; a fork that was stopped was made
-        // under it.
-        let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
-        let is_known = is_thread || waits != Waits::Nothing;
-        let filtered = filtered && (is_known || is_filtered(tid, child));
-        let [held, alone] = [Birth::Held, Birth::Alone].map(|birth| waits == Waits::Fork(birth));
-        if alone {
-            // It has everything.
-            self.memory.unborn(parent_space);
-        }
-        if dead {
-            if held {
-                self.memory.unborn(parent_space);
-            } else if !shares && !alone {
-                // Its space is gone, but may be waiting to be claimed.
-                let space = self.memory.forked(parent_space, child);
-                self.memory.gone(space);
-            }
-            return resume();
-        }
-        let space = if shares {
-            self.spaces.join(parent_space);
-            parent_space
-        } else {
-            self.space_of_fork(parent_space, child, filtered && !alone)
-        };
-        let tid_at = areas.tid_at;
-        self.tasks.insert(child, Task { space: Some(space), tid_at, filtered, ..Task::default() });
-        self.stop_if_paused(child);
-        if alone && let Some(parent) = self.tasks.get_mut(&tid) {
-            let reason = std::mem::take(&mut parent.why_alone);
-            self.refuse(space, reason);
-        }
-        if held {
-            // Parent and child wait for each other.
-            if let Some(task) = self.tasks.get_mut(&tid) {
-                task.parked = Some(park);
-            }
-            if seen {
-                return self.born(child, tid, parent_space);
-            }
-            if let Some(task) = self.tasks.get_mut(&child) {
-                task.birth = Some((tid, parent_space));
-            }
-            return;
-        }
-        self.memory.joined(space, child);
-        if seen {
-            let_go(ptrace::cont(child, 0));
-        }
-        resume();
-    }
-
-    /// Returns the space of a child that has memory of its own. One that was copied before its
-    /// parent was filtered does not inherit: it has nothing that left.
-    fn space_of_fork(&mut self, parent: SpaceId, child: i32, inherits: bool) -> SpaceId {
-        let space = if inherits || !self.memory.is_attached(parent) {
-            self.memory.forked(parent, child)
-        } else {
-            self.memory.exec(child)
-        };
-        self.spaces.add(space);
-        space
-    }
-
-    /// A thread that no space is known of has made a child.
-    fn child_of_unknown(&mut self, child: i32, dead: bool, seen: bool) {
-        if !dead {
-            self.tasks.insert(child, Task::default());
-        }
-        if seen {
-            let_go(ptrace::cont(child, 0));
-        }
-    }
-
-    /// Parent and child of a held fork are both stopped.
-    fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
-        let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
-        if self.spaces.get_mut(parent_space).is_none() {
-            // Nobody knows any more what its memory should hold.
-            return process::kill(child);
-        }
-        let (made, stop) = self.make_helper(child, space, At::Stop);
-        let is_there = stop.is_ok();
-        let park = stop.map_or(Park::Run, Park::at);
-        let ticket = self.ticket(parent);
-        let parked = self.tasks.get(&parent).and_then(|task| task.parked).unwrap_or(Park::Run);
-        self.hold(parent, ticket, Some(parked));
-        self.hold(child, ticket, Some(park));
-        if let Some(task) = self.tasks.get_mut(&parent) {
-            task.related = Some(child);
-        }
-        match made {
-            Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
-            Err(error) => {
-                if is_there || error.raw_os_error() != Some(libc::ESRCH) {
-                    // Nobody can give it what its memory should hold.
-                    self.end_space(space, &format!("a child of fork cannot be managed: {error}"));
-                }
-                self.memory.unborn(parent_space);
-                self.go_on(ticket);
-            }
-        }
-    }
-
     /// A thread is stopped on request, at birth, or with its whole process.
     pub(super) fn stopped(&mut self, tid: i32, event: Event) {
         if tid == self.main && !event.is_group_stop() {
@@ -467,19 +340,6 @@ impl Tracer<'_> {
             let_go(waits::soften(tid, signal, &mut task.softened));
         }
     }
-}
-
-/// Whether a child of a filtered thread is filtered: it is not if it was copied just before its
-/// parent was.
-fn is_filtered(parent: i32, child: i32) -> bool {
-    let filters = |tid| Status::of(tid).ok()?.number::<usize>(FILTERS);
-    filters(parent).zip(filters(child)).is_none_or(|(parent, child)| child >= parent)
-}
-
-/// Whether a child shares the memory of its parent.
-fn is_same(parent: i32, child: i32, areas: &Areas) -> bool {
-    let flags = areas.flags & libc::CLONE_VM as u64 != 0;
-    ptrace::share_memory(parent, child).unwrap_or(flags)
 }
 
 /// Which argument of mmap its flags are.

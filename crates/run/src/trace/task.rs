@@ -101,6 +101,8 @@ pub(crate) struct Task {
 pub(crate) struct Space {
     /// Threads in it.
     pub tasks: usize,
+    /// Of these, such as have stopped on their way to their ends.
+    pub ending: usize,
     /// The process that makes calls in it, once it is attached.
     pub helper: Option<Helper>,
     /// Helpers that have ended, of which their parents still know.

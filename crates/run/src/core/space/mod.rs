@@ -34,6 +34,7 @@
 
 mod copies;
 mod discards;
+mod fork;
 mod loads;
 #[cfg(test)]
 mod tests;
@@ -105,7 +106,7 @@ pub(crate) struct Space {
     held: bool,
     /// What came from the store meanwhile: the child may have it or not.
     arrivals: Vec<(PageNo, Key)>,
-    /// The closed ranges may name mappings that this space, a child, does not have.
+    /// The closed ranges may name mappings that this space does not have, or not any more.
     unsure: bool,
     /// Copies that the parent has as well, at most.
     inherited: usize,
@@ -416,66 +417,6 @@ impl Space {
         let mut released = self.release();
         released.extend(self.take(&(0..PageNo::MAX)));
         released
-    }
-
-    /// Nothing leaves until [`end_hold`](Self::end_hold).
-    pub(crate) fn hold(&mut self) {
-        self.held = true;
-    }
-
-    /// Ends it; returns what came from the store meanwhile.
-    pub(crate) fn end_hold(&mut self) -> Vec<(PageNo, Key)> {
-        self.held = false;
-        std::mem::take(&mut self.arrivals)
-    }
-
-    /// Ends it, and nobody else needs what came meanwhile.
-    pub(crate) fn release(&mut self) -> Released {
-        let arrived = self.end_hold().into_iter();
-        let mut released = arrived.map(|(page, key)| (page, Page::stored(key))).collect();
-        self.park(&mut released);
-        released
-    }
-
-    /// In a child: a page came to the parent while it was made, and not to the child.
-    pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
-        self.table.set(page, Page::stored(key));
-    }
-
-    /// Returns the space of a child that was copied from this one. What is in the swap
-    /// cache is not copied: store it first. Calls `refer` with each key that the child names, too.
-    pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
-        let mut table = self.table.clone();
-        // What was announced in the parent was made before the copy or is not made in the child.
-        let mut changed = Vec::new();
-        table.for_each(|page, state| match state {
-            Page::Stored { key, .. } => refer(key),
-            // It could not be stored: the tree is being ended.
-            Page::Cached(_) => changed.push((page, Page::Absent)),
-            Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
-            _ => {}
-        });
-        for (page, state) in changed {
-            table.take_copy(page);
-            table.set(page, state);
-        }
-        table.for_each_copy(|_, key| refer(key));
-        let (closed, own, helpers) = (self.closed.clone(), self.own.clone(), self.helpers.clone());
-        let inherited = table.counts().copied;
-        Self { closed, table, own, helpers, unsure: true, inherited, ..Self::default() }
-    }
-
-    /// Returns whether [`retain`](Self::retain) is due.
-    pub(crate) fn is_unsure(&self) -> bool {
-        self.unsure
-    }
-
-    /// Keeps, of the closed ranges, what is in `registered`; returns what the rest named.
-    pub(crate) fn retain(&mut self, registered: &Ranges) -> Released {
-        self.unsure = false;
-        let gone: Vec<_> =
-            self.closed.iter().flat_map(|range| registered.without(&range)).collect();
-        gone.iter().flat_map(|range| self.forget(range)).collect()
     }
 
     /// Asserts S4, what S7 says of states, and that counts agree.

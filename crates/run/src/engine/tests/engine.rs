@@ -33,10 +33,14 @@ fn pages_leave_and_come_back_and_the_limit_holds() {
 fn pages_that_left_lately_come_back_from_the_buffer() {
     let Some(world) = World::new("pages_that_left_lately", 8 * MIB) else { return };
     let memory = world.map(12 * MIB);
-    pages(&memory).for_each(|page| fill(page, 1));
-    // The hand goes in the order of addresses: what it took last is right before it.
-    for _ in 0..20 {
-        pages(&memory).rev().for_each(|page| verify(page, 1));
+    pages(&memory).for_each(|page| fill(page, 0));
+    // The hand goes in the order of addresses: what it took last is right before it. What is
+    // written to has no copy, for which it would be dropped at once.
+    for round in 0..20 {
+        pages(&memory).rev().for_each(|page| {
+            verify(page, round);
+            fill(page, round + 1);
+        });
     }
     let stats = world.stats();
     assert!(stats.refaults_total > 0, "{stats:?}");

@@ -1,6 +1,7 @@
 //! Real programs under the tracer: they must not be able to tell.
 
 mod attached;
+mod children;
 mod followed;
 mod witness;
 

@@ -141,6 +141,8 @@ impl Memory for Witness {
         self.tasks.lock().unwrap().remove(&(space, thread));
     }
 
+    fn doubt(&self, _space: SpaceId) {}
+
     fn wants(&self, space: SpaceId) -> bool {
         self.attachments() < self.appetite.load(Ordering::Relaxed)
             || *self.wanted.lock().unwrap() == Some(space)

@@ -1,0 +1,71 @@
+//! What a child gets of a space, and which closed ranges it may have that are mapped no more.
+
+use super::{Key, PageNo, Ranges, Released, Space};
+use crate::core::pages::Page;
+
+impl Space {
+    /// Nothing leaves until [`release`](Self::release).
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Returns what came from the store since, whose keys are kept.
+    pub(crate) fn arrivals(&self) -> &[(PageNo, Key)] {
+        &self.arrivals
+    }
+
+    /// Ends it, and gives up the keys of what came meanwhile: loads may be reading them.
+    pub(crate) fn release(&mut self) -> Released {
+        self.held = false;
+        let arrived = std::mem::take(&mut self.arrivals).into_iter();
+        let mut released = arrived.map(|(page, key)| (page, Page::stored(key))).collect();
+        self.park(&mut released);
+        released
+    }
+
+    /// In a child: a page came to the parent while it was made, and not to the child.
+    pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
+        self.table.set(page, Page::stored(key));
+    }
+
+    /// Returns the space of a child that was copied from this one. What is in the swap
+    /// cache is not copied: store it first. Calls `refer` with each key that the child names, too.
+    pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
+        let mut table = self.table.clone();
+        // What was announced in the parent was made before the copy or is not made in the child.
+        let mut changed = Vec::new();
+        table.for_each(|page, state| match state {
+            Page::Stored { key, .. } => refer(key),
+            // It could not be stored: the tree is being ended.
+            Page::Cached(_) => changed.push((page, Page::Absent)),
+            Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),
+            _ => {}
+        });
+        for (page, state) in changed {
+            table.take_copy(page);
+            table.set(page, state);
+        }
+        table.for_each_copy(|_, key| refer(key));
+        let (closed, own, helpers) = (self.closed.clone(), self.own.clone(), self.helpers.clone());
+        let inherited = table.counts().copied;
+        Self { closed, table, own, helpers, unsure: true, inherited, ..Self::default() }
+    }
+
+    /// Returns whether [`retain`](Self::retain) is due.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    /// What is closed may be mapped no more.
+    pub(crate) fn set_unsure(&mut self) {
+        self.unsure = true;
+    }
+
+    /// Keeps, of the closed ranges, what is in `registered`; returns what the rest named.
+    pub(crate) fn retain(&mut self, registered: &Ranges) -> Released {
+        self.unsure = false;
+        let gone: Vec<_> =
+            self.closed.iter().flat_map(|range| registered.without(&range)).collect();
+        gone.iter().flat_map(|range| self.forget(range)).collect()
+    }
+}

@@ -100,24 +100,24 @@ pub struct Uffd {
     fd: OwnedFd,
 }
 
-/// Number of an ioctl of userfaultfd that takes and returns a `T`.
-const fn code<T>(number: u32) -> libc::c_ulong {
-    (3 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+/// Number of an ioctl of userfaultfd that takes and returns a `T`. C libraries differ in its type.
+const fn code<T>(number: u32) -> libc::Ioctl {
+    ((3 << 30) | ((size_of::<T>() as u32) << 16) | (0xAA << 8) | number) as libc::Ioctl
 }
 
 /// Number of one that only reads a `T`; the kernel's header says "_IOR" for these two.
-const fn code_read<T>(number: u32) -> libc::c_ulong {
-    (2 << 30) | ((size_of::<T>() as libc::c_ulong) << 16) | (0xAA << 8) | number as libc::c_ulong
+const fn code_read<T>(number: u32) -> libc::Ioctl {
+    ((2 << 30) | ((size_of::<T>() as u32) << 16) | (0xAA << 8) | number) as libc::Ioctl
 }
 
-const NEW: libc::c_ulong = 0xAA << 8;
-const API: libc::c_ulong = code::<raw::uffdio_api>(raw::_UFFDIO_API);
-const REGISTER: libc::c_ulong = code::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
-const UNREGISTER: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_UNREGISTER);
-const WAKE: libc::c_ulong = code_read::<raw::uffdio_range>(raw::_UFFDIO_WAKE);
-const COPY: libc::c_ulong = code::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
-const ZEROPAGE: libc::c_ulong = code::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
-const MOVE: libc::c_ulong = code::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
+const NEW: libc::Ioctl = 0xAA << 8;
+const API: libc::Ioctl = code::<raw::uffdio_api>(raw::_UFFDIO_API);
+const REGISTER: libc::Ioctl = code::<raw::uffdio_register>(raw::_UFFDIO_REGISTER);
+const UNREGISTER: libc::Ioctl = code_read::<raw::uffdio_range>(raw::_UFFDIO_UNREGISTER);
+const WAKE: libc::Ioctl = code_read::<raw::uffdio_range>(raw::_UFFDIO_WAKE);
+const COPY: libc::Ioctl = code::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
+const ZEROPAGE: libc::Ioctl = code::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
+const MOVE: libc::Ioctl = code::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
 
 fn range(of: &Range<usize>) -> raw::uffdio_range {
     raw::uffdio_range { start: of.start as u64, len: (of.end - of.start) as u64 }
@@ -348,7 +348,7 @@ impl Uffd {
     }
 
     /// Number of the ioctl that takes [`Uffd::move_request`].
-    pub const MOVE_CODE: libc::c_ulong = MOVE;
+    pub const MOVE_CODE: libc::c_ulong = MOVE as u32 as libc::c_ulong;
 
     /// The argument of [`Uffd::register`] for those that make the call elsewhere; it begins with
     /// that of [`Uffd::unregister`].
@@ -361,14 +361,14 @@ impl Uffd {
     }
 
     /// Number of the ioctl of [`Uffd::register`]; its argument begins with start and length.
-    pub const REGISTER_CODE: libc::c_ulong = REGISTER;
+    pub const REGISTER_CODE: libc::c_ulong = REGISTER as u32 as libc::c_ulong;
 
     /// Number of the ioctl of [`Uffd::unregister`].
-    pub const UNREGISTER_CODE: libc::c_ulong = UNREGISTER;
+    pub const UNREGISTER_CODE: libc::c_ulong = UNREGISTER as u32 as libc::c_ulong;
 
     /// Number of the ioctl of `/dev/userfaultfd` that opens a descriptor for the calling process;
     /// its argument is the flags.
-    pub const NEW_CODE: libc::c_ulong = NEW;
+    pub const NEW_CODE: libc::c_ulong = NEW as u32 as libc::c_ulong;
 
     /// Wakes who waits in a range; they look again.
     pub fn wake(&self, of: Range<usize>) -> io::Result<()> {

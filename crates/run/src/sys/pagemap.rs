@@ -17,10 +17,9 @@ use linux_raw_sys::general as raw;
 use zfold_uffd::page::PAGE;
 
 /// `PAGEMAP_SCAN`: number 16 of the type 'f', which takes and returns the structure.
-const SCAN: libc::c_ulong = (3 << 30)
-    | ((size_of::<raw::pm_scan_arg>() as libc::c_ulong) << 16)
-    | ((b'f' as libc::c_ulong) << 8)
-    | 16;
+const SCAN: libc::Ioctl =
+    ((3_u32 << 30) | ((size_of::<raw::pm_scan_arg>() as u32) << 16) | ((b'f' as u32) << 8) | 16)
+        as libc::Ioctl;
 
 /// Ranges that one scan returns at most.
 const REGIONS: usize = 256;

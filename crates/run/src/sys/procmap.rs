@@ -15,10 +15,9 @@ use linux_raw_sys::general as raw;
 use raw::procmap_query_flags as flags;
 
 /// `PROCMAP_QUERY`: number 17 of the type 'f', which takes and returns the structure.
-const QUERY: libc::c_ulong = (3 << 30)
-    | ((size_of::<raw::procmap_query>() as libc::c_ulong) << 16)
-    | ((b'f' as libc::c_ulong) << 8)
-    | 17;
+const QUERY: libc::Ioctl =
+    ((3_u32 << 30) | ((size_of::<raw::procmap_query>() as u32) << 16) | ((b'f' as u32) << 8) | 17)
+        as libc::Ioctl;
 
 /// A mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,6 +25,8 @@ pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
 
 /// `PTRACE_EVENT_STOP`, for which libc has no name.
 const EVENT_STOP: libc::c_int = 128;
+/// Others that not every C library's binding has.
+const GET_SYSCALL_INFO: libc::c_uint = 0x420e;
 const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
 /// Length of the kernel's signal sets.
@@ -181,9 +183,8 @@ pub(crate) fn message(tid: i32) -> io::Result<i32> {
 fn raw_info(tid: i32) -> io::Result<RawInfo> {
     let mut raw = RawInfo::default();
     // SAFETY: the kernel writes at most as many bytes as are named, into a structure of integers.
-    let done = unsafe {
-        libc::ptrace(libc::PTRACE_GET_SYSCALL_INFO, tid, size_of::<RawInfo>(), &raw mut raw)
-    };
+    let done =
+        unsafe { libc::ptrace(GET_SYSCALL_INFO as _, tid, size_of::<RawInfo>(), &raw mut raw) };
     check(done)?;
     Ok(raw)
 }

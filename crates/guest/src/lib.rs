@@ -34,9 +34,11 @@
 
 mod core;
 mod images;
+mod keep;
 mod serve;
 
 pub use images::{
     Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, check_name, images_options,
 };
+pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
 pub use serve::{GuestState, GuestStats, Server, ServerOptions, ServerStats};

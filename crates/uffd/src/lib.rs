@@ -10,4 +10,4 @@ pub mod advice;
 pub mod page;
 mod uffd;
 
-pub use uffd::{Event, Faults, Features, Partial, Uffd};
+pub use uffd::{Event, Faults, Features, MESSAGE, Partial, Uffd, given_up, messages};

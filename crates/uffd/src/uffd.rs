@@ -387,29 +387,34 @@ impl Uffd {
     /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number
     /// for the descriptor of a child, whose parent goes on waiting.
     pub fn read(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
-        self.read_by(events, max, |bytes| rustix::io::read(&self.fd, bytes))
+        const AT_ONCE: usize = 16;
+        let mut bytes = [0_u8; AT_ONCE * MESSAGE];
+        let got = rustix::io::read(&self.fd, &mut bytes[..max.min(AT_ONCE) * MESSAGE])?;
+        events.extend(messages(&bytes[..got]));
+        Ok(got / MESSAGE)
     }
 
-    /// Reads as [`read`](Self::read) does, but never waits, whatever the descriptor is set to:
-    /// whoever has it, too, can change that at any time.
+    /// Reads messages as their bytes lie, of [`MESSAGE`] bytes each; returns how many bytes. The
+    /// kernel writes them there before this process can end: what was read is in `into` even if
+    /// the process is killed at that moment.
     ///
-    /// Before Linux 6.10 there is no such read. There it looks whether there is a message, and then
-    /// waits if another reader takes it meanwhile and the descriptor blocks.
+    /// It never waits, whatever the descriptor is set to: whoever has it, too, can change that at
+    /// any time. Before Linux 6.10 there is no such read. There it looks whether there is a
+    /// message, and then waits if another reader takes it meanwhile and the descriptor blocks.
     ///
     /// # Errors
-    /// `EAGAIN` if there is no message; `EMFILE` as of `read`.
-    pub fn read_now(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
+    /// `EAGAIN` if there is no message; `EMFILE` as of [`read`](Self::read).
+    pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
         use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
-        self.read_by(events, max, |bytes| {
-            // It has no position, which this number means.
-            let into = &mut [IoSliceMut::new(bytes)];
-            match preadv2(&self.fd, into, u64::MAX, ReadWriteFlags::NOWAIT) {
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.has_messages()? => {
-                    rustix::io::read(&self.fd, bytes)
-                }
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(Errno::AGAIN),
-                result => result,
+        // It has no position, which this number means.
+        let nowait = ReadWriteFlags::NOWAIT;
+        let result = preadv2(&self.fd, &mut [IoSliceMut::new(into)], u64::MAX, nowait);
+        Ok(match result {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) if self.has_messages()? => {
+                rustix::io::read(&self.fd, into)?
             }
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Errno::AGAIN.into()),
+            result => result?,
         })
     }
 
@@ -419,22 +424,27 @@ impl Uffd {
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
         Ok(fds[0].revents() == PollFlags::IN)
     }
+}
 
-    fn read_by(
-        &self,
-        events: &mut Vec<Event>,
-        max: usize,
-        read: impl FnOnce(&mut [u8]) -> Result<usize, rustix::io::Errno>,
-    ) -> io::Result<usize> {
-        const AT_ONCE: usize = 16;
-        const LEN: usize = size_of::<raw::uffd_msg>();
-        let mut bytes = [0_u8; AT_ONCE * LEN];
-        let got = read(&mut bytes[..max.min(AT_ONCE) * LEN])?;
-        let messages = bytes[..got].chunks_exact(LEN);
-        let count = messages.len();
-        events.extend(messages.map(parse));
-        Ok(count)
-    }
+/// Bytes of a message.
+pub const MESSAGE: usize = size_of::<raw::uffd_msg>();
+
+/// Returns the messages that were read as bytes just now, each set of them once: one that brings
+/// a descriptor owns it.
+pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Event> + '_ {
+    bytes.chunks_exact(MESSAGE).map(parse)
+}
+
+/// Returns the ranges that were given up or unmapped, of messages that perhaps another process
+/// has read, at any time. Bytes of zeros are no message.
+pub fn given_up(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
+    let is_one = |message: &&[u8]| {
+        [raw::UFFD_EVENT_REMOVE, raw::UFFD_EVENT_UNMAP].contains(&u32::from(message[0]))
+    };
+    bytes.chunks_exact(MESSAGE).filter(is_one).filter_map(|message| match parse(message) {
+        Event::Discarded(of) | Event::Unmapped(of) => Some(of),
+        _ => None,
+    })
 }
 
 /// A message as its bytes lie: u8 event, 7 bytes of nothing, then what belongs to the event.
@@ -481,7 +491,7 @@ mod tests {
         uffd.handshake(Features::DISCARDS).expect("agreed");
         rustix::io::ioctl_fionbio(&uffd.fd, false).expect("set");
         let (tell, told) = mpsc::channel();
-        std::thread::spawn(move || tell.send(uffd.read_now(&mut Vec::new(), 16)));
+        std::thread::spawn(move || tell.send(uffd.read_now(&mut [0; 16 * MESSAGE])));
         let read = told.recv_timeout(Duration::from_secs(60)).expect("it waits");
         assert_eq!(read.expect_err("nothing").kind(), io::ErrorKind::WouldBlock);
     }

@@ -36,6 +36,9 @@ Examples:
 SIGTERM and SIGINT end it: each guest gets all of its pages first, and needs no server from then on.
 A second one ends it at once, and guests wait for ever.
 
+Three processes: one keeps what guests need, one serves them, and one waits with a copy of the
+images until the second is lost, for whatever reason; then guests go on after a moment.
+
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 const MEMORY: &str = "Memory";
@@ -151,7 +154,7 @@ impl Recording {
     }
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GuestServeArgs {
     /// Import a memory file as an image; may be given several times.
     #[arg(long, value_name = "NAME=FILE", value_hint = ValueHint::Other, help_heading = IMAGES)]
@@ -193,10 +196,29 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
     pub(crate) control: Option<PathBuf>,
 
+    /// What becomes of guests when the process that serves them is lost together with the one that
+    /// would take over.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Loss::Wait)]
+    #[arg(help_heading = PROCESS)]
+    pub(crate) on_loss: Loss,
+
     /// Let the system page this process out. By default its memory is locked where that is
     /// permitted, since guests wait for it.
     #[arg(long, help_heading = PROCESS)]
     pub(crate) no_mlock: bool,
+
+    /// Serve, for the front whose channel is standard input.
+    #[arg(long, hide = true)]
+    pub(crate) for_front: bool,
+}
+
+/// What becomes of guests that nobody can serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Loss {
+    /// They wait, and can be looked at and ended.
+    Wait,
+    /// Their VMMs are killed.
+    Kill,
 }
 
 /// An image and its file.

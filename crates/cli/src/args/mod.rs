@@ -25,7 +25,7 @@ pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
 pub(crate) use demo::{DemoArgs, DemoFormat};
 pub(crate) use disk::{DeviceSettings, DiskArgs, ServerSettings};
-pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget};
+pub(crate) use guest::{GuestArgs, GuestCommand, GuestServeArgs, GuestTarget, Loss};
 pub(crate) use jupyter::{InstallArgs, JupyterArgs, JupyterCommand};
 pub(crate) use ps::PsArgs;
 pub(crate) use run::{Limit, ReportFormat, RunArgs};

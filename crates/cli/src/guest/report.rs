@@ -20,7 +20,14 @@ pub(crate) const SCHEMA: &str = "zfold.guests/1";
 pub(crate) struct GuestsReport {
     pub(crate) schema: String,
     pub(crate) version: String,
+    /// The process that was started, and that signals end.
     pub(crate) pid: u32,
+    /// The one that serves now.
+    #[serde(default)]
+    pub(crate) server_pid: u32,
+    /// Times that another one took over.
+    #[serde(default)]
+    pub(crate) takeovers_total: u64,
     pub(crate) uptime_seconds: u64,
     pub(crate) codec: String,
     /// 0: none.
@@ -196,6 +203,8 @@ impl GuestsReport {
         let (version, pid, up) = (clean(&self.version), self.pid, self.uptime_seconds);
         // Writing to a string does not fail.
         let _ = writeln!(text, "zfold {version}, process {pid}, up {up} s");
+        let (server, before) = (self.server_pid, self.takeovers_total);
+        let _ = writeln!(text, "served by process {server}, after {before} that were lost");
         text
     }
 }

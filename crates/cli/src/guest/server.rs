@@ -1,67 +1,47 @@
 //! A server of guests at work: images, their sockets, and what it is asked for.
 //!
-//! An image is there before its socket, and goes before it: whoever connects in between is refused
-//! with a line. The lock of the sockets is held for moments, and while figures are read; those of
-//! the images and of the server come below it.
+//! An image is there before its socket, and goes before it: whoever connects in between is held.
+//! The lock of the sockets is held for moments, and while figures are read; those of the images and
+//! of the server come below it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
-use zfold_disk::nbd::{Address, Listener, SocketFile};
-use zfold_guest::{Images, Server};
+use zfold_guest::{Images, Imported, Link, Server};
 use zfold_store::files::open_believed;
 
 use super::report::{GuestsReport, SCHEMA};
 use crate::control::protocol::Request;
-use crate::control::runtime;
-use crate::shared::exit::Failure;
+use crate::shared::exit::{Failure, remark};
+
+/// Makes a new process that stands by, with the images as they are.
+pub(super) type Renew = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// A server, shared by the threads that answer.
-#[derive(Debug)]
 pub(super) struct Served {
     pub(super) images: Arc<Images>,
-    pub(super) server: Server,
+    pub(super) server: Arc<Server>,
+    pub(super) link: Arc<Link>,
+    pub(super) renew: Renew,
     pub(super) codec: String,
-    /// Where sockets are put, if not into the runtime directory.
-    pub(super) folder: Option<PathBuf>,
-    pub(super) mode: u32,
     pub(super) started: Instant,
-    sockets: Mutex<BTreeMap<String, Socket>>,
-}
-
-/// The socket of an image; its file goes with it.
-#[derive(Debug)]
-struct Socket {
-    path: PathBuf,
-    _file: Option<SocketFile>,
+    /// The front's process.
+    pub(super) front: u32,
+    /// Servers before this one.
+    pub(super) takeovers: u64,
+    /// Where guests of images connect.
+    pub(super) sockets: Mutex<BTreeMap<String, PathBuf>>,
 }
 
 impl Served {
-    pub(super) fn new(
-        images: Arc<Images>,
-        server: Server,
-        codec: String,
-        folder: Option<PathBuf>,
-        mode: u32,
-    ) -> Self {
-        let (started, sockets) = (Instant::now(), Mutex::default());
-        Self { images, server, codec, folder, mode, started, sockets }
-    }
-
-    fn sockets(&self) -> MutexGuard<'_, BTreeMap<String, Socket>> {
+    fn sockets(&self) -> MutexGuard<'_, BTreeMap<String, PathBuf>> {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns a line for each image: its name, and where guests connect.
-    pub(super) fn addresses(&self) -> String {
-        let sockets = self.sockets();
-        let lines = sockets.iter().map(|(name, one)| format!("{name} {}\n", one.path.display()));
-        lines.collect()
     }
 
     /// Accepts guests of an image.
@@ -69,38 +49,22 @@ impl Served {
     /// # Errors
     /// Its socket cannot be made.
     pub(super) fn open(&self, name: &str) -> Result<PathBuf, Failure> {
-        let path = match &self.folder {
-            Some(folder) => folder.join(format!("{name}.sock")),
-            None => runtime::guest_path(name)?,
-        };
-        let failed = |error: &dyn std::fmt::Display| Failure::new(format!("image {name}: {error}"));
-        let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
-        let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };
-        fs::set_permissions(&path, Permissions::from_mode(self.mode))
-            .and_then(|()| self.server.listen(name, listener))
-            .map_err(|error| failed(&error))?;
-        self.sockets().insert(name.to_owned(), Socket { path: path.clone(), _file: file });
+        let path = self.link.listen(name).map_err(Failure::new)?;
+        self.sockets().insert(name.to_owned(), path.clone());
         Ok(path)
     }
 
-    /// Makes an image of a file, and accepts guests of it.
+    /// Makes an image of a file, and accepts guests of it once another process has it, too.
     ///
     /// # Errors
     /// Why it could not be done; nothing is left of it.
-    pub(super) fn import(
-        &self,
-        name: &str,
-        path: &Path,
-        base: Option<&str>,
-    ) -> Result<Value, String> {
-        let failed =
-            |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
-        let file = open_believed(path).map_err(|error| failed(&error))?;
-        let done = self.images.import(name, &file, base).map_err(|error| failed(&error))?;
-        let socket = self.open(name).map_err(|failure| {
+    fn import(&self, name: &str, path: &Path, base: Option<&str>) -> Result<Value, String> {
+        let done = import(&self.images, name, path, base)?;
+        let opened = (self.renew)().map_err(|error| format!("cannot start a process: {error}"));
+        let opened = opened.and_then(|()| self.open(name).map_err(|no| no.line().to_owned()));
+        let socket = opened.inspect_err(|_| {
             // Nobody can use it.
             let _ = self.images.remove(name);
-            failure.line().to_owned()
         })?;
         Ok(json!({
             "pages": done.pages,
@@ -160,8 +124,9 @@ impl Served {
 
     fn remove(&self, name: &str) -> Result<Value, String> {
         self.images.remove(name).map_err(|error| error.to_string())?;
-        self.server.close(name);
+        self.link.close(name);
         self.sockets().remove(name);
+        self.renewed();
         Ok(json!({}))
     }
 
@@ -173,35 +138,52 @@ impl Served {
             "clear" => image.forget(),
             _ => return Err(format!("'{what}' is not on, off or clear")),
         }
+        self.renewed();
         Ok(json!({ "working_set_pages": image.working_set_pages() }))
+    }
+
+    /// Has what changed in the process that stands by, too. Without, it has what was before.
+    fn renewed(&self) {
+        if let Err(error) = (self.renew)() {
+            remark(&format!("no process stands by that has the last change: {error}"));
+        }
     }
 
     /// Returns the statistics.
     pub(super) fn report(&self) -> GuestsReport {
         let sockets = self.sockets();
-        let sockets = sockets.iter().map(|(name, one)| (name.clone(), one.path.clone())).collect();
         let store = self.images.store();
         let report = GuestsReport {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
+            pid: self.front,
+            server_pid: std::process::id(),
+            takeovers_total: self.takeovers,
             uptime_seconds: self.started.elapsed().as_secs(),
             codec: self.codec.clone(),
             ..GuestsReport::default()
         };
         report
-            .with_store(&store.stats(), store.tunables().limit_bytes)
+            .with_store(&self.images.stats(), store.tunables().limit_bytes)
             .with_guests(&self.server.stats())
             .with_images(self.images.list(), &sockets)
     }
+}
 
-    /// Accepts nobody, and gives each guest all that it needs; returns how many could not be given
-    /// it within that time.
-    pub(super) fn release(&self, patience: Duration) -> usize {
-        let left = self.server.release(patience);
-        self.sockets().clear();
-        left
-    }
+/// Makes an image of a file.
+///
+/// # Errors
+/// Why it could not be done; nothing is left of it.
+pub(super) fn import(
+    images: &Images,
+    name: &str,
+    path: &Path,
+    base: Option<&str>,
+) -> Result<Imported, String> {
+    let failed =
+        |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
+    let file = open_believed(path).map_err(|error| failed(&error))?;
+    images.import(name, &file, base).map_err(|error| failed(&error))
 }
 
 /// Clients make paths absolute, since the server's directory is another one.

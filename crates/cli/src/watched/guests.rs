@@ -50,7 +50,11 @@ impl Guests {
 /// Returns all servers of guests, with their rates since an earlier look.
 pub(crate) fn guests(now: &Look, before: &Look) -> Vec<Guests> {
     let of = |said: &Said<GuestsReport>| {
-        let earlier = before.guests.iter().find(|server| server.what.pid == said.what.pid);
+        // A server that took over counts from 0.
+        let is_same = |server: &&Said<GuestsReport>| {
+            (server.what.pid, server.what.server_pid) == (said.what.pid, said.what.server_pid)
+        };
+        let earlier = before.guests.iter().find(is_same);
         let since = earlier.and_then(|before| Since::new(&before.what, before.at, said.at));
         let report = &said.what;
         Guests {

@@ -7,3 +7,4 @@ mod common;
 mod images;
 mod restored;
 mod server;
+mod survival;

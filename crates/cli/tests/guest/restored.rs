@@ -10,14 +10,14 @@ use crate::common::skip;
 use crate::server::{Server, memory};
 
 /// A stand-in for a VMM. Dropping it ends its input, and so the process.
-struct Guest {
+pub(crate) struct Guest {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Guest {
-    fn start(program: &Path, socket: &Path, file: &Path) -> Self {
+    pub(crate) fn start(program: &Path, socket: &Path, file: &Path) -> Self {
         let mut command = Command::new(program);
         command.arg(socket).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("started");
@@ -26,14 +26,14 @@ impl Guest {
         Self { child, input, output }
     }
 
-    fn says(&mut self) -> String {
+    pub(crate) fn says(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a line");
         line.trim_end().to_owned()
     }
 
     /// Has it compare all pages again, the last one included.
-    fn again(&mut self) -> String {
+    pub(crate) fn again(&mut self) -> String {
         self.input.as_mut().expect("it lives").write_all(b"\n").expect("it listens");
         self.says()
     }

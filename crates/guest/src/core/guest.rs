@@ -5,6 +5,8 @@
 //!   woken (G3).
 //! - U3: a unit is settled when the kernel says that its page is there, or that the guest gave it
 //!   up, and not before (G1).
+//! - U4: the bits, and the messages that were read last, outlive this process. All that was read
+//!   is taken in before more is read over it; a discard that is taken in twice is none the worse.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,41 +18,14 @@ use zfold_uffd::{Event, Partial};
 
 use super::ahead::Ahead;
 use super::regions::Region;
-use super::table::{Place, Table};
+use super::space::{Image, Space, copy_around, load};
+use super::table::{Bits, Place, Table};
 
 /// Units that are put in between two looks at what the guest says.
 const PIECE: u64 = 16;
 
 /// Units of zeros that are mapped at once: they cost no memory, and hardly any time.
 const ZEROS: u64 = 64;
-
-/// The guest's memory, as its kernel lets others act on it.
-pub(crate) trait Space {
-    /// Adds all messages that are unread.
-    fn read(&mut self, into: &mut Vec<Event>);
-    /// Fills missing pages, and wakes who waits for them.
-    fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial>;
-    /// Maps zeros where pages are missing, and wakes who waits for them.
-    fn zero(&mut self, of: Range<usize>) -> Result<(), Partial>;
-    /// Has all who wait in a range look again.
-    fn wake(&mut self, of: Range<usize>);
-    /// Notes that a fault was answered which was read at that time.
-    fn answered(&mut self, since: u64);
-}
-
-/// What the guest was made of.
-pub(crate) trait Image {
-    /// Returns whether a page is known to be zeros, without reading it.
-    fn is_zero(&self, page: u64) -> bool;
-    /// Reads a page.
-    fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError>;
-    /// Returns whether pages that guests ask for are to be noted.
-    fn is_recorded(&self) -> bool;
-    /// Notes that a guest asked for a page.
-    fn touched(&self, page: u64);
-    /// Returns the first page from `page` on that guests are known to ask for.
-    fn next_wanted(&self, page: u64) -> Option<u64>;
-}
 
 /// When to look after a guest again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +124,10 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// Returns a guest with these regions, which are sorted, of whose pages none is there.
-    pub(crate) fn new(regions: Vec<Region>) -> Self {
+    /// Returns a guest with these regions, which are sorted, and what is settled of it.
+    pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         Self {
-            table: Table::new(regions),
+            table: Table::new(regions, settled),
             events: Vec::new(),
             waiting: Vec::new(),
             ahead: Ahead::default(),
@@ -164,6 +139,17 @@ impl Guest {
             first_stray: None,
             counts: Counts::default(),
         }
+    }
+
+    /// Takes over from a server that was lost: `given_up` is what its last messages said, and
+    /// whoever waits for an answer to the others asks again (U4).
+    pub(crate) fn take_over(
+        &mut self,
+        given_up: impl Iterator<Item = Range<usize>>,
+        space: &mut impl Space,
+    ) {
+        given_up.for_each(|of| self.table.discard(&of));
+        self.table.regions().iter().for_each(|region| space.wake(region.at.clone()));
     }
 
     /// Has all pages put in that are missing, as there is time.
@@ -283,7 +269,7 @@ impl Guest {
             if !zeros && let Err(error) = load(image, place.page, &mut self.buffer) {
                 return Put::Waits(fault.done, Why::Load(error));
             }
-            space.copy(place.at + fault.done, &self.buffer[fault.done..])
+            copy_around(space, place.at, &self.buffer, fault.done)
         };
         let Err(Partial { done, error }) = result else {
             self.count(zeros, place.len, 0);
@@ -442,7 +428,8 @@ impl Guest {
             Some(Errno::SRCH) => Filled::Gone,
             // What the kernel says of the rest it says again.
             Some(_) if next > first => Filled::To(next),
-            Some(_) if done > 0 => {
+            // Of a large one a server before may have put in a part.
+            Some(error) if done > 0 || (error == Errno::EXIST && place.len > PAGE) => {
                 let Place { at, page, .. } = place;
                 let (is_asked, why) = (false, Why::Discard);
                 self.waiting.push(Fault { unit: first, done, is_asked, since: now, why, at, page });
@@ -469,10 +456,4 @@ impl Guest {
         }
         self.counts.beforehand += beforehand;
     }
-}
-
-/// Reads the pages from `page` on.
-fn load(image: &impl Image, page: u64, into: &mut [u8]) -> Result<(), LoadError> {
-    let mut pages = into.chunks_exact_mut(PAGE).zip(page..);
-    pages.try_for_each(|(bytes, page)| image.load(page, bytes))
 }

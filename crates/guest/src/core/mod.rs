@@ -6,4 +6,7 @@ pub(crate) mod message;
 pub(crate) mod regions;
 #[cfg(test)]
 mod simulation;
-mod table;
+pub(crate) mod space;
+#[cfg(test)]
+mod succession;
+pub(crate) mod table;

@@ -4,10 +4,14 @@
 //!
 //! What every read must find is known: the image's page, what was written last, or zeros after a
 //! discard. At the end nobody may wait.
+//!
+//! Servers are killed, too: in any of the kernel's calls, before or after it has done its work.
+//! After a while another one takes over, which has the bits and the messages that were read last.
 
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::panic::resume_unwind;
 
 use rustix::io::Errno;
 use zfold_store::LoadError;
@@ -15,8 +19,10 @@ use zfold_testing::Random;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
-use super::guest::{Guest, Image, Next, Space};
+use super::guest::Next;
 use super::regions::Region;
+use super::space::{Image, Space};
+use super::succession::{Kept, Killed, Server, guest};
 
 const BASE: usize = 1 << 30;
 /// Pages of 2 MiB are first, those of 4 KiB behind them, where the middle is the border of two
@@ -25,12 +31,12 @@ const LARGE: usize = 2 * UNIT;
 const UNIT: usize = 512;
 const MIDDLE: usize = LARGE + 40;
 const BORDER: usize = LARGE + 71;
-const PAGES: usize = LARGE + 96;
+pub(super) const PAGES: usize = LARGE + 96;
 const PROCESSORS: usize = 3;
 
 /// A step that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Twin {
+pub(super) enum Twin {
     None,
     /// Discards are told after the faults of the next time.
     DiscardsLate,
@@ -42,6 +48,16 @@ enum Twin {
     NoTimer,
     /// A fault for a page that was put in brings the image's page again: the bit is forgotten.
     Twice,
+    /// Who takes over does not look at the messages that were read last.
+    Unread,
+    /// Who takes over wakes nobody.
+    NoWakeAfter,
+    /// Who takes over has bits of a while ago.
+    OldBits,
+    /// Who takes over does not wait until the one before has ended its last copy.
+    Overlap,
+    /// Nobody has the descriptor for a while.
+    Closed,
 }
 
 /// Returns a page: hardly ever one of those of 2 MiB, so that the others have their turn.
@@ -54,7 +70,7 @@ fn any_page(random: &mut Random) -> u64 {
 
 /// What the image holds: a word a page; every fourth is zeros, all of the second 2 MiB are, and one
 /// cannot be read for a while.
-struct Words {
+pub(super) struct Words {
     unreadable: Cell<Option<u64>>,
     recorded: bool,
     set: HashSet<u64>,
@@ -100,9 +116,9 @@ struct Discard {
 }
 
 /// The kernel, and what the guest should see.
-struct Kernel {
-    twin: Twin,
-    random: Random,
+pub(super) struct Kernel {
+    pub(super) twin: Twin,
+    pub(super) random: Random,
     pages: [Option<u64>; PAGES],
     right: [u64; PAGES],
     /// Messages that are unread.
@@ -111,6 +127,14 @@ struct Kernel {
     discard: Option<Discard>,
     /// Which page a processor has found missing, and what it does about that.
     waits: [Option<(usize, Wait)>; PROCESSORS],
+    /// One of so many calls is the last one of a server; none if it is 0.
+    deadly: u64,
+    /// What was given up by the messages that were read last.
+    pub(super) journal: Vec<Range<usize>>,
+    /// A copy that a server has begun, and that goes on after its end.
+    pub(super) under_way: Option<(usize, Vec<u64>)>,
+    /// The turn at which another server takes over, if there is none.
+    pub(super) heir_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,8 +152,16 @@ impl Kernel {
         (at - BASE) / PAGE
     }
 
+    /// Perhaps the server is killed here.
+    fn perhaps_die(&mut self) {
+        if self.deadly > 0 && self.random.below(self.deadly) == 0 {
+            // Without a word of the hook for panics.
+            resume_unwind(Box::new(Killed));
+        }
+    }
+
     /// Fills pages as far as the kernel does.
-    fn fill(&mut self, at: usize, words: &[u64]) -> Result<(), Partial> {
+    pub(super) fn fill(&mut self, at: usize, words: &[u64]) -> Result<(), Partial> {
         let first = Self::page(at);
         if first < BORDER && first + words.len() > BORDER {
             return Err(Partial { done: 0, error: Errno::NOENT });
@@ -175,6 +207,9 @@ impl Kernel {
             Some((page, Wait::LooksAgain)) => page,
             None => any_page(&mut self.random) as usize,
         };
+        if self.pages[page].is_none() && self.heir_at.is_some() && self.twin == Twin::Closed {
+            self.pages[page] = Some(0);
+        }
         let Some(found) = self.pages[page] else {
             self.waits[processor] = Some((page, Wait::AboutTo));
             return;
@@ -219,6 +254,7 @@ impl Kernel {
 
 impl Space for Kernel {
     fn read(&mut self, into: &mut Vec<Event>) {
+        self.perhaps_die();
         into.append(&mut self.late);
         let is_discard = |event: &Event| matches!(event, Event::Discarded(_));
         // As from Linux: faults first.
@@ -226,6 +262,13 @@ impl Space for Kernel {
         if let Some(now) = &mut self.discard {
             now.read |= !discards.is_empty();
         }
+        self.journal = discards
+            .iter()
+            .filter_map(|event| match event {
+                Event::Discarded(of) => Some(of.clone()),
+                _ => None,
+            })
+            .collect();
         // Whoever discards may be quicker than whoever reads.
         for _ in 0..self.random.below(3) {
             if !discards.is_empty() && self.discard.is_some() {
@@ -237,12 +280,21 @@ impl Space for Kernel {
             Twin::DiscardsLate => self.late = discards,
             _ => into.extend(discards),
         }
+        self.perhaps_die();
     }
 
     fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial> {
         let words = pages.chunks(PAGE);
         let word = |page: &[u8]| u64::from_le_bytes(page[..8].try_into().expect("8 bytes"));
-        self.fill(to, &words.map(word).collect::<Vec<_>>())
+        let words: Vec<_> = words.map(word).collect();
+        if self.twin == Twin::Overlap {
+            self.under_way = Some((to, words.clone()));
+        }
+        self.perhaps_die();
+        self.under_way = None;
+        let filled = self.fill(to, &words);
+        self.perhaps_die();
+        filled
     }
 
     fn zero(&mut self, of: Range<usize>) -> Result<(), Partial> {
@@ -253,11 +305,15 @@ impl Space for Kernel {
             }
             _ => vec![0; of.len() / PAGE],
         };
-        self.fill(of.start, &words)
+        self.perhaps_die();
+        let filled = self.fill(of.start, &words);
+        self.perhaps_die();
+        filled
     }
 
     fn wake(&mut self, of: Range<usize>) {
-        if self.twin != Twin::NoWake {
+        let takes_over = self.heir_at.is_some() && self.twin == Twin::NoWakeAfter;
+        if self.twin != Twin::NoWake && !takes_over {
             self.look_again(Self::page(of.start)..Self::page(of.end));
         }
     }
@@ -266,7 +322,7 @@ impl Space for Kernel {
 }
 
 /// Three regions side by side.
-fn regions() -> Vec<Region> {
+pub(super) fn regions() -> Vec<Region> {
     let region = |pages: Range<usize>, unit: usize, first: u64| {
         let at = BASE + pages.start * PAGE..BASE + pages.end * PAGE;
         Region { at, page: pages.start as u64, unit, first }
@@ -288,6 +344,10 @@ impl Kernel {
             late: Vec::new(),
             discard: None,
             waits: [None; PROCESSORS],
+            deadly: 0,
+            journal: Vec::new(),
+            under_way: None,
+            heir_at: None,
         }
     }
 }
@@ -303,9 +363,9 @@ fn run(seed: u64, twin: Twin) {
     for _ in 0..random.below(40) {
         image.set.insert(any_page(&mut random));
     }
-    let mut guest = Guest::new(regions());
     let mut kernel = Kernel::new(twin, Random::new(random.word()));
-    let mut next = Next::Now;
+    kernel.deadly = [0, 40, 12][random.below(3) as usize];
+    let mut server = Server::new(Kept::new());
     for turn in 0..1500 {
         let is_over = turn > 1200;
         match random.below(8) {
@@ -317,23 +377,30 @@ fn run(seed: u64, twin: Twin) {
             }
             // What has begun goes on.
             4 if !is_over || kernel.discard.is_some() => kernel.discard(),
-            _ if next == Next::Now || !kernel.unread.is_empty() || !kernel.late.is_empty() => {
-                next = guest.step(&mut kernel, &image, turn);
+            _ if server.next == Next::Now
+                || !kernel.unread.is_empty()
+                || !kernel.late.is_empty() =>
+            {
+                server.step(&mut kernel, &image, turn);
             }
-            _ if twin != Twin::NoTimer => next = guest.step(&mut kernel, &image, turn),
+            _ if twin != Twin::NoTimer || server.guest.is_none() => {
+                server.step(&mut kernel, &image, turn);
+            }
             _ => {}
         }
         if is_over {
             image.unreadable.set(None);
+            kernel.deadly = 0;
             if turn == 1400 {
                 let waits = kernel.waits.iter().flatten().count();
                 assert_eq!(waits, 0, "somebody waits, and nothing will happen");
-                guest.put_in_all();
-                next = Next::Now;
+                server.guest.as_mut().expect("one has taken over").put_in_all();
+                server.next = Next::Now;
             }
         }
     }
     assert!(kernel.discard.is_none(), "the discard does not go on");
+    let guest = server.guest.expect("it lives");
     assert!(guest.oldest().is_none() && guest.is_complete() && guest.strays == 0);
     for page in 0..PAGES {
         let found = kernel.pages[page].unwrap_or(0);
@@ -365,7 +432,7 @@ fn all_is_put_in_but_what_cannot_be_read() {
     let unreadable = LARGE as u64 + 5;
     let image =
         Words { unreadable: Cell::new(Some(unreadable)), recorded: false, set: HashSet::new() };
-    let (mut guest, mut kernel) = (Guest::new(regions()), Kernel::new(Twin::None, Random::new(1)));
+    let (mut guest, mut kernel) = (guest(Kept::new()), Kernel::new(Twin::None, Random::new(1)));
     guest.put_in_all();
     while guest.step(&mut kernel, &image, 0) != Next::Idle {}
     let missing: Vec<_> = (0..PAGES).filter(|&page| kernel.pages[page].is_none()).collect();
@@ -382,7 +449,18 @@ fn all_is_put_in_but_what_cannot_be_read() {
 
 #[test]
 fn every_broken_twin_is_caught() {
-    let twins = [Twin::DiscardsLate, Twin::NoWake, Twin::AgainIsDone, Twin::NoTimer, Twin::Twice];
+    let twins = [
+        Twin::DiscardsLate,
+        Twin::NoWake,
+        Twin::AgainIsDone,
+        Twin::NoTimer,
+        Twin::Twice,
+        Twin::Unread,
+        Twin::NoWakeAfter,
+        Twin::OldBits,
+        Twin::Overlap,
+        Twin::Closed,
+    ];
     let missed: Vec<_> = twins
         .into_iter()
         .filter(|&twin| (0..400).all(|seed| std::panic::catch_unwind(|| run(seed, twin)).is_ok()))

@@ -1,14 +1,38 @@
 //! Which pages of a guest are settled: one bit for each (G1).
+//!
+//! The bits are atomics because they lie in memory that another process maps later, not because
+//! threads share them: the guest's thread alone has them.
 
+use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::regions::Region;
+
+/// Where the bits are: memory that may outlive the process that writes them, of which one thread
+/// at a time does. A word is written as a whole, so whoever comes after a process that was killed
+/// finds each bit as it was before or after.
+pub(crate) trait Bits: fmt::Debug + Send {
+    /// Returns the words, at least one for each 64 units.
+    fn words(&self) -> &[AtomicU64];
+}
+
+impl Bits for Vec<AtomicU64> {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
+/// Returns how many words the bits of so many units take.
+pub(crate) fn words_of(units: u64) -> usize {
+    units.div_ceil(64) as usize
+}
 
 /// The pages of a guest, called units here, since they may be larger than those of an image.
 #[derive(Debug)]
 pub(crate) struct Table {
     regions: Vec<Region>,
-    settled: Vec<u64>,
+    settled: Box<dyn Bits>,
     left: u64,
 }
 
@@ -25,10 +49,23 @@ pub(crate) struct Place {
 }
 
 impl Table {
-    /// Returns the table of these regions, which are sorted; nothing is settled.
-    pub(crate) fn new(regions: Vec<Region>) -> Self {
+    /// Returns the table of these regions, which are sorted; settled is what `settled` says.
+    pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         let units = regions.last().map_or(0, |last| last.units().end);
-        Self { regions, settled: vec![0; units.div_ceil(64) as usize], left: units }
+        let mut table = Self { regions, settled, left: 0 };
+        table.left = (0..units.div_ceil(64))
+            .map(|word| {
+                let in_it = (units - word * 64).min(64) as u32;
+                u64::from((!table.word(word as usize) << (64 - in_it)).count_ones())
+            })
+            .sum();
+        table
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        // Relaxed: one thread has them; after a process that was killed, the kernel's word that
+        // it is gone stands between its writes and these reads.
+        self.settled.words()[at].load(Ordering::Relaxed)
     }
 
     pub(crate) fn regions(&self) -> &[Region] {
@@ -80,24 +117,25 @@ impl Table {
     }
 
     pub(crate) fn is_settled(&self, unit: u64) -> bool {
-        self.settled[(unit / 64) as usize] >> (unit % 64) & 1 == 1
+        self.word((unit / 64) as usize) >> (unit % 64) & 1 == 1
     }
 
     /// Says that the image no longer counts for a unit.
     pub(crate) fn settle(&mut self, unit: u64) {
-        let word = &mut self.settled[(unit / 64) as usize];
-        let bit = 1 << (unit % 64);
-        self.left -= u64::from(*word & bit == 0);
-        *word |= bit;
+        let (at, bit) = ((unit / 64) as usize, 1 << (unit % 64));
+        let word = self.word(at);
+        self.left -= u64::from(word & bit == 0);
+        self.settled.words()[at].store(word | bit, Ordering::Relaxed);
     }
 
     /// Returns the first unit from `unit` on that is not settled.
     pub(crate) fn next_unsettled(&self, unit: u64) -> Option<u64> {
         let (mut word, units) = ((unit / 64) as usize, self.units());
-        let mut open = !*self.settled.get(word)? & (u64::MAX << (unit % 64));
+        let words = words_of(units);
+        let mut open = !(word < words).then(|| self.word(word))? & (u64::MAX << (unit % 64));
         while open == 0 {
             word += 1;
-            open = !*self.settled.get(word)?;
+            open = !(word < words).then(|| self.word(word))?;
         }
         let found = word as u64 * 64 + u64::from(open.trailing_zeros());
         (found < units).then_some(found)
@@ -123,10 +161,25 @@ impl Table {
 mod tests {
     use super::*;
 
+    fn none(units: u64) -> Box<dyn Bits> {
+        Box::new((0..words_of(units)).map(|_| AtomicU64::new(0)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_was_settled_before_is_not_left() {
+        let region = Region { at: 4096..4096 * 131, page: 0, unit: 4096, first: 0 };
+        let words = [u64::MAX, 0b101, u64::MAX - 1].map(AtomicU64::new);
+        let table = Table::new(vec![region], Box::new(Vec::from(words)));
+        // Behind the last of 130 there are bits that mean nothing.
+        assert_eq!((table.left(), table.units()), (62 + 1, 130));
+        assert_eq!((table.next_unsettled(0), table.next_unsettled(67)), (Some(65), Some(67)));
+        assert_eq!((table.next_unsettled(128), table.next_unsettled(129)), (Some(128), None));
+    }
+
     fn table() -> Table {
         let small = Region { at: 0x1000..0x5000, page: 7, unit: 4096, first: 0 };
         let large = Region { at: 2 << 20..6 << 20, page: 512, unit: 2 << 20, first: 4 };
-        Table::new(vec![small, large])
+        Table::new(vec![small, large], none(6))
     }
 
     #[test]
@@ -160,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_left_is_found_across_words() {
         let region = Region { at: 4096..4096 * 201, page: 0, unit: 4096, first: 0 };
-        let mut table = Table::new(vec![region]);
+        let mut table = Table::new(vec![region], none(200));
         (0..130).chain([150]).for_each(|unit| table.settle(unit));
         assert_eq!(table.next_unsettled(0), Some(130));
         assert_eq!(table.next_unsettled(150), Some(151));

@@ -12,7 +12,7 @@ use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::keys::{BITS, keys_of};
 use super::working_set::WorkingSet;
-use crate::core::guest;
+use crate::core::space;
 
 /// Most images from one to the last base, so that a look-up ends soon.
 pub(crate) const CHAIN_MAX: usize = 16;
@@ -166,6 +166,11 @@ impl Image {
         std::iter::successors(Some(self), |image| image.base.as_deref())
     }
 
+    /// Forgets who uses it, in a copy of this memory that has no other threads.
+    pub(super) fn forget_claims(&self) {
+        self.users.store(0, Ordering::Relaxed);
+    }
+
     /// Returns whether somebody uses it. Under the catalog's lock no claim begins.
     pub(super) fn is_claimed(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
@@ -206,7 +211,7 @@ impl Image {
     }
 }
 
-impl guest::Image for Image {
+impl space::Image for Image {
     fn is_zero(&self, page: u64) -> bool {
         self.is_zero(page)
     }

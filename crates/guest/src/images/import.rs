@@ -14,6 +14,7 @@ use zfold_store::{Content, Store};
 use zfold_uffd::page::{PAGE, is_zero};
 
 use super::error::ImageError;
+use super::gate::Gate;
 use super::image::Image;
 
 /// Bytes of a file that are read or written at a time.
@@ -47,7 +48,7 @@ pub(super) fn pages_of(file: &File) -> Result<u64, ImageError> {
 /// Stores what is in `file` from the key `first` on: pages that are not those of the base, or not
 /// zeros if there is none.
 pub(super) fn import(
-    store: &Store,
+    (store, gate): (&Store, &Gate),
     file: &File,
     pages: u64,
     first: u64,
@@ -65,6 +66,7 @@ pub(super) fn import(
             let bytes = &mut buffer[..len];
             file.read_exact_at(bytes, rest.start).map_err(shrunk)?;
             let numbers = rest.start / PAGE as u64..;
+            let _open = gate.open();
             for (page, bytes) in numbers.zip(bytes.chunks_exact(PAGE)) {
                 imported.read_pages += 1;
                 if differs(page, bytes, base, &mut of_base)? {
@@ -130,12 +132,16 @@ fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
 
 /// Writes all pages of an image that are not zeros to `file`, which is empty, and makes it as long
 /// as the image; returns how many there were.
-pub(super) fn export(image: &Image, store: &Store, file: &File) -> Result<u64, ImageError> {
+pub(super) fn export(
+    image: &Image,
+    (store, gate): (&Store, &Gate),
+    file: &File,
+) -> Result<u64, ImageError> {
     file.set_len(image.pages() * PAGE as u64)?;
     let mut buffer = Vec::with_capacity(BUFFER);
     let (mut begins, mut written) = (0, 0);
     let mut page = 0;
-    while let Some(next) = next_held(image, store, page) {
+    while let Some(next) = gate.within(|| next_held(image, store, page)) {
         if next != begins + (buffer.len() / PAGE) as u64 || buffer.len() == BUFFER {
             file.write_all_at(&buffer, begins * PAGE as u64)?;
             buffer.clear();
@@ -144,7 +150,8 @@ pub(super) fn export(image: &Image, store: &Store, file: &File) -> Result<u64, I
         let at = buffer.len();
         buffer.resize(at + PAGE, 0);
         let bytes = &mut buffer[at..];
-        image.load(next, bytes).map_err(|source| ImageError::Load { page: next, source })?;
+        let loaded = gate.within(|| image.load(next, bytes));
+        loaded.map_err(|source| ImageError::Load { page: next, source })?;
         written += 1;
         page = next + 1;
     }

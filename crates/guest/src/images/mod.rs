@@ -1,9 +1,11 @@
 //! Images of guests' memory, by name, in one store.
 //!
-//! Lock order: `changes`, then `catalog`; both above the store's. The working sets and the counts
-//! of claims are atomics; `working_set.rs` and `image.rs` say what they guard.
+//! Lock order: `changes`, then `catalog`, then `gate`; all above the store's. The working sets and
+//! the counts of claims are atomics; `working_set.rs` and `image.rs` say what they guard.
+//! A snapshot is within `changes` instead of the gate (gate/F1): it may last.
 
 mod error;
+mod gate;
 mod image;
 mod import;
 mod keys;
@@ -16,21 +18,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use serde::{Deserialize, Serialize};
 use zfold_store::files::open_believed;
 use zfold_store::snapshot::{self, LABEL_MAX, SnapshotReport};
-use zfold_store::{Store, StoreOptions};
+use zfold_store::{Store, StoreOptions, StoreStats};
 use zfold_uffd::page::PAGE;
 
 pub use error::ImageError;
+use gate::Gate;
 pub use image::{Claim, Image};
 pub use import::Imported;
 pub use keys::KEYS;
 
 /// Name of the form of the list.
 const SCHEMA: &str = "zfold.guest-images/1";
+
+/// Keys that are dropped at a time.
+const DROPPED: u64 = 1 << 16;
 
 /// Longest name in bytes.
 const NAME_MAX: usize = 64;
@@ -98,6 +104,7 @@ pub struct Images {
     /// Held by who removes an image, or takes a snapshot.
     changes: Mutex<()>,
     catalog: Mutex<Catalog>,
+    gate: Gate,
 }
 
 /// Returns the options of a store of images: equal pages share an object.
@@ -113,13 +120,44 @@ impl Images {
     /// As of [`Store::open`].
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
-        Ok(Self { store, changes: Mutex::default(), catalog: Mutex::default() })
+        let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
+        Ok(Self { store, changes, catalog, gate })
     }
 
     /// Returns the store.
     #[must_use]
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// Returns the figures of the store.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let _open = self.open();
+        self.store.stats()
+    }
+
+    /// Lets the caller use the store for a moment (gate/F1).
+    pub(crate) fn open(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.open()
+    }
+
+    /// Does something while nobody is within the store, and no image comes or goes.
+    pub(crate) fn standing_still<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _catalog = self.catalog();
+        let _closed = self.gate.close();
+        work()
+    }
+
+    /// Forgets, in a copy of this memory, what threads of the original do: nobody uses an image,
+    /// and no image comes or goes.
+    pub(crate) fn forget_others(&self) {
+        let mut catalog = self.catalog();
+        catalog.images.values().for_each(|image| image.forget_claims());
+        let coming = std::mem::take(&mut catalog.coming);
+        drop(catalog);
+        coming.into_values().for_each(|keys| self.drop_pages(keys));
     }
 
     /// Makes an image of a memory file. With a base, a hole of the file is what the base has there,
@@ -136,7 +174,8 @@ impl Images {
         check_name(name)?;
         let pages = import::pages_of(file)?;
         let (keys, base) = self.reserve(name, pages, base)?;
-        let imported = import::import(&self.store, file, pages, keys.start, base.as_deref());
+        let within = (&*self.store, &self.gate);
+        let imported = import::import(within, file, pages, keys.start, base.as_deref());
         let entered = imported.and_then(|imported| {
             let base = base.as_ref().map(|base| Arc::clone(base.image()));
             let image = Image::new(name.into(), self.store.clone(), keys.start, pages, base);
@@ -195,7 +234,7 @@ impl Images {
     /// [`ImageError`]; the file has an undefined part of it then.
     pub fn export(&self, name: &str, file: &File) -> Result<u64, ImageError> {
         let image = self.claim(name)?;
-        import::export(&image, &self.store, file)
+        import::export(&image, (&self.store, &self.gate), file)
     }
 
     /// Removes an image.
@@ -294,7 +333,14 @@ impl Images {
     }
 
     fn drop_pages(&self, keys: Range<u64>) {
-        self.store.invalidate_range(keys);
+        let mut from = keys.start;
+        while from < keys.end {
+            let _open = self.open();
+            let to = keys.end.min(from + DROPPED);
+            self.store.invalidate_range(from..to);
+            from = to;
+        }
+        let _open = self.open();
         self.store.compact();
     }
 
@@ -343,7 +389,7 @@ impl Images {
     fn drop_strays(&self) {
         let mut from = 0;
         for keys in self.catalog().taken() {
-            self.store.invalidate_range(from..keys.start);
+            self.gate.within(|| self.store.invalidate_range(from..keys.start));
             from = keys.end;
         }
         self.drop_pages(from..KEYS);

@@ -166,7 +166,8 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
     // As if it had been longer when its length was looked at.
     let short = file(4, &[(0, text(1)), (3, text(2))]);
     let store = images.store();
-    let refused = import::import(store, &short, 8, 4096, None);
+    let gate = super::gate::Gate::default();
+    let refused = import::import((store, &gate), &short, 8, 4096, None);
     // Linux shows what is behind the end as a hole, so nothing is read there.
     assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
 }
@@ -203,7 +204,7 @@ fn images_and_working_sets_come_back_from_a_snapshot() {
     images.import("base", &file(40_000, &[(0, text(1)), (39_999, text(2))]), None).expect("in");
     images.import("a", &file(40_000, &[(1, text(3))]), Some("base")).expect("imported");
     let image = images.claim("a").expect("an image");
-    [1, 32_768, 39_999].iter().for_each(|&page| crate::core::guest::Image::touched(&*image, page));
+    [1, 32_768, 39_999].iter().for_each(|&page| crate::core::space::Image::touched(&*image, page));
     // An import that has not ended.
     images.store().store(keys::KEYS - 1, &text(1)).expect("stored");
     images.save_to(&path).expect("saved");
@@ -233,7 +234,7 @@ fn images_are_saved_where_the_limit_leaves_no_room_for_working_sets() {
     let bits = (0..4).flat_map(|n| noise(1000 + n, PAGE)).zip(0..5000);
     bits.for_each(|(byte, n)| {
         let asked = (0..8).filter(|bit| byte >> bit & 1 == 1);
-        asked.for_each(|bit| crate::core::guest::Image::touched(&*image, n * 8 + bit));
+        asked.for_each(|bit| crate::core::space::Image::touched(&*image, n * 8 + bit));
     });
     images.save_to(&path).expect("saved");
     let again = self::images(None);

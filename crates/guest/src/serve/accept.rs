@@ -7,19 +7,12 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::descriptor::{Descriptor, Unfit};
-use super::figures::GuestState;
 use super::handshake::{Failed, Handshake, Offer};
-use super::session::Session;
-use super::shared::Shared;
-use crate::core::guest::Guest;
-use crate::core::regions;
 
 /// Hand-shakes of an image at a time.
 const HANDSHAKES: usize = 32;
@@ -27,12 +20,25 @@ const HANDSHAKES: usize = 32;
 /// Wait where there is no place, or the system has no descriptor or thread.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Bytes of a guest's stack.
-const STACK: usize = 256 << 10;
+/// Whose guests are accepted.
+pub(crate) trait Reception {
+    /// How long a hand-shake may take.
+    fn handshake(&self) -> Duration;
+    /// Takes a place, if one is free.
+    fn take_place(&self) -> bool;
+    fn has_place(&self) -> bool;
+    /// Gives a place back.
+    fn leave_place(&self);
+    /// Counts a hand-shake that came to nothing, whose place is free again.
+    fn failed(&self);
+    fn report(&self, line: &str);
+    /// Takes a guest that has said all.
+    fn receive(&self, image: &str, offer: Offer);
+}
 
 /// Accepts the guests of an image until `closed`, of which the listener's end tells.
-pub(super) fn accept(
-    shared: &Arc<Shared>,
+pub(crate) fn accept(
+    to: &impl Reception,
     image: &str,
     listener: &UnixListener,
     closed: &AtomicBool,
@@ -40,65 +46,63 @@ pub(super) fn accept(
     let mut pending: Vec<Handshake> = Vec::new();
     // Acquire: pairs with the one that closes; the listener was shut down before.
     while !closed.load(Ordering::Acquire) {
-        let (heard, called) = wait(shared, listener, &pending);
+        let (heard, called) = wait(to, listener, &pending);
         for at in heard.into_iter().rev() {
             match pending[at].receive() {
-                Ok(()) if pending[at].is_done() => start(shared, image, pending.remove(at)),
+                Ok(()) if pending[at].is_done() => end(to, image, pending.remove(at)),
                 Ok(()) => {}
-                Err(failed) => fail(shared, image, pending.remove(at), &failed),
+                Err(failed) => {
+                    drop(pending.remove(at));
+                    fail(to, image, &failed);
+                }
             }
         }
-        let is_late = |one: &Handshake| one.since.elapsed() >= shared.options.handshake;
+        let is_late = |one: &Handshake| one.since.elapsed() >= to.handshake();
         while pending.first().is_some_and(is_late) {
-            end(shared, image, pending.remove(0));
+            end(to, image, pending.remove(0));
         }
-        if !called || !shared.take_place() {
+        if !called || !to.take_place() {
             continue;
         }
         match listener.accept() {
             Ok((stream, _)) => {
                 if pending.len() == HANDSHAKES {
-                    end(shared, image, pending.remove(0));
+                    end(to, image, pending.remove(0));
                 }
                 pending.push(Handshake::new(stream));
             }
             Err(error) => {
-                shared.leave_place();
+                to.leave_place();
                 if error.kind() != std::io::ErrorKind::WouldBlock {
                     thread::sleep(BREATH);
                 }
             }
         }
     }
-    pending.drain(..).for_each(|one| end(shared, image, one));
+    pending.drain(..).for_each(|one| end(to, image, one));
 }
 
-/// Ends a hand-shake that has had its time.
-fn end(shared: &Shared, image: &str, one: Handshake) {
-    if let Err(failed) = one.finish() {
-        say_failed(shared, image, &failed);
+/// Ends a hand-shake that is done, or has had its time.
+fn end(to: &impl Reception, image: &str, one: Handshake) {
+    match one.finish() {
+        Ok(offer) => to.receive(image, offer),
+        Err(failed) => fail(to, image, &failed),
     }
-    shared.failed();
 }
 
-fn fail(shared: &Shared, image: &str, one: Handshake, failed: &Failed) {
-    drop(one);
-    say_failed(shared, image, failed);
-    shared.failed();
-}
-
-fn say_failed(shared: &Shared, image: &str, failed: &dyn std::fmt::Display) {
-    shared.report(&format!("a connection to {image} came to nothing: {failed}"));
+fn fail(to: &impl Reception, image: &str, failed: &Failed) {
+    to.report(&format!("a connection to {image} came to nothing: {failed}"));
+    to.failed();
 }
 
 /// Waits until somebody says something; returns who, and whether somebody new is there.
-fn wait(shared: &Shared, listener: &UnixListener, pending: &[Handshake]) -> (Vec<usize>, bool) {
-    let listens = shared.has_place();
+fn wait(to: &impl Reception, listener: &UnixListener, pending: &[Handshake]) -> (Vec<usize>, bool) {
+    let listens = to.has_place();
     let fds = pending.iter().map(AsFd::as_fd).chain(listens.then(|| listener.as_fd()));
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let deadline = pending.first().map(|oldest| {
-        (oldest.since + shared.options.handshake).saturating_duration_since(Instant::now())
-    });
+    let deadline = pending
+        .first()
+        .map(|oldest| (oldest.since + to.handshake()).saturating_duration_since(Instant::now()));
     let breath = (!listens).then_some(BREATH);
     let wait = deadline.into_iter().chain(breath).min();
     let timeout = wait.map(|wait| Timespec {
@@ -112,62 +116,4 @@ fn wait(shared: &Shared, listener: &UnixListener, pending: &[Handshake]) -> (Vec
     let called = listens && fds.pop().is_some_and(|fd| heard(&fd));
     let said = fds.iter().enumerate().filter(|(_, fd)| heard(fd)).map(|(at, _)| at);
     (said.collect(), called)
-}
-
-/// Starts the thread of a guest that has said all.
-fn start(shared: &Arc<Shared>, image: &str, done: Handshake) {
-    let begun = match done.finish() {
-        Ok(offer) => begin(shared, image, offer),
-        Err(failed) => Err(failed.to_string()),
-    };
-    let session = match begun {
-        Ok(session) => session,
-        Err(told) => {
-            say_failed(shared, image, &told);
-            return shared.failed();
-        }
-    };
-    // Where no thread can be started, the guest waits: its descriptor must not be closed.
-    let handed = Arc::new(Mutex::new(Some(session)));
-    loop {
-        let taken = Arc::clone(&handed);
-        let run = move || {
-            let session = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(session) = session {
-                session.run();
-            }
-        };
-        let thread = Builder::new().name("zfold-guest".to_owned()).stack_size(STACK).spawn(run);
-        match thread {
-            Ok(_) => return,
-            Err(error) => {
-                shared.report(&format!("a guest of {image} waits for a thread: {error}"));
-                thread::sleep(BREATH);
-            }
-        }
-    }
-}
-
-/// Returns the guest that makes this offer, served if its regions are right, else held.
-fn begin(shared: &Arc<Shared>, image: &str, offer: Offer) -> Result<Session, String> {
-    let Offer { stream, text, fd, pid } = offer;
-    let other = "what it sent is no userfaultfd".to_owned();
-    let descriptor = Descriptor::new(fd).map_err(|_| other)?;
-    let image = shared.images.claim(image).map_err(|error| error.to_string())?;
-    let checked = regions::parse(&text, image.pages()).map_err(|error| error.to_string());
-    let checked = checked.and_then(|regions| match descriptor.check(&regions) {
-        Ok(()) => Ok(regions),
-        Err(Unfit::Unregistered(error)) => {
-            Err(format!("its regions are not registered with its userfaultfd ({error})"))
-        }
-        Err(_) => Err("it is gone".to_owned()),
-    });
-    let state = if checked.is_ok() { GuestState::Served } else { GuestState::Held };
-    let figures = shared.enter(image.name(), pid, state);
-    if let Err(told) = &checked {
-        let (who, image) = (figures.who(), image.name());
-        shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
-    }
-    let guest = checked.ok().map(Guest::new);
-    Ok(Session { shared: Arc::clone(shared), image, figures, stream, descriptor, guest })
 }

@@ -4,7 +4,7 @@
 //!   ranges; what is in them is that process's to lose. Nothing of this process lies there.
 
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -12,27 +12,24 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 use rustix::io::Errno;
 use zfold_figures::Histogram;
 use zfold_uffd::page::PAGE;
-use zfold_uffd::{Event, Partial, Uffd};
+use zfold_uffd::{Event, Partial, Uffd, messages};
 
-use crate::core::guest::Space;
+use super::journal::Messages;
 use crate::core::regions::Region;
-
-/// Messages that are read at once, and how often in a row.
-const AT_ONCE: usize = 16;
-const ROUNDS: usize = 64;
+use crate::core::space::Space;
 
 /// An address that a process may have.
 const ANYWHERE: usize = 1 << 30;
 
 /// A userfaultfd of another process.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     uffd: Uffd,
 }
 
 /// Why a descriptor is of no use.
 #[derive(Debug)]
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// It is none of userfaultfd, or one that was never set up.
     Other,
     /// The regions are not registered with it.
@@ -43,7 +40,7 @@ pub(super) enum Unfit {
 
 impl Descriptor {
     /// Takes a descriptor, if it is one of userfaultfd that was set up.
-    pub(super) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
+    pub(crate) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
         // No call is made on anything else: its numbers may mean something there.
         let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
         if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]") {
@@ -86,7 +83,7 @@ impl Descriptor {
     }
 
     /// Returns whether the address space is gone.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         // Any address that processes may have: the kernel looks for the address space first.
         self.uffd.probe(&(ANYWHERE..ANYWHERE + PAGE)) == Err(Errno::SRCH)
     }
@@ -128,31 +125,67 @@ pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
     (done == 0 && found.pid > 0).then_some(found.pid)
 }
 
+/// Returns a descriptor of the process that connected, which stays that one's. Linux 6.5.
+pub(crate) fn peer_pidfd(stream: &UnixStream) -> Option<OwnedFd> {
+    let mut found: libc::c_int = -1;
+    let mut len = size_of_val(&found) as libc::socklen_t;
+    // SAFETY: as of `peer`.
+    let done = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERPIDFD,
+            (&raw mut found).cast(),
+            &raw mut len,
+        )
+    };
+    // SAFETY: the kernel made it for this call, nobody else owns it.
+    (done == 0 && found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
+}
+
 /// A descriptor at work.
 pub(super) struct Memory<'a> {
     pub(super) descriptor: &'a Descriptor,
     pub(super) latencies: &'a Histogram,
+    messages: Messages,
     began: Instant,
 }
 
 impl<'a> Memory<'a> {
-    pub(super) fn new(descriptor: &'a Descriptor, latencies: &'a Histogram) -> Self {
-        Self { descriptor, latencies, began: Instant::now() }
+    pub(super) fn new(
+        descriptor: &'a Descriptor,
+        latencies: &'a Histogram,
+        messages: Messages,
+    ) -> Self {
+        Self { descriptor, latencies, messages, began: Instant::now() }
     }
 
     /// Returns the time, in nanoseconds from the beginning.
     pub(super) fn now(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
+
+    /// Says that nothing is done now.
+    pub(super) fn rest(&self) {
+        self.messages.look(false);
+    }
+
+    /// Returns what the guest gave up by the messages that were read last, perhaps by another
+    /// process.
+    pub(super) fn given_up(&mut self) -> Vec<Range<usize>> {
+        self.messages.given_up()
+    }
 }
 
 impl Space for Memory<'_> {
     fn read(&mut self, into: &mut Vec<Event>) {
-        for _ in 0..ROUNDS {
+        self.messages.look(true);
+        for round in self.messages.rounds() {
             // What cannot be read now is read next time.
-            match self.descriptor.uffd.read_now(into, AT_ONCE) {
-                Ok(AT_ONCE) => {}
-                _ => break,
+            let Ok(got) = self.descriptor.uffd.read_now(round) else { break };
+            into.extend(messages(&round[..got]));
+            if got < round.len() {
+                break;
             }
         }
     }

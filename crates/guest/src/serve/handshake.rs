@@ -33,12 +33,12 @@ pub(super) struct Handshake {
 
 /// What a peer has sent.
 #[derive(Debug)]
-pub(super) struct Offer {
-    pub(super) stream: UnixStream,
-    pub(super) text: Vec<u8>,
-    pub(super) fd: OwnedFd,
+pub(crate) struct Offer {
+    pub(crate) stream: UnixStream,
+    pub(crate) text: Vec<u8>,
+    pub(crate) fd: OwnedFd,
     /// The process that connected, for people: it may be another one by now.
-    pub(super) pid: Option<i32>,
+    pub(crate) pid: Option<i32>,
 }
 
 /// Why a hand-shake came to nothing.

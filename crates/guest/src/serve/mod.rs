@@ -2,25 +2,28 @@
 //!
 //! Lock order: the sockets, then the images' catalog; the list of guests, then a guest's figures.
 
-mod accept;
-mod descriptor;
+pub(crate) mod accept;
+pub(crate) mod descriptor;
 mod figures;
-mod handshake;
-mod session;
+pub(crate) mod handshake;
+pub(crate) mod journal;
+pub(crate) mod listening;
+pub(crate) mod session;
 mod shared;
+pub(crate) mod start;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::net::{Shutdown, shutdown};
-
 use crate::images::Images;
+use accept::Reception;
+use handshake::Offer;
+use listening::Listening;
 use shared::Shared;
+use start::{Arrived, start};
 
 pub use figures::{GuestState, GuestStats, ServerStats};
 pub use shared::ServerOptions;
@@ -32,23 +35,36 @@ pub struct Server {
     listening: Mutex<BTreeMap<String, Listening>>,
 }
 
-/// A socket at which guests of an image are accepted.
-#[derive(Debug)]
-struct Listening {
-    listener: UnixListener,
-    closed: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
+/// Guests of this server itself.
+struct Received(Arc<Shared>);
 
-impl Listening {
-    /// Accepts nobody from now on. Who has connected already is told by the end of the connection.
-    fn close(self) {
-        // Release: pairs with the thread's look, which the shutdown below causes.
-        self.closed.store(true, Ordering::Release);
-        // It is open.
-        let _ = shutdown(&self.listener, Shutdown::Both);
-        // A panic there was reported.
-        let _ = self.thread.join();
+impl Reception for Received {
+    fn handshake(&self) -> Duration {
+        self.0.options.handshake
+    }
+
+    fn take_place(&self) -> bool {
+        self.0.take_place()
+    }
+
+    fn has_place(&self) -> bool {
+        self.0.has_place()
+    }
+
+    fn leave_place(&self) {
+        self.0.leave_place();
+    }
+
+    fn failed(&self) {
+        self.0.failed();
+    }
+
+    fn report(&self, line: &str) {
+        self.0.report(line);
+    }
+
+    fn receive(&self, image: &str, offer: Offer) {
+        start(&self.0, Arrived::new(image, offer));
     }
 }
 
@@ -72,21 +88,18 @@ impl Server {
     /// # Errors
     /// No thread can be started, or no descriptor made.
     pub fn listen(&self, image: &str, listener: UnixListener) -> io::Result<()> {
-        listener.set_nonblocking(true)?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let (shared, name, mine, flag) = (
-            Arc::clone(&self.shared),
-            image.to_owned(),
-            listener.try_clone()?,
-            Arc::clone(&closed),
-        );
-        let run = move || accept::accept(&shared, &name, &mine, &flag);
-        let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
+        let listening = Listening::start(image, listener, Received(Arc::clone(&self.shared)))?;
         let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = all.insert(image.to_owned(), Listening { listener, closed, thread });
+        let before = all.insert(image.to_owned(), listening);
         drop(all);
         before.into_iter().for_each(Listening::close);
         Ok(())
+    }
+
+    /// Serves a guest that somebody else has accepted, or that another server had.
+    pub(crate) fn adopt(&self, arrived: Arrived) {
+        self.shared.add_place();
+        start(&self.shared, arrived);
     }
 
     /// Accepts no guest of an image from now on.

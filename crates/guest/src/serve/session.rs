@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::descriptor::{Descriptor, Memory};
 use super::figures::{Figures, GuestState};
+use super::journal::Messages;
 use super::shared::Shared;
 use crate::core::guest::{Fault, Guest, Next, Why};
 use crate::images::Claim;
@@ -21,15 +22,27 @@ const SOON_MAX: Duration = Duration::from_millis(5);
 /// address space of which nothing else will tell.
 const LATER: Duration = Duration::from_secs(1);
 
+/// Is told that a guest needs nobody, and no descriptor.
+pub(crate) type Done = Box<dyn FnOnce() + Send>;
+
 /// A guest that is to be served, or held because it cannot be.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
-    pub(super) image: Claim,
     pub(super) figures: Arc<Figures>,
     pub(super) stream: UnixStream,
     pub(super) descriptor: Descriptor,
     /// None of one that is held.
-    pub(super) guest: Option<Guest>,
+    pub(super) served: Option<Served>,
+    pub(super) done: Done,
+}
+
+/// What serving a guest takes.
+pub(super) struct Served {
+    pub(super) image: Claim,
+    pub(super) guest: Guest,
+    pub(super) messages: Messages,
+    /// A server before had it.
+    pub(super) is_taken_over: bool,
 }
 
 /// Who wakes a guest's thread.
@@ -59,22 +72,38 @@ impl Session {
     /// Serves the guest until its address space is gone, or all that it needs is in it.
     pub(super) fn run(mut self) {
         let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
-        match self.guest.take() {
-            Some(guest) => self.serve(guest),
+        let is_over = match self.served.take() {
+            Some(served) => {
+                self.serve(served);
+                true
+            }
             None => self.hold(),
-        }
+        };
         // Whoever hears that it has ended may remove its image, and count descriptors.
-        drop(self);
+        let Self { stream, descriptor, done, .. } = self;
+        drop((stream, descriptor));
         shared.ended(&figures);
+        if is_over {
+            done();
+        }
     }
 
-    fn serve(&self, mut guest: Guest) {
-        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies);
+    fn serve(&self, served: Served) {
+        let Served { image, mut guest, messages, is_taken_over } = served;
+        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
+        if is_taken_over {
+            let given_up = memory.given_up();
+            guest.take_over(given_up.into_iter(), &mut memory);
+        }
         let (mut soon, mut reported) = (SOON, Reported::default());
         let mut woken = Woken::default();
         loop {
             let now = memory.now();
-            let next = guest.step(&mut memory, &*self.image, now);
+            let next = {
+                let _open = self.shared.images.open();
+                guest.step(&mut memory, &*image, now)
+            };
+            memory.rest();
             self.figures.set(&guest);
             let wait = match next {
                 Next::Gone => return,
@@ -85,7 +114,7 @@ impl Session {
                 Next::Idle => None,
             };
             soon = if next == Next::Soon { (soon * 2).min(SOON_MAX) } else { SOON };
-            self.report(&guest, now, &mut reported);
+            self.report(&image, &guest, now, &mut reported);
             if woken.ending && guest.is_complete() {
                 self.descriptor.let_go(guest.regions());
                 self.figures.say(GuestState::Released);
@@ -107,13 +136,14 @@ impl Session {
     }
 
     /// Keeps the descriptor of a guest that cannot be served, until its address space is gone: it
-    /// waits, and must not read zeros (G4).
-    fn hold(&self) {
+    /// waits, and must not read zeros (G4). Returns whether it is.
+    fn hold(&self) -> bool {
         let mut woken = Woken::default();
         while !woken.ending && !self.descriptor.is_gone() {
             let wait = woken.hung_up.then_some(LATER);
             woken = self.wait(wait, woken, false);
         }
+        !woken.ending
     }
 
     /// Waits until the guest says something, hangs up, or the server ends.
@@ -157,14 +187,14 @@ impl Session {
     }
 
     /// Reports a fault that has waited for long, and one that nobody can answer; each once.
-    fn report(&self, guest: &Guest, now: u64, reported: &mut Reported) {
+    fn report(&self, image: &Claim, guest: &Guest, now: u64, reported: &mut Reported) {
         if let Some(at) = guest.first_stray.filter(|_| !reported.stray) {
             reported.stray = true;
             self.shared.report(&format!(
                 "{} touched {at:#x}, which is in none of the regions that it named, and waits for \
                  ever: memory that was plugged in later has no page in {}",
                 self.figures.who(),
-                self.image.name(),
+                image.name(),
             ));
         }
         let patience = self.shared.options.patience.as_nanos() as u64;
@@ -183,7 +213,7 @@ impl Session {
             self.shared.report(&format!(
                 "{} waits for page {page} of {} at {at:#x}, and has to: {why}",
                 self.figures.who(),
-                self.image.name(),
+                image.name(),
             ));
         }
     }

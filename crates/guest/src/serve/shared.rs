@@ -103,6 +103,11 @@ impl Shared {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Takes a place for a guest that has one already, with whoever accepted it.
+    pub(super) fn add_place(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn has_place(&self) -> bool {
         self.taken.load(Ordering::Relaxed) < self.options.places
     }
@@ -118,9 +123,16 @@ impl Shared {
         self.guests().before.failed_handshakes_total += 1;
     }
 
-    /// Enters a guest.
-    pub(super) fn enter(&self, image: &str, pid: Option<i32>, state: GuestState) -> Arc<Figures> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Enters a guest, which may have a number already.
+    pub(super) fn enter(
+        &self,
+        image: &str,
+        number: Option<u64>,
+        pid: Option<i32>,
+        state: GuestState,
+    ) -> Arc<Figures> {
+        let next = || self.number.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = number.unwrap_or_else(next);
         let figures = Arc::new(Figures::new(number, image, pid, state));
         let mut guests = self.guests();
         guests.before.guests_total += 1;

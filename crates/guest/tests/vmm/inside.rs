@@ -20,6 +20,9 @@ use zfold_uffd::{Faults, Features, Uffd};
 
 use super::{PAGE, first_word, page};
 
+#[path = "live.rs"]
+mod live;
+
 const HUGE: usize = 2 << 20;
 
 /// What the process maps.
@@ -203,6 +206,8 @@ fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Optio
                 "ok".to_owned()
             }
             "hammer" => hammer(memory, number(1), number(2), number(3)),
+            // Lives for so many milliseconds, and says how long it waited at most.
+            "live" => live::live(memory, number(1), Duration::from_millis(number(2))),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),
             "time" => time(memory, number(1)..number(2)),

@@ -1,0 +1,118 @@
+//! The front of `zfold guest serve`: what the shell started, and what guests outlive servers by.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use zfold_disk::nbd::{Address, Listener, SocketFile};
+use zfold_guest::{End, Front, FrontOptions, Heard, OnLoss, Sockets};
+
+use super::failed::system;
+use crate::args::{GuestServeArgs, Loss};
+use crate::control::runtime;
+use crate::shared::exit::{self, Failure, remark};
+use crate::shared::notify;
+use crate::shared::signals::{self, Told};
+
+/// Sockets of images, in a folder or the runtime directory.
+struct Places {
+    folder: Option<PathBuf>,
+    mode: u32,
+    files: BTreeMap<String, Option<SocketFile>>,
+}
+
+impl Sockets for Places {
+    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
+        let path = match &self.folder {
+            Some(folder) => folder.join(format!("{image}.sock")),
+            None => runtime::guest_path(image).map_err(|failure| failure.line().to_owned())?,
+        };
+        let failed = |error: &dyn std::fmt::Display| format!("image {image}: {error}");
+        let bound = Listener::bind(&Address::Unix(path.clone())).map_err(|error| failed(&error))?;
+        let Listener::Unix(listener, file) = bound else { unreachable!("a path was asked for") };
+        let permissions = Permissions::from_mode(self.mode);
+        fs::set_permissions(&path, permissions).map_err(|error| failed(&error))?;
+        self.files.insert(image.to_owned(), file);
+        Ok((path, listener))
+    }
+
+    fn unbind(&mut self, image: &str) {
+        self.files.remove(image);
+    }
+}
+
+/// Keeps guests until a signal or a command ends that.
+pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
+    runtime::sweep();
+    let control = args.control.clone().map_or_else(runtime::guests_path, Ok)?;
+    let control = Listener::bind(&Address::Unix(control));
+    let control = control.map_err(|error| Failure::new(format!("control socket: {error}")))?;
+    let Listener::Unix(control, _file) = control else { unreachable!("a path was given") };
+    let control = OwnedFd::from(control);
+    let folder = args.sockets.as_deref().map(std::path::absolute).transpose();
+    let folder = folder.map_err(|error| system("find --sockets", &error))?;
+    let places = Places { folder, mode: args.socket_mode.0, files: BTreeMap::new() };
+    let mut options = FrontOptions::default();
+    options.places = args.max_guests as usize;
+    options.on_loss = match args.on_loss {
+        Loss::Wait => OnLoss::Wait,
+        Loss::Kill => OnLoss::Kill,
+    };
+    let made = Front::new(Box::new(places), options, remark);
+    let (front, channel) = made.map_err(|error| system("make a channel", &error))?;
+    let told = front.clone();
+    let lost = "ended at once: nothing was saved, and guests wait for ever";
+    let watched = signals::watch(lost, move |signal| {
+        if signal == Told::Stop {
+            notify::tell("STOPPING=1");
+            told.release();
+        }
+    });
+    watched.map_err(|error| system("watch signals", &error))?;
+    let mut child = start(channel).map_err(|error| system("start a server", &error))?;
+    let hear = |heard| match heard {
+        Heard::Ready => {
+            let images = front.addresses().into_iter();
+            let lines = images.map(|(image, path)| format!("{image} {}\n", path.display()));
+            // Who does not read it can still ask for it.
+            let _ = exit::write_data(lines.collect::<String>().as_bytes());
+            notify::tell("READY=1");
+        }
+        Heard::Stop => {
+            notify::tell("STOPPING=1");
+            front.release();
+        }
+    };
+    match front.run(&control, hear) {
+        End::Done(status) => Ok(ExitCode::from(status)),
+        End::NotBegun => not_begun(&mut child),
+        End::Lost(0) => Err(Failure::new("the server of guests was lost: see above")),
+        End::Lost(guests) => Err(Failure::new(format!(
+            "the server of guests was lost, and {guests} guests wait for ever: end their processes"
+        ))),
+    }
+}
+
+/// Starts the first server, with its end of a channel as standard input.
+fn start(channel: OwnedFd) -> std::io::Result<Child> {
+    // Not by its name, which may be another program's by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("zfold").args(std::env::args_os().skip(1)).arg("--for-front");
+    command.env_remove("NOTIFY_SOCKET").stdin(channel).stdout(Stdio::null());
+    // What a terminal sends is the front's.
+    command.process_group(0).spawn()
+}
+
+/// Ends as the first server did, which has said why.
+fn not_begun(child: &mut Child) -> Result<ExitCode, Failure> {
+    let status = child.wait().map_err(|error| system("wait for a server", &error))?;
+    match status.code() {
+        Some(code) => Ok(ExitCode::from(code as u8)),
+        None => Err(Failure::new(format!("the server did not begin: {status}; start it again"))),
+    }
+}

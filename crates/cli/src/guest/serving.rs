@@ -1,0 +1,202 @@
+//! A process that serves guests, for a front.
+//!
+//! The first one imports the images; the others are copies of it, or of each other, made while they
+//! were at work (`zfold_guest::renew`), and begin here with the images that were there then. What
+//! a copy finds beside the images is what `Common` holds, which does not change.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use zfold_disk::nbd::Listener;
+use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_options, renew};
+
+use super::failed::{not_saved, system};
+use super::server::{Renew, Served};
+use crate::args::GuestServeArgs;
+use crate::control::protocol;
+use crate::control::service::Service;
+use crate::shared::exit::{Failure, remark};
+use crate::shared::protect;
+
+/// How long guests may take at the end to get their pages.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Wait between two looks whether guests are left, of a server whose front is gone.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a server's main thread waits for.
+enum Event {
+    Front(Told),
+    /// Somebody asks for the end.
+    Stop,
+}
+
+/// What all servers of a front have in common.
+#[derive(Clone)]
+struct Common {
+    args: Arc<GuestServeArgs>,
+    images: Arc<Images>,
+    started: Instant,
+}
+
+/// Gets the images, and serves them.
+pub(super) fn first(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
+    let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
+    let channel = channel.map_err(|error| system("use a channel", &error.into()))?;
+    let images = opened(args)?;
+    let common = Common { args: Arc::new(args.clone()), images, started: Instant::now() };
+    serve(&common, channel).map(ExitCode::from)
+}
+
+/// Goes on where another server ended; returns the status of this process.
+fn next(common: &Common, channel: OwnedFd) -> u8 {
+    serve(common, channel).unwrap_or_else(|failure| {
+        remark(failure.line());
+        failure.status()
+    })
+}
+
+fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
+    let Common { args, images, started } = common;
+    let mut options = ServerOptions::default();
+    options.places = args.max_guests as usize;
+    let server = Server::new(Arc::clone(images), options, remark);
+    let server = Arc::new(server.map_err(|error| system("make a descriptor", &error))?);
+    let (events, happened) = mpsc::channel();
+    let told = events.clone();
+    let tell = move |said| {
+        // Nobody listens only while the process ends.
+        let _ = told.send(Event::Front(said));
+    };
+    let link = Link::start(channel, Arc::clone(&server), tell);
+    let (link, begin) = link.map_err(|error| system("start a thread", &error))?;
+    let (link, Begin { front, takeovers, control }) = (Arc::new(link), begin);
+    if !args.no_mlock {
+        // Who restores guests on a machine that is short of memory sees it by their faults.
+        protect::protect(false);
+    }
+    let again = common.clone();
+    let (of, to) = (Arc::clone(images), Arc::clone(&link));
+    let renew: Renew = Box::new(move || renew(&of, &to, &|channel| next(&again, channel)));
+    let served = Served {
+        images: Arc::clone(images),
+        server,
+        link,
+        renew,
+        codec: args.codec.to_string(),
+        started: *started,
+        front,
+        takeovers,
+        sockets: std::sync::Mutex::default(),
+    };
+    let served = Arc::new(served);
+    if takeovers == 0 {
+        (served.renew)().map_err(|error| system("start a process", &error))?;
+    }
+    for info in images.list() {
+        served.open(&info.name)?;
+    }
+    let _service = open_control(&served, control, events)?;
+    served.link.ready();
+    let status = wait(&served, args, &happened);
+    served.link.done(status);
+    Ok(status)
+}
+
+/// Does what the front says until the end; returns the status of this process.
+fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u8 {
+    let mut is_alone = false;
+    loop {
+        match happened.recv_timeout(LOOK) {
+            Ok(Event::Front(Told::Renew)) => {
+                if let Err(error) = (served.renew)() {
+                    remark(&format!("no process stands by for this one: {error}"));
+                }
+            }
+            Ok(Event::Front(Told::Release)) => return release(served, args),
+            Ok(Event::Front(Told::Gone)) if !is_alone => {
+                is_alone = true;
+                remark("the front is gone: guests are served until they end, and no others");
+            }
+            Ok(Event::Stop) => served.link.stop(),
+            _ => {}
+        }
+        if is_alone && served.server.stats().guests.is_empty() {
+            return 1;
+        }
+    }
+}
+
+/// Gives guests all of their pages, and saves the images.
+fn release(served: &Served, args: &GuestServeArgs) -> u8 {
+    let left = served.server.release(PATIENCE);
+    if left > 0 {
+        remark(&format!("{left} guests could not be given all of their pages: they wait for ever"));
+    }
+    let saved = args.save.as_deref().map_or(Ok(()), |path| {
+        served.images.save_to(path).map(drop).map_err(|error| not_saved(path, &error))
+    });
+    saved.map_or_else(
+        |failure| {
+            remark(failure.line());
+            failure.status()
+        },
+        |()| 0,
+    )
+}
+
+/// Returns the images that were asked for.
+fn opened(args: &GuestServeArgs) -> Result<Arc<Images>, Failure> {
+    let limit = args.limit.map(|limit| limit.0);
+    let images = Images::new(&images_options(args.codec, limit));
+    let images = Arc::new(images.map_err(|error| Failure::new(error.to_string()))?);
+    if let Some(path) = &args.load {
+        load(&images, path, args.save.as_ref() == Some(path))?;
+    }
+    for image in &args.image {
+        super::server::import(&images, &image.name, &image.file, None).map_err(Failure::new)?;
+    }
+    Ok(images)
+}
+
+fn load(images: &Images, path: &Path, may_be_missing: bool) -> Result<(), Failure> {
+    if may_be_missing && !path.exists() {
+        remark(&format!("there are no images yet: {} does not exist", path.display()));
+        return Ok(());
+    }
+    let report = images.load_from(path).map_err(|error| {
+        let path = path.display();
+        Failure::new(format!("cannot load {path}: {error}; give another file, or no --load"))
+    })?;
+    if report.lost_pages > 0 {
+        remark(&format!(
+            "{} of the {} pages in {} could not be read when it was saved: guests that ask for \
+             them wait for ever",
+            report.lost_pages,
+            report.pages,
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+fn open_control(
+    served: &Arc<Served>,
+    control: OwnedFd,
+    events: Sender<Event>,
+) -> Result<Service, Failure> {
+    let served = Arc::clone(served);
+    let listener = Listener::Unix(UnixListener::from(control), None);
+    let service = Service::start(listener, protocol::TERMS, move |stream| {
+        if protocol::answer(stream, &|request| served.answer(&request)) {
+            // The main thread may be about to end already.
+            let _ = events.send(Event::Stop);
+        }
+    });
+    service.map_err(|error| system("start a thread", &error))
+}

@@ -1,0 +1,207 @@
+//! What front, server and stock say to each other: a JSON document a packet, with descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest message in bytes.
+const LEN_MAX: usize = 16 << 10;
+
+/// Most descriptors of a message.
+const FDS: usize = 3;
+
+/// Said to a server.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToServer {
+    /// The first one: whose server it is, after how many others; the socket for control.
+    Begin {
+        /// The front's process.
+        front: u32,
+        /// Servers that were lost.
+        takeovers: u64,
+    },
+    /// Serve this guest: its descriptor, its journal, its connection.
+    Guest(u64),
+    /// What became of a request to accept guests: where they connect, or why they cannot.
+    Listening(Result<String, String>),
+    /// Make a new stock.
+    Renew,
+    /// Give each guest all of its pages, and end.
+    Release,
+}
+
+/// Said to the front by a server.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToFront {
+    /// Accept guests of an image.
+    Listen(String),
+    /// Accept none from now on.
+    Close(String),
+    /// All images are there.
+    Ready,
+    /// A guest needs nobody.
+    Ended(u64),
+    /// Here is the other end of the stock's channel.
+    Stock,
+    /// Somebody asks for the end.
+    Stop,
+    /// All is done; ends with this status.
+    Done(u8),
+}
+
+/// Said to the stock.
+#[derive(Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ToStock {
+    /// Make a server: its channel.
+    Go,
+}
+
+/// An end of a channel.
+#[derive(Debug)]
+pub(super) struct Channel(OwnedFd);
+
+impl Channel {
+    /// Returns both ends of a new channel.
+    ///
+    /// # Errors
+    /// There is no number for a descriptor.
+    pub(super) fn pair() -> io::Result<(Self, Self)> {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (one, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
+        Ok((Self(one), Self(other)))
+    }
+
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Sends a message; does not wait for room.
+    ///
+    /// # Errors
+    /// `AGAIN`: there is no room now; otherwise nobody listens.
+    pub(super) fn try_send(
+        &self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub(super) fn send(
+        &self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), Errno> {
+        self.send_with(message, fds, SendFlags::NOSIGNAL)
+    }
+
+    fn send_with(
+        &self,
+        message: &impl Serialize,
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> Result<(), Errno> {
+        let text = serde_json::to_vec(message).expect("names and numbers are JSON");
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(fds)), "more than {FDS}");
+        }
+        loop {
+            match sendmsg(&self.0, &[IoSlice::new(&text)], &mut beside, flags) {
+                Err(Errno::INTR) => {}
+                sent => return sent.map(drop),
+            }
+        }
+    }
+
+    /// Waits for a message; none comes from a process that has ended.
+    pub(super) fn receive<T: DeserializeOwned>(&self) -> Option<(T, Vec<OwnedFd>)> {
+        let mut bytes = vec![0; LEN_MAX];
+        loop {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+            let mut beside = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let mut into = [IoSliceMut::new(&mut bytes)];
+            let len = match recvmsg(&self.0, &mut into, &mut beside, flags) {
+                // A process that ends leaves messages unread, which Linux tells once, before those
+                // that it sent.
+                Err(Errno::INTR | Errno::CONNRESET) => continue,
+                Ok(received) if received.bytes > 0 => received.bytes,
+                _ => return None,
+            };
+            let rights = beside.drain().filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            });
+            let fds = rights.flatten().collect();
+            // Both ends are of one program.
+            return serde_json::from_slice(&bytes[..len]).ok().map(|message| (message, fds));
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_with_their_descriptors_and_then_the_end() {
+        let (front, server) = Channel::pair().expect("a pair");
+        let file = tempfile::tempfile().expect("a file");
+        front.send(&ToServer::Guest(7), &[file.as_fd(), file.as_fd()]).expect("sent");
+        front.try_send(&ToServer::Listening(Err("no".to_owned())), &[]).expect("sent");
+        server.send(&ToFront::Ready, &[]).expect("sent");
+        drop(front);
+        let (message, fds) = server.receive::<ToServer>().expect("a message");
+        assert_eq!((message, fds.len()), (ToServer::Guest(7), 2));
+        let (message, fds) = server.receive::<ToServer>().expect("a message");
+        assert_eq!((message, fds.len()), (ToServer::Listening(Err("no".to_owned())), 0));
+        assert!(server.receive::<ToServer>().is_none());
+        assert!(server.send(&ToFront::Ready, &[]).is_err(), "nobody listens");
+    }
+
+    #[test]
+    fn what_a_process_said_last_is_heard() {
+        let (front, server) = Channel::pair().expect("a pair");
+        server.send(&ToFront::Ended(3), &[]).expect("sent");
+        front.send(&ToServer::Renew, &[]).expect("sent");
+        // It ends with a message unread.
+        drop(server);
+        let (message, _) = front.receive::<ToFront>().expect("a message");
+        assert_eq!(message, ToFront::Ended(3));
+        assert!(front.receive::<ToFront>().is_none());
+    }
+
+    #[test]
+    fn a_full_channel_is_not_waited_for() {
+        let (front, _server) = Channel::pair().expect("a pair");
+        let refused = (0..1_000_000).find_map(|n| front.try_send(&ToServer::Guest(n), &[]).err());
+        assert_eq!(refused, Some(Errno::AGAIN));
+    }
+}

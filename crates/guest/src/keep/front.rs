@@ -1,0 +1,441 @@
+//! The front: it keeps what guests need to outlive their server, and sees to it that there is one.
+//!
+//! One thread waits for what server and stock say, and alone replaces them; a thread for each image
+//! accepts. What they share has one lock, which is held for moments: no message is waited for with
+//! it, none that has no room is waited for at all, and no thread is joined.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::channel::{Channel, ToFront, ToServer, ToStock};
+use super::kept::Kept;
+use super::terms::{End, FrontOptions, Heard, OnLoss, Sockets};
+use crate::serve::accept::Reception;
+use crate::serve::handshake::Offer;
+use crate::serve::listening::Listening;
+
+/// Wait between two looks at guests and servers of which nothing tells.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Wait where the system has no descriptor or memory, or a server has no room for a message.
+const BREATH: Duration = Duration::from_millis(20);
+
+struct State {
+    server: Arc<Channel>,
+    stock: Option<Arc<Channel>>,
+    /// Messages to the server for which there was no room.
+    owed: VecDeque<ToServer>,
+    guests: BTreeMap<u64, Kept>,
+    listening: BTreeMap<String, (PathBuf, Listening)>,
+    sockets: Box<dyn Sockets>,
+    /// Number of the last guest.
+    number: u64,
+    /// Places that are taken.
+    taken: usize,
+    is_ending: bool,
+    /// No server is left, nor a stock.
+    is_lost: bool,
+}
+
+/// What the threads of a front share.
+struct Inner {
+    state: Mutex<State>,
+    options: FrontOptions,
+    /// Readable when the thread that waits has something else to do.
+    bell: OwnedFd,
+    tell: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+/// See the [module](self).
+#[derive(Clone)]
+pub struct Front(Arc<Inner>);
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+/// What is known of the servers.
+#[derive(Debug, Default)]
+struct Servers {
+    takeovers: u64,
+    /// The server of now has all images.
+    is_ready: bool,
+    /// Servers in a row that ended before they had.
+    in_vain: u32,
+    /// A status that one said.
+    done: Option<u8>,
+    /// When a stock was asked for.
+    asked: Option<Instant>,
+}
+
+impl Front {
+    /// Returns a front, and the end of a channel that the first server has as its standard input.
+    /// `tell` is given lines for people.
+    ///
+    /// # Errors
+    /// There is no number for a descriptor.
+    pub fn new(
+        sockets: Box<dyn Sockets>,
+        options: FrontOptions,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let (server, theirs) = Channel::pair()?;
+        let state = State {
+            server: Arc::new(server),
+            stock: None,
+            owed: VecDeque::new(),
+            guests: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            sockets,
+            number: 0,
+            taken: 0,
+            is_ending: false,
+            is_lost: false,
+        };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (state, tell) = (Mutex::new(state), Box::new(tell));
+        Ok((Self(Arc::new(Inner { state, options, bell, tell })), theirs.into_fd()))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // It fails only where it rang more often than a number of 64 bits can count.
+        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Accepts nobody from now on, and has each guest given all of its pages.
+    pub fn release(&self) {
+        let mut state = self.state();
+        state.is_ending = true;
+        let listening = std::mem::take(&mut state.listening);
+        drop(state);
+        for (image, (_, one)) in listening {
+            one.close();
+            self.state().sockets.unbind(&image);
+        }
+        self.state().owed.push_back(ToServer::Release);
+        self.ring();
+    }
+
+    /// Returns images, and where their guests connect.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(String, PathBuf)> {
+        let state = self.state();
+        let paths = state.listening.iter().map(|(image, (path, _))| (image.clone(), path.clone()));
+        paths.collect()
+    }
+
+    /// Keeps guests and sees to a server until the end; `control` is the socket that servers
+    /// answer.
+    pub fn run(&self, control: &OwnedFd, mut hear: impl FnMut(Heard)) -> End {
+        let mut servers = Servers::default();
+        // Without it, the server ends.
+        let _ = begin(&self.state().server, 0, control);
+        let (mut was_ready, mut ticked) = (false, Instant::now());
+        loop {
+            let (server, stock) = {
+                let state = self.state();
+                (Arc::clone(&state.server), state.stock.clone())
+            };
+            let (said, ended) = self.wait(&server, stock.as_deref());
+            if said {
+                match server.receive() {
+                    Some((message, fds)) => {
+                        let heard = self.heed(message, fds, &mut servers);
+                        if heard != Some(Heard::Ready) || !std::mem::replace(&mut was_ready, true) {
+                            heard.into_iter().for_each(&mut hear);
+                        }
+                    }
+                    None if servers.done.is_some() => return End::Done(servers.done.unwrap_or(1)),
+                    None if !was_ready => return End::NotBegun,
+                    None => self.succeed(control, &mut servers),
+                }
+            }
+            if ended && stock.is_some_and(|stock| stock.receive::<()>().is_none()) {
+                self.state().stock = None;
+            }
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                self.watch(&mut servers);
+            }
+            self.hand_on();
+            let state = self.state();
+            if state.is_lost && (state.guests.is_empty() || state.is_ending) {
+                return End::Lost(state.guests.len());
+            }
+        }
+    }
+
+    /// Waits until the server says something, or the stock has ended, or for a moment.
+    fn wait(&self, server: &Channel, stock: Option<&Channel>) -> (bool, bool) {
+        let (is_lost, is_behind) = {
+            let state = self.state();
+            let waits = state.guests.values().any(|guest| !guest.is_sent);
+            (state.is_lost, waits || !state.owed.is_empty())
+        };
+        let mut fds = vec![PollFd::new(&self.0.bell, PollFlags::IN)];
+        // The channel of a server that is lost says so for ever.
+        let server_at = (!is_lost).then(|| {
+            fds.push(PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN));
+            fds.len() - 1
+        });
+        let stock_at = stock.map(|stock| {
+            fds.push(PollFd::from_borrowed_fd(stock.as_fd(), PollFlags::IN));
+            fds.len() - 1
+        });
+        let wait = if is_behind && !is_lost { BREATH } else { TICK };
+        let timeout =
+            Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        if poll(&mut fds, Some(&timeout)).is_err() {
+            return (false, false);
+        }
+        let is_ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
+        let ready = (is_ready(server_at), is_ready(stock_at));
+        if is_ready(Some(0)) {
+            // It may have been another's.
+            let _ = rustix::io::read(&self.0.bell, &mut [0; 8]);
+        }
+        ready
+    }
+
+    /// Does what a server says.
+    fn heed(&self, message: ToFront, fds: Vec<OwnedFd>, servers: &mut Servers) -> Option<Heard> {
+        match message {
+            ToFront::Listen(image) => {
+                let found = self.listen(&image);
+                self.state().owed.push_back(ToServer::Listening(found));
+            }
+            ToFront::Close(image) => {
+                let found = self.state().listening.remove(&image);
+                found.into_iter().for_each(|(_, one)| one.close());
+                self.state().sockets.unbind(&image);
+            }
+            ToFront::Ready => {
+                (servers.is_ready, servers.in_vain) = (true, 0);
+                return Some(Heard::Ready);
+            }
+            ToFront::Ended(number) => {
+                let mut state = self.state();
+                let ended = state.guests.remove(&number);
+                state.taken -= usize::from(ended.is_some());
+            }
+            ToFront::Stock => {
+                let stock = fds.into_iter().next().map(|fd| Arc::new(Channel::new(fd)));
+                servers.asked = None;
+                // The one before ends with its channel.
+                self.state().stock = stock;
+            }
+            ToFront::Stop => return Some(Heard::Stop),
+            ToFront::Done(status) => servers.done = Some(status),
+        }
+        None
+    }
+
+    /// Accepts guests of an image, unless that is done already.
+    fn listen(&self, image: &str) -> Result<String, String> {
+        let mut state = self.state();
+        if state.is_ending {
+            // Nobody is accepted; a server that takes over now has only to release guests.
+            return Ok(String::new());
+        }
+        if let Some((path, _)) = state.listening.get(image) {
+            return Ok(path.display().to_string());
+        }
+        let (path, listener) = state.sockets.bind(image)?;
+        let listening = Listening::start(image, listener, self.clone());
+        let listening = listening.map_err(|error| format!("image {image}: {error}"))?;
+        let told = path.display().to_string();
+        state.listening.insert(image.to_owned(), (path, listening));
+        Ok(told)
+    }
+
+    /// Has the stock make a server in the place of one that has ended (H3).
+    fn succeed(&self, control: &OwnedFd, servers: &mut Servers) {
+        let began = Instant::now();
+        if !servers.is_ready {
+            servers.in_vain += 1;
+            // Once or twice is chance; otherwise something ends all of them at once.
+            thread::sleep(BREATH * servers.in_vain.saturating_sub(2).min(50));
+        }
+        servers.is_ready = false;
+        let mut state = self.state();
+        let Some(stock) = state.stock.clone() else {
+            drop(state);
+            return self.lose();
+        };
+        servers.takeovers += 1;
+        let made = Channel::pair().and_then(|(ours, theirs)| {
+            stock.send(&ToStock::Go, &[theirs.as_fd()])?;
+            begin(&ours, servers.takeovers, control)?;
+            Ok(ours)
+        });
+        match made {
+            Ok(ours) => state.server = Arc::new(ours),
+            Err(error) => {
+                drop(state);
+                self.tell(&format!("no server can be made ({error})"));
+                return self.lose();
+            }
+        }
+        state.guests.values_mut().for_each(|guest| guest.is_sent = false);
+        // What another one asked for this one asks for again.
+        state.owed.clear();
+        let guests = state.guests.len();
+        drop(state);
+        self.hand_on();
+        let mut state = self.state();
+        if state.is_ending {
+            state.owed.push_back(ToServer::Release);
+        }
+        drop(state);
+        self.tell(&format!(
+            "the server of guests was lost; another one serves the {guests} guests that it had, \
+             after {} us",
+            began.elapsed().as_micros()
+        ));
+    }
+
+    /// Says that nobody serves guests any longer, and does with them what was asked for.
+    fn lose(&self) {
+        let mut state = self.state();
+        state.is_lost = true;
+        let listening = std::mem::take(&mut state.listening);
+        let guests = state.guests.len();
+        let killed = match self.0.options.on_loss {
+            OnLoss::Wait => 0,
+            OnLoss::Kill => state.guests.values().filter(|guest| guest.kill()).count(),
+        };
+        drop(state);
+        listening.into_values().for_each(|(_, one)| one.close());
+        self.tell(&match killed {
+            0 => format!(
+                "the server of guests was lost with its stock: {guests} guests wait for ever; end \
+                 them, and then this process"
+            ),
+            _ => format!("the server of guests was lost with its stock: killed {killed} guests"),
+        });
+    }
+
+    /// Sends the server what it has not been told, and guests that it does not have yet. Where
+    /// there is no room, there is some later, or there will be another server.
+    fn hand_on(&self) {
+        let mut state = self.state();
+        if state.is_lost {
+            return;
+        }
+        let server = Arc::clone(&state.server);
+        while let Some(message) = state.owed.front()
+            && server.try_send(message, &[]).is_ok()
+        {
+            state.owed.pop_front();
+        }
+        for guest in state.guests.values_mut().filter(|guest| !guest.is_sent) {
+            if guest.send(&server).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Looks after what nobody tells.
+    fn watch(&self, servers: &mut Servers) {
+        let mut state = self.state();
+        let patience = self.0.options.patience;
+        let mut told = Vec::new();
+        if state.is_lost {
+            let before = state.guests.len();
+            state.guests.retain(|_, guest| !guest.is_gone());
+            state.taken -= before - state.guests.len();
+        } else {
+            let unheard = |guest: &mut Kept| guest.is_unheard(patience).then(|| guest.who());
+            told.extend(state.guests.values_mut().filter_map(unheard));
+            let again = servers.asked.is_none_or(|asked| asked.elapsed() > 10 * TICK);
+            if state.stock.is_none() && servers.is_ready && again {
+                servers.asked = Some(Instant::now());
+                state.owed.push_back(ToServer::Renew);
+            }
+        }
+        drop(state);
+        for who in told {
+            self.tell(&format!(
+                "{who} asks for memory, and its server has not looked for {} s: end that process \
+                 (zfold guest stat names it), and another one takes over",
+                patience.as_secs()
+            ));
+        }
+    }
+
+    fn tell(&self, line: &str) {
+        (self.0.tell)(line);
+    }
+}
+
+/// Says to a server what it begins with.
+fn begin(server: &Channel, takeovers: u64, control: &OwnedFd) -> io::Result<()> {
+    let begin = ToServer::Begin { front: std::process::id(), takeovers };
+    Ok(server.try_send(&begin, &[control.as_fd()])?)
+}
+
+impl Reception for Front {
+    fn handshake(&self) -> Duration {
+        self.0.options.handshake
+    }
+
+    fn take_place(&self) -> bool {
+        let mut state = self.state();
+        let is_free = state.taken < self.0.options.places;
+        state.taken += usize::from(is_free);
+        is_free
+    }
+
+    fn has_place(&self) -> bool {
+        self.state().taken < self.0.options.places
+    }
+
+    fn leave_place(&self) {
+        self.state().taken -= 1;
+    }
+
+    fn failed(&self) {
+        self.leave_place();
+    }
+
+    fn report(&self, line: &str) {
+        self.tell(line);
+    }
+
+    fn receive(&self, image: &str, mut offer: Offer) {
+        let number = {
+            let mut state = self.state();
+            state.number += 1;
+            state.number
+        };
+        loop {
+            match Kept::new(number, image, offer) {
+                Ok(kept) => {
+                    self.state().guests.insert(number, kept);
+                    self.hand_on();
+                    // Where there was no room, it is tried again.
+                    return self.ring();
+                }
+                Err((error, again)) => {
+                    self.tell(&format!("a guest of {image} waits for a journal: {error}"));
+                    thread::sleep(BREATH);
+                    offer = again;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A guest as the front keeps it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+use super::channel::{Channel, ToServer};
+use crate::serve::descriptor::{Descriptor, peer_pidfd};
+use crate::serve::handshake::Offer;
+use crate::serve::journal;
+use crate::serve::session::Done;
+use crate::serve::start::Arrived;
+
+/// What a guest is, as its journal says.
+#[derive(Debug, Deserialize, Serialize)]
+struct About {
+    number: u64,
+    image: String,
+    pid: Option<i32>,
+    /// Its message.
+    regions: String,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Kept {
+    about: About,
+    uffd: OwnedFd,
+    journal: File,
+    /// Where the journal begins in its file.
+    from: u64,
+    stream: UnixStream,
+    pidfd: Option<OwnedFd>,
+    /// The server of now has it.
+    pub(super) is_sent: bool,
+    /// Looks that the server had taken, and since when there is no further one.
+    looks: (Option<u64>, Instant),
+    is_reported: bool,
+}
+
+impl Kept {
+    /// Keeps a guest that has said all.
+    ///
+    /// # Errors
+    /// There is no number for a descriptor, or no memory; the guest is as it was.
+    pub(super) fn new(number: u64, image: &str, offer: Offer) -> Result<Self, (io::Error, Offer)> {
+        let regions = String::from_utf8_lossy(&offer.text).into_owned();
+        let about = About { number, image: image.to_owned(), pid: offer.pid, regions };
+        let text = serde_json::to_vec(&about).expect("names and numbers are JSON");
+        let made = journal::create(&text).map(File::from);
+        let begun = made.and_then(|file| journal::about(&file).map(|(_, from)| (file, from)));
+        let (journal, from) = match begun {
+            Ok(begun) => begun,
+            Err(error) => return Err((error, offer)),
+        };
+        let pidfd = peer_pidfd(&offer.stream);
+        let (uffd, stream, looks) = (offer.fd, offer.stream, (None, Instant::now()));
+        let (is_sent, is_reported) = (false, false);
+        Ok(Self { about, uffd, journal, from, stream, pidfd, is_sent, looks, is_reported })
+    }
+
+    /// Hands a copy of it to a server.
+    pub(super) fn send(&mut self, server: &Channel) -> Result<(), Errno> {
+        let fds = [self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
+        server.try_send(&ToServer::Guest(self.about.number), &fds)?;
+        (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
+        Ok(())
+    }
+
+    /// Returns the guest for people.
+    pub(super) fn who(&self) -> String {
+        let About { number, image, pid, .. } = &self.about;
+        match pid {
+            Some(pid) => format!("guest {number} of {image} (process {pid})"),
+            None => format!("guest {number} of {image}"),
+        }
+    }
+
+    /// Returns whether its address space is gone, or was never one of a guest.
+    pub(super) fn is_gone(&self) -> bool {
+        let copy = self.uffd.try_clone().ok();
+        copy.is_some_and(|fd| Descriptor::new(fd).map_or(true, |descriptor| descriptor.is_gone()))
+    }
+
+    /// Ends it.
+    pub(super) fn kill(&self) -> bool {
+        let kill = |pidfd| pidfd_send_signal(pidfd, Signal::KILL);
+        self.pidfd.as_ref().is_some_and(|pidfd| kill(pidfd).is_ok())
+    }
+
+    /// Returns whether it has said something at which no server has looked for so long, or one
+    /// looks for so long; says so once.
+    pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
+        let looks = journal::beats(&self.journal, self.from);
+        let now = Instant::now();
+        let mut fds = [PollFd::new(&self.uffd, PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let speaks = poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+            && fds[0].revents().contains(PollFlags::IN);
+        // An odd number: somebody looks, and has not come back.
+        let is_busy = looks.is_some_and(|looks| looks % 2 == 1);
+        if looks != self.looks.0 || !(speaks || is_busy) {
+            (self.looks, self.is_reported) = ((looks, now), false);
+        }
+        let is_late = now.duration_since(self.looks.1) >= patience;
+        is_late && !std::mem::replace(&mut self.is_reported, is_late)
+    }
+}
+
+/// Returns the guest that a front has handed on.
+pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
+    let Ok([fd, journal, stream]) = <[OwnedFd; 3]>::try_from(fds) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    let journal = File::from(journal);
+    let (text, _) = journal::about(&journal)?;
+    let About { number, image, pid, regions } = serde_json::from_slice(&text)?;
+    let offer = Offer { stream: stream.into(), text: regions.into_bytes(), fd, pid };
+    Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
+}

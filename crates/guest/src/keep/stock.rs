@@ -1,0 +1,83 @@
+//! The stock: a copy of a server's memory, which waits until a server is needed.
+//!
+//! The channel of a stock, and of a server that it makes, is its standard input, too: so a copy
+//! closes its predecessor's by putting its own there, and all others by their numbers.
+
+use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, IntoRawFd as _, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+
+use rustix::stdio::dup2_stdin;
+
+use super::channel::{Channel, ToFront, ToStock};
+use super::link::Link;
+use crate::images::Images;
+
+/// Makes a new stock of the images as they are now. It makes servers, which do what `serve` says
+/// with their end of a channel, for [`Link::start`], and end with the status that it returns.
+///
+/// # Errors
+/// There is no process or no descriptor for it.
+pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -> io::Result<()> {
+    let _one = link.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+    let (ours, theirs) = Channel::pair()?;
+    // SAFETY: the disposition of a signal of which no handler exists here; children that end are
+    // not waited for.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let quiet = io::stderr().lock();
+    // SAFETY: the child has this thread alone. It uses the images, which nobody is within (H6),
+    // what the C library and this one guard across a fork, and what `quiet` guards.
+    let child = images.standing_still(|| unsafe { libc::fork() });
+    let error = io::Error::last_os_error();
+    drop(quiet);
+    match child {
+        0 => wait(ours, images, serve),
+        -1 => Err(error),
+        _ => Ok(link.channel.send(&ToFront::Stock, &[theirs.as_fd()])?),
+    }
+}
+
+/// Waits for the need of a server, in a process of its own, which ends with its channel.
+fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -> ! {
+    let waited = catch_unwind(AssertUnwindSafe(|| {
+        let channel = alone(channel)?;
+        images.forget_others();
+        while let Some((ToStock::Go, fds)) = channel.receive() {
+            let Some(to_front) = fds.into_iter().next() else { continue };
+            // SAFETY: this process has one thread.
+            match unsafe { libc::fork() } {
+                0 => {
+                    dup2_stdin(&to_front)?;
+                    drop(channel);
+                    return Ok(serve(to_front));
+                }
+                // The front hears that nobody has the other end.
+                -1 => {}
+                _ => {}
+            }
+        }
+        io::Result::Ok(0)
+    }));
+    let status = waited.map_or(101, |status| status.unwrap_or(1));
+    // It is not buffered.
+    let _ = io::stderr().flush();
+    // SAFETY: ends this process, of which nothing is left to do; what the frames above own is
+    // another process's.
+    unsafe { libc::_exit(i32::from(status)) }
+}
+
+/// Closes all descriptors but the standard ones and this one, which takes the place of standard
+/// input.
+fn alone(channel: Channel) -> io::Result<Channel> {
+    dup2_stdin(&channel)?;
+    // Its number is closed below.
+    let _ = channel.into_fd().into_raw_fd();
+    // SAFETY: this process has one thread, and nothing that it uses from here on has a descriptor
+    // of those (H6).
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if closed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Channel::new(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?))
+}

@@ -1,0 +1,240 @@
+//! What outlives a server of its guests: a file in memory for each, which others hold, too.
+//!
+//! It begins with what the guest is, padded to a page. Then come the messages that were read last,
+//! a count of how often somebody looked, and a bit for each of its pages.
+//!
+//! - J1: the kernel writes messages into the journal itself. Whoever discards memory goes on once
+//!   that message was taken from the kernel, so it must be here by then; a copy made afterwards
+//!   would be too late for a server that is killed in between. The pages of it are locked where
+//!   that is permitted, so that the kernel need not wait for one while the process is being killed.
+//! - J2: messages are read over others only when the bits say what those said (core/guest/U1, U4).
+//! - J3: a mapping is of one guest, and one thread reads messages into it. Forked children have it
+//!   not. It is as long as its file, and no file gets shorter.
+//! - J4: a file of no more than what the guest is was not begun. It grows by one call, and what it
+//!   grows by says that nothing is settled and nothing was read.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use zfold_uffd::page::PAGE;
+use zfold_uffd::{MESSAGE, given_up};
+
+use crate::core::table::{Bits, words_of};
+
+/// Messages that are read by one call, and how often in a row.
+const AT_ONCE: usize = 16;
+const ROUNDS: usize = 16;
+
+/// Bytes of the messages.
+const MESSAGES: usize = AT_ONCE * ROUNDS * MESSAGE;
+
+/// Bytes of what a guest is, at most: its regions above all.
+const ABOUT_MAX: u64 = 1 << 20;
+
+/// The mapping.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to the mapping, not to a thread; words are atomics, and the messages
+// have one owner (J3).
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Mapping {
+    /// Maps a file from `from` on.
+    fn new(file: &File, from: u64, len: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                from as libc::off_t,
+            )
+        };
+        let Some(base) = NonNull::new(base).filter(|_| base != libc::MAP_FAILED) else {
+            return Err(io::Error::last_os_error());
+        };
+        let mapping = Self { base: base.cast(), len };
+        // SAFETY: a range of the mapping just made; the advice concerns children only (J3).
+        unsafe { libc::madvise(base.as_ptr(), len, libc::MADV_DONTFORK) };
+        // SAFETY: as above; it changes no contents. Where it is not permitted, J1 holds as long as
+        // the system does not page these pages out.
+        unsafe { libc::mlock(base.as_ptr(), MESSAGES) };
+        Ok(mapping)
+    }
+
+    /// Returns the words behind the messages: the count, then the bits.
+    fn words(&self) -> &[AtomicU64] {
+        let len = (self.len - MESSAGES) / 8;
+        // SAFETY: within the mapping, which is `len` bytes long.
+        let first = unsafe { self.base.add(MESSAGES) };
+        // SAFETY: mapped for as long as `self` lives, aligned as `MESSAGES` is; all accesses of
+        // these words are atomic.
+        unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>().as_ptr(), len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, unmapped here only; no reference outlives `self`.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The bits of a guest.
+#[derive(Debug)]
+pub(super) struct Settled(Arc<Mapping>);
+
+impl Bits for Settled {
+    fn words(&self) -> &[AtomicU64] {
+        &self.0.words()[1..]
+    }
+}
+
+/// The messages of a guest, and the count of looks.
+#[derive(Debug)]
+pub(super) struct Messages(Arc<Mapping>);
+
+impl Messages {
+    /// Returns the room for messages, in pieces for one call each.
+    pub(super) fn rounds(&mut self) -> impl Iterator<Item = &mut [u8]> {
+        // SAFETY: mapped for as long as `self` lives; nobody else has these bytes (J3), and
+        // `Settled` has none of them.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), MESSAGES) };
+        bytes.chunks_mut(AT_ONCE * MESSAGE)
+    }
+
+    /// Returns what was given up by the messages that were read last.
+    pub(super) fn given_up(&mut self) -> Vec<std::ops::Range<usize>> {
+        self.rounds().flat_map(|round| given_up(round).collect::<Vec<_>>()).collect()
+    }
+
+    /// Counts a look, for whoever watches: odd while it lasts.
+    pub(super) fn look(&self, lasts: bool) {
+        let count = &self.0.words()[0];
+        // Relaxed: a count, which this thread alone changes.
+        let last = count.load(Ordering::Relaxed);
+        if (last % 2 == 1) != lasts {
+            count.store(last + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A guest's journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    pub(super) settled: Settled,
+    pub(super) messages: Messages,
+    /// A server before has had it.
+    pub(super) is_begun: bool,
+}
+
+/// Makes the file of a guest's journal, which says what the guest is.
+///
+/// # Errors
+/// There is no number for a descriptor, or no memory.
+pub(crate) fn create(about: &[u8]) -> io::Result<OwnedFd> {
+    let file = File::from(memfd_create("zfold-guest", MemfdFlags::CLOEXEC)?);
+    let len = (8 + about.len()).next_multiple_of(PAGE);
+    let mut bytes = vec![0; len];
+    bytes[..8].copy_from_slice(&(about.len() as u64).to_ne_bytes());
+    bytes[8..8 + about.len()].copy_from_slice(about);
+    file.write_all_at(&bytes, 0)?;
+    Ok(file.into())
+}
+
+/// Returns what a guest is, and where its journal begins.
+///
+/// # Errors
+/// This is no such file.
+pub(crate) fn about(file: &File) -> io::Result<(Vec<u8>, u64)> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, 0)?;
+    let len = u64::from_ne_bytes(word);
+    if len > ABOUT_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut about = vec![0; len as usize];
+    file.read_exact_at(&mut about, 8)?;
+    Ok((about, (8 + len).next_multiple_of(PAGE as u64)))
+}
+
+/// Returns twice how often somebody has looked after the guest, and one more while somebody does;
+/// none before anybody has.
+pub(crate) fn beats(file: &File, from: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, from + MESSAGES as u64).ok()?;
+    Some(u64::from_ne_bytes(word))
+}
+
+impl Journal {
+    /// Opens the journal of a guest of so many units; begins it if nobody has.
+    ///
+    /// # Errors
+    /// It is another guest's, or there is no memory for it.
+    pub(super) fn open(file: &File, from: u64, units: u64) -> io::Result<Self> {
+        let len = (MESSAGES + 8 + words_of(units) * 8).next_multiple_of(PAGE);
+        let whole = from + len as u64;
+        let found = file.metadata()?.len();
+        let is_begun = found > from;
+        match found {
+            found if found == from => file.set_len(whole)?,
+            found if found == whole => {}
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        let mapping = Arc::new(Mapping::new(file, from, len)?);
+        let (settled, messages) = (Settled(Arc::clone(&mapping)), Messages(mapping));
+        Ok(Self { settled, messages, is_begun })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_writes_another_finds() {
+        let file = File::from(create(b"web").expect("a file"));
+        let (what, from) = about(&file).expect("one of these");
+        assert_eq!((&what[..], from), (&b"web"[..], 4096));
+        assert_eq!(beats(&file, from), None);
+        let mut first = Journal::open(&file, from, 100).expect("begun");
+        assert!(!first.is_begun && first.messages.given_up().is_empty());
+        first.settled.words()[1].store(7, Ordering::Relaxed);
+        first.messages.look(true);
+        first.messages.look(false);
+        // An event of a discard, as the kernel writes it, in the last round.
+        let last = first.messages.rounds().last().expect("a round");
+        last[0] = 0x15;
+        last[8..16].copy_from_slice(&4096_u64.to_ne_bytes());
+        last[16..24].copy_from_slice(&8192_u64.to_ne_bytes());
+        drop(first);
+        let mut second = Journal::open(&file, from, 100).expect("opened");
+        assert!(second.is_begun);
+        assert_eq!(second.messages.given_up(), vec![4096..8192; 1]);
+        assert_eq!(
+            (second.settled.words()[1].load(Ordering::Relaxed), beats(&file, from)),
+            (7, Some(2))
+        );
+        assert!(Journal::open(&file, from, 100_000).is_err(), "that of a larger guest");
+    }
+}

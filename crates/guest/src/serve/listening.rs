@@ -1,0 +1,48 @@
+//! A socket at which guests of an image are accepted, with the thread that does so.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+
+use rustix::net::{Shutdown, shutdown};
+
+use super::accept::{Reception, accept};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Listening {
+    listener: UnixListener,
+    closed: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Listening {
+    /// Accepts guests of an image.
+    ///
+    /// # Errors
+    /// No thread can be started, or no descriptor made.
+    pub(crate) fn start(
+        image: &str,
+        listener: UnixListener,
+        to: impl Reception + Send + 'static,
+    ) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let (name, mine, flag) = (image.to_owned(), listener.try_clone()?, Arc::clone(&closed));
+        let run = move || accept(&to, &name, &mine, &flag);
+        let thread = Builder::new().name("zfold-accept".to_owned()).spawn(run)?;
+        Ok(Self { listener, closed, thread })
+    }
+
+    /// Accepts nobody from now on. Who has connected already is told by the end of the connection.
+    pub(crate) fn close(self) {
+        // Release: pairs with the thread's look, which the shutdown below causes.
+        self.closed.store(true, Ordering::Release);
+        // It is open.
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        // A panic there was reported.
+        let _ = self.thread.join();
+    }
+}

@@ -1,0 +1,119 @@
+//! A guest begins: what it said is checked, and it gets a thread.
+//!
+//! The lock is between two threads of which one has ended its work: it hands the guest to its
+//! thread, or keeps it where none can be started.
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use super::descriptor::{Descriptor, Unfit};
+use super::figures::GuestState;
+use super::handshake::Offer;
+use super::journal::{self, Journal};
+use super::session::{Done, Served, Session};
+use super::shared::Shared;
+use crate::core::guest::Guest;
+use crate::core::regions::{self, Region};
+use crate::images::Claim;
+
+/// Wait where the system has no thread.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Bytes of a guest's stack.
+const STACK: usize = 256 << 10;
+
+/// A guest that is there, or was with a server before.
+pub(crate) struct Arrived {
+    pub(crate) image: String,
+    pub(crate) offer: Offer,
+    /// Its number, if it has one.
+    pub(crate) number: Option<u64>,
+    pub(crate) journal: io::Result<File>,
+    pub(crate) done: Done,
+}
+
+impl Arrived {
+    /// Returns a guest of which nobody else knows.
+    pub(super) fn new(image: &str, offer: Offer) -> Self {
+        let (image, journal) = (image.to_owned(), journal::create(b"").map(File::from));
+        Self { image, offer, number: None, journal, done: Box::new(|| {}) }
+    }
+}
+
+/// Starts the thread of a guest.
+pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
+    let image = arrived.image.clone();
+    let session = match begin(shared, arrived) {
+        Ok(session) => session,
+        Err(done) => {
+            shared.report(&format!(
+                "a connection to {image} came to nothing: what it sent is no userfaultfd"
+            ));
+            shared.failed();
+            return done();
+        }
+    };
+    // Where no thread can be started, the guest waits: its descriptor must not be closed.
+    let handed = Arc::new(Mutex::new(Some(session)));
+    loop {
+        let taken = Arc::clone(&handed);
+        let run = move || {
+            let session = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(session) = session {
+                session.run();
+            }
+        };
+        let thread = Builder::new().name("zfold-guest".to_owned()).stack_size(STACK).spawn(run);
+        match thread {
+            Ok(_) => return,
+            Err(error) => {
+                shared.report(&format!("a guest of {image} waits for a thread: {error}"));
+                thread::sleep(BREATH);
+            }
+        }
+    }
+}
+
+/// Returns the guest, served if its image is there and its regions are right, otherwise held; or
+/// none if what it sent is no userfaultfd.
+fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Session, Done> {
+    let Arrived { image, offer: Offer { stream, text, fd, pid }, number, journal, done } = arrived;
+    let Ok(descriptor) = Descriptor::new(fd) else { return Err(done) };
+    let checked = shared.images.claim(&image).map_err(|error| error.to_string());
+    let checked = checked.and_then(|claim| {
+        let regions = check(&descriptor, &text, &claim)?;
+        let units = regions.last().map_or(0, |last| last.units().end);
+        let journal = journal.and_then(|file| open(&file, units));
+        let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
+        let guest = Guest::new(regions, Box::new(journal.settled));
+        let (messages, is_taken_over) = (journal.messages, journal.is_begun);
+        Ok(Served { image: claim, guest, messages, is_taken_over })
+    });
+    let state = if checked.is_ok() { GuestState::Served } else { GuestState::Held };
+    let figures = shared.enter(&image, number, pid, state);
+    if let Err(told) = &checked {
+        let who = figures.who();
+        shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
+    }
+    let shared = Arc::clone(shared);
+    Ok(Session { shared, figures, stream, descriptor, served: checked.ok(), done })
+}
+
+fn check(descriptor: &Descriptor, text: &[u8], image: &Claim) -> Result<Vec<Region>, String> {
+    let regions = regions::parse(text, image.pages()).map_err(|error| error.to_string())?;
+    match descriptor.check(&regions) {
+        Ok(()) => Ok(regions),
+        Err(Unfit::Unregistered(error)) => {
+            Err(format!("its regions are not registered with its userfaultfd ({error})"))
+        }
+        Err(_) => Err("it is gone".to_owned()),
+    }
+}
+
+fn open(file: &File, units: u64) -> io::Result<Journal> {
+    let (_, from) = journal::about(file)?;
+    Journal::open(file, from, units)
+}

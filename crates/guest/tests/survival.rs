@@ -1,0 +1,309 @@
+//! Servers that are killed, and guests that notice nothing but a pause.
+//!
+//! What is missing for a test is told in a line that begins with `SKIPPED:`.
+
+mod vmm;
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use vmm::{Vmm, page};
+use zfold_guest::{
+    End, Front, FrontOptions, Images, Link, OnLoss, Server, ServerOptions, Sockets, Told,
+    images_options, renew,
+};
+use zfold_store::CodecKind;
+use zfold_testing::{Random, skip, wait_for, wait_until};
+
+const SEED: u64 = 7;
+
+/// Said by a server in the place of its number: it has made a new stock.
+const RENEWED: i32 = i32::MAX;
+
+/// How long anything may take before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Not a test: the process of a stand-in. Without its environment it does nothing.
+#[test]
+fn stand_in() {
+    vmm::inside::run();
+}
+
+/// Not a test: the first server of a front. Without its environment it does nothing.
+#[test]
+fn server() {
+    let Some(at) = std::env::var_os("ZFOLD_SERVER_TELLS") else { return };
+    let number = |name| std::env::var(name).expect("set").parse().expect("a number");
+    let images = Images::new(&images_options(CodecKind::Lz4.into(), None)).expect("a store");
+    let mut file = tempfile::tempfile().expect("a file");
+    (0..number("ZFOLD_SERVER_PAGES"))
+        .for_each(|number| file.write_all(&page(SEED, number)).expect("written"));
+    images.import("web", &file, None).expect("imported");
+    let channel = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3).expect("a channel");
+    let served = Serving {
+        images: Arc::new(images),
+        at: at.into(),
+        has_stock: number("ZFOLD_SERVER_STOCK") == 1,
+    };
+    // The harness of tests has nothing to say.
+    std::process::exit(i32::from(serve(&served, channel)));
+}
+
+/// What all servers of a front have in common.
+#[derive(Clone)]
+struct Serving {
+    images: Arc<Images>,
+    at: PathBuf,
+    has_stock: bool,
+}
+
+fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
+    let tells = UnixDatagram::unbound().expect("a socket");
+    tells.send_to(&std::process::id().to_ne_bytes(), &serving.at).expect("told");
+    let server =
+        Server::new(Arc::clone(&serving.images), ServerOptions::default(), |line: &str| {
+            eprintln!("{line}");
+        });
+    let server = Arc::new(server.expect("a server"));
+    let (events, happened) = mpsc::channel();
+    let tell = move |told| {
+        let _ = events.send(told);
+    };
+    let (link, begin) = Link::start(channel, Arc::clone(&server), tell).expect("a front");
+    let again = || {
+        if serving.has_stock {
+            renew(&serving.images, &link, &|channel| serve(serving, channel)).expect("a process");
+        }
+    };
+    if begin.takeovers == 0 {
+        again();
+    }
+    link.listen("web").expect("a socket");
+    link.ready();
+    loop {
+        match happened.recv().expect("a front") {
+            Told::Renew => {
+                again();
+                tells.send_to(&RENEWED.to_ne_bytes(), &serving.at).expect("told");
+            }
+            Told::Release => {
+                let left = server.release(PATIENCE);
+                link.done(left as u8);
+                return left as u8;
+            }
+            Told::Gone => return 1,
+        }
+    }
+}
+
+/// One socket in a folder.
+struct Folder(PathBuf);
+
+impl Sockets for Folder {
+    fn bind(&mut self, image: &str) -> Result<(PathBuf, UnixListener), String> {
+        let path = self.0.join(image);
+        let listener = UnixListener::bind(&path).map_err(|error| error.to_string())?;
+        Ok((path, listener))
+    }
+
+    fn unbind(&mut self, image: &str) {
+        // The folder goes with the test.
+        let _ = std::fs::remove_file(self.0.join(image));
+    }
+}
+
+/// A front at work.
+struct World {
+    front: Front,
+    runs: Option<JoinHandle<End>>,
+    /// The first server.
+    first: Child,
+    pids: UnixDatagram,
+    folder: tempfile::TempDir,
+    pages: u64,
+    said: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl World {
+    fn new(pages: u64, has_stock: bool, options: FrontOptions) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().join("pids");
+        let pids = UnixDatagram::bind(&at).expect("bound");
+        pids.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let said = Arc::new(Mutex::new(VecDeque::new()));
+        let told = Arc::clone(&said);
+        let tell = move |line: &str| told.lock().expect("no panic").push_back(line.to_owned());
+        let sockets = Box::new(Folder(folder.path().to_owned()));
+        let (front, channel) = Front::new(sockets, options, tell).expect("a front");
+        let first = Command::new(std::env::current_exe().expect("a program"))
+            .args(["--exact", "server", "--nocapture", "--test-threads=1"])
+            .env("ZFOLD_SERVER_TELLS", &at)
+            .env("ZFOLD_SERVER_PAGES", pages.to_string())
+            .env("ZFOLD_SERVER_STOCK", if has_stock { "1" } else { "0" })
+            .stdin(channel)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("started");
+        let control = UnixListener::bind(folder.path().join("control")).expect("bound");
+        let (ready, is_ready) = mpsc::channel();
+        let mine = front.clone();
+        let runs = std::thread::spawn(move || {
+            mine.run(&control.into(), |heard| {
+                let _ = ready.send(heard);
+            })
+        });
+        is_ready.recv_timeout(PATIENCE).expect("ready");
+        Self { front, runs: Some(runs), first, pids, folder, pages, said }
+    }
+
+    /// Waits for the next server, and returns its number.
+    fn server(&self) -> Pid {
+        let mut bytes = [0; 4];
+        self.pids.recv(&mut bytes).expect("a server begins");
+        Pid::from_raw(i32::from_ne_bytes(bytes)).expect("a number")
+    }
+
+    fn vmm(&self) -> Option<Vmm> {
+        Vmm::start(&self.folder.path().join("web"), self.pages, "whole")
+    }
+
+    fn hears(&self, part: &str) {
+        wait_for(|| {
+            let said = self.said.lock().expect("no panic");
+            if said.iter().any(|line| line.contains(part)) { Ok(()) } else { Err(said.clone()) }
+        });
+    }
+
+    /// Waits for the end of the front.
+    fn end(&mut self) -> End {
+        let runs = self.runs.take().expect("it ends once");
+        wait_until("the front ends", || runs.is_finished());
+        runs.join().expect("no panic")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.front.release();
+        if let Some(runs) = self.runs.take() {
+            // A panic there was reported.
+            let _ = runs.join();
+        }
+        // It has ended, or does now.
+        let _ = self.first.wait();
+    }
+}
+
+/// Returns the children of a process.
+fn children(of: Pid) -> Vec<Pid> {
+    let parent = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:").map(str::to_owned))?;
+        Pid::from_raw(line.trim().parse().ok()?)
+    };
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_child = |number: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{number}/status"));
+        status.is_ok_and(|status| parent(status) == Some(of))
+    };
+    numbers.filter(is_child).filter_map(Pid::from_raw).collect()
+}
+
+fn kill(pid: Pid) {
+    kill_process(pid, Signal::KILL).expect("it runs");
+}
+
+/// `ZFOLD_KILLS` says how many; what guests waited for is printed, and decides nothing.
+#[test]
+fn guests_read_no_wrong_byte_while_servers_are_killed() {
+    let kills = std::env::var("ZFOLD_KILLS").map_or(8, |kills| kills.parse().expect("a number"));
+    let mut world = World::new(256 + kills * 256, true, FrontOptions::default());
+    let mut guests: Vec<_> = (0..8).filter_map(|_| world.vmm()).collect();
+    if guests.is_empty() {
+        return skip("servers that are killed", "no userfaultfd");
+    }
+    let time = 400 + kills * 60;
+    guests.iter_mut().for_each(|guest| guest.say(&format!("live {SEED} {time}")));
+    let mut rng = Random::new(u64::from(std::process::id()));
+    for _ in 0..kills {
+        let server = world.server();
+        // The moment of its end, before or after it has begun.
+        std::thread::sleep(Duration::from_micros(rng.below(80_000)));
+        kill(server);
+    }
+    let (mut longest, mut accesses) = (Vec::new(), 0);
+    for guest in &mut guests {
+        let said = guest.hear();
+        let words: Vec<&str> = said.split(' ').collect();
+        assert_eq!((words[0], words.len()), ("right", 3), "{said}");
+        longest.push(words[1].parse::<u64>().expect("a number"));
+        accesses += words[2].parse::<u64>().expect("a number");
+    }
+    let own = world.said.lock().expect("no panic").clone();
+    println!("{kills} kills, {accesses} accesses; longest waits in us: {longest:?}; {own:?}");
+    world.front.release();
+    assert_eq!(world.end(), End::Done(0));
+    // They need nobody.
+    let all = format!("read {}", world.pages - 1);
+    guests.iter_mut().for_each(|guest| assert!(guest.ask(&all).parse::<u64>().is_ok()));
+}
+
+#[test]
+fn a_stock_that_is_lost_is_made_anew() {
+    let world = World::new(512, true, FrontOptions::default());
+    let Some(mut guest) = world.vmm() else { return skip("a stock", "no userfaultfd") };
+    let server = world.server();
+    let before = children(server);
+    assert_eq!(before.len(), 1, "one stands by");
+    kill(before[0]);
+    assert_eq!(world.server().as_raw_nonzero().get(), RENEWED);
+    assert_eq!(guest.ask(&format!("verify {SEED} 0 100 1")), "right");
+    kill(server);
+    assert_ne!(world.server(), server);
+    assert_eq!(guest.ask(&format!("verify {SEED} 0 512 1")), "right");
+}
+
+#[test]
+fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
+    for on_loss in [OnLoss::Wait, OnLoss::Kill] {
+        let mut options = FrontOptions::default();
+        options.on_loss = on_loss;
+        let mut world = World::new(256, false, options);
+        let Some(mut guest) = world.vmm() else { return skip("a loss", "no userfaultfd") };
+        assert_ne!(guest.ask("read 3"), "0");
+        kill(world.server());
+        if on_loss == OnLoss::Wait {
+            world.hears("1 guests wait for ever");
+            guest.say("read 4");
+            assert!(!guest.answers_within(Duration::from_millis(200)), "it was answered");
+            guest.kill();
+        } else {
+            world.hears("killed 1 guests");
+        }
+        // It has seen that the guest is gone.
+        assert_eq!(world.end(), End::Lost(0));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_look_is_named_and_can_be_ended() {
+    let mut options = FrontOptions::default();
+    options.patience = Duration::from_millis(50);
+    let world = World::new(256, true, options);
+    let Some(mut guest) = world.vmm() else { return skip("a watchdog", "no userfaultfd") };
+    assert_ne!(guest.ask("read 3"), "0");
+    let server = world.server();
+    kill_process(server, Signal::STOP).expect("it runs");
+    guest.say("read 4");
+    world.hears("its server has not looked");
+    kill(server);
+    assert_ne!(guest.hear(), "0");
+}

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use zfold_pool::source::{FailingPages, HeapPages, PageSource, SystemPages};
 use zfold_pool::{
-    Allocator, Chooser, Commit, Compaction, Grouping, PageSize, Pool, PoolOptions, create,
+    Allocator, Chooser, Commit, Compaction, Grouping, KernelRules, PageSize, Pool, PoolOptions,
+    create,
 };
 use zfold_store::{Codec, DecodeError};
 
@@ -72,13 +73,17 @@ impl Subject {
         let source = FailingPages::new(source, u32::MAX);
         let page_size = [PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][kind as usize / 4 % 3];
         let allocator = Allocator::ALL[kind as usize % Allocator::ALL.len()];
+        let rules = KernelRules {
+            chain: 4 + u32::from(chain) % 13,
+            chooser: if bit(0) { Chooser::UsedPercent } else { Chooser::LeastWaste },
+            grouping: if bit(1) { Grouping::Four } else { Grouping::Twelve },
+            compaction: if bit(2) { Compaction::PerSource } else { Compaction::KeepTarget },
+            commit: if bit(3) { Commit::Eager } else { Commit::Lazy },
+            ..KernelRules::default()
+        };
         let options = PoolOptions::new(allocator)
             .with_page_size(page_size)
-            .with_chain(4 + u32::from(chain) % 13)
-            .with_chooser(if bit(0) { Chooser::UsedPercent } else { Chooser::LeastWaste })
-            .with_grouping(if bit(1) { Grouping::Four } else { Grouping::Twelve })
-            .with_compaction(if bit(2) { Compaction::PerSource } else { Compaction::KeepTarget })
-            .with_commit(if bit(3) { Commit::Eager } else { Commit::Lazy })
+            .with_rules(rules)
             .with_reclaim(bit(4) && allocator.has_reclaim())
             .with_arena_bytes(ARENA_BYTES)
             .with_source(Arc::new(source.clone()));

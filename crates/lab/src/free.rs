@@ -103,7 +103,7 @@ fn worker_counts() -> Vec<u32> {
 /// objects.
 fn free_all(variant: &Variant, content: &Content, objects: usize) -> Result<f64, Error> {
     let mut options = PoolOptions::new(Allocator::Zsmalloc);
-    (options.locking, options.release) = (Some(variant.locking), variant.release);
+    (options.locking, options.rules.release) = (Some(variant.locking), variant.release);
     let pool = &*zfold_pool::create(NAME, &options)?;
     let prepare = |worker: u32| {
         let mut keeper = Keeper::new(NAME, pool, objects);

@@ -133,7 +133,7 @@ impl Work<'_> {
     fn run(&self, variant: &Variant) -> Result<(Vec<Job>, f64), Error> {
         let mut options = PoolOptions::new(Allocator::Z3fold);
         options.locking = Some(variant.locking);
-        options.upkeep = variant.upkeep;
+        options.rules.upkeep = variant.upkeep;
         let pool = zfold_pool::create(NAME, &options)?;
         let jobs = variant.jobs as usize;
         let pages = (self.pages / jobs).max(2);

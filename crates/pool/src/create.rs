@@ -33,8 +33,8 @@ const ARENA_BYTES_MIN: usize = 1 << 20;
 /// # Cost
 /// Address space of `arena_bytes` and a part of it for tables; memory only as objects come.
 pub fn create(name: &str, options: &PoolOptions) -> Result<Box<dyn Pool>, ConfigError> {
-    if !(4..=MAX_RUN_PAGES).contains(&options.chain) {
-        return Err(ConfigError::Chain(options.chain));
+    if !(4..=MAX_RUN_PAGES).contains(&options.rules.chain) {
+        return Err(ConfigError::Chain(options.rules.chain));
     }
     let locking = options.locking();
     if !Locking::of(options.allocator).contains(&locking) {
@@ -73,7 +73,7 @@ fn build(
     let reserve = |bytes| options.source.reserve(bytes);
     let arena = || Ok(Arena::new(reserve(arena_bytes)?, options.page_size));
     let frames = arena_bytes / options.page_size.bytes();
-    let (reclaim, contexts) = (options.reclaim, options.contexts);
+    let (reclaim, contexts) = (options.reclaim, options.rules.contexts);
     Ok(match options.allocator {
         Allocator::Zbud => {
             Box::new(Locked::new(name, Zbud::new(arena()?, reclaim), reclaim, contexts))
@@ -128,7 +128,7 @@ fn build_sharded(
         Ok(Z3fold::new(arena, options.source.reserve(records)?, false))
     };
     let cores = (0..shards).map(core).collect::<Result<_, SourceError>>()?;
-    let pool = Sharded::new(name, cores, used, options.contexts, options.upkeep);
+    let pool = Sharded::new(name, cores, used, options.rules.contexts, options.rules.upkeep);
     Ok(Box::new(pool))
 }
 
@@ -151,18 +151,20 @@ fn build_fit(
         Ok((arena, options.source.reserve(cells)?))
     };
     let parts = (0..shards).map(part).collect::<Result<_, SourceError>>()?;
-    Ok(Box::new(Fit::new(name, parts, options.locking(), options.contexts)))
+    Ok(Box::new(Fit::new(name, parts, options.locking(), options.rules.contexts)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::KernelRules;
 
     #[test]
     fn options_out_of_range_are_refused() {
         let options = PoolOptions::new(Allocator::Zsmalloc);
         for chain in [0, 3, 17] {
-            let wrong = PoolOptions { chain, ..options.clone() };
+            let rules = KernelRules { chain, ..options.rules };
+            let wrong = options.clone().with_rules(rules);
             assert_eq!(create("test", &wrong).unwrap_err(), ConfigError::Chain(chain));
         }
         let small = PoolOptions { arena_bytes: 4096, ..options };

@@ -60,7 +60,7 @@ pub use create::create;
 pub use handle::Handle;
 pub use options::error::ConfigError;
 pub use options::zsmalloc::{Chooser, Commit, Compaction, Grouping};
-pub use options::{Allocator, Contexts, Locking, PoolOptions, Release, Upkeep};
+pub use options::{Allocator, Contexts, KernelRules, Locking, PoolOptions, Release, Upkeep};
 pub use owned::{Address, KEYS_MAX, Owners};
 pub use pool::{
     AllocError, HandleError, OwnedPool, Pool, PoolStats, ReadGuard, ReclaimError, Refused,

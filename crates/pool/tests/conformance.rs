@@ -6,8 +6,8 @@ use std::sync::Arc;
 use zfold_pool::conformance::{CHECKS, Model, Op};
 use zfold_pool::source::{FailingPages, HeapPages, PageSource};
 use zfold_pool::{
-    AllocError, Allocator, Chooser, Commit, Compaction, ConfigError, Contexts, Grouping, Locking,
-    PageCount, PageSize, PoolOptions, Upkeep, create,
+    AllocError, Allocator, Chooser, Commit, Compaction, ConfigError, Contexts, Grouping,
+    KernelRules, Locking, PageCount, PageSize, PoolOptions, Upkeep, create,
 };
 
 /// Arena of a pool under test: small, so that running out is within reach.
@@ -23,8 +23,9 @@ fn with_reclaim() -> impl Iterator<Item = Allocator> {
 
 /// z3fold with a shard for each of `cpus`.
 fn per_cpu(cpus: usize, upkeep: Upkeep) -> PoolOptions {
-    let options = options(Allocator::Z3fold, PageSize::KIB4);
-    options.with_locking(Some(Locking::PerCpu)).with_cpus(Some(cpus)).with_upkeep(upkeep)
+    let mut options = options(Allocator::Z3fold, PageSize::KIB4);
+    options.rules.upkeep = upkeep;
+    options.with_locking(Locking::PerCpu).with_cpus(cpus)
 }
 
 fn conforms(options: &PoolOptions) {
@@ -66,7 +67,9 @@ fn z3fold_conforms_with_a_shard_for_every_cpu() {
             conforms(&per_cpu(cpus, upkeep));
         }
         for contexts in Contexts::ALL {
-            conforms(&per_cpu(2, upkeep).with_contexts(contexts).with_page_size(PageSize::KIB64));
+            let mut options = per_cpu(2, upkeep).with_page_size(PageSize::KIB64);
+            options.rules.contexts = contexts;
+            conforms(&options);
         }
         conforms(&per_cpu(2, upkeep).with_source(Arc::new(HeapPages)));
     }
@@ -140,8 +143,9 @@ fn every_lock_design_conforms_with_all_contexts() {
     for allocator in Allocator::ALL {
         for &locking in Locking::of(allocator) {
             for contexts in Contexts::ALL {
-                let options = options(allocator, PageSize::KIB4);
-                conforms(&options.with_locking(Some(locking)).with_contexts(contexts));
+                let mut options = options(allocator, PageSize::KIB4).with_locking(locking);
+                options.rules.contexts = contexts;
+                conforms(&options);
             }
         }
     }
@@ -179,13 +183,10 @@ fn zsmalloc_conforms_in_every_variant() {
         for grouping in [Grouping::Four, Grouping::Twelve] {
             for compaction in [Compaction::PerSource, Compaction::KeepTarget] {
                 for commit in [Commit::Eager, Commit::Lazy] {
-                    let options = options(Allocator::Zsmalloc, PageSize::KIB4);
-                    let variant = options
-                        .with_chain(chain)
-                        .with_chooser(chooser)
-                        .with_grouping(grouping)
-                        .with_compaction(compaction);
-                    conforms(&variant.with_commit(commit));
+                    let default = KernelRules::default();
+                    let rules =
+                        KernelRules { chain, chooser, grouping, compaction, commit, ..default };
+                    conforms(&options(Allocator::Zsmalloc, PageSize::KIB4).with_rules(rules));
                 }
             }
         }
@@ -253,7 +254,8 @@ fn a_model_survives_a_source_that_fails_at_random() {
 #[test]
 fn pools_of_different_chains_have_their_own_huge_class() {
     let chain = |chain| {
-        let options = options(Allocator::Zsmalloc, PageSize::KIB4).with_chain(chain);
+        let rules = KernelRules { chain, ..KernelRules::default() };
+        let options = options(Allocator::Zsmalloc, PageSize::KIB4).with_rules(rules);
         let pool = create("chain", &options).unwrap();
         (0..60).for_each(|_| assert!(pool.alloc(3400).is_ok()));
         pool.stats().pages

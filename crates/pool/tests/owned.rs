@@ -216,7 +216,7 @@ fn a_key_that_no_header_has_room_for_is_refused() {
 fn objects_keep_their_bytes_while_several_threads_compact() {
     for locking in Locking::of(Allocator::Fit) {
         let mut options = options(PageSize::KIB4).with_locking(*locking);
-        options.contexts = zfold_pool::Contexts::Concurrent;
+        options.rules.contexts = zfold_pool::Contexts::Concurrent;
         options.cpus = Some(4);
         let world = World::new(&options, 500);
         let stop = AtomicBool::new(false);

@@ -8,32 +8,35 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zfold_pool::conformance::{Model, Op};
 use zfold_pool::{
-    Allocator, Commit, Compaction, Grouping, Locking, PageSize, PoolOptions, Upkeep, create,
+    Allocator, Commit, Compaction, Grouping, KernelRules, Locking, PageSize, PoolOptions, Upkeep,
+    create,
 };
 
 /// Options of a pool by a number, so that all variants come up.
 fn variant(allocator: Allocator, number: u64) -> PoolOptions {
+    let bit = |bit: u64| number & bit == 0;
+    let rules = KernelRules {
+        chain: 4 + (number >> 2) as u32 % 13,
+        grouping: if bit(1) { Grouping::Four } else { Grouping::Twelve },
+        compaction: if bit(2) { Compaction::PerSource } else { Compaction::KeepTarget },
+        commit: if bit(8) { Commit::Eager } else { Commit::Lazy },
+        ..KernelRules::default()
+    };
     PoolOptions::new(allocator)
         .with_page_size([PageSize::KIB4, PageSize::KIB16, PageSize::KIB64][number as usize % 3])
-        .with_chain(4 + (number >> 2) as u32 % 13)
-        .with_grouping(if number & 1 == 0 { Grouping::Four } else { Grouping::Twelve })
-        .with_compaction(if number & 2 == 0 {
-            Compaction::PerSource
-        } else {
-            Compaction::KeepTarget
-        })
-        .with_commit(if number & 8 == 0 { Commit::Eager } else { Commit::Lazy })
-        .with_reclaim(number & 4 == 0 && allocator.has_reclaim())
+        .with_rules(rules)
+        .with_reclaim(bit(4) && allocator.has_reclaim())
         .with_arena_bytes(64 << 20)
 }
 
 /// z3fold with a shard for every CPU, by a number.
 fn per_cpu(number: u64) -> PoolOptions {
-    variant(Allocator::Z3fold, number)
-        .with_locking(Some(Locking::PerCpu))
-        .with_upkeep(if number & 8 == 0 { Upkeep::Inline } else { Upkeep::Workers })
-        .with_cpus(Some(1 + (number >> 4) as usize % 5))
-        .with_reclaim(false)
+    let mut options = variant(Allocator::Z3fold, number)
+        .with_locking(Locking::PerCpu)
+        .with_cpus(1 + (number >> 4) as usize % 5)
+        .with_reclaim(false);
+    options.rules.upkeep = if number & 8 == 0 { Upkeep::Inline } else { Upkeep::Workers };
+    options
 }
 
 /// Cases are few because each is long; failures are shown, not written to files.
@@ -69,7 +72,8 @@ fn long_runs_match_the_model() {
     // Two shards, inline and with workers.
     let all = plain.into_iter().chain([16, 16 | 8].map(per_cpu));
     for (seed, options) in (0..).zip(all) {
-        let (allocator, locking, upkeep) = (options.allocator, options.locking(), options.upkeep);
+        let (allocator, locking, upkeep) =
+            (options.allocator, options.locking(), options.rules.upkeep);
         println!("{allocator}, {locking}, {upkeep:?}: {ops} operations, seed {seed}");
         let pool = create("long", &options).unwrap();
         let mut model = Model::new(&*pool);

@@ -169,9 +169,9 @@ fn stress(options: &PoolOptions) {
 fn zsmalloc_in_every_lock_design() {
     for &locking in Locking::of(Allocator::Zsmalloc) {
         for contexts in [Contexts::Parallel, Contexts::Concurrent] {
-            let cpus = Some(4);
-            let options = PoolOptions::new(Allocator::Zsmalloc);
-            stress(&options.with_locking(Some(locking)).with_contexts(contexts).with_cpus(cpus));
+            let mut options = PoolOptions::new(Allocator::Zsmalloc).with_cpus(4);
+            options.rules.contexts = contexts;
+            stress(&options.with_locking(locking));
         }
     }
 }
@@ -183,8 +183,9 @@ fn z3fold_in_every_lock_design() {
         (Locking::PerCpu, Upkeep::Inline),
         (Locking::PerCpu, Upkeep::Workers),
     ] {
-        let options = PoolOptions::new(Allocator::Z3fold);
-        stress(&options.with_locking(Some(locking)).with_upkeep(upkeep));
+        let mut options = PoolOptions::new(Allocator::Z3fold).with_locking(locking);
+        options.rules.upkeep = upkeep;
+        stress(&options);
     }
 }
 
@@ -192,8 +193,9 @@ fn z3fold_in_every_lock_design() {
 fn fit_with_every_lock_design_and_one_compaction_or_many() {
     for &locking in Locking::of(Allocator::Fit) {
         for contexts in [Contexts::Single, Contexts::Concurrent] {
-            let options = PoolOptions::new(Allocator::Fit).with_cpus(3);
-            stress(&options.with_locking(locking).with_contexts(contexts));
+            let mut options = PoolOptions::new(Allocator::Fit).with_cpus(3);
+            options.rules.contexts = contexts;
+            stress(&options.with_locking(locking));
         }
     }
 }

@@ -37,7 +37,7 @@ fn assert_is_of(key: u64, found: &[u8]) {
 
 fn store(page_size: PageSize, change: impl Fn(&mut StoreOptions)) -> Store {
     let mut pool = PoolOptions::new(Allocator::Fit).with_page_size(page_size);
-    (pool.contexts, pool.cpus) = (Contexts::Concurrent, Some(4));
+    (pool.rules.contexts, pool.cpus) = (Contexts::Concurrent, Some(4));
     let mut options = StoreOptions::new(KEYS, CodecKind::Lz4.into());
     change(&mut options);
     Store::new(create("moves", &pool).unwrap(), &options).unwrap()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zfold_disk::{Disk, DiskOptions};
 use zfold_far::FarBacking;
-use zfold_pool::PoolOptions;
+use zfold_pool::{KernelRules, PoolOptions};
 use zfold_store::files::open_believed;
 use zfold_store::pressure::SystemPressure;
 use zfold_store::shrinker::{Shrinker, ShrinkerOptions};
@@ -52,7 +52,8 @@ impl Device {
         let name = &made.name;
         let failure = |error: &dyn std::fmt::Display| Failure::new(format!("{name}: {error}"));
         // Long zspages: their classes waste less, and a device fills many of each.
-        let pool = PoolOptions::new(made.allocator).with_chain(16);
+        let pool = PoolOptions::new(made.allocator)
+            .with_rules(KernelRules { chain: 16, ..KernelRules::default() });
         let pool = zfold_pool::create(name, &pool).map_err(|error| failure(&error))?;
         let (options, far) = store_options(made, *size, knobs)?;
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;

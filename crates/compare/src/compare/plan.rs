@@ -102,15 +102,15 @@ impl Plan {
     pub(super) fn pool_options(&self, allocator: Allocator) -> PoolOptions {
         let mut options = PoolOptions::new(allocator);
         options.page_size = self.page_size;
-        options.chain = self.chain;
-        options.chooser = self.chooser;
+        options.rules.chain = self.chain;
+        options.rules.chooser = self.chooser;
         options.locking = self.locking;
         if self.preset.is_some() {
-            options.commit = Commit::Eager;
+            options.rules.commit = Commit::Eager;
         }
         if self.preset == Some(Preset::Linux6_1) {
-            options.grouping = Grouping::Four;
-            options.compaction = Compaction::PerSource;
+            options.rules.grouping = Grouping::Four;
+            options.rules.compaction = Compaction::PerSource;
         }
         options
     }

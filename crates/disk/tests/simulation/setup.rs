@@ -131,8 +131,8 @@ impl Setup {
 
     pub(crate) fn store(&self, slots: u64, backing: Arc<dyn Backing>) -> Store {
         // Neither depends on which CPU a thread is on or on how many there are.
-        let pool =
-            PoolOptions::default().with_locking(Locking::PoolLock).with_contexts(Contexts::Single);
+        let mut pool = PoolOptions::default().with_locking(Locking::PoolLock);
+        pool.rules.contexts = Contexts::Single;
         let mut options = StoreOptions::new(slots, self.codec.into());
         options.deduplicate = self.deduplicate;
         options.key_header = self.key_header;

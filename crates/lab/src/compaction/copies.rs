@@ -114,12 +114,12 @@ fn count_copies(
     seed: u64,
 ) -> Result<u64, Error> {
     let mut options = PoolOptions::new(Allocator::Zsmalloc);
-    options.chain = CHAIN;
-    options.chooser = Chooser::UsedPercent;
-    options.grouping = variant.grouping;
-    options.compaction = variant.compaction;
+    options.rules.chain = CHAIN;
+    options.rules.chooser = Chooser::UsedPercent;
+    options.rules.grouping = variant.grouping;
+    options.rules.compaction = variant.compaction;
     options.locking = Some(Locking::PoolLock);
-    options.contexts = Contexts::Single;
+    options.rules.contexts = Contexts::Single;
     let pool = &*zfold_pool::create(NAME, &options)?;
     let compact = || pool.compact(u64::MAX);
     let geometry = Geometry::new(PageSize::KIB4, CHAIN, Chooser::UsedPercent);

@@ -60,7 +60,7 @@ pub(super) fn run(
     alternate(settings, progress, &variants, |variant, repeat, samples| {
         let mut options = PoolOptions::new(Allocator::Zsmalloc);
         options.locking = Some(variant.locking);
-        options.contexts = variant.contexts;
+        options.rules.contexts = variant.contexts;
         let seed = settings.seed.wrapping_add(repeat);
         let (name, objects) = (&variant.to_string(), objects(settings));
         let alone = zfold_pool::create(NAME, &options)?;

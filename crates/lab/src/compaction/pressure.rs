@@ -104,7 +104,7 @@ pub(super) fn run(
     alternate(settings, progress, &variants, |variant, repeat, samples| {
         let mut options = PoolOptions::new(Allocator::Zsmalloc);
         options.locking = Some(variant.locking);
-        options.contexts = variant.contexts.unwrap_or_default();
+        options.rules.contexts = variant.contexts.unwrap_or_default();
         let pool = &*zfold_pool::create(NAME, &options)?;
         let seed = settings.seed.wrapping_add(repeat);
         let pressure = Pressure::new(pool, content, steps, seed);

@@ -1,7 +1,7 @@
 //! What is put into pools, and which pools these are.
 
 use zfold_compare::input::PageSet;
-use zfold_pool::{Allocator, Contexts, Locking, Pool, PoolOptions};
+use zfold_pool::{Allocator, Contexts, KernelRules, Locking, Pool, PoolOptions};
 use zfold_store::{CodecKind, CodecSpec};
 
 use crate::experiment::Error;
@@ -56,7 +56,7 @@ impl Contestant {
     pub(super) fn pool(self) -> Result<Box<dyn Pool>, Error> {
         let options = PoolOptions::new(self.allocator)
             .with_locking(self.locking)
-            .with_contexts(Contexts::Single);
+            .with_rules(KernelRules { contexts: Contexts::Single, ..KernelRules::default() });
         Ok(zfold_pool::create("scale", &options)?)
     }
 }

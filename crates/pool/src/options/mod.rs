@@ -158,15 +158,10 @@ pub enum Upkeep {
     Workers,
 }
 
-/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`], or from
-/// `default()`, which is what stores have: fit.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct PoolOptions {
-    /// The allocator.
-    pub allocator: Allocator,
-    /// Size of the pool's pages.
-    pub page_size: PageSize,
+/// Rules by which kernels of Linux differ from each other, and from what serves best, which is the
+/// default: `zfold compare` and the laboratory set them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelRules {
     /// zsmalloc: most pages of a zspage, 4 to 16. Default 8, as in Linux.
     pub chain: u32,
     /// zsmalloc: how the pages of a zspage are chosen.
@@ -177,9 +172,6 @@ pub struct PoolOptions {
     pub compaction: Compaction,
     /// zsmalloc: when the pages of a zspage get their memory.
     pub commit: Commit,
-    /// Which locks guard the pool. `None`: the best design that the other options allow, which is
-    /// `per-cpu` for fit and for zsmalloc without reclaim, and `pool-lock` for all others.
-    pub locking: Option<Locking>,
     /// How many compactions may run at a time. Default parallel.
     pub contexts: Contexts,
     /// zsmalloc: when emptied zspages go back to the system. `None`: at once, under the class's
@@ -187,6 +179,36 @@ pub struct PoolOptions {
     pub release: Option<Release>,
     /// z3fold, per-cpu: who optimises layouts and releases pages. Default inline.
     pub upkeep: Upkeep,
+}
+
+impl Default for KernelRules {
+    /// Chain 8, new chooser, twelve groups, new compaction in parallel, pages committed lazily.
+    fn default() -> Self {
+        Self {
+            chain: 8,
+            chooser: Chooser::default(),
+            grouping: Grouping::default(),
+            compaction: Compaction::default(),
+            commit: Commit::default(),
+            contexts: Contexts::default(),
+            release: None,
+            upkeep: Upkeep::default(),
+        }
+    }
+}
+
+/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`], or from
+/// `default()`, which is what stores have: fit.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PoolOptions {
+    /// The allocator.
+    pub allocator: Allocator,
+    /// Size of the pool's pages.
+    pub page_size: PageSize,
+    /// Which locks guard the pool. `None`: the best design that the other options allow, which is
+    /// `per-cpu` for fit and for zsmalloc without reclaim, and `pool-lock` for all others.
+    pub locking: Option<Locking>,
     /// per-cpu: number of shards, 1 to 256; a CPU beyond it shares one. `None`: as many as the
     /// process may use CPUs.
     pub cpus: Option<usize>,
@@ -198,6 +220,8 @@ pub struct PoolOptions {
     pub arena_bytes: usize,
     /// Where memory comes from.
     pub source: Arc<dyn PageSource>,
+    /// What kernels do otherwise.
+    pub rules: KernelRules,
 }
 
 impl Default for PoolOptions {
@@ -207,45 +231,30 @@ impl Default for PoolOptions {
 }
 
 impl PoolOptions {
-    /// Returns the defaults for `allocator`: 4 KiB pages, chain 8, new chooser, twelve groups,
-    /// new compaction in parallel, pages committed lazily, the best lock design, no reclaim,
-    /// system memory.
+    /// Returns the defaults for `allocator`: 4 KiB pages, the best lock design, no reclaim, system
+    /// memory, the default rules.
     #[must_use]
     pub fn new(allocator: Allocator) -> Self {
         Self {
             allocator,
             page_size: PageSize::default(),
-            chain: 8,
-            chooser: Chooser::default(),
-            grouping: Grouping::default(),
-            compaction: Compaction::default(),
-            commit: Commit::default(),
             locking: None,
-            contexts: Contexts::default(),
-            release: None,
-            upkeep: Upkeep::default(),
             cpus: None,
             reclaim: false,
             arena_bytes: 1 << 40,
             source: Arc::new(SystemPages),
+            rules: KernelRules::default(),
         }
     }
 
     crate::builders! {
         with_page_size => page_size: PageSize,
-        with_chain => chain: u32,
-        with_chooser => chooser: Chooser,
-        with_grouping => grouping: Grouping,
-        with_compaction => compaction: Compaction,
-        with_commit => commit: Commit,
         with_locking => locking: impl Into<Option<Locking>>,
-        with_contexts => contexts: Contexts,
-        with_release => release: impl Into<Option<Release>>,
-        with_upkeep => upkeep: Upkeep,
         with_cpus => cpus: impl Into<Option<usize>>,
         with_reclaim => reclaim: bool,
         with_arena_bytes => arena_bytes: usize,
         with_source => source: Arc<dyn PageSource>,
+        with_rules => rules: KernelRules,
     }
 
     /// Returns the lock design that a pool of these options has.

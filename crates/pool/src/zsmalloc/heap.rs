@@ -83,7 +83,7 @@ impl Heap {
         options: &PoolOptions,
     ) -> Self {
         let first_class = classes.start;
-        let new_class = |&spec| SizeClass::new(spec, options.grouping);
+        let new_class = |&spec| SizeClass::new(spec, options.rules.grouping);
         Self {
             id,
             classes: tables.geometry.classes()[classes].iter().map(new_class).collect(),

@@ -57,17 +57,17 @@ impl<D: Design> Zsmalloc<D> {
         zspages: Arc<dyn Reservation>,
         options: &PoolOptions,
     ) -> Self {
-        let geometry = Geometry::new(arena.page_size(), options.chain, options.chooser);
-        let tables = Tables::new(geometry, arena, cells, zspages, options.commit);
+        let geometry = Geometry::new(arena.page_size(), options.rules.chain, options.rules.chooser);
+        let tables = Tables::new(geometry, arena, cells, zspages, options.rules.commit);
         let cpus = options.cpus.unwrap_or_else(cpu::count);
         let shared = Shared::new::<D>(tables, cpus, options);
         Self {
             name: name.to_owned(),
             design: D::new(shared.slots.len()),
             reclaim: options.reclaim,
-            algorithm: options.compaction,
-            contexts: options.contexts,
-            gate: Gate::new(options.contexts.is_single()),
+            algorithm: options.rules.compaction,
+            contexts: options.rules.contexts,
+            gate: Gate::new(options.rules.contexts.is_single()),
             shared,
         }
     }

@@ -354,7 +354,7 @@ mod tests {
     use super::*;
     use crate::create::create;
     use crate::memory::source::HookedPages;
-    use crate::options::{Allocator, Locking, PoolOptions};
+    use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
     use std::sync::Barrier;
 
     /// The first caller is held where it releases memory; meanwhile another one comes.
@@ -381,7 +381,7 @@ mod tests {
             };
             let options = PoolOptions {
                 locking: Some(*locking),
-                contexts,
+                rules: KernelRules { contexts, ..KernelRules::default() },
                 cpus: Some(1),
                 arena_bytes: 1 << 20,
                 source: Arc::new(HookedPages(Arc::new(hook))),

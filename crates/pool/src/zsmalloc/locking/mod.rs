@@ -148,7 +148,7 @@ impl Shared {
         let heap_bytes =
             slots.iter().map(|slot| slot.heap.with_even_dead(Heap::bytes) + beside).sum();
         let heap_bytes = AtomicU64::new(heap_bytes);
-        Self { tables, slots, release: options.release.unwrap_or(D::RELEASE), heap_bytes }
+        Self { tables, slots, release: options.rules.release.unwrap_or(D::RELEASE), heap_bytes }
     }
 
     /// Bytes of the heaps themselves.

@@ -10,7 +10,7 @@ use crate::conformance::{CHECKS, Model, Op};
 use crate::create::create;
 use crate::memory::arena::Arena;
 use crate::memory::source::{HeapPages, HookedPages, PageSource};
-use crate::options::{Allocator, Locking, PoolOptions};
+use crate::options::{Allocator, KernelRules, Locking, PoolOptions};
 use crate::units::{PageCount, PageSize};
 
 thread_local! {
@@ -198,7 +198,7 @@ fn a_layout_worker_optimises_what_waits() {
 fn hooked(hook: impl Fn() + Send + Sync + 'static) -> Box<dyn Pool> {
     let options = PoolOptions {
         locking: Some(Locking::PerCpu),
-        upkeep: Upkeep::Workers,
+        rules: KernelRules { upkeep: Upkeep::Workers, ..KernelRules::default() },
         cpus: Some(1),
         arena_bytes: 8 << 20,
         source: Arc::new(HookedPages(Arc::new(hook))),

@@ -7,7 +7,7 @@
 //! are refused, not written out.
 
 use zfold_compare::compare::{self, Fault, Plan, Record, RunError};
-use zfold_compare::latency::{Latency, Summary};
+use zfold_compare::latency::Summary;
 use zfold_compare::trace::Trace;
 use zfold_pool::Allocator;
 
@@ -45,8 +45,7 @@ const PUBLISHED: [Published; 12] = [
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
     let trace = Trace::builtin();
     let passes = sized(settings, 8, 1) as u32;
-    let mut times = ALLOCATORS.map(|_| (Latency::new(), Latency::new()));
-    let samples = alternate(settings, progress, &ALLOCATORS, |&allocator, repeat, samples| {
+    let samples = alternate(settings, progress, &ALLOCATORS, |&allocator, _, samples| {
         let name = allocator.name();
         let (record, cost) = cost_of(|| replay(allocator, &trace, passes, LIMIT_BYTES))?;
         let mut push = |metric: &str, unit, value| samples.push(name, 1, metric, unit, value);
@@ -60,24 +59,17 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
                 push(&format!("{what} {quantile}"), "us", nanoseconds as f64 / 1e3);
             }
         }
-        if repeat > 0 {
-            let of = ALLOCATORS.iter().position(|&other| other == allocator);
-            let (stores, loads) = &mut times[of.expect("it is one of them")];
-            stores.merge(&record.stores);
-            loads.merge(&record.loads);
-        }
+        samples.times(format!("{allocator} load_ns"), &record.loads);
+        samples.times(format!("{allocator} store_ns"), &record.stores);
         Ok(())
     })?;
-    let histograms = |(allocator, (stores, loads)): (Allocator, (Latency, Latency))| {
-        [(format!("{allocator} load_ns"), loads), (format!("{allocator} store_ns"), stores)]
-    };
-    Ok(Outcome {
-        experiment: NAME,
-        title: "the recorded swap traffic of a compiler in each allocator".to_owned(),
-        figures: samples.figures(NAME, &PUBLISHED),
-        histograms: ALLOCATORS.into_iter().zip(times).flat_map(histograms).collect(),
-        remarks: remarks(passes),
-    })
+    let remarks = remarks(passes);
+    Ok(samples.outcome(
+        NAME,
+        "the recorded swap traffic of a compiler in each allocator",
+        &PUBLISHED,
+        remarks,
+    ))
 }
 
 /// Replays the trace `passes` times, each in a new pool.

@@ -81,13 +81,13 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         Ok(())
     })?;
     add_speed_ups(&mut samples, &variants);
-    Ok(Outcome {
-        experiment: NAME,
-        title: "freeing all objects of a zsmalloc pool at once, by lock design".to_owned(),
-        figures: samples.figures(NAME, &PUBLISHED),
-        histograms: Vec::new(),
-        remarks: remarks(objects),
-    })
+    let remarks = remarks(objects);
+    Ok(samples.outcome(
+        NAME,
+        "freeing all objects of a zsmalloc pool at once, by lock design",
+        &PUBLISHED,
+        remarks,
+    ))
 }
 
 /// Returns 1, 2, 4 and the number of CPUs, ascending.

@@ -86,22 +86,22 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         }
         Ok(())
     })?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "the locks of every lock design under a mix of insert, read and free".to_owned(),
-        figures: samples.figures(NAME, &[]),
-        histograms: Vec::new(),
-        remarks: vec![
-            format!(
-                "{WORKERS} threads with {SLOTS} slots each take {steps} random steps: an empty \
+    let remarks = vec![
+        format!(
+            "{WORKERS} threads with {SLOTS} slots each take {steps} random steps: an empty \
                  slot gets an object, that of another is read, compared and freed. Each insert, \
                  read and free counts as an operation."
-            ),
-            "Rows are sums over all locks of the pool, as if they were one; bounces are between \
+        ),
+        "Rows are sums over all locks of the pool, as if they were one; bounces are between \
              CPUs."
-                .to_owned(),
-        ],
-    })
+            .to_owned(),
+    ];
+    Ok(samples.outcome(
+        NAME,
+        "the locks of every lock design under a mix of insert, read and free",
+        &[],
+        remarks,
+    ))
 }
 
 /// Returns the operations per second of all threads, and the sum of the pool's locks, which counts

@@ -98,14 +98,13 @@ pub(crate) fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome
         push("compression ratio", "x", ratio);
         Ok(())
     })?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "random reads and writes over a z3fold pool, lists of the pool or of each CPU"
-            .to_owned(),
-        figures: samples.figures(NAME, &PUBLISHED),
-        histograms: Vec::new(),
-        remarks: remarks(pages, operations),
-    })
+    let remarks = remarks(pages, operations);
+    Ok(samples.outcome(
+        NAME,
+        "random reads and writes over a z3fold pool, lists of the pool or of each CPU",
+        &PUBLISHED,
+        remarks,
+    ))
 }
 
 /// Returns KB/s, which fio counts by 1024 bytes.

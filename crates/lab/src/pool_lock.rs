@@ -50,13 +50,13 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         samples.push(name, REPLAYERS, "sys", "s", cost.sys);
         Ok(())
     })?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "bursts of stores into a zsmalloc pool, and a swap trace, by lock design".to_owned(),
-        figures: samples.figures(NAME, &PUBLISHED),
-        histograms: Vec::new(),
-        remarks: remarks(files, replay.passes),
-    })
+    let remarks = remarks(files, replay.passes);
+    Ok(samples.outcome(
+        NAME,
+        "bursts of stores into a zsmalloc pool, and a swap trace, by lock design",
+        &PUBLISHED,
+        remarks,
+    ))
 }
 
 fn pool(locking: Locking) -> Result<Box<dyn Pool>, Error> {

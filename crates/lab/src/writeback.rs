@@ -87,13 +87,13 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         samples.push(&variant.to_string(), 1, "real", "s", start.elapsed().as_secs_f64());
         Ok(())
     })?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "writeback from a full pool, by who chooses what leaves".to_owned(),
-        figures: samples.figures(NAME, &[]),
-        histograms: Vec::new(),
-        remarks: remarks(events.len()),
-    })
+    let remarks = remarks(events.len());
+    Ok(samples.outcome(
+        NAME,
+        "writeback from a full pool, by who chooses what leaves",
+        &[],
+        remarks,
+    ))
 }
 
 fn report(samples: &mut Samples, name: &str, counts: &Counts) {

@@ -13,11 +13,8 @@ mod bench;
 pub(crate) mod project;
 mod side;
 
-use zfold_compare::latency::Latency;
-
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
-use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
 pub use bench::NAME;
 use bench::{Bench, JOBS};
@@ -53,8 +50,7 @@ fn limits(bench: &Bench<'_>) -> &'static [u32] {
 /// given cannot be built without a limit; not when something else is missing. Swap, devices and
 /// cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let (bench, mut found) = (Bench::new(settings)?, Found::default());
-    let (load, mut histograms) = (load_remark(), Vec::new());
+    let (bench, mut found) = (Bench::new(settings)?, Found::nothing());
     progress("the memory that it takes", 0.0);
     let peak_bytes = match side::reference(&bench) {
         Ok(reference) => {
@@ -66,7 +62,7 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
                 &mut found,
                 |variant, _, samples| {
                     let built = side::run(&bench, *variant, &reference)?;
-                    note(variant, built, samples, &mut histograms);
+                    note(variant, built, samples);
                     Ok(())
                 },
             )?;
@@ -83,22 +79,12 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
         Err(Fault::Failed(error)) => return Err(error),
     };
     let published: &[Published] = if settings.project.is_none() { &PUBLISHED } else { &[] };
-    Ok(Outcome {
-        experiment: NAME,
-        title: "a build whose memory is limited: zfold run beside the kernel's swap".to_owned(),
-        figures: found.samples.figures(NAME, published),
-        histograms,
-        remarks: remarks(&bench, found.notes, peak_bytes, load),
-    })
+    let title = "a build whose memory is limited: zfold run beside the kernel's swap";
+    Ok(found.outcome(NAME, title, published, remarks(&bench, peak_bytes)))
 }
 
 /// Adds what a build took.
-fn note(
-    variant: &Variant,
-    built: Built,
-    samples: &mut Samples,
-    histograms: &mut Vec<(String, Latency)>,
-) {
+fn note(variant: &Variant, built: Built, samples: &mut Samples) {
     let name = variant.to_string();
     let mut push = |metric: &str, unit, value| samples.push(&name, JOBS, metric, unit, value);
     push("real", "s", built.cost.real);
@@ -115,20 +101,11 @@ fn note(
     push("faults", "count", faults.count() as f64);
     push("fault p50", "us", summary.p50 as f64 / 1e3);
     push("fault p99", "us", summary.p99 as f64 / 1e3);
-    let name = format!("{name}, fault");
-    match histograms.iter_mut().find(|(known, _)| *known == name) {
-        Some((_, all)) => all.merge(&faults),
-        None => histograms.push((name, faults)),
-    }
+    samples.times(format!("{name}, fault"), &faults);
 }
 
-fn remarks(
-    bench: &Bench<'_>,
-    notes: Vec<String>,
-    peak_bytes: Option<u64>,
-    load: Option<String>,
-) -> Vec<String> {
-    let mut remarks = notes;
+fn remarks(bench: &Bench<'_>, peak_bytes: Option<u64>) -> Vec<String> {
+    let mut remarks = Vec::new();
     let what = match &bench.settings.project {
         Some(_) => "a copy of the given project".to_owned(),
         None => format!("a generated project of {} C files with one large header", bench.files),
@@ -161,7 +138,6 @@ fn remarks(
          build on another machine, whose loads from zswap mostly took 8 to 32 us."
             .to_owned(),
     );
-    remarks.extend(load);
     remarks
 }
 

@@ -16,7 +16,6 @@ use std::process::Command;
 
 use crate::experiment::harness::Samples;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
-use crate::experiment::machine::load_remark;
 use crate::experiment::system::again;
 use crate::experiment::system::child::run as run_tool;
 use crate::experiment::system::scratch::Scratch;
@@ -66,27 +65,20 @@ impl Side {
 /// # Errors
 /// [`Error`] when no process can be started; not when `zfold run` does not work here.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let (job, mut found, load) = (Job::new(settings), Found::default(), load_remark());
+    let (job, mut found) = (Job::new(settings), Found::nothing());
     let scratch = Scratch::new()?;
     in_turns(settings, ("calls", progress), &SIDES, &mut found, |side, _, samples| {
         once(settings, *side, &job, &scratch, samples)
     })?;
-    let mut remarks = found.notes;
-    remarks.push(format!(
+    let remark = format!(
         "A call is about {} KiB; brk is that of malloc and free, a program is started by fork, \
          exec and wait of a shell. Full memory is {} MiB of distinct pages; where it is closed, \
          the limit is half of that, and at least half of the pages must have left.",
         PIECE_BYTES >> 10,
         job.bytes() >> 20,
-    ));
-    remarks.extend(load);
-    Ok(Outcome {
-        experiment: NAME,
-        title: "calls that change an address space: under zfold run and alone".to_owned(),
-        figures: found.samples.figures(NAME, &[]),
-        histograms: Vec::new(),
-        remarks,
-    })
+    );
+    let title = "calls that change an address space: under zfold run and alone";
+    Ok(found.outcome(NAME, title, &[], vec![remark]))
 }
 
 /// Runs the process once and notes what it measured.

@@ -17,7 +17,6 @@ mod pages;
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::harness::turns::{Found, in_turns};
 use crate::experiment::harness::{Samples, sized};
-use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use course::{Course, Done, MOMENTS};
 use holder::Variant;
@@ -35,9 +34,8 @@ const REPLACED: [usize; 2] = [8, 4];
 /// [`Error`] when a byte comes back wrong, a holder that is there fails, or pages cannot be read;
 /// not when something is missing. No device is left behind, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let (pages, load) = (Pages::of(&settings.pages)?, load_remark());
+    let (pages, mut found) = (Pages::of(&settings.pages)?, Found::nothing());
     let course = course(settings, &pages);
-    let mut found = Found::default();
     in_turns(
         settings,
         ("pages held", progress),
@@ -51,13 +49,8 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
             Ok(())
         },
     )?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "the same pages in the kernel's zram and in stores: what they take".to_owned(),
-        figures: found.samples.figures(NAME, &[]),
-        histograms: Vec::new(),
-        remarks: remarks(&course, found.notes, load),
-    })
+    let title = "the same pages in the kernel's zram and in stores: what they take";
+    Ok(found.outcome(NAME, title, &[], remarks(&course)))
 }
 
 fn course<'a>(settings: &Settings, pages: &'a Pages) -> Course<'a> {
@@ -85,33 +78,28 @@ fn note(variant: &str, done: &Done, samples: &mut Samples) {
     }
 }
 
-fn remarks(course: &Course<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
+fn remarks(course: &Course<'_>) -> Vec<String> {
     let Course { pages, keys, replaced, .. } = course;
-    let mut remarks = notes;
-    remarks.push(format!(
-        "{keys} pages, {} MiB, of {} distinct places in memory; {} pages of one repeated word are \
-         left out. They come in random order, a random half goes and comes back, and then each is \
-         replaced {replaced} times on average, by another of the same pages.",
-        (keys * PAGE_BYTES) >> 20,
-        pages.len(),
-        pages.same_filled,
-    ));
-    remarks.push(
+    vec![
+        format!(
+            "{keys} pages, {} MiB, of {} distinct places in memory; {} pages of one repeated word \
+             are left out. They come in random order, a random half goes and comes back, and then \
+             each is replaced {replaced} times on average, by another of the same pages.",
+            (keys * PAGE_BYTES) >> 20,
+            pages.len(),
+            pages.same_filled,
+        ),
         "Held is everything. Of a store: pages, idle pages, tables, slots, the working memory of \
          its codecs. Of zram: mem_used_total and the table of entries; not the 8 bytes of a handle \
          and the records of zspages, which the kernel does not tell, nor the working memory of \
          codecs. Payload is the compressed pages alone, by the same codec."
             .to_owned(),
-    );
-    remarks.push(
         "A store closes holes by itself, as its shrinker does; zram does when it is asked to, in \
          the rows that say compacted. With page:deep pages are stored by page, and all are \
          compressed again before each look but those at freed halves. Times are of single calls \
          while pages are replaced: a system call past the page cache for zram."
             .to_owned(),
-    );
-    remarks.extend(load);
-    remarks
+    ]
 }
 
 #[cfg(test)]

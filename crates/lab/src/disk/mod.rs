@@ -22,7 +22,6 @@ mod nbd;
 mod serve;
 
 use crate::experiment::harness::turns::{Fault, Found};
-use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Figure, Outcome, Progress, Settings};
 use bench::Bench;
 pub use bench::NAME;
@@ -46,8 +45,7 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     const BY_FIO: [Section; 3] = [nbd::run, memory::run, loop_device::run];
     const ALL: f64 = BY_FIO.len() as f64 + 1.0;
-    let (bench, load) = (Bench::new(settings)?, load_remark());
-    let (mut figures, mut notes) = (Vec::new(), Vec::new());
+    let (bench, mut all, mut figures) = (Bench::new(settings)?, Found::nothing(), Vec::new());
     let mut run = |at: usize, section: Section, notes: &mut Vec<String>| -> Result<(), Error> {
         let tell = |what: &str, share: f64| progress(what, (at as f64 + share) / ALL);
         let mut found = Found::default();
@@ -61,49 +59,42 @@ pub fn run(
     match Fio::available() {
         Ok(()) => {
             for (at, section) in BY_FIO.into_iter().enumerate() {
-                run(at, section, &mut notes)?;
+                run(at, section, &mut all.notes)?;
             }
         }
         Err(Fault::Missing(reason) | Fault::Flawed(reason)) => {
-            notes.push(format!("SKIPPED: all but two threads: {reason}."));
+            all.notes.push(format!("SKIPPED: all but two threads: {reason}."));
         }
         Err(Fault::Failed(error)) => return Err(error),
     }
-    run(BY_FIO.len(), direct::run, &mut notes)?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "block devices of compressed memory: how fast they serve, what they hold".to_owned(),
-        figures,
-        histograms: Vec::new(),
-        remarks: remarks(&bench, notes, load),
-    })
+    run(BY_FIO.len(), direct::run, &mut all.notes)?;
+    let title = "block devices of compressed memory: how fast they serve, what they hold";
+    Ok(Outcome { figures, ..all.outcome(NAME, title, &[], remarks(&bench)) })
 }
 
-fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>) -> Vec<String> {
     let Bench { span_bytes, time, overwriting, .. } = bench;
-    let mut remarks = notes;
-    remarks.push(format!(
-        "Devices have {} MiB, are filled first, and get random requests of 4 KiB for {:.1} s; each \
-         page that fio writes is new and half random, half zeros. Workers are requests in flight; \
-         in the figures of two threads, threads. fio takes a part of the same processors.",
-        span_bytes >> 20,
-        time.as_secs_f64(),
-    ));
-    remarks.push(format!(
-        "Memory is that of the whole server process, or zram's mem_used_total: after the device \
-         was filled once, and after {:.1} s of random overwriting with 32 requests in flight, of \
-         which a faster server gets more. The ideal is the sum of the pages' LZ4 sizes, from a \
-         sample.",
-        overwriting.as_secs_f64(),
-    ));
-    remarks.push(
+    vec![
+        format!(
+            "Devices have {} MiB, are filled first, and get random requests of 4 KiB for {:.1} s; \
+             each page that fio writes is new and half random, half zeros. Workers are requests in \
+             flight; in the figures of two threads, threads. fio takes a part of the same \
+             processors.",
+            span_bytes >> 20,
+            time.as_secs_f64(),
+        ),
+        format!(
+            "Memory is that of the whole server process, or zram's mem_used_total: after the \
+             device was filled once, and after {:.1} s of random overwriting with 32 requests in \
+             flight, of which a faster server gets more. The ideal is the sum of the pages' LZ4 \
+             sizes, from a sample.",
+            overwriting.as_secs_f64(),
+        ),
         "The loop device is the same for both, past the page cache; qemu-storage-daemon serves a \
          file in a tmpfs, uncompressed."
             .to_owned(),
-    );
-    remarks.push(direct::remark(bench));
-    remarks.extend(load);
-    remarks
+        direct::remark(bench),
+    ]
 }
 
 #[cfg(test)]

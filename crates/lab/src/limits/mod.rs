@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::experiment::harness::Samples;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
-use crate::experiment::machine::load_remark;
 use crate::experiment::system::child::last_line;
 use crate::experiment::system::scratch::Scratch;
 use crate::experiment::system::tree;
@@ -71,7 +70,7 @@ impl fmt::Display for Variant<'_> {
 /// [`Error`] when a program prints something else under a limit, or fails there; not when a program
 /// or `zfold run` does not work here.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let (scratch, mut found, load) = (Scratch::new()?, Found::default(), load_remark());
+    let (scratch, mut found) = (Scratch::new()?, Found::nothing());
     progress("the memory that programs take", 0.0);
     let mut known = Vec::new();
     for program in programs(settings, scratch.path())? {
@@ -91,24 +90,16 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
     in_turns(settings, (NAME, &tell), &variants, &mut found, |variant, _, samples| {
         once(settings, variant, &scratch, samples)
     })?;
-    let mut remarks = found.notes;
-    remarks.push(
+    let peaks =
+        known.iter().map(|one| format!("{} {} MiB", one.program.name, one.peak_bytes >> 20));
+    let remarks = vec![
         "Each metric is a program's time from start to end, each variant its limit in percent of \
          the anonymous memory that it had alone; vs base is the slowdown. Every run printed the \
          same."
             .to_owned(),
-    );
-    let peaks =
-        known.iter().map(|one| format!("{} {} MiB", one.program.name, one.peak_bytes >> 20));
-    remarks.push(format!("Alone, they had at most: {}.", peaks.collect::<Vec<_>>().join(", ")));
-    remarks.extend(load);
-    Ok(Outcome {
-        experiment: NAME,
-        title: "programs under ever lower limits of zfold run".to_owned(),
-        figures: found.samples.figures(NAME, &[]),
-        histograms: Vec::new(),
-        remarks,
-    })
+        format!("Alone, they had at most: {}.", peaks.collect::<Vec<_>>().join(", ")),
+    ];
+    Ok(found.outcome(NAME, "programs under ever lower limits of zfold run", &[], remarks))
 }
 
 fn variants<'a>(known: &'a Known, limits: &[u32]) -> impl Iterator<Item = Variant<'a>> {

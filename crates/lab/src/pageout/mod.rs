@@ -21,7 +21,6 @@ use zfold_compare::latency::Latency;
 use crate::experiment::content::PAGE_BYTES;
 use crate::experiment::harness::turns::{Fault, Found, in_turns};
 use crate::experiment::harness::{Published, Samples};
-use crate::experiment::machine::load_remark;
 use crate::experiment::{Error, Outcome, Progress, Settings};
 use bench::Bench;
 pub use bench::NAME;
@@ -59,8 +58,7 @@ const PUBLISHED: [Published; 6] = [
 /// [`Error`] when a byte comes back wrong; not when something is missing. Swap, devices and
 /// cgroups are gone afterwards, even if this process is killed.
 pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let (bench, mut found) = (Bench::new(settings)?, Found::default());
-    let load = load_remark();
+    let (bench, mut found) = (Bench::new(settings)?, Found::nothing());
     let tell = |what: &str, share: f64| progress(what, share * 0.7);
     in_turns(settings, ("unmapping", &tell), &UNMAP_SIDES, &mut found, |side, repeat, samples| {
         PROCESSES
@@ -68,23 +66,11 @@ pub fn run(settings: &Settings, progress: Progress<'_>) -> Result<Outcome, Error
             .try_for_each(|processes| unmap(&bench, *side, processes, repeat, samples))
     })?;
     let tell = |what: &str, share: f64| progress(what, 0.7 + share * 0.3);
-    let mut histograms: Vec<(String, Latency)> = Vec::new();
     in_turns(settings, (RANDOM, &tell), &RANDOM_SIDES, &mut found, |side, repeat, samples| {
-        let faults = access(&bench, *side, repeat, samples)?;
-        let name = format!("{side}, {RANDOM}");
-        match histograms.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, all)) => all.merge(&faults),
-            None => histograms.push((name, faults)),
-        }
-        Ok(())
+        access(&bench, *side, repeat, samples)
     })?;
-    Ok(Outcome {
-        experiment: NAME,
-        title: "paging out, faulting in and unmapping: zfold beside the kernel's swap".to_owned(),
-        figures: found.samples.figures(NAME, &PUBLISHED),
-        histograms,
-        remarks: remarks(&bench, found.notes, load),
-    })
+    let title = "paging out, faulting in and unmapping: zfold beside the kernel's swap";
+    Ok(found.outcome(NAME, title, &PUBLISHED, remarks(&bench)))
 }
 
 /// Lets processes page out and unmap, and notes what that took.
@@ -119,16 +105,12 @@ fn unmap(
     Ok(())
 }
 
-/// Lets a process access random pages, and notes what the faults took; returns these.
-fn access(
-    bench: &Bench<'_>,
-    side: Side,
-    repeat: u32,
-    samples: &mut Samples,
-) -> Result<Latency, Fault> {
+/// Lets a process access random pages, and notes what the faults took.
+fn access(bench: &Bench<'_>, side: Side, repeat: u32, samples: &mut Samples) -> Result<(), Fault> {
     let work = Work::Access { times: bench.accesses };
     let done = side.run(bench, 1, bench.random_pages, work, repeat)?;
     let faults = latency(&done);
+    samples.times(format!("{side}, {RANDOM}"), &faults);
     let mut push = |metric: &str, unit, value| {
         samples.push(&side.to_string(), 1, &format!("{RANDOM}: {metric}"), unit, value);
     };
@@ -137,7 +119,7 @@ fn access(
     push("fault p50", "us", faults.summary().p50 as f64 / 1e3);
     push("fault p99", "us", faults.summary().p99 as f64 / 1e3);
     push("that fault", "%", done.faults.len() as f64 * 100.0 / bench.accesses as f64);
-    Ok(faults)
+    Ok(())
 }
 
 fn latency(done: &Done) -> Latency {
@@ -152,39 +134,34 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-fn remarks(bench: &Bench<'_>, notes: Vec<String>, load: Option<String>) -> Vec<String> {
+fn remarks(bench: &Bench<'_>) -> Vec<String> {
     let mebibytes = |pages: usize| (pages * PAGE_BYTES) >> 20;
-    let mut remarks = notes;
-    remarks.push(format!(
-        "Workers are processes with {} MiB each, of distinct pages of real memory; times are \
-         means of the processes, which take every step together. Paging out lasts until 99 % of \
-         the pages have left, or no more do. A random quarter of them is read before the \
-         unmapping, and compared in full.",
-        mebibytes(bench.pages),
-    ));
-    remarks.push(
-        "Published: 256 MiB a process on a Raspberry Pi 4B with 4 cores, zram lzo-rle; without \
-         the series beside zram lzo-rle, with it beside zfold run, whose processes share one pool \
-         with such locks. On x86 (i7-12700, 20 cores) it has, in ms, without and with: 11.7 and \
-         9.8 (one process), 24.1 and 17.2 (two), 63.0 and 45.3 (four)."
+    vec![
+        format!(
+            "Workers are processes with {} MiB each, of distinct pages of real memory; times are \
+             means of the processes, which take every step together. Paging out lasts until 99 % \
+             of the pages have left, or no more do. A random quarter of them is read before the \
+             unmapping, and compared in full.",
+            mebibytes(bench.pages),
+        ),
+        "Published: 256 MiB a process on a Raspberry Pi 4B with 4 cores, zram lzo-rle; without the \
+         series beside zram lzo-rle, with it beside zfold run, whose processes share one pool with \
+         such locks. On x86 (i7-12700, 20 cores) it has, in ms, without and with: 11.7 and 9.8 \
+         (one process), 24.1 and 17.2 (two), 63.0 and 45.3 (four)."
             .to_owned(),
-    );
-    remarks.push(
         "A region belongs to one process and has a pool of its own; under zfold run one pool \
          serves all. `not paged out` is the cost of unmapping resident pages alone."
             .to_owned(),
-    );
-    remarks.push(format!(
-        "Random accesses: one process reads and writes {} random pages of {} MiB, of which {} \
-         MiB may be resident; {} MiB more for the program itself where the limit counts it. An \
-         access of more than 1 us is a fault. Every page that is read is compared.",
-        bench.accesses,
-        mebibytes(bench.random_pages),
-        mebibytes(bench.random_pages / 2),
-        Side::PROGRAM_BYTES >> 20,
-    ));
-    remarks.extend(load);
-    remarks
+        format!(
+            "Random accesses: one process reads and writes {} random pages of {} MiB, of which {} \
+             MiB may be resident; {} MiB more for the program itself where the limit counts it. An \
+             access of more than 1 us is a fault. Every page that is read is compared.",
+            bench.accesses,
+            mebibytes(bench.random_pages),
+            mebibytes(bench.random_pages / 2),
+            Side::PROGRAM_BYTES >> 20,
+        ),
+    ]
 }
 
 #[cfg(test)]

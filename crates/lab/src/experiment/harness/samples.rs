@@ -1,14 +1,19 @@
 //! What was measured, until figures are made of it.
 
-use crate::experiment::outcome::Figure;
+use zfold_compare::latency::Latency;
+
+use crate::experiment::outcome::{Figure, Outcome};
 
 /// A figure of a document: variant, workers, metric, value.
 pub(crate) type Published = (&'static str, u32, &'static str, f64);
 
-/// What was measured: the repeats of every metric of every variant, in the order in which they
-/// first came.
+/// What was measured: the repeats of every metric of every variant, and times of single calls, in
+/// the order in which they first came.
 #[derive(Debug, Default)]
-pub(crate) struct Samples(Vec<Series>);
+pub(crate) struct Samples {
+    series: Vec<Series>,
+    histograms: Vec<(String, Latency)>,
+}
 
 #[derive(Debug)]
 struct Series {
@@ -29,24 +34,46 @@ impl Samples {
         unit: &'static str,
         value: f64,
     ) {
-        if let Some(series) = self.0.iter_mut().find(|series| series.is(variant, workers, metric)) {
+        if let Some(series) =
+            self.series.iter_mut().find(|series| series.is(variant, workers, metric))
+        {
             series.repeats.push(value);
         } else {
             let (variant, metric) = (variant.to_owned(), metric.to_owned());
-            self.0.push(Series { variant, workers, metric, unit, repeats: vec![value] });
+            self.series.push(Series { variant, workers, metric, unit, repeats: vec![value] });
         }
+    }
+
+    /// Adds times of single calls to those of this name.
+    pub(crate) fn times(&mut self, name: String, times: &Latency) {
+        match self.histograms.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, all)) => all.merge(times),
+            None => self.histograms.push((name, times.clone())),
+        }
+    }
+
+    /// Returns what an experiment found, with what the document says of it.
+    pub(crate) fn outcome(
+        self,
+        experiment: &'static str,
+        title: &str,
+        published: &[Published],
+        remarks: Vec<String>,
+    ) -> Outcome {
+        let (title, figures) = (title.to_owned(), self.figures(experiment, published));
+        Outcome { experiment, title, figures, histograms: self.histograms, remarks }
     }
 
     /// Returns the repeats of a metric; none if nothing was added.
     pub(crate) fn repeats(&self, variant: &str, workers: u32, metric: &str) -> &[f64] {
-        let found = self.0.iter().find(|series| series.is(variant, workers, metric));
+        let found = self.series.iter().find(|series| series.is(variant, workers, metric));
         found.map_or(&[], |series| &series.repeats)
     }
 
     /// Returns the figures, those of one metric together, with what the document says of them.
     pub(crate) fn figures(&self, experiment: &'static str, published: &[Published]) -> Vec<Figure> {
-        let mut series: Vec<&Series> = self.0.iter().collect();
-        let first_of = |metric: &str| self.0.iter().position(|series| series.metric == metric);
+        let mut series: Vec<&Series> = self.series.iter().collect();
+        let first_of = |metric: &str| self.series.iter().position(|series| series.metric == metric);
         series.sort_by_key(|series| first_of(&series.metric));
         let figure = |series: &Series| {
             let Series { variant, workers, metric, unit, repeats } = series;

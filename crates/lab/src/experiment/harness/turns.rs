@@ -6,8 +6,9 @@ use std::fmt::Display;
 use std::io;
 
 use crate::experiment::error::Error;
-use crate::experiment::harness::samples::Samples;
-use crate::experiment::outcome::{Progress, Settings};
+use crate::experiment::harness::samples::{Published, Samples};
+use crate::experiment::machine::load_remark;
+use crate::experiment::outcome::{Outcome, Progress, Settings};
 
 /// Returns how many of something there are: `full` at scale 1, at most `quick` of them if the
 /// experiment should be quick, at least one.
@@ -105,6 +106,27 @@ pub(crate) struct Found {
     pub(crate) samples: Samples,
     /// What was left out, and why; who gave wrong bytes back.
     pub(crate) notes: Vec<String>,
+    /// How busy the machine was at the start.
+    load: Option<String>,
+}
+
+impl Found {
+    /// Nothing yet: the experiment begins.
+    pub(crate) fn nothing() -> Self {
+        Self { load: load_remark(), ..Self::default() }
+    }
+
+    /// Returns what an experiment found, with what the document says of it.
+    pub(crate) fn outcome(
+        self,
+        experiment: &'static str,
+        title: &str,
+        published: &[Published],
+        remarks: Vec<String>,
+    ) -> Outcome {
+        let all = [self.notes, remarks, self.load.into_iter().collect()];
+        self.samples.outcome(experiment, title, published, all.concat())
+    }
 }
 
 /// Runs every contestant of a section once in each repeat: once only if quick. One of which

@@ -18,43 +18,43 @@
 //! | `figures` | what is counted, and where it is shown |
 //! | `core` | what is decided about the pages of one address space, as plain data |
 //! | `sys` | system calls about other processes |
-
 //!
-//! Of other processors than x86-64 there are the figures alone, so that programs there know them.
+//! Of other processors than x86-64 and aarch64 there are the figures alone, so that programs there
+//! know them. What differs between the two is in `sys/arch`.
 
 #![cfg(target_os = "linux")]
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod control;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod core;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod engine;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod faults;
 pub mod figures;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod limit;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub(crate) mod link;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod manage;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod options;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod permission;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod reclaim;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod spaces;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod sys;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod trace;
 
 pub use figures::Figures;
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub use self::{
     control::{Control, State},
     manage::{RunError, manage},
@@ -65,7 +65,7 @@ pub use self::{
 
 /// What the program `zfold` does besides, whose crate forbids unsafe code. No part of the library's
 /// interface: it changes without notice.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 #[doc(hidden)]
 pub mod internals {
     pub use super::sys::inherited::{Files, MemoryLimits, die_of, tell};

@@ -9,12 +9,14 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
+use rustix::param::page_size;
 use rustix::process::{
     Pid, PidfdFlags, PidfdGetfdFlags, WaitOptions, pidfd_getfd, pidfd_open, waitpid,
 };
 
 use crate::sys::proc::Status;
 use crate::sys::{process, ptrace};
+use zfold_uffd::page::PAGE;
 use zfold_uffd::{Faults, Features, Uffd};
 
 const DEVICE: &str = "/dev/userfaultfd";
@@ -33,6 +35,8 @@ pub enum Access {
 pub enum Denied {
     /// This kernel has no userfaultfd, or none with `UFFDIO_MOVE` (Linux 6.8).
     Kernel,
+    /// The kernel has pages of so many bytes.
+    Pages(usize),
     /// It is not permitted.
     Permission,
     /// Somebody traces this process and its children already.
@@ -52,6 +56,11 @@ impl fmt::Display for Denied {
         match self {
             Self::Kernel => f.write_str(
                 "this kernel cannot move pages by userfaultfd; Linux 6.8 or later is needed",
+            ),
+            Self::Pages(size) => write!(
+                f,
+                "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with these",
+                size >> 10
             ),
             Self::Permission => write!(
                 f,
@@ -81,6 +90,9 @@ impl std::error::Error for Denied {}
 /// # Errors
 /// What is missing; the message names the command that grants it.
 pub fn access() -> Result<Access, Denied> {
+    if page_size() != PAGE {
+        return Err(Denied::Pages(page_size()));
+    }
     // Nobody is sent for a right that this kernel has no use for.
     if may_move().is_some_and(|may| !may) {
         return Err(Denied::Kernel);
@@ -169,6 +181,7 @@ mod tests {
             (Denied::Descriptors(error()), "pidfd_getfd"),
             (Denied::Filters(error()), "seccomp"),
             (Denied::Traced, "strace"),
+            (Denied::Pages(16 << 10), "pages of 16 KiB"),
         ] {
             assert!(denied.to_string().contains(word), "{denied}");
         }

@@ -572,7 +572,7 @@ static int own_filter(void) {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE | 5),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpgrp, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpgid, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EDOM),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
@@ -580,7 +580,7 @@ static int own_filter(void) {
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
     say("traced", syscall(SYS_getppid));
-    say("refused", syscall(SYS_getpgrp));
+    say("refused", syscall(SYS_getpgid, 0));
     map_and_unmap(NULL);
     return 0;
 }

@@ -1,12 +1,12 @@
 //! System calls about other processes, each with its contract.
 
+pub(crate) mod arch;
 pub(crate) mod inherited;
 pub(crate) mod pagemap;
 pub(crate) mod proc;
 pub(crate) mod process;
 pub(crate) mod procmap;
 pub(crate) mod ptrace;
-pub(crate) mod registers;
 pub(crate) mod remote;
 pub(crate) mod seccomp;
 #[cfg(test)]

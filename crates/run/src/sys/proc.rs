@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::str::FromStr;
 
+use super::arch::Seen;
+
 /// The file `status` of a thread.
 #[derive(Debug)]
 pub(crate) struct Status(String);
@@ -46,6 +48,26 @@ fn read(tid: i32, name: &str) -> io::Result<String> {
     Read::take(fs::File::open(format!("/proc/{tid}/{name}"))?, u64::MAX)
         .read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Returns the call in which a thread is, with `u64::MAX` for its number if it is stopped outside
+/// of one; `None` if it runs, or is gone.
+pub(crate) fn call(tid: i32) -> Option<Seen> {
+    seen(&read(tid, "syscall").ok()?)
+}
+
+/// Reads number, six arguments, stack and instruction.
+fn seen(line: &str) -> Option<Seen> {
+    let mut words = line.split_ascii_whitespace();
+    let number = words.next()?.parse::<i64>().ok()?.cast_unsigned();
+    let mut word = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let mut args = [0; 6];
+    if number != u64::MAX {
+        for arg in &mut args {
+            *arg = word()?;
+        }
+    }
+    Some(Seen { number, args, stack: word()?, instruction: word()? })
 }
 
 /// Returns whether children of a thread begin a PID namespace of their own, or are in another one
@@ -206,6 +228,17 @@ mod tests {
             }
             stop.wait();
         });
+    }
+
+    #[test]
+    fn a_call_is_read_as_the_kernel_shows_it() {
+        let line = "22 0x4 0xffffe000 0x1 0xffffffff 0x0 0x8 0xffffd0 0xf7e2b4\n";
+        let args = [4, 0xffff_e000, 1, 0xffff_ffff, 0, 8];
+        let found = Seen { number: 22, args, stack: 0xff_ffd0, instruction: 0xf7_e2b4 };
+        assert_eq!(seen(line), Some(found));
+        let outside = seen("-1 0xffffd0 0xf7e2b4\n").expect("a line");
+        assert_eq!((outside.number, outside.instruction), (u64::MAX, 0xf7_e2b4));
+        assert_eq!((seen("running\n"), seen("22 0x4\n"), seen("")), (None, None, None));
     }
 
     #[test]

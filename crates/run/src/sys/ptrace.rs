@@ -4,9 +4,8 @@
 //! not stopped or no longer there: its end is told by [`wait`].
 
 use std::io;
-use std::mem::MaybeUninit;
 
-use super::registers::{ARCH, Registers};
+use super::arch::{self, ARCH, Registers};
 
 /// The options with which programs are traced: their children and threads are traced from birth,
 /// exec, the calls of the filter and their own end stop them, and all of them end with the tracer.
@@ -210,17 +209,12 @@ pub(crate) fn is_foreign(tid: i32) -> bool {
 
 /// The general registers of a stopped thread.
 pub(crate) fn registers(tid: i32) -> io::Result<Registers> {
-    let mut raw = MaybeUninit::uninit();
-    // SAFETY: the kernel fills the structure, which is the one of this architecture.
-    check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, raw.as_mut_ptr()) })?;
-    // SAFETY: it has filled it.
-    Ok(Registers(unsafe { raw.assume_init() }))
+    arch::read_registers(tid)
 }
 
 /// Sets them.
 pub(crate) fn set_registers(tid: i32, registers: &Registers) -> io::Result<()> {
-    // SAFETY: the kernel reads the structure, which is the one of this architecture.
-    check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, &raw const registers.0) }).map(drop)
+    arch::write_registers(tid, registers)
 }
 
 /// Replaces an argument of the call that a thread stops at.

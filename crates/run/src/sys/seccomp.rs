@@ -5,15 +5,10 @@
 //! nothing else, so that the kernel knows for each other number, once and for all, that it is
 //! allowed, and does not run the filter for it.
 
-use super::registers::ARCH;
+use super::arch::{self, ARCH};
 use crate::link::{Call, Growth};
 use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
-
-/// `AUDIT_ARCH_I386`: calls of 32-bit programs.
-const ARCH_32: u32 = 0x4000_0003;
-/// Calls of the x32 interface have this bit in their number.
-const X32: u32 = 0x4000_0000;
 
 /// What the filter says with a stop: one of our calls.
 pub(crate) const STOP_CHANGE: u32 = 0x7a01;
@@ -154,14 +149,13 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
 }
 
 /// Numbers at which the filter looks closer.
-const WATCHED: [libc::c_long; 18] = [
+const WATCHED: [libc::c_long; 17] = [
     libc::SYS_mprotect,
     libc::SYS_mmap,
     libc::SYS_madvise,
     libc::SYS_mremap,
     libc::SYS_clone,
     libc::SYS_clone3,
-    libc::SYS_fork,
     libc::SYS_process_madvise,
     libc::SYS_shmat,
     libc::SYS_ioctl,
@@ -175,29 +169,30 @@ const WATCHED: [libc::c_long; 18] = [
     libc::SYS_unshare,
 ];
 
-/// fork, clone, mremap, madvise, clone3, process_madvise in the 32-bit numbering.
-const WATCHED_32: [u32; 6] = [2, 120, 163, 219, 435, 440];
-
 /// The filter of programs. It excepts nobody by where a call is made: what the tracer makes in a
 /// thread stops like any other, and the tracer lets it go on.
 pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
     let mut foreign = vec![step(LOAD, NUMBER)];
-    let len = WATCHED_32.len() as u8;
-    for (index, number) in (0_u8..).zip(WATCHED_32) {
+    let watched = arch::FOREIGN.watched;
+    let len = watched.len() as u8;
+    for (index, number) in (0_u8..).zip(watched) {
         foreign.push(test(EQUAL, number, len - index, 0));
     }
     foreign.extend([ALLOW, stop(STOP_FOREIGN)]);
 
     let mut code = vec![step(LOAD, ARCHITECTURE), test(EQUAL, ARCH, foreign.len() as u8 + 2, 0)];
-    code.push(test(EQUAL, ARCH_32, 1, 0));
+    code.push(test(EQUAL, arch::FOREIGN.arch, 1, 0));
     code.push(step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
     code.extend(foreign);
-    code.extend([
-        step(LOAD, NUMBER),
-        test(AT_LEAST, X32, 0, 1),
-        step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-    ]);
-    for number in WATCHED.into_iter().chain(growth.all.then_some(libc::SYS_brk)) {
+    code.push(step(LOAD, NUMBER));
+    if let Some(bit) = arch::OTHER_NUMBERS {
+        code.push(test(AT_LEAST, bit, 0, 1));
+        code.push(step(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32));
+    }
+    // Not every architecture has it.
+    let fork = Some(arch::FORK).filter(|&number| number >= 0);
+    let growing = growth.all.then_some(libc::SYS_brk);
+    for number in WATCHED.into_iter().chain(fork).chain(growing) {
         let mut body = condition(number, growth);
         body.push(stop(STOP_CHANGE));
         code.push(test(EQUAL, number as u32, 0, body.len() as u8));
@@ -403,7 +398,7 @@ mod tests {
         let stops = libc::SECCOMP_RET_TRACE | STOP_CHANGE;
         for (number, args) in [
             (libc::SYS_mremap, [0; 3]),
-            (libc::SYS_fork, [0; 3]),
+            (arch::FORK.max(libc::SYS_clone), [0; 3]),
             (libc::SYS_clone3, [0; 3]),
             (libc::SYS_clone, [(libc::CLONE_VM | libc::CLONE_UNTRACED) as u64, 0, 0]),
             (libc::SYS_madvise, [0, 0, libc::MADV_PAGEOUT as u64]),
@@ -439,7 +434,7 @@ mod tests {
         for number in [libc::SYS_read, libc::SYS_write, libc::SYS_exit, libc::SYS_rt_sigreturn] {
             assert_eq!(action(&filter, number, [0; 3]), libc::SECCOMP_RET_ALLOW, "{number}");
         }
-        for number in [libc::SYS_exit_group, libc::SYS_prctl, libc::SYS_mmap, libc::SYS_open] {
+        for number in [libc::SYS_exit_group, libc::SYS_prctl, libc::SYS_mmap, libc::SYS_openat] {
             let stopped = libc::SECCOMP_RET_TRACE | STOP_STRICT;
             assert_eq!(action(&filter, number, [0; 3]), stopped, "{number}");
         }

@@ -1,8 +1,8 @@
 //! Where the kernel writes to the memory of a new thread, by the arguments of the call that made
 //! it.
 
+use crate::sys::arch::{self, CHILD_TID, Registers};
 use crate::sys::ptrace;
-use crate::sys::registers::Registers;
 
 /// What a call that makes a thread or process says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,13 +19,14 @@ pub(crate) struct Areas {
 pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
     let args = registers.arguments();
     let clears = |flags: u64, at: u64| {
-        (flags & libc::CLONE_CHILD_CLEARTID as u64 != 0).then_some(at as usize)
+        let clears = flags & libc::CLONE_CHILD_CLEARTID as u64 != 0;
+        clears.then_some(arch::untagged(at as usize))
     };
     match registers.number().map(|number| number as libc::c_long) {
         Some(libc::SYS_clone) => Areas {
             flags: args[0],
-            tid_at: clears(args[0], args[3]),
-            on_the_way: [Some(args[2] as usize), Some(args[3] as usize), None, None],
+            tid_at: clears(args[0], args[CHILD_TID]),
+            on_the_way: [Some(args[2] as usize), Some(args[CHILD_TID] as usize), None, None],
         },
         Some(libc::SYS_clone3) => {
             // u64 each: flags, descriptor, child's number, parent's number.
@@ -43,7 +44,7 @@ pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
                 on_the_way: [Some(args[0] as usize), at(1), at(2), at(3)],
             }
         }
-        Some(libc::SYS_vfork) => {
+        Some(arch::VFORK) => {
             Areas { flags: (libc::CLONE_VM | libc::CLONE_VFORK) as u64, ..Areas::default() }
         }
         _ => Areas::default(),

@@ -15,13 +15,13 @@ impl Tracer<'_> {
                 Asked::GoOn(ticket) => self.go_on(ticket),
                 Asked::Visit(thread) => {
                     // One that is held is stopped.
-                    match self.tasks.get(&thread) {
+                    match self.tasks.get_mut(&thread) {
                         Some(Task { space: Some(space), parked: Some(_), .. }) => {
                             self.memory.visited(*space, thread);
                         }
-                        Some(_) => {
+                        Some(task) => {
                             self.visits.insert(thread);
-                            let_go(ptrace::interrupt(thread));
+                            let_go(task.interrupt(thread));
                         }
                         None => {}
                     }
@@ -81,8 +81,8 @@ impl Tracer<'_> {
         if chosen.is_some_and(proc::is_frozen) {
             return;
         }
-        match chosen {
-            Some(tid) => let_go(ptrace::interrupt(tid)),
+        match chosen.and_then(|tid| Some((tid, self.tasks.get_mut(&tid)?))) {
+            Some((tid, task)) => let_go(task.interrupt(tid)),
             None => self.stop_anew(space),
         }
     }
@@ -100,7 +100,7 @@ impl Tracer<'_> {
     fn pause(&mut self) {
         if self.paused.is_none() {
             self.paused = Some(Vec::new());
-            self.tasks.keys().for_each(|&tid| let_go(ptrace::interrupt(tid)));
+            self.tasks.iter_mut().for_each(|(&tid, task)| let_go(task.interrupt(tid)));
         }
     }
 

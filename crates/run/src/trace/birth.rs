@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::channel::{ARGUMENTS, AT, CALLS, OTHER, OTHERS, PROTECTIONS, because, checked};
-use super::inject::{At, Injection, Queue, next};
+use super::events::{Queue, next};
+use super::inject::{At, Injection};
 use crate::link::Call;
 use crate::permission::{Access, features};
 use crate::sys::ptrace::{self, Event};

@@ -24,6 +24,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::link::Request;
+use crate::sys::arch::{self, untagged};
 use crate::sys::process;
 use crate::sys::ptrace::Syscall;
 use crate::sys::seccomp::{GUARD_INSTALL, MOVE, WATCH};
@@ -104,7 +105,7 @@ pub(crate) fn decode(call: &Syscall, read: Read<'_>) -> Meaning {
                 _ => Meaning::Nothing,
             };
         }
-        libc::SYS_fork => return Meaning::Fork,
+        arch::FORK => return Meaning::Fork,
         libc::SYS_clone | libc::SYS_clone3 => {
             return match flags_of_clone(call, read) {
                 Some(flags) if flags & libc::CLONE_VM as u64 == 0 => Meaning::Fork,
@@ -142,6 +143,7 @@ pub(crate) fn flags_of_clone(call: &Syscall, read: Read<'_>) -> Option<u64> {
 /// The pages that `len` bytes at `at` lie in; `None` if there are none, if `at` is not the
 /// beginning of a page, or if they cannot all exist.
 fn covered(at: usize, len: usize) -> Option<Range<usize>> {
+    let at = untagged(at);
     let end = at.checked_add(len.checked_next_multiple_of(PAGE)?)?;
     (at.is_multiple_of(PAGE) && len > 0 && end <= END).then_some(at..end)
 }
@@ -225,7 +227,9 @@ mod tests {
         let thread = libc::CLONE_VM as u64;
         assert_eq!(meaning(libc::SYS_clone, [thread, 0, 0, 0, 0, 0]), Meaning::Nothing);
         assert_eq!(meaning(libc::SYS_clone, [17, 0, 0, 0, 0, 0]), Meaning::Fork);
-        assert_eq!(meaning(libc::SYS_fork, [0; 6]), Meaning::Fork);
+        if arch::FORK >= 0 {
+            assert_eq!(meaning(arch::FORK, [0; 6]), Meaning::Fork);
+        }
     }
 
     #[test]

@@ -34,58 +34,17 @@ use std::os::fd::OwnedFd;
 
 use super::birth::{Birth, put_filter};
 use super::channel::{ARGUMENTS, AT, Channel, DATA_END, OTHERS, STAGING, checked};
-use super::inject::{Injection, Queue};
+use super::events::Queue;
+use super::inject::Injection;
 use crate::link::{Attached, Call, Growth};
 use crate::permission::Access;
+use crate::sys::arch::{self, LOOP};
 use crate::sys::ptrace::{self, Event};
 use crate::sys::{proc, process, seccomp};
 use zfold_uffd::page::PAGE;
 
-/// The loop; `rbx` holds the address of [`CALLS`], behind which lie the results. It needs no stack.
-#[rustfmt::skip]
-const LOOP: [u8; 120] = [
-    // next: read(0, calls, 256 calls)
-    0x31, 0xc0,                                 // xor eax, eax
-    0x31, 0xff,                                 // xor edi, edi
-    0x48, 0x89, 0xde,                           // mov rsi, rbx
-    0xba, 0x00, 0x38, 0x00, 0x00,               // mov edx, 256 * 56
-    0x0f, 0x05,                                 // syscall
-    0x48, 0x83, 0xf8, 0x38,                     // cmp rax, 56
-    0x7c, 0x56,                                 // jl end
-    0x4c, 0x8d, 0x2c, 0x03,                     // lea r13, [rbx + rax]
-    0x49, 0x89, 0xde,                           // mov r14, rbx
-    0x4c, 0x8d, 0xbb, 0x00, 0x38, 0x00, 0x00,   // lea r15, [rbx + 256 * 56]
-    // one: make the call at r14, write its result to r15
-    0x49, 0x8b, 0x06,                           // mov rax, [r14]
-    0x49, 0x8b, 0x7e, 0x08,                     // mov rdi, [r14 + 8]
-    0x49, 0x8b, 0x76, 0x10,                     // mov rsi, [r14 + 16]
-    0x49, 0x8b, 0x56, 0x18,                     // mov rdx, [r14 + 24]
-    0x4d, 0x8b, 0x56, 0x20,                     // mov r10, [r14 + 32]
-    0x4d, 0x8b, 0x46, 0x28,                     // mov r8, [r14 + 40]
-    0x4d, 0x8b, 0x4e, 0x30,                     // mov r9, [r14 + 48]
-    0x0f, 0x05,                                 // syscall
-    0x49, 0x89, 0x07,                           // mov [r15], rax
-    0x49, 0x83, 0xc6, 0x38,                     // add r14, 56
-    0x49, 0x83, 0xc7, 0x08,                     // add r15, 8
-    0x4d, 0x39, 0xee,                           // cmp r14, r13
-    0x72, 0xd3,                                 // jb one
-    // write(0, results, their bytes)
-    0xb8, 0x01, 0x00, 0x00, 0x00,               // mov eax, 1
-    0x31, 0xff,                                 // xor edi, edi
-    0x48, 0x8d, 0xb3, 0x00, 0x38, 0x00, 0x00,   // lea rsi, [rbx + 256 * 56]
-    0x4c, 0x89, 0xfa,                           // mov rdx, r15
-    0x48, 0x29, 0xf2,                           // sub rdx, rsi
-    0x0f, 0x05,                                 // syscall
-    0x48, 0x85, 0xc0,                           // test rax, rax
-    0x7f, 0x96,                                 // jg next
-    // end: exit_group(0)
-    0xb8, 0xe7, 0x00, 0x00, 0x00,               // mov eax, 231
-    0xbf, 0x00, 0x00, 0x00, 0x00,               // mov edi, 0
-    0x0f, 0x05,                                 // syscall
-    0x0f, 0x0b,                                 // ud2
-];
-/// Address of a system call instruction there.
-const GADGET: usize = AT + 116;
+/// Address of a system call instruction in the loop.
+const GADGET: usize = AT + arch::GADGET;
 
 /// A helper as the tracer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

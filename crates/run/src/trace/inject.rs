@@ -16,17 +16,15 @@
 //! - I4: no other call than the one asked for is made, though another thread of the program may
 //!   write to the instruction that makes it: each call is compared at its entry.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::channel::checked;
+use super::events::{Queue, gone, next, park};
+use super::restart::{self, Taken};
+use crate::sys::arch::{Registers, SYSCALL, SYSCALL_ALIGN};
 use crate::sys::ptrace::{self, Event, SyscallInfo};
-use crate::sys::registers::{Registers, SYSCALL};
-
-/// Events that were received out of turn.
-pub(crate) type Queue = VecDeque<(i32, Event)>;
 
 /// Results of a call that the kernel is about to make anew: -ERESTARTSYS down to
 /// -ERESTART_RESTARTBLOCK.
@@ -52,53 +50,14 @@ pub(crate) enum At {
 pub(crate) struct Injection<'a> {
     tid: i32,
     saved: Registers,
+    /// The call that it was about to make anew, where that has to be begun.
+    taken: Option<Taken>,
     mask: u64,
     gadget: usize,
     /// The program's own instruction, with which the injection began.
     first_gadget: usize,
     queue: &'a mut Queue,
     child: i32,
-}
-
-/// The thread is no longer there.
-fn gone() -> io::Error {
-    io::Error::from_raw_os_error(libc::ESRCH)
-}
-
-/// Waits for the next event of a thread; its end is queued and an error here, and events of others
-/// are queued (I3).
-pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
-    let queued = queue.iter().position(|(queued, _)| *queued == tid);
-    let event = match queued {
-        Some(at) => queue.remove(at).expect("found just now").1,
-        None => loop {
-            match ptrace::wait(0)? {
-                (found, event) if found == tid => break event,
-                other => queue.push_back(other),
-            }
-        },
-    };
-    match event {
-        Event::Exited(_) | Event::Killed { .. } | Event::Exec | Event::Ending => {
-            queue.push_back((tid, event));
-            Err(gone())
-        }
-        event => Ok(event),
-    }
-}
-
-/// Brings a stopped thread to the kind of stop where injections begin and end.
-fn park(tid: i32, queue: &mut Queue) -> io::Result<Event> {
-    ptrace::interrupt(tid)?;
-    let mut signal = 0;
-    loop {
-        ptrace::cont(tid, signal)?;
-        match next(tid, queue)? {
-            stop @ Event::Stop { .. } => return Ok(stop),
-            Event::Signal(stopping) => signal = stopping,
-            _ => signal = 0,
-        }
-    }
 }
 
 impl<'a> Injection<'a> {
@@ -136,7 +95,11 @@ impl<'a> Injection<'a> {
         }
         let mask = ptrace::signal_mask(tid)?;
         ptrace::set_signal_mask(tid, u64::MAX)?;
-        Ok(Self { tid, saved, mask, gadget, first_gadget: gadget, queue, child: 0 })
+        let taken = match at {
+            At::Seccomp => None,
+            At::Stop | At::Behind => restart::take(tid, &mut saved, queue)?,
+        };
+        Ok(Self { tid, saved, taken, mask, gadget, first_gadget: gadget, queue, child: 0 })
     }
 
     /// Uses the instruction at another address from now on.
@@ -252,8 +215,11 @@ impl<'a> Injection<'a> {
     /// # Errors
     /// `ESRCH` if the thread has ended.
     pub(crate) fn finish(self) -> io::Result<Event> {
-        let stop = park(self.tid, self.queue)?;
+        let mut stop = park(self.tid, self.queue)?;
         ptrace::set_registers(self.tid, &self.saved)?;
+        if let Some(taken) = self.taken {
+            stop = restart::begin(self.tid, taken, &self.saved, stop, self.queue)?;
+        }
         ptrace::set_signal_mask(self.tid, self.mask)?;
         Ok(stop)
     }
@@ -328,9 +294,9 @@ fn search(tid: i32, mut at: usize, end: usize, left: &mut usize) -> Option<usize
     while at < end && *left > 0 {
         let wanted = (end - at).min(SEARCHED);
         let got = memory.read_at(&mut buffer[..wanted], at as u64).ok().filter(|&got| got > 0)?;
-        let found = buffer[..got].windows(SYSCALL.len()).position(|bytes| bytes == SYSCALL);
-        if let Some(offset) = found {
-            return Some(at + offset);
+        let mut places = buffer[..got].windows(SYSCALL.len()).step_by(SYSCALL_ALIGN);
+        if let Some(place) = places.position(|bytes| bytes == SYSCALL) {
+            return Some(at + place * SYSCALL_ALIGN);
         }
         at += wanted;
         *left = left.saturating_sub(wanted);

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::task::{Park, Still, Task};
 use super::{Tracer, let_go};
 use crate::link::{SpaceId, Ticket};
-use crate::sys::ptrace::{self, Event};
+use crate::sys::ptrace::Event;
 
 impl Tracer<'_> {
     /// Has all threads of a space stop, and tells when all are held.
@@ -14,8 +14,9 @@ impl Tracer<'_> {
         self.stand_no_more(space);
         let Some(known) = self.spaces.get_mut(space) else { return };
         known.still = Some(Still { turn, held: HashSet::new() });
-        let here = self.tasks.iter().filter(|(_, task)| task.space == Some(space) && !task.ends);
-        here.for_each(|(&tid, _)| let_go(ptrace::interrupt(tid)));
+        let here =
+            self.tasks.iter_mut().filter(|(_, task)| task.space == Some(space) && !task.ends);
+        here.for_each(|(&tid, task)| let_go(task.interrupt(tid)));
     }
 
     /// Lets them go on.

@@ -337,7 +337,9 @@ impl Tracer<'_> {
     /// Makes good what a stop of ours, or a signal that the program ignores, has done to a call.
     pub(super) fn soften(&mut self, tid: i32, signal: i32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
-            let_go(waits::soften(tid, signal, &mut task.softened));
+            // A stop on request uses up what was seen before it.
+            let seen = if signal == 0 { task.seen.take() } else { None };
+            let_go(waits::soften(tid, signal, seen.as_ref(), &mut task.softened));
         }
     }
 }

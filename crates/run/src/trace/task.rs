@@ -1,13 +1,16 @@
 //! What the tracer knows of threads and address spaces.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::time::Instant;
 
 use super::areas::Areas;
 use super::helper::Helper;
 use super::waits::Softened;
 use crate::link::{SpaceId, Ticket};
-use crate::sys::ptrace::Event;
+use crate::sys::arch::{self, Seen};
+use crate::sys::proc;
+use crate::sys::ptrace::{self, Event};
 
 /// For what a thread was let into a system call.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +97,25 @@ pub(crate) struct Task {
     pub ends: bool,
     /// It is in a wait that was interrupted and made anew.
     pub softened: Option<Softened>,
+    /// The call in which it was before it was asked to stop, where a stop does not show that.
+    pub seen: Option<Seen>,
+}
+
+impl Task {
+    /// Asks a thread that may be running to stop.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(crate) fn interrupt(&mut self, tid: i32) -> io::Result<()> {
+        if arch::REWINDS && self.parked.is_none() {
+            match proc::call(tid) {
+                // It has stopped meanwhile: what was seen before that holds.
+                Some(seen) if seen.number == u64::MAX => {}
+                seen => self.seen = seen,
+            }
+        }
+        ptrace::interrupt(tid)
+    }
 }
 
 /// An address space.

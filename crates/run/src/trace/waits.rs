@@ -8,12 +8,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::sys::arch::{EPOLL_WAIT, Registers, Seen};
 use crate::sys::proc::Status;
 use crate::sys::ptrace;
-use crate::sys::registers::Registers;
-
-/// -ERESTARTNOHAND: made anew unless a signal handler runs.
-const RESTART_UNLESS_HANDLED: i64 = -514;
 
 /// How a call tells its time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +26,7 @@ enum Limit {
 
 /// Calls that report an interruption even if no signal was handled, and have done nothing then.
 const EASILY_INTERRUPTED: [(libc::c_long, Limit); 20] = [
-    (libc::SYS_epoll_wait, Limit::Milliseconds(3)),
+    (EPOLL_WAIT, Limit::Milliseconds(3)),
     (libc::SYS_epoll_pwait, Limit::Milliseconds(3)),
     (libc::SYS_epoll_pwait2, Limit::Timespec(3, 0)),
     (libc::SYS_semop, Limit::None),
@@ -83,15 +80,30 @@ impl Softened {
 }
 
 /// Has a call made anew that reports an interruption, unless `signal` is handled; a wait that is
-/// over by now returns instead. `softened` is what was noted of the thread.
-pub(crate) fn soften(tid: i32, signal: i32, softened: &mut Option<Softened>) -> io::Result<()> {
+/// over by now returns instead. `seen` is where the thread was before it was asked to stop, and
+/// `softened` what was noted of it.
+pub(crate) fn soften(
+    tid: i32,
+    signal: i32,
+    seen: Option<&Seen>,
+    softened: &mut Option<Softened>,
+) -> io::Result<()> {
     let mut registers = ptrace::registers(tid)?;
-    let found = registers.number().and_then(|number| {
+    if let Some(made) = softened.as_ref()
+        && registers.report(made.instruction, made.number)
+    {
+        // It was made anew, and has not begun.
+        if signal != 0 && is_handled(tid, signal) {
+            ptrace::set_registers(tid, &registers)?;
+            return softened.take().map_or(Ok(()), |softened| softened.returned(tid));
+        }
+        return Ok(());
+    }
+    let found = registers.interrupted(seen).and_then(|number| {
         let found = EASILY_INTERRUPTED.iter().find(|(call, _)| *call == number as libc::c_long);
         found.map(|(_, limit)| (number, *limit))
     });
-    let interrupted = registers.result() == -i64::from(libc::EINTR);
-    let Some((number, limit)) = found.filter(|_| interrupted) else {
+    let Some((number, limit)) = found else {
         *softened = None;
         return Ok(());
     };
@@ -106,19 +118,25 @@ pub(crate) fn soften(tid: i32, signal: i32, softened: &mut Option<Softened>) -> 
     let same = |s: &&mut Softened| s.instruction == instruction && s.number == number;
     let now = Instant::now();
     match softened.as_mut().filter(same) {
-        Some(softened) => again(&mut registers, softened, limit, now),
+        Some(softened) => again(&mut registers, seen, softened, limit, now),
         None => {
             let wait = length(tid, &registers, limit);
             let end = wait.and_then(|wait| now.checked_add(wait));
             *softened = Some(Softened { instruction, number, end, shortened: None });
-            registers.set_result(RESTART_UNLESS_HANDLED);
+            registers.make_anew(seen);
         }
     }
     ptrace::set_registers(tid, &registers)
 }
 
 /// A wait was interrupted before.
-fn again(registers: &mut Registers, softened: &mut Softened, limit: Limit, now: Instant) {
+fn again(
+    registers: &mut Registers,
+    seen: Option<&Seen>,
+    softened: &mut Softened,
+    limit: Limit,
+    now: Instant,
+) {
     let left = softened.end.map(|end| end.saturating_duration_since(now));
     match (limit, left) {
         (Limit::Timespec(_, result), Some(Duration::ZERO)) => registers.set_result(result),
@@ -127,9 +145,9 @@ fn again(registers: &mut Registers, softened: &mut Softened, limit: Limit, now: 
             softened.shortened.get_or_insert((index, value));
             // Rounded up, as a wait lasts at least so long.
             registers.set_argument(index, left.as_millis() as u64 + u64::from(!left.is_zero()));
-            registers.set_result(RESTART_UNLESS_HANDLED);
+            registers.make_anew(seen);
         }
-        _ => registers.set_result(RESTART_UNLESS_HANDLED),
+        _ => registers.make_anew(seen),
     }
 }
 

@@ -1,0 +1,50 @@
+//! Events of stopped threads while the tracer waits for those of one of them.
+
+use std::collections::VecDeque;
+use std::io;
+
+use crate::sys::ptrace::{self, Event};
+
+/// Events that were received out of turn.
+pub(crate) type Queue = VecDeque<(i32, Event)>;
+
+/// The thread is no longer there.
+pub(super) fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
+/// Waits for the next event of a thread; its end is queued and an error here, and events of others
+/// are queued (inject/I3).
+pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
+    let queued = queue.iter().position(|(queued, _)| *queued == tid);
+    let event = match queued {
+        Some(at) => queue.remove(at).expect("found just now").1,
+        None => loop {
+            match ptrace::wait(0)? {
+                (found, event) if found == tid => break event,
+                other => queue.push_back(other),
+            }
+        },
+    };
+    match event {
+        Event::Exited(_) | Event::Killed { .. } | Event::Exec | Event::Ending => {
+            queue.push_back((tid, event));
+            Err(gone())
+        }
+        event => Ok(event),
+    }
+}
+
+/// Brings a stopped thread to the kind of stop where injections begin and end.
+pub(super) fn park(tid: i32, queue: &mut Queue) -> io::Result<Event> {
+    ptrace::interrupt(tid)?;
+    let mut signal = 0;
+    loop {
+        ptrace::cont(tid, signal)?;
+        match next(tid, queue)? {
+            stop @ Event::Stop { .. } => return Ok(stop),
+            Event::Signal(stopping) => signal = stopping,
+            _ => signal = 0,
+        }
+    }
+}

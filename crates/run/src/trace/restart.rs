@@ -1,0 +1,175 @@
+//! Calls that a stop of ours interrupts, where the kernel hides them ([`arch::REWINDS`]).
+//!
+//! Such a kernel goes back to the instruction of the call before the stop, and decides when the
+//! thread goes on whether a handler is told of an interruption, and whether a wait goes on with
+//! what is left of its time. It decides by what it remembers, which is gone once other calls were
+//! made in the thread. So the thread is let go to the entry of the call, which says by which number
+//! it is made anew; there the call is taken away ([`take`]). At the end it is begun again with a
+//! stop on its way ([`begin`]), so that it is interrupted at once, and the kernel is where it was.
+//!
+//! - R1: all signals are blocked from before the first of these to behind the second. Where a call
+//!   waits with a mask of its own, the stop comes before a signal does.
+//! - R2: a call is begun like that only if it is one that waits: others may change what the end of
+//!   an injection puts back, such as the mask of signals. They are made anew when the thread goes
+//!   on.
+//! - R3: what reports the interruption in any case (-EINTR) has done nothing, and is made anew,
+//!   too.
+//!
+//! Found by trying ten kinds of waits on Linux 6.12 and 7.3; `PTRACE_INTERRUPT` at the entry is
+//! what brings the kernel back to its decision.
+
+use std::io;
+
+use super::events::{Queue, next, park};
+use crate::sys::arch::{self, Registers, SYSCALL};
+use crate::sys::ptrace::{self, Event, SyscallInfo};
+
+/// Calls that wait and can be interrupted (R2).
+const WAITS: [libc::c_long; 44] = [
+    libc::SYS_restart_syscall,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_flock,
+    libc::SYS_fcntl,
+    libc::SYS_splice,
+    libc::SYS_sendfile,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_timedsend,
+    libc::SYS_openat,
+    libc::SYS_io_getevents,
+];
+
+/// A call that was taken away.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    /// By which it is made anew.
+    number: u64,
+}
+
+/// Takes away the call that a parked thread is about to make, if it is about to make one;
+/// `registers` are made those before it.
+///
+/// # Errors
+/// The thread is gone.
+pub(super) fn take(
+    tid: i32,
+    registers: &mut Registers,
+    queue: &mut Queue,
+) -> io::Result<Option<Taken>> {
+    if !arch::REWINDS || !is_at_call(tid, registers) {
+        return Ok(None);
+    }
+    let number = enter(tid, queue)?;
+    skip(tid)?;
+    park(tid, queue)?;
+    registers.renumber(number);
+    Ok(Some(Taken { number }))
+}
+
+/// Begins it again in a parked thread, which was given the registers before it; returns the stop in
+/// which the thread is now, in that call or still before it.
+///
+/// # Errors
+/// The thread is gone.
+pub(super) fn begin(
+    tid: i32,
+    taken: Taken,
+    before: &Registers,
+    stop: Event,
+    queue: &mut Queue,
+) -> io::Result<Event> {
+    if !WAITS.contains(&(taken.number as libc::c_long)) {
+        return Ok(stop);
+    }
+    enter(tid, queue)?;
+    ptrace::interrupt(tid)?;
+    let mut signal = 0;
+    let mut refused = false;
+    let stop = loop {
+        ptrace::cont(tid, signal)?;
+        signal = 0;
+        match next(tid, queue)? {
+            stop @ Event::Stop { .. } => break stop,
+            Event::Signal(stopping) => signal = stopping,
+            // It is to be stopped before it is made, as it will be when the thread goes on.
+            Event::Seccomp => {
+                skip(tid)?;
+                refused = true;
+            }
+            _ => {}
+        }
+    };
+    let now = ptrace::registers(tid)?;
+    let is_behind = now.instruction() == before.instruction() + SYSCALL.len();
+    let reports = is_behind && now.result() == -i64::from(libc::EINTR);
+    if refused || reports {
+        // R3.
+        ptrace::set_registers(tid, before)?;
+    }
+    Ok(stop)
+}
+
+/// Whether the next instruction makes a call.
+fn is_at_call(tid: i32, registers: &Registers) -> bool {
+    let mut found = [0; SYSCALL.len()];
+    ptrace::read(tid, registers.instruction(), &mut found).is_ok() && found == SYSCALL
+}
+
+/// Lets a parked thread go to the entry of its call; returns by which number that is made.
+fn enter(tid: i32, queue: &mut Queue) -> io::Result<u64> {
+    let mut signal = 0;
+    loop {
+        ptrace::syscall(tid, signal)?;
+        signal = 0;
+        match next(tid, queue)? {
+            Event::Syscall => {
+                if let SyscallInfo::Entry(call) = ptrace::syscall_info(tid)? {
+                    return Ok(call.number);
+                }
+            }
+            // Only SIGSTOP is not blocked (R1).
+            Event::Signal(stopping) => signal = stopping,
+            _ => {}
+        }
+    }
+}
+
+/// Does not make the call before which a thread is stopped.
+fn skip(tid: i32) -> io::Result<()> {
+    let mut skipped = ptrace::registers(tid)?;
+    skipped.skip();
+    ptrace::set_registers(tid, &skipped)
+}

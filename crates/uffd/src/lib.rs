@@ -1,13 +1,16 @@
-//! What regions and runs share: userfaultfd, the size of a page, and advice about memory.
+//! What regions and runs share: userfaultfd, the size of a page, advice about memory, and which
+//! pages leave.
 //!
 //! - [`Uffd`]: the kernel reports missing pages, and takes pages to put there.
 //! - [`advice`]: pages leave, or are given up.
 //! - [`page`]: 4096 bytes.
+//! - [`policy`]: what is remembered of pages that left, and for how long they stay then.
 
 #![cfg(target_os = "linux")]
 
 pub mod advice;
 pub mod page;
+pub mod policy;
 mod uffd;
 
 pub use uffd::{Event, Faults, Features, MESSAGE, Partial, Uffd, given_up, messages};

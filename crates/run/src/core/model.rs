@@ -10,6 +10,7 @@ mod work;
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
+use zfold_uffd::policy::{Clock, Haste};
 
 use super::loads::Loads;
 use super::pages::{Key, Page, SlotNo};
@@ -57,6 +58,7 @@ struct World {
     /// Loads for a page that have begun: their numbers, and what was read.
     loads: Vec<(PageNo, Loads, u64, Vec<u32>)>,
     next: u32,
+    clock: Clock,
     /// The twin: pages that are about to be given up may leave.
     breaks_doom: bool,
     /// The twin: the kernel does as it is told also while messages are not read.
@@ -67,6 +69,8 @@ struct World {
     breaks_kept: bool,
     /// The twin: a key that nobody names is free, whoever reads it.
     breaks_load: bool,
+    /// The twin: what is hot is spared, whatever else there is.
+    breaks_haste: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -220,7 +224,7 @@ impl World {
             assert!(mapped.content.is_none());
             mapped.content = Some(content);
             let mut released = Released::new();
-            world.space.filled(page, &(page..page + 1), Space::NEW, true, &mut released);
+            world.space.filled(page, &(page..page + 1), true, &mut released);
             world.release(released);
         };
         match answer {
@@ -246,13 +250,17 @@ impl World {
         self.space.settled();
     }
 
-    fn evict(&mut self, max: usize) {
+    fn evict(&mut self, max: usize) -> Result<(), String> {
         if self.refuses() {
-            return;
+            return Ok(());
         }
         let mut victims = Vec::new();
-        for _ in 0..4 {
-            self.space.pick(0, max, |_| false, &mut victims);
+        for round in 0..Haste::ROUNDS {
+            let haste = Haste::after(if self.breaks_haste { 0 } else { round });
+            self.space.pick(0, max, haste, |_| false, &mut victims);
+        }
+        if victims.is_empty() && (0..PAGES).any(|page| self.space.may_leave(page)) {
+            return Err("no page is found that may leave".to_owned());
         }
         if self.breaks_doom {
             victims.extend(self.space.doomed_ranges().iter().flatten());
@@ -273,8 +281,11 @@ impl World {
                     self.space.set(page, Page::Cached(self.next));
                 }
             }
+            self.clock.advance(1, PAGES / 2);
         }
+        self.space.set_now(self.clock.now());
         self.space.settled();
+        Ok(())
     }
 
     fn close(&mut self, pages: &Pages) {
@@ -365,7 +376,7 @@ impl World {
                 }
             }
             Op::Look(page) => return self.look(page),
-            Op::Evict(max) => self.evict(max),
+            Op::Evict(max) => return self.evict(max),
             Op::Begin(nth) => self.begin(nth),
             Op::Store(nth) => self.store(nth),
             Op::Load(page) => self.load(page),

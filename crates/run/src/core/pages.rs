@@ -14,20 +14,19 @@
 //! A page that came from the store may have a *copy* besides its state: the key under which the
 //! store still has what it was. Only a page that is resident, fixed or cached has one (space/S7).
 //!
-//! A word of 32 bits a page: 3 bits state, 29 bits of age, slot or key. Words come in chunks of
-//! 2 MiB of address space; where nothing is known there is no chunk. Copies have words of their
-//! own, in chunks that have any.
+//! A word of 32 bits a page: 3 bits state, 29 bits of age, slot or key; and 16 bits of what is
+//! remembered of it (`zfold_uffd::policy`). Both come in chunks of 2 MiB of address space; where
+//! nothing is known there is no chunk. Copies have words of their own, in chunks that have any.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+
+use zfold_uffd::policy::{Era, Past};
 
 use super::ranges::{PageNo, Pages, common};
 
 /// Pages of a chunk.
 const CHUNK: usize = 512;
-
-/// Passes of the clock hand that a page survives, at most.
-pub(crate) const AGE_MAX: u8 = 3;
 
 /// Where the swap cache has a page.
 pub(crate) type SlotNo = u32;
@@ -110,6 +109,7 @@ const NONE: Key = Key::MAX;
 #[derive(Clone)]
 struct Chunk {
     words: [u32; CHUNK],
+    past: [Past; CHUNK],
     /// Keys of copies, if there are any.
     copies: Option<Box<[Key; CHUNK]>>,
     /// How many there are.
@@ -121,7 +121,14 @@ struct Chunk {
 }
 
 impl Chunk {
-    const EMPTY: Self = Self { words: [0; CHUNK], copies: None, copied: 0, present: 0, known: 0 };
+    const EMPTY: Self = Self {
+        words: [0; CHUNK],
+        past: [Past::UNKNOWN; CHUNK],
+        copies: None,
+        copied: 0,
+        present: 0,
+        known: 0,
+    };
 
     fn copy(&self, at: usize) -> Option<Key> {
         self.copies.as_ref().map(|copies| copies[at]).filter(|&key| key != NONE)
@@ -268,11 +275,40 @@ impl PageTable {
         was
     }
 
-    /// Takes out all pages of a range that are not absent, in order; none has a copy.
+    /// The page is there now; how long it stays hangs on what is remembered of it if it was
+    /// elsewhere. Returns what it was.
+    pub(crate) fn arrive(&mut self, page: PageNo, now: Era) -> Page {
+        let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
+        let at = page % CHUNK;
+        let was = Page::from_word(chunk.words[at]);
+        let is_back = matches!(was, Page::Cached(_) | Page::Stored { .. });
+        let past = if is_back { chunk.past[at].returned(now) } else { Past::first(now) };
+        chunk.past[at] = past;
+        exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
+    }
+
+    /// Remembers that a page, which is known, leaves now.
+    pub(crate) fn leave(&mut self, page: PageNo, now: Era) {
+        if let Some(chunk) = self.chunks.get_mut(&(page / CHUNK)) {
+            let past = &mut chunk.past[page % CHUNK];
+            *past = past.left(now);
+        }
+    }
+
+    /// Puts a page that was taken somewhere else, with what is remembered of it.
+    pub(crate) fn put(&mut self, page: PageNo, state: Page, past: Past) {
+        self.set(page, state);
+        if let Some(chunk) = self.chunks.get_mut(&(page / CHUNK)) {
+            chunk.past[page % CHUNK] = past;
+        }
+    }
+
+    /// Takes out all pages of a range that are not absent, in order, with what is remembered of
+    /// them; none has a copy.
     ///
     /// # Cost
     /// A few ns a page.
-    pub(crate) fn take(&mut self, of: &Pages) -> Vec<(PageNo, Page)> {
+    pub(crate) fn take(&mut self, of: &Pages) -> Vec<(PageNo, Page, Past)> {
         let mut taken = Vec::new();
         for number in self.chunks_in(of) {
             let chunk = self.chunks.get_mut(&number).expect("listed just now");
@@ -280,7 +316,7 @@ impl PageTable {
             for page in common(of, &(first..first + CHUNK)) {
                 if chunk.words[page % CHUNK] != 0 {
                     let was = exchange(chunk, page % CHUNK, Page::Absent, &mut self.counts);
-                    taken.push((page, was));
+                    taken.push((page, was, chunk.past[page % CHUNK]));
                 }
             }
             if chunk.known == 0 {
@@ -296,7 +332,7 @@ impl PageTable {
         &mut self,
         from: PageNo,
         chunks: usize,
-        mut visit: impl FnMut(PageNo, Page) -> Visit,
+        mut visit: impl FnMut(PageNo, Page, Past) -> Visit,
     ) -> Option<PageNo> {
         let mut rest = self.chunks.range_mut(from / CHUNK..);
         for (&number, chunk) in rest.by_ref().take(chunks) {
@@ -312,7 +348,7 @@ impl PageTable {
                 }
                 // Pages before `from` are present and not seen: the loop ends at the chunk's end.
                 unseen -= 1;
-                let (to, stop) = match visit(page, state) {
+                let (to, stop) = match visit(page, state, chunk.past[page % CHUNK]) {
                     Visit::Set(to) => (to, false),
                     Visit::SetAndStop(to) => (to, true),
                 };
@@ -374,93 +410,4 @@ fn exchange(chunk: &mut Chunk, at: usize, to: Page, counts: &mut Counts) -> Page
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const STATES: [Page; 9] = [
-        Page::Absent,
-        Page::Resident { age: 0 },
-        Page::Resident { age: 3 },
-        Page::Doomed { epoch: 0 },
-        Page::Doomed { epoch: PAYLOADS - 1 },
-        Page::Cached(PAYLOADS - 1),
-        Page::Stored { key: PAYLOADS - 1, changed: false },
-        Page::Stored { key: PAYLOADS - 1, changed: true },
-        Page::Fixed { rest: 7 },
-    ];
-
-    #[test]
-    fn a_word_keeps_its_state() {
-        for state in STATES {
-            assert_eq!(Page::from_word(state.word()), state);
-        }
-        assert_eq!(Page::Absent.word(), 0, "a fresh chunk is absent");
-    }
-
-    proptest! {
-        /// The table is a map whose counts agree and whose empty chunks go.
-        #[test]
-        fn a_table_is_a_map(ops in prop::collection::vec((0_usize..2000, 0_usize..9, 0_usize..900),
-                                                        1..200)) {
-            let (mut table, mut model) = (PageTable::default(), HashMap::<PageNo, Page>::new());
-            let mut copies = HashMap::<PageNo, Key>::new();
-            for (page, state, len) in ops {
-                if len > 800 {
-                    let of = page..page + len;
-                    let mut taken = HashMap::new();
-                    table.take_copies(&of, usize::MAX, |page, key| { taken.insert(page, key); });
-                    let inside = copies.iter().filter(|(p, _)| of.contains(p));
-                    prop_assert_eq!(taken, inside.map(|(&p, &k)| (p, k)).collect());
-                    copies.retain(|p, _| !of.contains(p));
-                    let inside = model.iter().filter(|(p, _)| of.contains(p));
-                    let mut expected: Vec<_> = inside.map(|(&p, &s)| (p, s)).collect();
-                    expected.sort_by_key(|(p, _)| *p);
-                    prop_assert_eq!(table.take(&of), expected);
-                    model.retain(|p, _| !of.contains(p));
-                } else {
-                    let state = STATES[state];
-                    if !state.may_be_copied() {
-                        prop_assert_eq!(table.take_copy(page), copies.remove(&page));
-                    }
-                    let was = model.remove(&page).unwrap_or(Page::Absent);
-                    if state != Page::Absent {
-                        model.insert(page, state);
-                    }
-                    prop_assert_eq!(table.set(page, state), was);
-                    if state.may_be_copied() && !copies.contains_key(&page) {
-                        table.keep(page, len as Key);
-                        copies.insert(page, len as Key);
-                    }
-                }
-            }
-            let mut seen = HashMap::new();
-            table.for_each_copy(|page, key| { seen.insert(page, key); });
-            prop_assert_eq!(&seen, &copies);
-            prop_assert!(copies.iter().all(|(page, key)| table.copy(*page) == Some(*key)));
-            let mut counts = Counts { copied: copies.len(), ..Counts::default() };
-            model.values().for_each(|&state| counts.change(state, 1));
-            prop_assert_eq!(table.counts(), counts);
-            let mut seen = HashMap::new();
-            table.for_each(|page, state| { seen.insert(page, state); });
-            prop_assert_eq!(&seen, &model);
-            let mut present = Vec::new();
-            let mut from = Some(0);
-            while let Some(at) = from {
-                from = table.visit_present(at, 1, |page, state| {
-                    present.push(page);
-                    if page % 3 == 0 { Visit::SetAndStop(state) } else { Visit::Set(state) }
-                });
-            }
-            let mut expected: Vec<_> =
-                model.iter().filter(|(_, s)| s.is_present()).map(|(&p, _)| p).collect();
-            expected.sort_unstable();
-            prop_assert_eq!(present, expected);
-            let used: std::collections::HashSet<_> = model.keys().map(|p| p / CHUNK).collect();
-            prop_assert_eq!(table.chunks.len(), used.len());
-        }
-    }
-}
+mod tests;

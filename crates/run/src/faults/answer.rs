@@ -6,7 +6,7 @@ use std::thread;
 use crate::core::loads::{LOADS_MAX, Loads};
 use crate::core::pages::Page;
 use crate::core::ranges::{PageNo, Pages};
-use crate::core::space::{Answer, Released, Space};
+use crate::core::space::{Answer, Released};
 use crate::faults::messages::{self, Told};
 use crate::spaces::access::{Access, Refused};
 use crate::spaces::asked::{Fault, Pending};
@@ -164,12 +164,12 @@ fn serve_locked(
         Answer::NoRoom => Served::NoRoom,
         Answer::Check => {
             counters.spurious_faults_total.add(1);
-            let one = Filling { page, pages: one, state: Space::NEW };
+            let one = Filling { page, pages: one };
             fill(shared, access, space, &one, released, |part| access.zero(part))
         }
         Answer::Zero(pages) => {
             let len = pages.len();
-            let filling = Filling { page, pages, state: Space::NEW };
+            let filling = Filling { page, pages };
             let served = fill(shared, access, space, &filling, released, |part| access.zero(part));
             counters.first_touches_total.add(1);
             counters.first_touch_pages_total.add(len as u64);
@@ -185,7 +185,7 @@ fn serve_locked(
             let pages = start..run.end.min(page + batch.len() - at);
             counters.refaults_total.add(1);
             counters.prefetched_total.add(pages.len() as u64 - 1);
-            let filling = Filling { page, pages, state: Space::BACK };
+            let filling = Filling { page, pages };
             fill(shared, access, space, &filling, released, |part| {
                 let first = at + part.start - page;
                 access.copy(part.start, batch.pages(first..first + part.len()))
@@ -195,12 +195,11 @@ fn serve_locked(
     }
 }
 
-/// Pages to be filled in, for one of which a thread waits, and their state then.
+/// Pages to be filled in, for one of which a thread waits.
 #[derive(Debug)]
 struct Filling {
     page: PageNo,
     pages: Pages,
-    state: Page,
 }
 
 /// Fills in pages.
@@ -212,7 +211,7 @@ fn fill(
     released: &mut Released,
     mut op: impl FnMut(&Pages) -> (usize, Option<Refused>),
 ) -> Served {
-    let Filling { page, state, .. } = *filling;
+    let page = filling.page;
     let mut part = filling.pages.clone();
     // What comes one by one is better off with the room that copies would take.
     let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget);
@@ -221,7 +220,7 @@ fn fill(
         let reached = part.start + done;
         if done > 0 {
             space.settled();
-            space.filled(page, &(part.start..reached), state, keeps, released);
+            space.filled(page, &(part.start..reached), keeps, released);
         }
         if reached > page {
             return Served::Done;
@@ -287,7 +286,7 @@ fn load(
         let bytes = &buffer[(part.start - first) * PAGE..][..part.len() * PAGE];
         access.copy(part.start, bytes)
     };
-    let filling = Filling { page, pages, state: Space::NEW };
+    let filling = Filling { page, pages };
     let served = fill(shared, access, &mut space, &filling, &mut told.released, copy);
     drop(space);
     if served == Served::Again {
@@ -341,7 +340,7 @@ fn fill_ahead(
         let (done, refused) = access.copy(first, bytes);
         if done > 0 {
             space.settled();
-            space.brought(&(first..first + done), Space::NEW, keeps, released);
+            space.brought(&(first..first + done), keeps, released);
             shared.counters.prefetched_total.add(done as u64);
         }
         if refused.is_some() {

@@ -1,7 +1,7 @@
 //! The evictor: a thread that keeps what is charged under the limit.
 //!
-//! In turn, as long as there is too much: it moves out the pages that the hand of a clock finds
-//! old, and compresses the oldest batches of the swap cache. What is closed and what is
+//! In turn, as long as there is too much: it moves out the pages that the hand of a clock does not
+//! spare, and compresses the oldest batches of the swap cache. What is closed and what is
 //! attached is the watcher's business. If nothing can leave, faults go on above the limit.
 
 use std::io;
@@ -27,9 +27,8 @@ use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
 use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
 use crate::sys::remote;
+use zfold_uffd::policy::Haste;
 
-/// Passes over all spaces after which nothing is found any more: pages have grown old by then.
-const PASSES: usize = 5;
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often is looked whether anything is due, when nobody calls.
@@ -232,12 +231,14 @@ impl Evictor {
         let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
         let max = wanted.min(BATCH_MAX);
         let mut passes = 0;
-        while passes < attached.len() * PASSES {
+        while passes < attached.len() * Haste::ROUNDS {
             let managed = attached[at];
             self.reconcile(managed);
             let hand = self.hand.1;
-            let (out, next) =
-                self.move_out(managed, |space, kept, victims| space.pick(hand, max, kept, victims));
+            let haste = Haste::after(passes / attached.len());
+            let (out, next) = self.move_out(managed, |space, kept, victims| {
+                space.pick(hand, max, haste, kept, victims)
+            });
             match next {
                 Some(next) => self.hand.1 = next,
                 None => {

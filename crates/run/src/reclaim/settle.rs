@@ -24,6 +24,7 @@ pub(crate) fn settle(
     let out = zeros.len() + moved.pages.len();
     if out > 0 {
         space.settled();
+        shared.budget.left(out);
     }
     zeros.iter().for_each(|&page| space.emptied(page, released));
     for &(page, stays) in &moved.stay {

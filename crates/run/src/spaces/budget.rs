@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use zfold_figures::Peak;
 use zfold_uffd::page::PAGE;
+use zfold_uffd::policy::{Clock, Era};
 
 use crate::link::Growth;
 
@@ -58,6 +59,8 @@ pub(crate) struct Budget {
     peak: Peak,
     /// Nothing could be freed when the evictor looked last: do not wait for it.
     exhausted: AtomicBool,
+    /// Counts what leaves.
+    clock: Clock,
 }
 
 impl Budget {
@@ -74,6 +77,7 @@ impl Budget {
             copy_bytes: AtomicUsize::new(PAGE),
             peak: Peak::default(),
             exhausted: AtomicBool::new(false),
+            clock: Clock::default(),
         }
     }
 
@@ -142,6 +146,16 @@ impl Budget {
     /// Notes what a page takes in the store.
     pub(crate) fn set_copy_bytes(&self, bytes: usize) {
         self.copy_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that so many pages leave.
+    pub(crate) fn left(&self, pages: usize) {
+        self.clock.advance(pages, self.limit());
+    }
+
+    /// Returns what era it is.
+    pub(crate) fn now(&self) -> Era {
+        self.clock.now()
     }
 
     /// Returns the most that was charged.

@@ -369,6 +369,7 @@ pub(crate) struct Held<'a> {
 impl<'a> Held<'a> {
     fn new(managed: &'a Managed, mut space: MutexGuard<'a, Space>) -> Self {
         let charged = Chargeable::of(&mut space);
+        space.set_now(managed.budget.now());
         Self { managed, space, charged }
     }
 }

@@ -140,3 +140,17 @@ fn what_is_read_from_the_store_is_not_given_up_meanwhile() {
     let twin = World { breaks_load: true, ..World::default() };
     assert!(!sees(twin, first, &then), "old content came back");
 }
+
+/// Pages that are all hot leave nevertheless; the model finds a hand that spares them for as long
+/// as they are.
+#[test]
+fn a_page_is_found_however_hot_all_are() {
+    let again = [Op::Look(1), Op::Evict(4)];
+    let ops: Vec<Op> = [Op::Map(0, 4), Op::Write(1), Op::Close(0, 4), Op::Evict(4)]
+        .into_iter()
+        .chain(again.iter().cycle().take(12).cloned())
+        .collect();
+    assert_eq!(play(&mut World::default(), &ops), Ok(()));
+    let mut twin = World { breaks_haste: true, ..World::default() };
+    assert!(play(&mut twin, &ops).is_err(), "the run stops");
+}

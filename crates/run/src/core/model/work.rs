@@ -2,7 +2,7 @@
 
 use super::super::pages::{Page, SlotNo};
 use super::super::ranges::PageNo;
-use super::super::space::{Answer, Released, Space};
+use super::super::space::{Answer, Released};
 use super::{Mapped, PAGES, World};
 
 impl World {
@@ -77,9 +77,9 @@ impl World {
             mapped.content = Some(contents[at]);
             let one = at_page..at_page + 1;
             if at_page == page {
-                self.space.filled(page, &one, Space::NEW, true, &mut released);
+                self.space.filled(page, &one, true, &mut released);
             } else {
-                self.space.brought(&one, Space::NEW, true, &mut released);
+                self.space.brought(&one, true, &mut released);
             }
         }
         self.release(released);

@@ -21,7 +21,7 @@ impl Space {
     pub(super) fn take(&mut self, range: &Pages) -> Released {
         let mut released = Released::new();
         self.take_copies(range, usize::MAX, &mut released);
-        released.extend(self.table.take(range));
+        released.extend(self.table.take(range).into_iter().map(|(page, state, _)| (page, state)));
         self.park(&mut released);
         released
     }

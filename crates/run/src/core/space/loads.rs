@@ -62,15 +62,9 @@ impl Space {
     }
 
     /// Notes that pages were filled in that were loaded ahead; else as [`Space::filled`].
-    pub(crate) fn brought(
-        &mut self,
-        pages: &Pages,
-        state: Page,
-        keeps: bool,
-        released: &mut Released,
-    ) {
+    pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool, released: &mut Released) {
         for page in pages.clone() {
-            match self.table.set(page, state) {
+            match self.table.arrive(page, self.now) {
                 Page::Stored { key, .. } if self.held => self.arrivals.push((page, key)),
                 Page::Stored { key, changed: false } if keeps => self.table.keep(page, key),
                 was @ Page::Stored { .. } => released.push((page, was)),

@@ -35,22 +35,20 @@
 mod copies;
 mod discards;
 mod fork;
+mod leaving;
 mod loads;
 #[cfg(test)]
 mod tests;
 
+use zfold_uffd::policy::Era;
+
 use super::loads::{LOADS_MAX, Loading, Loads};
-use super::pages::{AGE_MAX, Counts, Key, Page, PageTable, SlotNo, Visit};
+use super::pages::{Counts, Key, Page, PageTable, SlotNo};
 use super::ranges::{PageNo, Pages, Ranges, common, run_around};
 use super::streams::{Streams, WINDOW_MAX};
 
 /// Pages that a fault on a sequence fills with zeros, at most.
 pub(crate) const ZEROS_MAX: usize = 64;
-/// Passes of the clock hand for which a page is left alone that cannot be moved because of its
-/// mapping, and one that is in use elsewhere.
-const REST: [u8; 2] = [100, 7];
-/// Chunks of 2 MiB that one look for pages to evict passes over, at most.
-const CHUNKS_PER_LOOK: usize = 32;
 
 /// What a fault asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +108,8 @@ pub(crate) struct Space {
     unsure: bool,
     /// Copies that the parent has as well, at most.
     inherited: usize,
+    /// What era it is: pages that leave and come are remembered with it.
+    now: Era,
 }
 
 impl Space {
@@ -225,7 +225,6 @@ impl Space {
         &mut self,
         page: PageNo,
         pages: &Pages,
-        state: Page,
         keeps: bool,
         released: &mut Released,
     ) {
@@ -237,7 +236,7 @@ impl Space {
             self.closed.insert(pages.clone());
         }
         self.streams.filled(page, pages);
-        self.brought(pages, state, keeps, released);
+        self.brought(pages, keeps, released);
     }
 
     /// Notes that a page is there that was to be filled in; adds what it named to `released`.
@@ -246,7 +245,7 @@ impl Space {
             Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => {}
             _ if self.closed.around(page).is_none() => {}
             // Of a page of the swap cache, the copy stays.
-            _ => self.brought(&(page..page + 1), Self::NEW, false, released),
+            _ => self.brought(&(page..page + 1), false, released),
         }
     }
 
@@ -280,12 +279,12 @@ impl Space {
         for part in closed {
             self.closed.insert(part.start - from.start + to..part.end - from.start + to);
         }
-        for (page, state) in states {
+        for (page, state, past) in states {
             let page = page - from.start + to;
             if let Page::Cached(slot) = state {
                 moved(slot, page);
             }
-            self.table.set(page, state);
+            self.table.put(page, state, past);
         }
         copies.into_iter().for_each(|(page, key)| self.table.keep(page - from.start + to, key));
         released
@@ -297,93 +296,6 @@ impl Space {
             self.debts = Ranges::default();
         }
     }
-
-    /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` says which never
-    /// leave. Returns where to go on, or `None` at the end of the space.
-    pub(crate) fn pick(
-        &mut self,
-        hand: PageNo,
-        max: usize,
-        kept: impl Fn(PageNo) -> bool,
-        victims: &mut Vec<PageNo>,
-    ) -> Option<PageNo> {
-        if self.held || max == 0 {
-            return None;
-        }
-        let own = &self.own;
-        self.table.visit_present(hand, CHUNKS_PER_LOOK, |page, state| match state {
-            Page::Resident { age: 0 } if !kept(page) && own.around(page).is_none() => {
-                victims.push(page);
-                if victims.len() == max { Visit::SetAndStop(state) } else { Visit::Set(state) }
-            }
-            Page::Resident { age } => Visit::Set(Page::Resident { age: age.saturating_sub(1) }),
-            Page::Fixed { rest: 0 } => Visit::Set(Page::Resident { age: 0 }),
-            Page::Fixed { rest } => Visit::Set(Page::Fixed { rest: rest - 1 }),
-            other => Visit::Set(other),
-        })
-    }
-
-    /// Picks up to `max` pages of a range, whatever their age, also those that could not be moved;
-    /// else as [`pick`](Self::pick).
-    pub(crate) fn pick_in(
-        &mut self,
-        range: &Pages,
-        max: usize,
-        kept: impl Fn(PageNo) -> bool,
-        victims: &mut Vec<PageNo>,
-    ) -> Option<PageNo> {
-        if self.held || max == 0 {
-            return None;
-        }
-        let own = &self.own;
-        let next = self.table.visit_present(range.start, CHUNKS_PER_LOOK, |page, state| {
-            if page >= range.end {
-                return Visit::SetAndStop(state);
-            }
-            let stays = kept(page) || own.around(page).is_some();
-            if matches!(state, Page::Doomed { .. }) || stays {
-                return Visit::Set(state);
-            }
-            victims.push(page);
-            let picked = Page::Resident { age: 0 };
-            if victims.len() == max { Visit::SetAndStop(picked) } else { Visit::Set(picked) }
-        });
-        next.filter(|next| *next < range.end)
-    }
-
-    /// Returns the pages from `from` on that could not be moved, joined, and where to go on; `None`
-    /// at the end of the space.
-    ///
-    /// # Cost
-    /// Some 20 microseconds at most.
-    pub(crate) fn fixed_from(&mut self, from: PageNo) -> (Vec<Pages>, Option<PageNo>) {
-        let mut found: Vec<Pages> = Vec::new();
-        let next = self.table.visit_present(from, CHUNKS_PER_LOOK, |page, state| {
-            if matches!(state, Page::Fixed { .. }) {
-                match found.last_mut() {
-                    Some(run) if run.end == page => run.end += 1,
-                    _ => found.push(page..page + 1),
-                }
-            }
-            Visit::Set(state)
-        });
-        (found, next)
-    }
-
-    /// Says where a page is that was picked, and is not nowhere.
-    pub(crate) fn set(&mut self, page: PageNo, state: Page) {
-        let was = self.table.set(page, state);
-        debug_assert!(was.is_present(), "page {page:#x} was {was:?}, not there");
-    }
-
-    /// The state of a page that cannot be moved because of its mapping.
-    pub(crate) const FIXED: Page = Page::Fixed { rest: REST[0] };
-    /// The state of a page that could not be moved because it is in use elsewhere.
-    pub(crate) const BUSY: Page = Page::Fixed { rest: REST[1] };
-    /// The state of a page that comes back from the swap cache: it is in use.
-    pub(crate) const BACK: Page = Page::Resident { age: AGE_MAX };
-    /// The state of any other page that came.
-    pub(crate) const NEW: Page = Page::Resident { age: 1 };
 
     /// Returns whether a page is in this slot of the swap cache.
     pub(crate) fn holds(&self, page: PageNo, slot: SlotNo) -> bool {

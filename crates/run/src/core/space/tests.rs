@@ -1,5 +1,7 @@
 //! Which pages a fault gets besides the one that it asks for.
 
+use zfold_uffd::policy::{Clock, Haste};
+
 use super::*;
 
 /// A space of which the pages from 100 to 200 are closed and in these states.
@@ -20,7 +22,7 @@ fn space(states: impl Fn(PageNo) -> Page) -> Space {
 fn follow(space: &mut Space, pages: impl IntoIterator<Item = PageNo>) {
     let mut released = Released::new();
     pages.into_iter().for_each(|page| {
-        space.filled(page, &(page..page + 1), Space::NEW, false, &mut released);
+        space.filled(page, &(page..page + 1), false, &mut released);
     });
 }
 
@@ -90,7 +92,7 @@ fn a_stack_that_grows_waits_for_room() {
     assert_eq!(space.fault(below, 5), Answer::Check);
     assert_eq!(space.fault(305, 0), Answer::Check, "the helper's");
     follow(&mut space, [below]);
-    assert_eq!(space.page(below), Space::NEW);
+    assert_eq!(space.page(below), Page::Resident { age: 0 });
     // What lies between was passed over, and has grown with it.
     assert_eq!(space.fault(below + 1, 0), Answer::NoRoom);
     space.check();
@@ -99,7 +101,7 @@ fn a_stack_that_grows_waits_for_room() {
 /// What a fault brings from the store, with its copies or without.
 fn load(space: &mut Space, pages: Pages, keeps: bool) -> Released {
     let mut released = Released::new();
-    space.filled(pages.start, &pages, Space::NEW, keeps, &mut released);
+    space.filled(pages.start, &pages, keeps, &mut released);
     space.check();
     released
 }
@@ -119,10 +121,10 @@ fn what_comes_from_the_store_has_a_copy_until_it_is_nowhere_or_in_the_store() {
     assert_eq!((released, space.copy(100)), (vec![(100, Page::stored(100))], None));
     // It leaves, comes back and leaves again: the copy is the page, or what was compressed is.
     (101..104).for_each(|page| space.set(page, Page::Cached(page as SlotNo)));
-    space.filled(101, &(101..102), Space::BACK, true, &mut Released::new());
+    space.filled(101, &(101..102), true, &mut Released::new());
     assert_eq!(space.copy(101), Some(101), "the bytes are those of the slot");
     assert!(space.kept(101, 101, 101), "it is there: nothing to compress");
-    assert_eq!((space.page(101), space.copy(101)), (Space::BACK, Some(101)));
+    assert_eq!((space.page(101), space.copy(101)), (Page::Resident { age: 0 }, Some(101)));
     assert!(space.kept(102, 102, 102));
     assert_eq!((space.page(102), space.copy(102)), (Page::stored(102), None));
     let mut released = Released::new();
@@ -169,4 +171,32 @@ fn a_child_refers_to_the_copies_of_its_parent() {
     let states = child.forget_all();
     let named = states.iter().filter(|(_, state)| matches!(state, Page::Stored { .. }));
     assert_eq!(named.count(), 99);
+}
+
+#[test]
+fn a_page_that_comes_back_soon_is_spared() {
+    let (mut space, clock) = (space(|_| Page::Resident { age: 0 }), Clock::default());
+    let pass = |space: &mut Space, back: PageNo| {
+        clock.advance(10, 100);
+        space.set_now(clock.now());
+        let mut victims = Vec::new();
+        let next = space.pick(100, 90, Haste::after(0), |_| false, &mut victims);
+        assert!(next.is_none() || victims.len() == 90);
+        victims.iter().for_each(|&page| space.set(page, Page::Cached(page as SlotNo)));
+        if victims.contains(&back) {
+            follow(space, [back]);
+        }
+        victims.contains(&back)
+    };
+    // It comes back at once whenever it has left.
+    let left: Vec<_> = (0..20).map(|_| pass(&mut space, 100)).collect();
+    assert_eq!(left.iter().filter(|left| **left).count(), 2, "{left:?}: 16 rounds");
+    // What is mapped elsewhere is remembered there; what is new here is not known.
+    space.moved(&(100..101), 300, |_, _| ());
+    let Page::Resident { age } = space.page(300) else { panic!("{:?}", space.page(300)) };
+    space.set(300, Page::Cached(1));
+    follow(&mut space, [300, 100]);
+    assert!(space.page(300) == Page::Resident { age: 64 } && age < 64, "it was hot");
+    assert_eq!(space.page(100), Page::Resident { age: 0 });
+    assert!(space.fork(|_| ()).page(300) == space.page(300));
 }

@@ -8,6 +8,7 @@ mod discards;
 mod ends;
 mod engine;
 mod fixed;
+mod hot;
 mod staging;
 
 use std::io::{self, Write as _};

@@ -1,0 +1,91 @@
+//! The table beside a plain map.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const STATES: [Page; 9] = [
+    Page::Absent,
+    Page::Resident { age: 0 },
+    Page::Resident { age: 3 },
+    Page::Doomed { epoch: 0 },
+    Page::Doomed { epoch: PAYLOADS - 1 },
+    Page::Cached(PAYLOADS - 1),
+    Page::Stored { key: PAYLOADS - 1, changed: false },
+    Page::Stored { key: PAYLOADS - 1, changed: true },
+    Page::Fixed { rest: 7 },
+];
+
+#[test]
+fn a_word_keeps_its_state() {
+    for state in STATES {
+        assert_eq!(Page::from_word(state.word()), state);
+    }
+    assert_eq!(Page::Absent.word(), 0, "a fresh chunk is absent");
+}
+
+proptest! {
+    /// The table is a map whose counts agree and whose empty chunks go.
+    #[test]
+    fn a_table_is_a_map(ops in prop::collection::vec((0_usize..2000, 0_usize..9, 0_usize..900),
+                                                    1..200)) {
+        let (mut table, mut model) = (PageTable::default(), HashMap::<PageNo, Page>::new());
+        let mut copies = HashMap::<PageNo, Key>::new();
+        for (page, state, len) in ops {
+            if len > 800 {
+                let of = page..page + len;
+                let mut taken = HashMap::new();
+                table.take_copies(&of, usize::MAX, |page, key| { taken.insert(page, key); });
+                let inside = copies.iter().filter(|(p, _)| of.contains(p));
+                prop_assert_eq!(taken, inside.map(|(&p, &k)| (p, k)).collect());
+                copies.retain(|p, _| !of.contains(p));
+                let inside = model.iter().filter(|(p, _)| of.contains(p));
+                let mut expected: Vec<_> = inside.map(|(&p, &s)| (p, s)).collect();
+                expected.sort_by_key(|(p, _)| *p);
+                let taken: Vec<_> = table.take(&of).into_iter().map(|(p, s, _)| (p, s)).collect();
+                prop_assert_eq!(taken, expected);
+                model.retain(|p, _| !of.contains(p));
+            } else {
+                let state = STATES[state];
+                if !state.may_be_copied() {
+                    prop_assert_eq!(table.take_copy(page), copies.remove(&page));
+                }
+                let was = model.remove(&page).unwrap_or(Page::Absent);
+                if state != Page::Absent {
+                    model.insert(page, state);
+                }
+                prop_assert_eq!(table.set(page, state), was);
+                if state.may_be_copied() && !copies.contains_key(&page) {
+                    table.keep(page, len as Key);
+                    copies.insert(page, len as Key);
+                }
+            }
+        }
+        let mut seen = HashMap::new();
+        table.for_each_copy(|page, key| { seen.insert(page, key); });
+        prop_assert_eq!(&seen, &copies);
+        prop_assert!(copies.iter().all(|(page, key)| table.copy(*page) == Some(*key)));
+        let mut counts = Counts { copied: copies.len(), ..Counts::default() };
+        model.values().for_each(|&state| counts.change(state, 1));
+        prop_assert_eq!(table.counts(), counts);
+        let mut seen = HashMap::new();
+        table.for_each(|page, state| { seen.insert(page, state); });
+        prop_assert_eq!(&seen, &model);
+        let mut present = Vec::new();
+        let mut from = Some(0);
+        while let Some(at) = from {
+            from = table.visit_present(at, 1, |page, state, _| {
+                present.push(page);
+                if page % 3 == 0 { Visit::SetAndStop(state) } else { Visit::Set(state) }
+            });
+        }
+        let mut expected: Vec<_> =
+            model.iter().filter(|(_, s)| s.is_present()).map(|(&p, _)| p).collect();
+        expected.sort_unstable();
+        prop_assert_eq!(present, expected);
+        let used: std::collections::HashSet<_> = model.keys().map(|p| p / CHUNK).collect();
+        prop_assert_eq!(table.chunks.len(), used.len());
+    }
+}

@@ -1,0 +1,110 @@
+//! Which pages leave, and what becomes of those that were picked.
+
+use zfold_uffd::policy::{Era, Haste};
+
+use super::{PageNo, Pages, Space};
+use crate::core::pages::{Page, Visit};
+
+/// Passes of the clock hand for which a page is left alone that cannot be moved because of its
+/// mapping, and one that is in use elsewhere.
+const REST: [u8; 2] = [180, 12];
+/// Chunks of 2 MiB that one look for pages to evict passes over, at most.
+const CHUNKS_PER_LOOK: usize = 32;
+
+impl Space {
+    /// Says what era it is.
+    pub(crate) fn set_now(&mut self, now: Era) {
+        self.now = now;
+    }
+
+    /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` says which never
+    /// leave, and `haste` how long none has been found. Returns where to go on, or `None` at the
+    /// end of the space.
+    pub(crate) fn pick(
+        &mut self,
+        hand: PageNo,
+        max: usize,
+        haste: Haste,
+        kept: impl Fn(PageNo) -> bool,
+        victims: &mut Vec<PageNo>,
+    ) -> Option<PageNo> {
+        if self.held || max == 0 {
+            return None;
+        }
+        let (own, now) = (&self.own, self.now);
+        self.table.visit_present(hand, CHUNKS_PER_LOOK, |page, state, past| match state {
+            Page::Resident { age } => match haste.pass(age, past, now) {
+                Some(age) => Visit::Set(Page::Resident { age }),
+                None if kept(page) || own.around(page).is_some() => Visit::Set(state),
+                None => {
+                    victims.push(page);
+                    if victims.len() == max { Visit::SetAndStop(state) } else { Visit::Set(state) }
+                }
+            },
+            Page::Fixed { rest: 0 } => Visit::Set(Page::Resident { age: 0 }),
+            Page::Fixed { rest } => Visit::Set(Page::Fixed { rest: rest - 1 }),
+            other => Visit::Set(other),
+        })
+    }
+
+    /// Picks up to `max` pages of a range, whatever their age, also those that could not be moved;
+    /// else as [`pick`](Self::pick).
+    pub(crate) fn pick_in(
+        &mut self,
+        range: &Pages,
+        max: usize,
+        kept: impl Fn(PageNo) -> bool,
+        victims: &mut Vec<PageNo>,
+    ) -> Option<PageNo> {
+        if self.held || max == 0 {
+            return None;
+        }
+        let own = &self.own;
+        let next = self.table.visit_present(range.start, CHUNKS_PER_LOOK, |page, state, _| {
+            if page >= range.end {
+                return Visit::SetAndStop(state);
+            }
+            let stays = kept(page) || own.around(page).is_some();
+            if matches!(state, Page::Doomed { .. }) || stays {
+                return Visit::Set(state);
+            }
+            victims.push(page);
+            let picked = Page::Resident { age: 0 };
+            if victims.len() == max { Visit::SetAndStop(picked) } else { Visit::Set(picked) }
+        });
+        next.filter(|next| *next < range.end)
+    }
+
+    /// Returns the pages from `from` on that could not be moved, joined, and where to go on; `None`
+    /// at the end of the space.
+    ///
+    /// # Cost
+    /// Some 20 microseconds at most.
+    pub(crate) fn fixed_from(&mut self, from: PageNo) -> (Vec<Pages>, Option<PageNo>) {
+        let mut found: Vec<Pages> = Vec::new();
+        let next = self.table.visit_present(from, CHUNKS_PER_LOOK, |page, state, _| {
+            if matches!(state, Page::Fixed { .. }) {
+                match found.last_mut() {
+                    Some(run) if run.end == page => run.end += 1,
+                    _ => found.push(page..page + 1),
+                }
+            }
+            Visit::Set(state)
+        });
+        (found, next)
+    }
+
+    /// Says where a page is that was picked, and is not nowhere.
+    pub(crate) fn set(&mut self, page: PageNo, state: Page) {
+        let was = self.table.set(page, state);
+        debug_assert!(was.is_present(), "page {page:#x} was {was:?}, not there");
+        if let Page::Cached(_) = state {
+            self.table.leave(page, self.now);
+        }
+    }
+
+    /// The state of a page that cannot be moved because of its mapping.
+    pub(crate) const FIXED: Page = Page::Fixed { rest: REST[0] };
+    /// The state of a page that could not be moved because it is in use elsewhere.
+    pub(crate) const BUSY: Page = Page::Fixed { rest: REST[1] };
+}

@@ -1,0 +1,238 @@
+//! How many pages have to be brought back under the policy, in simulations of access patterns,
+//! beside rules that remember nothing, the least recently used one, which sees all accesses, and
+//! the optimum, which knows the future.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use zfold_uffd::policy::{Clock, Haste, Past};
+
+const PAGES: usize = 65_536;
+const RESIDENT: usize = 16_384;
+const TOUCHES: usize = 400_000;
+
+/// Pages that leave at once.
+const BATCH: usize = 32;
+
+/// Marsaglia's xorshift of 64 bits, (13, 7, 17).
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.word() % bound as u64) as usize
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pattern {
+    Uniform,
+    /// A page's share is inverse to its rank, to the power of 0.99.
+    Zipf,
+    /// 80 % of the touches in a fifth of the pages.
+    Hot,
+    /// The same, with another fifth in each quarter of the touches.
+    Shift,
+    /// Every second touch in a sixth of the pages, the others one after the other.
+    Mix,
+    Loop,
+    /// As many touches of a hot eighth as there are pages, and then all of them in turn.
+    Scan,
+}
+
+const PATTERNS: [Pattern; 7] = [
+    Pattern::Hot,
+    Pattern::Zipf,
+    Pattern::Mix,
+    Pattern::Loop,
+    Pattern::Uniform,
+    Pattern::Scan,
+    Pattern::Shift,
+];
+
+/// Returns the pages that are touched: all of them once, in order, and then by a pattern.
+fn touches(pattern: Pattern, touches: usize) -> Vec<usize> {
+    let mut random = Random(88_172_645_463_325_252);
+    let mut pages: Vec<usize> = (0..PAGES).collect();
+    (1..PAGES).rev().for_each(|at| pages.swap(at, random.below(at + 1)));
+    let mut sum = 0.0;
+    let ranks: Vec<f64> = (1..=PAGES)
+        .map(|rank| {
+            sum += (rank as f64).powf(-0.99);
+            sum
+        })
+        .collect();
+    let mut scanned = 0;
+    let next = |at: usize| match pattern {
+        Pattern::Uniform => random.below(PAGES),
+        Pattern::Zipf => {
+            let share = (random.word() >> 11) as f64 / (1_u64 << 53) as f64 * sum;
+            pages[ranks.partition_point(|rank| *rank < share).min(PAGES - 1)]
+        }
+        Pattern::Hot | Pattern::Shift => {
+            let phase = if pattern == Pattern::Shift { at * 4 / touches } else { 0 };
+            match random.below(100) < 80 {
+                true => pages[(phase * (PAGES / 5) + random.below(PAGES / 5)) % PAGES],
+                false => pages[random.below(PAGES)],
+            }
+        }
+        Pattern::Mix if at % 2 == 1 => pages[random.below(PAGES / 6)],
+        Pattern::Scan if at % (2 * PAGES) < PAGES => pages[random.below(PAGES / 8)],
+        Pattern::Mix | Pattern::Loop | Pattern::Scan => {
+            scanned += 1;
+            (scanned - 1) % PAGES
+        }
+    };
+    (0..PAGES).chain((0..touches).map(next)).collect()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Rule {
+    /// Whatever the hand finds.
+    Fifo,
+    /// All that has come is spared once.
+    Once,
+    Policy,
+}
+
+/// Simulates a clock; returns how often a page was missing, after all had been touched once.
+fn misses(rule: Rule, touches: &[usize]) -> usize {
+    let clock = Clock::default();
+    let mut there = vec![false; PAGES];
+    let (mut rounds, mut past) = (vec![0_u8; PAGES], vec![Past::default(); PAGES]);
+    let (mut resident, mut hand, mut missed) = (0, 0, 0);
+    for (at, &page) in touches.iter().enumerate() {
+        if there[page] {
+            continue;
+        }
+        missed += usize::from(at >= PAGES);
+        if resident == RESIDENT {
+            let mut passed = 0;
+            let now = clock.now();
+            while resident > RESIDENT - BATCH {
+                let haste = Haste::after(passed / PAGES);
+                let left = match rule {
+                    _ if !there[hand] => Some(0),
+                    Rule::Policy => haste.pass(rounds[hand], past[hand], now),
+                    _ => rounds[hand].checked_sub(1),
+                };
+                rounds[hand] = left.unwrap_or(0);
+                if left.is_none() {
+                    there[hand] = false;
+                    resident -= 1;
+                    past[hand] = past[hand].left(now);
+                }
+                hand = (hand + 1) % PAGES;
+                passed += 1;
+            }
+            clock.advance(BATCH, RESIDENT);
+        }
+        there[page] = true;
+        resident += 1;
+        let is_first = at < PAGES;
+        let now = clock.now();
+        past[page] = if is_first { Past::first(now) } else { past[page].returned(now) };
+        rounds[page] = match rule {
+            Rule::Fifo => 0,
+            Rule::Once => 1,
+            Rule::Policy => past[page].rounds(),
+        };
+    }
+    missed
+}
+
+/// The same of a rule that sees all touches and evicts the least recently touched page.
+fn least_recently_used(touches: &[usize]) -> usize {
+    let mut last = vec![None; PAGES];
+    let mut order = BTreeMap::new();
+    let mut missed = 0;
+    for (at, &page) in touches.iter().enumerate() {
+        if let Some(before) = last[page].replace(at) {
+            order.remove(&before);
+        } else {
+            missed += usize::from(at >= PAGES);
+            if order.len() == RESIDENT
+                && let Some((_, oldest)) = order.pop_first()
+            {
+                last[oldest] = None;
+            }
+        }
+        order.insert(at, page);
+    }
+    missed
+}
+
+/// The same of the rule of Belady, which evicts what is not needed for the longest time.
+fn optimum(touches: &[usize]) -> usize {
+    let mut soonest = vec![usize::MAX; PAGES];
+    let next: Vec<usize> = touches
+        .iter()
+        .enumerate()
+        .rev()
+        .map(|(at, &page)| std::mem::replace(&mut soonest[page], at))
+        .collect();
+    let mut needed: Vec<Option<usize>> = vec![None; PAGES];
+    let mut latest = BinaryHeap::new();
+    let (mut resident, mut missed) = (0, 0);
+    for (at, (&page, &then)) in touches.iter().zip(next.iter().rev()).enumerate() {
+        if needed[page].is_none() {
+            missed += usize::from(at >= PAGES);
+            while resident == RESIDENT {
+                let (then, page) = latest.pop().expect("what is resident is in it");
+                if needed[page] == Some(then) {
+                    needed[page] = None;
+                    resident -= 1;
+                }
+            }
+            resident += 1;
+        }
+        needed[page] = Some(then);
+        latest.push((then, page));
+    }
+    missed
+}
+
+#[test]
+fn a_policy_that_remembers_brings_fewer_pages_back() {
+    println!("pages brought back  once    fifo  policy     LRU optimum");
+    for pattern in PATTERNS {
+        let touches = touches(pattern, TOUCHES);
+        let [once, fifo, policy] =
+            [Rule::Once, Rule::Fifo, Rule::Policy].map(|rule| misses(rule, &touches));
+        let (recent, best) = (least_recently_used(&touches), optimum(&touches));
+        let name = format!("{pattern:?}");
+        println!("{name:16} {once:7} {fifo:7} {policy:7} {recent:7} {best:7}");
+        let most = match pattern {
+            Pattern::Hot => 100_000,
+            Pattern::Zipf => 77_000,
+            Pattern::Mix => 200_000,
+            Pattern::Scan => 202_000,
+            // Each hot page is touched six times before others are hot.
+            Pattern::Shift => once + once / 8,
+            Pattern::Loop | Pattern::Uniform => once + once / 100,
+        };
+        assert!(policy <= most, "{pattern:?}: {policy}, and should be at most {most}");
+        assert!(best <= policy.min(recent), "no rule is better than the optimum");
+    }
+}
+
+#[test]
+fn what_was_hot_is_found_out() {
+    let slow = touches(Pattern::Shift, 4 * TOUCHES);
+    let [once, policy] = [Rule::Once, Rule::Policy].map(|rule| misses(rule, &slow));
+    println!("four hot sets of {TOUCHES} touches each: once {once}, policy {policy}");
+    assert!(policy < once - once / 8, "{policy} instead of {once}");
+}
+
+#[test]
+fn the_longer_it_sees_the_better_it_knows() {
+    let long = touches(Pattern::Hot, 5 * TOUCHES);
+    let (policy, recent) = (misses(Rule::Policy, &long), least_recently_used(&long));
+    println!("{} touches: policy {policy}, LRU {recent}", 5 * TOUCHES);
+    assert!(policy < recent * 4 / 5, "{policy}, and the least recently used rule {recent}");
+}

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::spaces::copies::copy_bytes;
 use crate::spaces::managed::lock;
 use crate::spaces::mover::BATCH_MAX;
 use crate::spaces::shared::Shared;
-use zfold_uffd::page::PAGE;
 
 /// Helping threads, at most.
 const HELPERS: usize = 3;
@@ -65,7 +65,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     let pages = lock(&shared.swap_cache).retire(batch);
     shared.budget.change(pages, 0);
     let (stored, bytes) = (lock(&shared.keys).used() as u64, shared.store.held_bytes());
-    shared.budget.set_copy_bytes((bytes / stored.max(1)).min(PAGE as u64) as usize);
+    shared.budget.set_copy_bytes(copy_bytes(&shared.store));
     shared.counters.peak_stored_pages.raise(stored);
     shared.counters.peak_stored_bytes.raise(bytes);
     true

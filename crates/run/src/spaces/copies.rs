@@ -13,7 +13,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use zfold_store::Store;
+
 use crate::spaces::budget::Budget;
+use zfold_uffd::page::PAGE;
 
 /// The share of the limit that copies may take, at most and at least: some tell whether more would
 /// be of use.
@@ -72,9 +75,39 @@ impl Copies {
     }
 }
 
+/// Returns how many bytes a page takes in the store, on average. What the store holds says less: it
+/// stays for a while when pages are given up, and those that are left do not take it.
+pub(crate) fn copy_bytes(store: &Store) -> usize {
+    let stats = store.stats();
+    let bytes = stats.pool.payload_bytes.div_ceil(stats.stored_pages.max(1));
+    usize::try_from(bytes).unwrap_or(PAGE).min(PAGE)
+}
+
 #[cfg(test)]
 mod tests {
+    use zfold_pool::PoolOptions;
+    use zfold_store::{CodecKind, StoreOptions};
+    use zfold_testing::random::Random;
+
     use super::*;
+
+    #[test]
+    fn a_copy_costs_no_more_when_others_are_given_up() {
+        let pool = zfold_pool::create("copies", &PoolOptions::default()).unwrap();
+        let store = Store::new(pool, &StoreOptions::new(4096, CodecKind::Lz4.into())).unwrap();
+        let mut random = Random::new(1);
+        for key in 0..4096 {
+            store.store(key, &random.half_noise(PAGE)).unwrap();
+        }
+        let before = copy_bytes(&store);
+        assert!((PAGE / 4..PAGE).contains(&before), "{before}");
+        // One of sixteen is left, here and there, so that little of what is held can be given back.
+        assert!((0..4096).filter(|key| key % 16 > 0).all(|key| store.invalidate(key)));
+        let after = copy_bytes(&store);
+        assert!(after.abs_diff(before) < before / 16, "{before} before, {after} now");
+        assert_eq!(store.invalidate_range(0..4096), 4096 / 16);
+        assert_eq!(copy_bytes(&store), 0);
+    }
 
     #[test]
     fn copies_that_are_of_use_may_take_more() {

@@ -77,8 +77,9 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(number: u64, image: &str, pid: Option<i32>, state: GuestState) -> Self {
-        let (counts, strays, late) = (Counts::default(), 0, false);
+    /// Returns those of a guest that is served, until its thread says something else.
+    pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
+        let (state, counts, strays, late) = (GuestState::Served, Counts::default(), 0, false);
         let changing = Changing { state, pages: 0, left: 0, counts, strays, late };
         let (image, began) = (image.to_owned(), Instant::now());
         Self { number, image, pid, began, changing: Mutex::new(changing) }
@@ -86,6 +87,10 @@ impl Figures {
 
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    pub(super) fn image(&self) -> &str {
+        &self.image
     }
 
     fn changing(&self) -> MutexGuard<'_, Changing> {

@@ -69,6 +69,13 @@ struct Woken {
 }
 
 impl Session {
+    /// Notes and reports that the guest is not served, but held.
+    pub(super) fn refuse(&self, told: &str) {
+        let (who, image) = (self.figures.who(), self.figures.image());
+        self.shared.hold(&self.figures);
+        self.shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
+    }
+
     /// Serves the guest until its address space is gone, or all that it needs is in it.
     pub(super) fn run(mut self) {
         let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));

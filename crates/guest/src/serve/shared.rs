@@ -124,21 +124,20 @@ impl Shared {
     }
 
     /// Enters a guest, which may have a number already.
-    pub(super) fn enter(
-        &self,
-        image: &str,
-        number: Option<u64>,
-        pid: Option<i32>,
-        state: GuestState,
-    ) -> Arc<Figures> {
+    pub(super) fn enter(&self, image: &str, number: Option<u64>, pid: Option<i32>) -> Arc<Figures> {
         let next = || self.number.fetch_add(1, Ordering::Relaxed) + 1;
         let number = number.unwrap_or_else(next);
-        let figures = Arc::new(Figures::new(number, image, pid, state));
+        let figures = Arc::new(Figures::new(number, image, pid));
         let mut guests = self.guests();
         guests.before.guests_total += 1;
-        guests.before.held_total += u64::from(state == GuestState::Held);
         guests.now.push(Arc::clone(&figures));
         figures
+    }
+
+    /// Notes that a guest is not served, but held.
+    pub(super) fn hold(&self, figures: &Figures) {
+        figures.say(GuestState::Held);
+        self.guests().before.held_total += 1;
     }
 
     /// Takes a guest that has ended off the list; its place is free again.

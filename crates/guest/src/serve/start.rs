@@ -1,4 +1,4 @@
-//! A guest begins: what it said is checked, and it gets a thread.
+//! A guest begins: it gets a thread, which checks what it said.
 //!
 //! The lock is between two threads of which one has ended its work: it hands the guest to its
 //! thread, or keeps it where none can be started.
@@ -10,7 +10,6 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use super::descriptor::{Descriptor, Unfit};
-use super::figures::GuestState;
 use super::handshake::Offer;
 use super::journal::{self, Journal};
 use super::session::{Done, Served, Session};
@@ -46,8 +45,8 @@ impl Arrived {
 /// Starts the thread of a guest.
 pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     let image = arrived.image.clone();
-    let session = match begin(shared, arrived) {
-        Ok(session) => session,
+    let begun = match begin(shared, arrived) {
+        Ok(begun) => begun,
         Err(done) => {
             shared.report(&format!(
                 "a connection to {image} came to nothing: what it sent is no userfaultfd"
@@ -57,13 +56,13 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
         }
     };
     // Where no thread can be started, the guest waits: its descriptor must not be closed.
-    let handed = Arc::new(Mutex::new(Some(session)));
+    let handed = Arc::new(Mutex::new(Some(begun)));
     loop {
         let taken = Arc::clone(&handed);
         let run = move || {
-            let session = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(session) = session {
-                session.run();
+            let begun = taken.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(begun) = begun {
+                begun.run();
             }
         };
         let thread = Builder::new().name("zfold-guest".to_owned()).stack_size(STACK).spawn(run);
@@ -77,29 +76,45 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     }
 }
 
-/// Returns the guest, served if its image is there and its regions are right, otherwise held; or
-/// none if what it sent is no userfaultfd.
-fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Session, Done> {
+/// A guest that has its place, its claim and its number. It is in the list already, so that whoever
+/// ends the server waits for it.
+struct Begun {
+    claim: Result<Claim, String>,
+    text: Vec<u8>,
+    journal: io::Result<File>,
+    session: Session,
+}
+
+/// Returns the guest, or none if what it sent is no userfaultfd.
+fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
     let Arrived { image, offer: Offer { stream, text, fd, pid }, number, journal, done } = arrived;
     let Ok(descriptor) = Descriptor::new(fd) else { return Err(done) };
-    let checked = shared.images.claim(&image).map_err(|error| error.to_string());
-    let checked = checked.and_then(|claim| {
-        let regions = check(&descriptor, &text, &claim)?;
-        let units = regions.last().map_or(0, |last| last.units().end);
-        let journal = journal.and_then(|file| open(&file, units));
-        let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
-        let guest = Guest::new(regions, Box::new(journal.settled));
-        let (messages, is_taken_over) = (journal.messages, journal.is_begun);
-        Ok(Served { image: claim, guest, messages, is_taken_over })
-    });
-    let state = if checked.is_ok() { GuestState::Served } else { GuestState::Held };
-    let figures = shared.enter(&image, number, pid, state);
-    if let Err(told) = &checked {
-        let who = figures.who();
-        shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
+    let claim = shared.images.claim(&image).map_err(|error| error.to_string());
+    let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
+    let session = Session { shared, figures, stream, descriptor, served: None, done };
+    Ok(Begun { claim, text, journal, session })
+}
+
+impl Begun {
+    /// Serves the guest if its image is there and its regions are right, otherwise holds it. The
+    /// peer can make the look at its regions last as long as it likes.
+    fn run(self) {
+        let Self { claim, text, journal, mut session } = self;
+        let checked = claim.and_then(|claim| {
+            let regions = check(&session.descriptor, &text, &claim)?;
+            let units = regions.last().map_or(0, |last| last.units().end);
+            let journal = journal.and_then(|file| open(&file, units));
+            let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
+            let guest = Guest::new(regions, Box::new(journal.settled));
+            let (messages, is_taken_over) = (journal.messages, journal.is_begun);
+            Ok(Served { image: claim, guest, messages, is_taken_over })
+        });
+        match checked {
+            Ok(served) => session.served = Some(served),
+            Err(told) => session.refuse(&told),
+        }
+        session.run();
     }
-    let shared = Arc::clone(shared);
-    Ok(Session { shared, figures, stream, descriptor, served: checked.ok(), done })
 }
 
 fn check(descriptor: &Descriptor, text: &[u8], image: &Claim) -> Result<Vec<Region>, String> {

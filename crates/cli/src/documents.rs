@@ -16,9 +16,13 @@ const END: &str = "<!-- end -->\n";
 
 /// Checks that a page has this text between `<!-- name -->` and the end, or writes it there.
 fn check(page: &str, name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use").join(page);
-    // The crate alone has no documents.
-    let Ok(whole) = fs::read_to_string(&path) else { return };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use");
+    if !folder.exists() {
+        // The crate alone has no documents.
+        return;
+    }
+    let path = folder.join(page);
+    let whole = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{page}: {error}"));
     let begin = format!("<!-- {name} -->\n");
     let (before, rest) = whole.split_once(&begin).expect("a place for the table");
     let (found, after) = rest.split_once(END).expect("an end of the table");

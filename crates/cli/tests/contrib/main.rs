@@ -6,6 +6,9 @@ mod common;
 
 mod examples;
 mod install;
+#[allow(dead_code, reason = "shared with the tests of real programs")]
+#[path = "../programs/needs.rs"]
+mod needs;
 mod release;
 
 use std::path::{Path, PathBuf};

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+use zfold_testing::output::results;
+use zfold_testing::wait_until;
 
 use crate::common;
 
@@ -34,12 +36,7 @@ impl Server {
             })
             .collect();
         let server = Self { child, folder, told };
-        let is_up = || server.run(&["guest", "list"]).status.success();
-        let began = std::time::Instant::now();
-        while !is_up() {
-            assert!(began.elapsed().as_secs() < 60, "it does not answer");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+        wait_until("it answers", || server.run(&["guest", "list"]).status.success());
         server
     }
 
@@ -50,10 +47,7 @@ impl Server {
 
     /// Runs a command that must succeed, and returns what it prints.
     pub(crate) fn done(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{arguments:?}: {said}");
-        String::from_utf8(output.stdout).expect("text")
+        results(self.run(arguments))
     }
 
     /// Checks that a command is refused, with these parts in its line.

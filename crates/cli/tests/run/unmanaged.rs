@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use tempfile::tempdir;
 use zfold_testing::compiled::{Compiled, compile_text};
+use zfold_testing::skip::installed;
 
 use crate::common::{command, read_report, skip};
 use crate::runs::{can_manage, text};
@@ -49,8 +50,8 @@ int main(void) {
 
 /// Builds a program; says so if there is no compiler.
 fn built(test: &str, name: &str, text: &str) -> Option<Compiled> {
-    let compiled = compile_text(name, text);
-    compiled.map_err(|_| skip(test, "no C compiler")).ok()
+    let compiled = || compile_text(name, text).unwrap_or_else(|said| panic!("{said}"));
+    installed(test, &["cc"]).then(compiled)
 }
 
 fn in_the_way(test: &str) -> Option<Compiled> {

@@ -11,10 +11,12 @@
 //!   one that the slot had; units given away meanwhile do not pass (but once in 2^32). Whether a
 //!   mismatch is damage is for the caller to say, who looks whether the slot still says the same.
 //! - B3: bytes read are as long as the entry says; a failed read or write changes no entry.
+//! - B4: a thread may have read a page before it was asked for, with its neighbours. It counts only
+//!   if nothing was written there since (ahead/A1), and by its checksum as any other.
 //!
 //! Locking: the extents' lock, below slots, never held during a call of the backing.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::RefCell;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,6 +30,7 @@ use crate::backing::extents::{Extents, UNIT};
 use crate::entry::Place;
 use crate::error::LoadError;
 use crate::options::BackingOptions;
+use crate::pages::ahead::{Ahead, Writes};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -38,8 +41,11 @@ pub(crate) struct Backed {
     extents: Mutex<Extents>,
     /// Bytes of the extents' map.
     map_bytes: u64,
-    buffers: ThreadLocal<RefCell<Option<AlignedBuffer>>>,
-    buffer_bytes: AtomicU64,
+    /// What each thread has read.
+    ahead: ThreadLocal<RefCell<Ahead>>,
+    /// Bytes of memory that they take.
+    ahead_bytes: AtomicU64,
+    writes: Writes,
     /// Something was written.
     written: AtomicBool,
 }
@@ -106,8 +112,9 @@ impl Backed {
             unit,
             map_bytes: extents.bytes() as u64,
             extents: Mutex::new(extents),
-            buffers: ThreadLocal::new(),
-            buffer_bytes: AtomicU64::new(0),
+            ahead: ThreadLocal::new(),
+            ahead_bytes: AtomicU64::new(0),
+            writes: Writes::new(),
             written: AtomicBool::new(false),
         }
     }
@@ -166,19 +173,8 @@ impl Backed {
     /// backing's own map take.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         // Relaxed: a gauge.
-        let buffers = self.buffer_bytes.load(Ordering::Relaxed);
+        let buffers = self.ahead_bytes.load(Ordering::Relaxed);
         self.map_bytes + buffers + self.options.backing.memory_bytes()
-    }
-
-    /// Returns the calling thread's buffer for reads, of at least `len` bytes.
-    fn buffer(&self, len: usize) -> RefMut<'_, AlignedBuffer> {
-        let buffer = self.buffers.get_or_default().borrow_mut();
-        RefMut::map(buffer, |buffer| {
-            let had = buffer.as_ref().map_or(0, |buffer| buffer.len());
-            let buffer = at_least(buffer, len);
-            self.buffer_bytes.fetch_add((buffer.len() - had) as u64, Ordering::Relaxed);
-            buffer
-        })
     }
 
     /// Writes `bytes` to whole units from `unit` on, which the caller has allocated, by way of
@@ -194,7 +190,11 @@ impl Backed {
         out[..bytes.len()].copy_from_slice(bytes);
         // Relaxed: read by who owns all of this.
         self.written.store(true, Ordering::Relaxed);
-        self.options.backing.write_at(u64::from(unit) * self.unit as u64, out)
+        let offset = u64::from(unit) * self.unit as u64;
+        let done = self.options.backing.write_at(offset, out);
+        // Also of one that has failed in the middle.
+        self.writes.count(&(offset..offset + whole as u64));
+        done
     }
 
     /// Reads the `len` bytes at `place`, checks them, and hands them to `take`.
@@ -205,15 +205,24 @@ impl Backed {
         len: usize,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, ReadError> {
-        let mut buffer = self.buffer(len.next_multiple_of(self.unit));
-        let bytes = &mut buffer[..len.next_multiple_of(self.unit)];
         let offset = u64::from(place.unit) * self.unit as u64;
-        self.options.backing.read_at(offset, bytes).map_err(ReadError::Io)?;
-        let bytes = &bytes[..len];
-        if checksum(key, bytes) != place.checksum {
-            return Err(ReadError::Checksum);
+        let wanted = offset..offset + len.next_multiple_of(self.unit) as u64;
+        let is_right = |bytes: &&[u8]| checksum(key, &bytes[..len]) == place.checksum;
+        let mut ahead = self.ahead.get_or_default().borrow_mut();
+        if let Some(bytes) = ahead.find(&wanted, &self.writes).filter(is_right) {
+            return Ok(take(&bytes[..len]));
         }
-        Ok(take(bytes))
+        let had = ahead.memory_bytes();
+        let backing = &*self.options.backing;
+        let read = ahead.read(&wanted, backing, &self.writes);
+        let read = match read {
+            Ok(bytes) if is_right(&bytes) => Ok(take(&bytes[..len])),
+            Ok(_) => Err(ReadError::Checksum),
+            Err(error) => Err(ReadError::Io(error)),
+        };
+        // Relaxed: a gauge.
+        self.ahead_bytes.fetch_add((ahead.memory_bytes() - had) as u64, Ordering::Relaxed);
+        read
     }
 
     /// Returns once all that was written is on stable storage.

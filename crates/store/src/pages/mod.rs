@@ -11,6 +11,7 @@
 //! All of it goes by entries and knows no slots: who calls sees to it that nobody releases what an
 //! entry refers to while it is read, by the lock of the slot that has it (store/K2).
 
+mod ahead;
 pub(crate) mod backed;
 pub(crate) mod contexts;
 mod duplicates;

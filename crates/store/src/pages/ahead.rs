@@ -1,0 +1,251 @@
+//! What a thread has read from the backing beyond the page that it was asked for.
+//!
+//! Pages that left one after the other lie one after the other, and mostly come back so. A thread
+//! whose reads go upwards reads more and more with each, up to [`AHEAD_MAX`], and finds the next
+//! pages in its buffer. One that reads here and there reads what it was asked for.
+//!
+//! - A1: bytes in a buffer count only while nothing was written to their part of the backing since
+//!   they were read. A write is counted behind its last byte and before an entry names it; a reader
+//!   notes the counts before it reads. So whoever has such an entry sees that the buffer is old.
+//! - A2: what cannot be read ahead is no error: the page alone is read then.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::backing::{AlignedBuffer, Backing};
+
+/// The most that is read at once, in bytes, and what the first read ahead has.
+const AHEAD_MAX: u64 = PART;
+const AHEAD_MIN: u64 = 16 << 10;
+
+/// Bytes of a part of which writes are counted, and how many are; parts share counts beyond that.
+const PART: u64 = 256 << 10;
+const PARTS: usize = 256;
+
+/// How often each part of the backing was written to.
+#[derive(Debug)]
+pub(super) struct Writes(Box<[AtomicU32]>);
+
+impl Writes {
+    pub(super) fn new() -> Self {
+        Self((0..PARTS).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// Counts a write of these bytes, which is done.
+    pub(super) fn count(&self, bytes: &Range<u64>) {
+        for part in bytes.start / PART..=(bytes.end - 1) / PART {
+            // Before what names the bytes, which is read by others under a lock.
+            self.part(part).fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Returns the counts of the first and the last byte's parts.
+    fn of(&self, bytes: &Range<u64>) -> [u32; 2] {
+        let of = |byte: u64| self.part(byte / PART).load(Ordering::Acquire);
+        [of(bytes.start), of(bytes.end - 1)]
+    }
+
+    fn part(&self, part: u64) -> &AtomicU32 {
+        &self.0[part as usize % PARTS]
+    }
+}
+
+/// The buffer of a thread.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    buffer: Option<AlignedBuffer>,
+    /// What it holds of the backing, and the counts of that.
+    held: Range<u64>,
+    counts: [u32; 2],
+    /// Where the last page ended, and how much was read ahead last.
+    end: u64,
+    window: u64,
+}
+
+impl Default for Ahead {
+    fn default() -> Self {
+        // The first page follows none.
+        Self { buffer: None, held: 0..0, counts: [0; 2], end: u64::MAX, window: 0 }
+    }
+}
+
+impl Ahead {
+    /// Returns the bytes of memory that it takes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+
+    /// Returns whole units, if it has them (A1).
+    pub(super) fn find(&mut self, wanted: &Range<u64>, writes: &Writes) -> Option<&[u8]> {
+        let is_held = self.held.start <= wanted.start && wanted.end <= self.held.end;
+        if !is_held || writes.of(&self.held) != self.counts {
+            return None;
+        }
+        self.end = wanted.end;
+        let at = (wanted.start - self.held.start) as usize;
+        Some(&self.buffer.as_ref()?[at..at + (wanted.end - wanted.start) as usize])
+    }
+
+    /// Reads whole units, and what follows them if that is likely to be asked for next.
+    ///
+    /// # Errors
+    /// Those of the backing; nothing is held then.
+    pub(super) fn read(
+        &mut self,
+        wanted: &Range<u64>,
+        backing: &dyn Backing,
+        writes: &Writes,
+    ) -> io::Result<&[u8]> {
+        let goes_on = (self.end..=self.end.saturating_add(self.window)).contains(&wanted.start);
+        self.window = if goes_on { (2 * self.window).clamp(AHEAD_MIN, AHEAD_MAX) } else { 0 };
+        self.end = wanted.end;
+        let until = (wanted.start + self.window).min(backing.len()).max(wanted.end);
+        if until == wanted.end || self.fill(wanted.start..until, backing, writes).is_err() {
+            self.window = 0;
+            self.fill(wanted.clone(), backing, writes)?;
+            // Whoever asks for it again wants to know whether it can be read.
+            self.held = 0..0;
+        }
+        let buffer = self.buffer.as_ref().expect("filled just now");
+        Ok(&buffer[..(wanted.end - wanted.start) as usize])
+    }
+
+    /// Reads these bytes into the buffer.
+    fn fill(
+        &mut self,
+        bytes: Range<u64>,
+        backing: &dyn Backing,
+        writes: &Writes,
+    ) -> io::Result<()> {
+        let len = (bytes.end - bytes.start) as usize;
+        if self.memory_bytes() < len {
+            self.buffer = Some(AlignedBuffer::new(len));
+        }
+        self.held = 0..0;
+        let counts = writes.of(&bytes);
+        let buffer = self.buffer.as_mut().expect("made just now");
+        backing.read_at(bytes.start, &mut buffer[..len])?;
+        (self.held, self.counts) = (bytes, counts);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::backing::MemoryBacking;
+
+    const UNIT: u64 = 512;
+
+    /// Notes what is read, and fails where more than one unit is asked for beyond `end`.
+    #[derive(Debug)]
+    struct Noted {
+        inner: MemoryBacking,
+        end: u64,
+        reads: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Noted {
+        fn new(end: u64) -> Self {
+            let inner = MemoryBacking::new(4 << 20);
+            for unit in 0..inner.len() / UNIT {
+                put(&inner, unit, unit);
+            }
+            Self { inner, end, reads: Mutex::default() }
+        }
+
+        fn reads(&self) -> Vec<Range<u64>> {
+            std::mem::take(&mut self.reads.lock().unwrap())
+        }
+    }
+
+    impl Backing for Noted {
+        fn len(&self) -> u64 {
+            self.inner.len()
+        }
+
+        fn align(&self) -> usize {
+            self.inner.align()
+        }
+
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let bytes = offset..offset + out.len() as u64;
+            self.reads.lock().unwrap().push(bytes.clone());
+            if bytes.end > self.end && out.len() > UNIT as usize {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            self.inner.read_at(offset, out)
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.inner.write_at(offset, data)
+        }
+
+        fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+            self.inner.discard(offset, len)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.inner.sync()
+        }
+    }
+
+    /// Fills a unit with a number.
+    fn put(backing: &dyn Backing, unit: u64, number: u64) {
+        let mut buffer = AlignedBuffer::new(UNIT as usize);
+        buffer.copy_from_slice(&number.to_le_bytes().repeat(UNIT as usize / 8));
+        backing.write_at(unit * UNIT, &buffer).unwrap();
+    }
+
+    /// Returns the number that lies in a unit.
+    fn get(ahead: &mut Ahead, backing: &Noted, writes: &Writes, unit: u64) -> u64 {
+        let wanted = unit * UNIT..(unit + 1) * UNIT;
+        let found = ahead.find(&wanted, writes).map(<[u8]>::to_vec);
+        let bytes = found.unwrap_or_else(|| ahead.read(&wanted, backing, writes).unwrap().to_vec());
+        assert_eq!(bytes.len(), UNIT as usize);
+        u64::from_le_bytes(bytes[..8].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_sequence_is_read_in_large_pieces_and_other_pages_alone() {
+        let (backing, writes) = (Noted::new(u64::MAX), Writes::new());
+        let mut ahead = Ahead::default();
+        for unit in 100..4000 {
+            assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
+        }
+        let reads = backing.reads();
+        assert_eq!(reads[0], 100 * UNIT..101 * UNIT);
+        assert_eq!(reads[1], 101 * UNIT..101 * UNIT + AHEAD_MIN);
+        assert!(reads.len() < 16, "{reads:?}");
+        assert!(reads.iter().all(|read| read.end - read.start <= AHEAD_MAX));
+        assert_eq!(ahead.memory_bytes() as u64, AHEAD_MAX);
+        for unit in [5, 8000, 17, 3000, 900, 6000] {
+            assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
+        }
+        let sizes: Vec<_> = backing.reads().iter().map(|read| read.end - read.start).collect();
+        assert_eq!(sizes, [UNIT; 6]);
+    }
+
+    #[test]
+    fn what_was_written_since_is_read_again() {
+        let (backing, writes) = (Noted::new(u64::MAX), Writes::new());
+        let mut ahead = Ahead::default();
+        (0..3).for_each(|unit| assert_eq!(get(&mut ahead, &backing, &writes, unit), unit));
+        let written = 9 * UNIT..10 * UNIT;
+        put(&backing, 9, 7777);
+        writes.count(&written);
+        assert_eq!(get(&mut ahead, &backing, &writes, 9), 7777);
+    }
+
+    #[test]
+    fn what_cannot_be_read_ahead_is_no_error() {
+        let (backing, writes) = (Noted::new(40 * UNIT), Writes::new());
+        let mut ahead = Ahead::default();
+        for unit in 30..60 {
+            assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
+        }
+    }
+}

@@ -125,6 +125,8 @@ uint8_t *zfold_region_pointer(const zfold_region *region);
 int zfold_region_pin(const zfold_region *region, uint64_t offset, uint64_t len, zfold_pin **pin);
 void zfold_pin_release(zfold_pin *pin);
 int zfold_region_pageout(const zfold_region *region, uint64_t offset, uint64_t len);
+/* Brings compressed pages before they are touched, as long as there is room. */
+int zfold_region_prefetch(const zfold_region *region, uint64_t offset, uint64_t len);
 void zfold_region_free(zfold_region *region);
 
 #ifdef __cplusplus

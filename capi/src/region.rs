@@ -140,6 +140,22 @@ pub unsafe extern "C" fn zfold_region_pageout(
 
 #[unsafe(no_mangle)]
 /// # Safety
+/// As the header says: `region` is null or of `zfold_region_new`.
+pub unsafe extern "C" fn zfold_region_prefetch(
+    region: *const zfold_region,
+    offset: u64,
+    len: u64,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let region = unsafe { borrow(region) }?;
+        let (heap, address, len) = range(region, offset, len)?;
+        heap.prefetch(address, len).map_err(fail)
+    })
+}
+
+#[unsafe(no_mangle)]
+/// # Safety
 /// `region` is null or of `zfold_region_new`, and neither it nor its memory is used any more.
 pub unsafe extern "C" fn zfold_region_free(region: *mut zfold_region) {
     // SAFETY: `zfold_region_new` gave it, and the caller gives it up.

@@ -82,6 +82,7 @@ static void refused(void) {
     CHECK(zfold_region_pointer(region) == NULL);
     CHECK(zfold_region_pin(region, 0, 4096, &other) == ZFOLD_FORKED && other == NULL);
     CHECK(zfold_region_pageout(region, 0, 4096) == ZFOLD_FORKED);
+    CHECK(zfold_region_prefetch(region, 0, 4096) == ZFOLD_FORKED);
 }
 
 static void end(void) {

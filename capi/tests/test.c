@@ -125,6 +125,7 @@ static void regions(void) {
     for (n = 0; n < len / 8; n++) numbers[n] = n / 3;
     for (n = 0; n < len / 8; n++) CHECK(numbers[n] == n / 3);
     CHECK(zfold_region_pageout(region, 0, len) == 0);
+    CHECK(zfold_region_prefetch(region, 4096, 65536) == 0 && numbers[512] == 170);
     CHECK(zfold_region_pin(region, 4096, 8192, &pin) == 0 && numbers[512] == 170);
     zfold_pin_release(pin);
     CHECK(zfold_region_pin(region, len, 1, &pin) == ZFOLD_ARGUMENT && pin == NULL);

@@ -205,6 +205,7 @@ static void nulls(void) {
     CHECK(zfold_pool_free(NULL, 1) == ZFOLD_ARGUMENT && zfold_pool_compact(NULL, &len) == ZFOLD_ARGUMENT);
     CHECK(zfold_region_pin(NULL, 0, 1, &pin) == ZFOLD_ARGUMENT);
     CHECK(zfold_region_pageout(NULL, 0, 1) == ZFOLD_ARGUMENT);
+    CHECK(zfold_region_prefetch(NULL, 0, 1) == ZFOLD_ARGUMENT);
     zfold_cache_close(NULL);
     zfold_store_close(NULL);
     zfold_pool_close(NULL);

@@ -134,6 +134,12 @@ impl Heap {
         py.detach(|| heap.pageout(address, len)).map_err(raise)
     }
 
+    /// Brings compressed pages of a range of addresses, as long as there is room.
+    fn prefetch(&self, py: Python<'_>, address: usize, len: usize) -> PyResult<()> {
+        let heap = self.here()?;
+        py.detach(|| heap.prefetch(address, len)).map_err(raise)
+    }
+
     /// Returns whether an address is of this memory.
     fn contains(&self, address: usize) -> PyResult<bool> {
         Ok(self.here()?.contains(address))

@@ -65,6 +65,20 @@ def test_what_cannot_be_an_array_is_refused_by_name(mem):
         pickle.dumps(mem)
 
 
+def test_an_array_is_brought_before_it_is_touched(mem):
+    a = mem.full((64, 512), 3.5)
+    mem.pageout(a)
+    before = mem.stats()
+    mem.prefetch(a[:32])
+    after = mem.stats()
+    assert 0 < after["stored_bytes"] < before["stored_bytes"]
+    faults = after["faults_total"]
+    assert a[:32].sum() == 32 * 512 * 3.5
+    assert mem.stats()["faults_total"] == faults
+    with pytest.raises(ValueError, match="not in this Memory"):
+        mem.prefetch(np.zeros(10))
+
+
 def test_memory_lives_as_long_as_a_view_and_then_goes(mem):
     a = mem.full((512, 512), 3.5)
     view = a[100:, ::2].T

@@ -223,6 +223,18 @@ impl Heap {
         done
     }
 
+    /// Brings the compressed pages that have one of `len` bytes from `address` on, as
+    /// [`Region::prefetch`] does: as long as there is room.
+    ///
+    /// # Errors
+    /// [`RegionError::NotOurs`] if the bytes do not lie in one region of this heap.
+    pub fn prefetch(&self, address: usize, len: usize) -> Result<(), RegionError> {
+        let (region, bytes) = self.enter(address, len)?;
+        region.prefetch(bytes);
+        self.leave(&region);
+        Ok(())
+    }
+
     /// Returns what the heap holds.
     #[must_use]
     pub fn stats(&self) -> HeapStats {

@@ -203,6 +203,21 @@ class Memory:
         """
         self._heap.pageout(*self._span(array))
 
+    def prefetch(self, array):
+        """Brings compressed pages of an array before they are touched, as long as there is room.
+
+        Raises ValueError for an array that is not in this memory.
+
+        >>> import zfold
+        >>> mem = zfold.Memory(resident="64MiB")
+        >>> a = mem.full(1_000_000, 7.0)
+        >>> mem.pageout(a)
+        >>> mem.prefetch(a)
+        >>> mem.stats()["stored_bytes"] < 100_000
+        True
+        """
+        self._heap.prefetch(*self._span(array))
+
     def _span(self, array):
         if isinstance(array, np.ndarray):
             low, high = _byte_bounds(array)

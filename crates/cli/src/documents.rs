@@ -105,6 +105,13 @@ fn documents_have_the_figures_of_regions() {
 }
 
 #[test]
+fn documents_have_the_figures_of_guests() {
+    let all = [list::<zfold_guest::Served>(), list::<zfold_guest::Given>()];
+    check("guests.md", "figures of a server", &all[0]);
+    check("guests.md", "figures of guests", &all[1]);
+}
+
+#[test]
 fn documents_have_the_figures_of_runs() {
     check("stats-run.md", "figures of runs", &table::<zfold_run::Figures>());
 }

@@ -90,17 +90,17 @@ fn working_set(server: &Server, image: &Image, pages: u64, start: &dyn Fn(&str) 
     drop(guest);
     image.record(false);
     let before = server.stats();
-    let wanted = before.beforehand_pages_total + image.working_set_pages();
+    let wanted = before.given.beforehand_pages_total + image.working_set_pages();
     let (wall, cpu) = timed(|| {
         let guest = start("whole").expect("as before");
-        while server.stats().beforehand_pages_total < wanted {
+        while server.stats().given.beforehand_pages_total < wanted {
             std::thread::sleep(Duration::from_millis(5));
         }
         drop(guest);
     });
     let stats = server.stats();
-    let copied = stats.copied_pages_total - before.copied_pages_total;
-    let zeros = stats.zero_pages_total - before.zero_pages_total;
+    let copied = stats.given.copied_pages_total - before.given.copied_pages_total;
+    let zeros = stats.given.zero_pages_total - before.given.zero_pages_total;
     println!(
         "working set, with the start of its guest: {copied} pages and {zeros} of zeros, {wall:.0} \
          ms, {cpu:.0} ms of processor ({:.2} us for each page that is not zeros)",

@@ -41,4 +41,4 @@ pub use images::{
     Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, check_name, images_options,
 };
 pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
-pub use serve::{GuestState, GuestStats, Server, ServerOptions, ServerStats};
+pub use serve::{Given, GuestState, GuestStats, Served, Server, ServerOptions, ServerStats, TABLE};

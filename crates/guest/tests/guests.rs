@@ -45,10 +45,10 @@ fn every_page_is_right_in_order_and_out_of_it() {
     }
     world.has_guests(0);
     let stats = world.server.stats();
-    assert_eq!((stats.guests_total, stats.held_total), (3, 0));
+    assert_eq!((stats.served.guests_total, stats.served.held_total), (3, 0));
     // Three guests of 3000 pages, a quarter of them zeros, each put in once.
-    assert_eq!((stats.copied_pages_total, stats.zero_pages_total), (3 * 2250, 3 * 750));
-    assert!(stats.faults_total < 9000 && stats.fault_p50_ns > 0, "{stats:?}");
+    assert_eq!((stats.given.copied_pages_total, stats.given.zero_pages_total), (3 * 2250, 3 * 750));
+    assert!(stats.given.faults_total < 9000 && stats.served.fault_p50_ns > 0, "{stats:?}");
 }
 
 /// Pitfall 15, and the names that earlier versions use.
@@ -85,7 +85,8 @@ fn discards_while_faults_wait() {
     for seed in 0..3 {
         let mut guest = vmm!(world, "whole");
         assert_eq!(guest.ask(&format!("hammer {SEED} 20000 {seed}")), "right");
-        let discards = || world.server.stats().guests.last().map(|guest| guest.discards_total);
+        let discards =
+            || world.server.stats().guests.last().map(|guest| guest.given.discards_total);
         wait_until("a discard was told", || discards() > Some(0));
     }
 }
@@ -153,15 +154,19 @@ fn a_recorded_working_set_is_there_before_it_is_asked_for() {
 
     let mut second = vmm!(world, "whole");
     wait_for(|| {
-        let put_in = world.server.stats().beforehand_pages_total;
-        (put_in >= before.beforehand_pages_total + 200).then_some(()).ok_or(put_in)
+        let put_in = world.server.stats().given.beforehand_pages_total;
+        (put_in >= before.given.beforehand_pages_total + 200).then_some(()).ok_or(put_in)
     });
     for page in &touched {
         second.ask(&format!("read {page}"));
     }
     drop(second);
     world.has_guests(0);
-    assert_eq!(world.server.stats().faults_total, before.faults_total, "none was asked for");
+    assert_eq!(
+        world.server.stats().given.faults_total,
+        before.given.faults_total,
+        "none was asked for"
+    );
     let mut third = vmm!(world, "whole");
     verify(&world, &mut third, 1);
     image.forget();
@@ -194,7 +199,7 @@ fn a_page_of_2_mib_is_one_copy() {
     drop(guest);
     world.has_guests(0);
     let stats = world.server.stats();
-    assert_eq!((stats.faults_total, stats.copied_pages_total), (4, 4 * 512));
+    assert_eq!((stats.given.faults_total, stats.given.copied_pages_total), (4, 4 * 512));
     // The stand-in maps one page more than it has.
     let Some(mut guest) = world.vmm("hugetlb") else {
         return skip(
@@ -230,8 +235,8 @@ fn a_fault_that_waits_is_reported() {
     assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
     backing.heal();
     assert_eq!(guest.hear(), first_word(SEED, 3).to_string());
-    wait_until("the fault is counted", || world.server.stats().faults_total == 1);
-    let waited = Duration::from_nanos(world.server.stats().fault_p50_ns);
+    wait_until("the fault is counted", || world.server.stats().given.faults_total == 1);
+    let waited = Duration::from_nanos(world.server.stats().served.fault_p50_ns);
     // From when it was read, not from the attempt that went.
     assert!(waited >= Duration::from_millis(50), "{waited:?}");
     verify(&world, &mut guest, 1);
@@ -247,7 +252,7 @@ fn memory_that_was_not_named_is_reported() {
     guest.say("read 203");
     world.hears("in none of the regions");
     assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
-    assert_eq!(world.server.stats().guests[0].strays_total, 1);
+    assert_eq!(world.server.stats().guests[0].given.strays_total, 1);
 }
 
 #[test]
@@ -266,5 +271,5 @@ fn a_guest_is_held_whose_regions_are_not_of_the_image() {
         guest.kill();
         world.has_guests(0);
     }
-    assert_eq!(world.server.stats().held_total, 2);
+    assert_eq!(world.server.stats().served.held_total, 2);
 }

@@ -88,7 +88,7 @@ fn what_is_no_offer_is_hung_up_on() {
     for (world, failed) in [(&patient, 4), (&short, 2)] {
         wait_for(|| {
             let stats = world.server.stats();
-            (stats.failed_handshakes_total >= failed).then_some(()).ok_or(stats)
+            (stats.served.failed_handshakes_total >= failed).then_some(()).ok_or(stats)
         });
         world.has_guests(0);
         serves(world);
@@ -106,7 +106,7 @@ fn a_userfaultfd_that_was_never_set_up_is_none() {
     world.hears("what it sent is no userfaultfd");
     peer.kill();
     world.has_guests(0);
-    assert_eq!(world.server.stats().held_total, 0);
+    assert_eq!(world.server.stats().served.held_total, 0);
     serves(&world);
 }
 
@@ -156,7 +156,7 @@ fn thousands_of_connections_are_no_harm() {
         drop(UnixStream::connect(&world.socket));
     }
     wait_for(|| {
-        let failed = world.server.stats().failed_handshakes_total;
+        let failed = world.server.stats().served.failed_handshakes_total;
         (failed >= 2000).then_some(()).ok_or(failed)
     });
     serves(&world);

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zfold_guest::{GuestState, GuestStats, ImageInfo, ServerStats};
+use zfold_figures::Doc;
+use zfold_guest::{Given, GuestState, GuestStats, ImageInfo, Served, ServerStats, TABLE};
 use zfold_store::StoreStats;
 
 use crate::shared::clean::clean;
+use crate::shared::figures::{all_of, in_state};
 use crate::shared::size::PAGE_LEN;
-use crate::shared::table::{count, size, table, time};
+use crate::shared::table::{count, size, table};
 
 /// Name of this form of the statistics; another one has another name.
 pub(crate) const SCHEMA: &str = "zfold.guests/1";
@@ -41,15 +43,10 @@ pub(crate) struct GuestsReport {
     /// Pages that share the bytes of another one.
     pub(crate) duplicate_pages: u64,
     pub(crate) images: Vec<ImageReport>,
-    pub(crate) guests_total: u64,
-    pub(crate) held_total: u64,
-    pub(crate) failed_handshakes_total: u64,
-    pub(crate) faults_total: u64,
-    pub(crate) copied_pages_total: u64,
-    pub(crate) zero_pages_total: u64,
-    pub(crate) beforehand_pages_total: u64,
-    pub(crate) fault_p50_ns: u64,
-    pub(crate) fault_p99_ns: u64,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) served: Served,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) given: Given,
     pub(crate) guests: Vec<GuestReport>,
 }
 
@@ -82,13 +79,8 @@ pub(crate) struct GuestReport {
     pub(crate) late: bool,
     pub(crate) pages: u64,
     pub(crate) pages_left: u64,
-    pub(crate) faults_total: u64,
-    pub(crate) copied_pages_total: u64,
-    pub(crate) zero_pages_total: u64,
-    pub(crate) beforehand_pages_total: u64,
-    pub(crate) discards_total: u64,
-    pub(crate) retries_total: u64,
-    pub(crate) strays_total: u64,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) given: Given,
 }
 
 impl GuestsReport {
@@ -107,15 +99,8 @@ impl GuestsReport {
     /// Adds what guests were given.
     pub(super) fn with_guests(self, stats: &ServerStats) -> Self {
         Self {
-            guests_total: stats.guests_total,
-            held_total: stats.held_total,
-            failed_handshakes_total: stats.failed_handshakes_total,
-            faults_total: stats.faults_total,
-            copied_pages_total: stats.copied_pages_total,
-            zero_pages_total: stats.zero_pages_total,
-            beforehand_pages_total: stats.beforehand_pages_total,
-            fault_p50_ns: stats.fault_p50_ns,
-            fault_p99_ns: stats.fault_p99_ns,
+            served: stats.served,
+            given: stats.given,
             guests: stats.guests.iter().map(GuestReport::of).collect(),
             ..self
         }
@@ -175,23 +160,10 @@ impl GuestsReport {
             ("duplicates", count(self.duplicate_pages), "pages that share another one's bytes"),
         ];
         table(&mut text, "images", &rows);
-        let rows = [
-            ("guests", self.guests.len().to_string(), "now"),
-            ("guests_total", count(self.guests_total), ""),
-            ("held_total", count(self.held_total), "guests whose regions were refused"),
-            ("failed_handshakes", count(self.failed_handshakes_total), ""),
-            ("faults", count(self.faults_total), ""),
-            ("  p50", time(self.fault_p50_ns), "half were answered within this"),
-            ("  p99", time(self.fault_p99_ns), "99 % were"),
-            ("copied", count(self.copied_pages_total), "pages put in"),
-            ("zeros", count(self.zero_pages_total), "pages of zeros, which take no memory"),
-            (
-                "beforehand",
-                count(self.beforehand_pages_total),
-                "of both, before they were asked for",
-            ),
-        ];
-        table(&mut text, "guests", &rows);
+        let mut rows = vec![("guests", self.guests.len().to_string(), "now")];
+        rows.extend(all_of(TABLE, Doc::State, &self.served));
+        rows.extend(all_of(TABLE, Doc::State, &self.given));
+        table(&mut text, TABLE, &rows);
         if !self.guests.is_empty() {
             let titles =
                 ["GUEST", "IMAGE", "PID", "STATE", "LEFT", "FAULTS", "COPIED", "ZEROS", "DISCARDS"];
@@ -225,13 +197,7 @@ impl GuestReport {
             late: stats.is_late,
             pages: stats.pages,
             pages_left: stats.pages_left,
-            faults_total: stats.faults_total,
-            copied_pages_total: stats.copied_pages_total,
-            zero_pages_total: stats.zero_pages_total,
-            beforehand_pages_total: stats.beforehand_pages_total,
-            discards_total: stats.discards_total,
-            retries_total: stats.retries_total,
-            strays_total: stats.strays_total,
+            given: stats.given,
         }
     }
 
@@ -243,10 +209,10 @@ impl GuestReport {
             self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             format!("{}{waits}", clean(&self.state)),
             count(self.pages_left),
-            count(self.faults_total),
-            count(self.copied_pages_total),
-            count(self.zero_pages_total),
-            count(self.discards_total),
+            count(self.given.faults_total),
+            count(self.given.copied_pages_total),
+            count(self.given.zero_pages_total),
+            count(self.given.discards_total),
         ]
     }
 }

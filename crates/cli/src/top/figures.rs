@@ -110,6 +110,7 @@ fn rows_of(run: &Run, table: &str) -> Vec<(&'static str, String)> {
 }
 
 fn of_guests(guests: &Guests) -> Vec<(&'static str, String)> {
+    let (served, given) = (&guests.served, &guests.given);
     let limit = match guests.limit_bytes {
         0 => "none".to_owned(),
         limit => short_size(limit),
@@ -122,17 +123,17 @@ fn of_guests(guests: &Guests) -> Vec<(&'static str, String)> {
         ("  limit", limit),
         ("guests", count(guests.guests)),
         ("  waiting", count(guests.late)),
-        ("faults", total(guests.faults_total, guests.faults_per_second)),
+        ("faults", total(given.faults_total, guests.rates.of(|guests| guests.faults_total))),
         (
             "  p50, p99 ever",
-            match guests.faults_total {
+            match given.faults_total {
                 0 => quantiles(None, None),
-                _ => quantiles(Some(guests.fault_p50_ns), Some(guests.fault_p99_ns)),
+                _ => quantiles(Some(served.fault_p50_ns), Some(served.fault_p99_ns)),
             },
         ),
-        ("pages copied", count(guests.copied_pages_total)),
-        ("  zeros", count(guests.zero_pages_total)),
-        ("  beforehand", count(guests.beforehand_pages_total)),
+        ("pages copied", count(given.copied_pages_total)),
+        ("  zeros", count(given.zero_pages_total)),
+        ("  beforehand", count(given.beforehand_pages_total)),
     ]
 }
 

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
+use zfold_guest::{Given, Served};
 
 use super::look::{Look, Said};
-use super::rates::{Since, ratio};
+use super::rates::{Rates, Since, rates, ratio};
 use crate::guest::report::GuestsReport;
+use crate::shared::figures::in_state;
 
 /// A server of guests.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -23,14 +25,12 @@ pub(crate) struct Guests {
     /// Pages of images, as guests see them.
     pub(crate) stored_pages_bytes: u64,
     pub(crate) ratio: Option<f64>,
-    pub(crate) faults_total: u64,
-    pub(crate) copied_pages_total: u64,
-    pub(crate) zero_pages_total: u64,
-    pub(crate) beforehand_pages_total: u64,
-    pub(crate) fault_p50_ns: u64,
-    pub(crate) fault_p99_ns: u64,
-    /// None of what was seen once only.
-    pub(crate) faults_per_second: Option<f64>,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) served: Served,
+    #[serde(flatten, with = "in_state")]
+    pub(crate) given: Given,
+    #[serde(flatten)]
+    pub(crate) rates: Rates<Given>,
     #[serde(skip)]
     pub(crate) socket: PathBuf,
 }
@@ -66,13 +66,9 @@ pub(crate) fn guests(now: &Look, before: &Look) -> Vec<Guests> {
             resident_bytes: report.held_bytes,
             stored_pages_bytes: report.stored_pages_bytes,
             ratio: ratio(report.stored_pages_bytes, report.held_bytes),
-            faults_total: report.faults_total,
-            copied_pages_total: report.copied_pages_total,
-            zero_pages_total: report.zero_pages_total,
-            beforehand_pages_total: report.beforehand_pages_total,
-            fault_p50_ns: report.fault_p50_ns,
-            fault_p99_ns: report.fault_p99_ns,
-            faults_per_second: since.map(|since| since.rate(report, |one| one.faults_total)),
+            served: report.served,
+            given: report.given,
+            rates: rates(since, &report.given, |before| &before.given),
             socket: said.socket.clone(),
         }
     };

@@ -155,7 +155,7 @@ fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
 }
 
 /// Returns the rates of figures, where there were some of them before.
-fn rates<T, F: zfold_figures::Figures>(
+pub(super) fn rates<T, F: zfold_figures::Figures>(
     since: Option<Since<'_, T>>,
     now: &F,
     of: impl Fn(&T) -> &F,

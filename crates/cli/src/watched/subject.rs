@@ -108,7 +108,7 @@ impl Subject {
         match self {
             Self::Run(run) => run.rates.of(|run| run.faults_total),
             Self::Disk(_) => None,
-            Self::Guests(guests) => guests.faults_per_second,
+            Self::Guests(guests) => guests.rates.of(|guests| guests.faults_total),
         }
     }
 

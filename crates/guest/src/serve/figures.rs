@@ -6,7 +6,53 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use zfold_figures::{FIELD, Figures as _, View, figures, state};
+
 use crate::core::guest::{Counts, Guest};
+
+/// The title of the table in which people see what a server and its guests have done.
+pub const TABLE: &str = "guests";
+
+figures! {
+    /// What a guest was given, or all guests of a server together.
+    #[non_exhaustive]
+    pub struct Given;
+
+    total faults_total: Count, "faults that were answered",
+        [state(TABLE).row("faults"), View::Rate];
+    total copied_pages_total: Count, "pages of 4 KiB put in", [state(TABLE).row("copied")];
+    total zero_pages_total: Count, "pages of zeros, which take no memory",
+        [state(TABLE).row("zeros")];
+    total beforehand_pages_total: Count, "of both, before they were asked for",
+        [state(TABLE).row("beforehand")];
+    total discards_total: Count, "messages of memory that was given up", [FIELD];
+    total retries_total: Count, "times that the kernel took nothing while memory was given up",
+        [FIELD];
+    total strays_total: Count, "faults outside of the regions named, which nobody answers", [FIELD];
+}
+
+impl Given {
+    /// Adds what another has been given.
+    pub(super) fn add(&mut self, other: &Self) {
+        for figure in Self::ALL {
+            (figure.set)(self, (figure.of)(self) + (figure.of)(other));
+        }
+    }
+}
+
+figures! {
+    /// Whom a server has served.
+    #[non_exhaustive]
+    pub struct Served;
+
+    total guests_total: Count, "guests served or held so far", [state(TABLE)];
+    total held_total: Count, "of these, guests whose regions were refused", [state(TABLE)];
+    total failed_handshakes_total: Count, "connections that came to nothing",
+        [state(TABLE).row("failed_handshakes")];
+    gauge fault_p50_ns: Nanoseconds, "half of the faults were answered within this",
+        [state(TABLE).row("fault p50")];
+    gauge fault_p99_ns: Nanoseconds, "99 % of them were", [state(TABLE).row("fault p99")];
+}
 
 /// What becomes of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,20 +84,8 @@ pub struct GuestStats {
     pub pages: u64,
     /// See `pages`.
     pub pages_left: u64,
-    /// Faults that were answered.
-    pub faults_total: u64,
-    /// Pages of 4 KiB that were copied into it.
-    pub copied_pages_total: u64,
-    /// Pages of zeros that were mapped.
-    pub zero_pages_total: u64,
-    /// Of both, those that nobody had asked for yet.
-    pub beforehand_pages_total: u64,
-    /// Messages of memory that it gave up.
-    pub discards_total: u64,
-    /// Times that the kernel took nothing while memory was given up.
-    pub retries_total: u64,
-    /// Faults outside of the regions that it named, which nobody answers.
-    pub strays_total: u64,
+    /// What it was given.
+    pub given: Given,
     /// Whether a fault has waited for long.
     pub is_late: bool,
 }
@@ -131,13 +165,15 @@ impl Figures {
             state,
             pages,
             pages_left: left,
-            faults_total: counts.faults,
-            copied_pages_total: counts.copied,
-            zero_pages_total: counts.zeroed,
-            beforehand_pages_total: counts.beforehand,
-            discards_total: counts.discards,
-            retries_total: counts.retries,
-            strays_total: strays,
+            given: Given {
+                faults_total: counts.faults,
+                copied_pages_total: counts.copied,
+                zero_pages_total: counts.zeroed,
+                beforehand_pages_total: counts.beforehand,
+                discards_total: counts.discards,
+                retries_total: counts.retries,
+                strays_total: strays,
+            },
             is_late: late,
         }
     }
@@ -147,34 +183,10 @@ impl Figures {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Guests that were served or held, those of now included.
-    pub guests_total: u64,
-    /// Guests that were held.
-    pub held_total: u64,
-    /// Connections that came to nothing.
-    pub failed_handshakes_total: u64,
-    /// Faults that were answered.
-    pub faults_total: u64,
-    /// Pages of 4 KiB that were copied.
-    pub copied_pages_total: u64,
-    /// Pages of zeros that were mapped.
-    pub zero_pages_total: u64,
-    /// Of both, those that nobody had asked for yet.
-    pub beforehand_pages_total: u64,
-    /// Time between the reading of a fault and its answer.
-    pub fault_p50_ns: u64,
-    /// See `fault_p50_ns`.
-    pub fault_p99_ns: u64,
+    /// Whom it has served.
+    pub served: Served,
+    /// What they were given, the guests of now included.
+    pub given: Given,
     /// The guests of now.
     pub guests: Vec<GuestStats>,
-}
-
-impl ServerStats {
-    /// Adds what a guest has done.
-    pub(super) fn add(&mut self, guest: &GuestStats) {
-        self.faults_total += guest.faults_total;
-        self.copied_pages_total += guest.copied_pages_total;
-        self.zero_pages_total += guest.zero_pages_total;
-        self.beforehand_pages_total += guest.beforehand_pages_total;
-    }
 }

@@ -25,7 +25,7 @@ use listening::Listening;
 use shared::Shared;
 use start::{Arrived, start};
 
-pub use figures::{GuestState, GuestStats, ServerStats};
+pub use figures::{Given, GuestState, GuestStats, Served, ServerStats, TABLE};
 pub use shared::ServerOptions;
 
 /// A server of guests.

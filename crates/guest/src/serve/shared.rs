@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
 
-use super::figures::{Figures, GuestState, ServerStats};
+use super::figures::{Figures, Given, GuestState, Served, ServerStats};
 use crate::images::Images;
 
 /// What a server grants.
@@ -38,11 +38,12 @@ impl Default for ServerOptions {
     }
 }
 
-/// The guests of now, and the totals of those before.
+/// The guests of now, whom there were before, and what those were given.
 #[derive(Debug, Default)]
 struct Guests {
     now: Vec<Arc<Figures>>,
-    before: ServerStats,
+    before: Served,
+    given: Given,
 }
 
 /// See the [module](self).
@@ -145,7 +146,7 @@ impl Shared {
         let stats = figures.stats();
         let mut guests = self.guests();
         guests.now.retain(|one| one.number() != stats.number);
-        guests.before.add(&stats);
+        guests.given.add(&stats.given);
         drop(guests);
         self.leave_place();
         self.fewer.notify_all();
@@ -153,14 +154,13 @@ impl Shared {
 
     pub(super) fn stats(&self) -> ServerStats {
         let guests = self.guests();
-        let mut stats = guests.before.clone();
+        let (before, mut given) = (guests.before, guests.given);
         let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
         drop(guests);
-        now.iter().for_each(|guest| stats.add(guest));
-        stats.guests = now;
+        now.iter().for_each(|guest| given.add(&guest.given));
         let waited = self.latencies.quantiles();
-        (stats.fault_p50_ns, stats.fault_p99_ns) = (waited.p50, waited.p99);
-        stats
+        let served = Served { fault_p50_ns: waited.p50, fault_p99_ns: waited.p99, ..before };
+        ServerStats { served, given, guests: now }
     }
 
     /// Returns what is readable once the server ends.

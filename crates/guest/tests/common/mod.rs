@@ -66,7 +66,7 @@ impl World {
     pub(crate) fn has_guests(&self, number: usize) {
         wait_for(|| {
             let stats = self.server.stats();
-            (stats.guests.len() == number).then_some(()).ok_or((number, stats))
+            (stats.guests.len() == number).then_some(()).ok_or((number, stats.guests))
         });
     }
 

@@ -18,6 +18,7 @@ use super::word::{Page, State, Word};
 use crate::sys::claims::Claims;
 use crate::sys::map::{Mapping, Words, Zeros};
 use zfold_uffd::page::PAGE;
+use zfold_uffd::policy::{Clock, Past};
 
 /// Pages whose residents are counted together; regions begin at a multiple.
 pub(super) const CHUNK: u32 = 512;
@@ -53,6 +54,11 @@ pub(super) struct Core {
     words: Words,
     /// For each listed page the next one.
     links: Words,
+    /// What is remembered of each page, and for how many rounds of the hand it is spared: hints, of
+    /// which a change may be lost to one at the same time.
+    pasts: Words,
+    /// Counts pages that leave.
+    pub clock: Clock,
     /// For each chunk the pages that are in their place.
     residents: Words,
     /// The newest page of the list of those with copies.
@@ -102,6 +108,8 @@ impl Core {
             zeros: Zeros::new(WINDOW_MAX as usize)?,
             words: Words::new(pages as usize)?,
             links: Words::new(pages as usize)?,
+            pasts: Words::new(pages as usize)?,
+            clock: Clock::default(),
             residents: Words::new(chunks)?,
             listed: AtomicU32::new(NIL),
             listed_total: AtomicU64::new(0),
@@ -119,6 +127,18 @@ impl Core {
 
     pub(super) fn page(&self, key: u32) -> Page<'_> {
         Page(&self.words[key as usize])
+    }
+
+    /// Returns what is remembered of a page, and for how many rounds it is spared.
+    pub(super) fn past(&self, key: u32) -> (Past, u8) {
+        let word = self.pasts[key as usize].load(Ordering::Relaxed);
+        (Past::from_bits(word as u16), (word >> 16) as u8)
+    }
+
+    /// Remembers that.
+    pub(super) fn remember(&self, key: u32, past: Past, rounds: u8) {
+        let word = u32::from(past.bits()) | u32::from(rounds) << 16;
+        self.pasts[key as usize].store(word, Ordering::Relaxed);
     }
 
     /// Number of chunks.

@@ -2,9 +2,10 @@
 //! from there, compressed, into the store. Never in a thread that touches a page.
 //!
 //! The mover goes over the pages in the order of their addresses, like the hand of a clock, and
-//! takes all that it finds: whoever is touched again soon comes back from the staging area without
-//! having been compressed. Neighbours leave together because each call makes all processors that
-//! run this process forget translations, which costs more than moving a page.
+//! spares those that came back soon when they had left (`zfold_uffd::policy`). Whoever is touched
+//! again soon comes back from the staging area without having been compressed. Neighbours leave
+//! together because each call makes all processors that run this process forget translations, which
+//! costs more than moving a page.
 //!
 //! - E1: only who holds the hand moves pages out and fills slots.
 //! - E2: nothing here touches the memory of a region; pages are read in the staging area.
@@ -21,6 +22,7 @@ use super::space::Space;
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
 use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::policy::Haste;
 
 /// Time without any progress after which a page that is waited for is given up, and with it the
 /// process.
@@ -116,6 +118,16 @@ impl Core {
 
     /// Moves up to `most` pages out, from where the hand is.
     fn move_some(&self, hand: &mut Hand<'_>, most: u32) -> u32 {
+        let mut rounds = 0..Haste::ROUNDS;
+        let moved = rounds.find_map(|round| {
+            let moved = self.move_round(hand, most, Haste::after(round));
+            (moved > 0 || self.ring.empty().is_empty()).then_some(moved)
+        });
+        moved.unwrap_or(0)
+    }
+
+    /// The same, in one round of the hand at most.
+    fn move_round(&self, hand: &mut Hand<'_>, most: u32, haste: Haste) -> u32 {
         let spaces = self.spaces();
         let mut moved = 0;
         for _ in 0..=self.chunks() {
@@ -130,7 +142,8 @@ impl Core {
             **hand = match space {
                 Some(space) if self.residents(chunk) > 0 => {
                     let keys = key..end.min(space.keys().end);
-                    let (at, some) = self.move_out(hand, space, keys.clone(), most - moved);
+                    let leaves = |key| !self.spares(key, haste);
+                    let (at, some) = self.move_out(hand, space, keys.clone(), most - moved, leaves);
                     moved += some;
                     if at == keys.end { end } else { at }
                 }
@@ -143,10 +156,30 @@ impl Core {
         moved
     }
 
-    /// Moves up to `most` pages of a range out, as far as there are slots; returns where it
-    /// stopped, and how many.
-    fn move_out(&self, _hand: &Hand<'_>, space: &Space, keys: Range<u32>, most: u32) -> (u32, u32) {
-        let leaves = |key| self.page(key).change(Word::leaving).is_ok();
+    /// The hand passes a page: returns whether it is spared, if it is there.
+    fn spares(&self, key: u32, haste: Haste) -> bool {
+        if self.page(key).load().state() != State::Resident {
+            return false;
+        }
+        let (past, rounds) = self.past(key);
+        let left = haste.pass(rounds, past, self.clock.now());
+        if left.is_some_and(|left| left != rounds) {
+            self.remember(key, past, left.unwrap_or(0));
+        }
+        left.is_some()
+    }
+
+    /// Moves up to `most` pages of a range out that leave, as far as there are slots; returns where
+    /// it stopped, and how many.
+    fn move_out(
+        &self,
+        _hand: &Hand<'_>,
+        space: &Space,
+        keys: Range<u32>,
+        most: u32,
+        may: impl Fn(u32) -> bool,
+    ) -> (u32, u32) {
+        let leaves = |key| may(key) && self.page(key).change(Word::leaving).is_ok();
         let (mut key, mut moved) = (keys.start, 0);
         while key < keys.end && moved < most {
             let slots = self.ring.empty();
@@ -166,17 +199,19 @@ impl Core {
             moved += self.move_run(space, first..key, slots.start);
         }
         self.counters.evictions_total.add(u64::from(moved));
+        self.clock.advance(moved as usize, self.room.limit() as usize);
         (key, moved)
     }
 
     /// Moves pages that this thread is in charge of to slots from `slot` on; returns how many
     /// went.
     fn move_run(&self, space: &Space, keys: Range<u32>, slot: usize) -> u32 {
-        let (mut key, mut to) = (keys.start, slot);
+        let (mut key, mut to, now) = (keys.start, slot, self.clock.now());
         while key < keys.end {
             let count_left = (keys.end - key) as usize;
             let moved = self.frames.take_out(space.address_of(key), to..to + count_left);
             for _ in 0..moved.done {
+                self.remember(key, self.past(key).0.left(now), 0);
                 self.ring.fill(to, key);
                 self.count_out(key);
                 self.settle(key, State::Staged, to as u32, false);
@@ -336,7 +371,7 @@ impl Core {
         while key < keys.end {
             // M6: a batch at a time.
             let _blocked = Blocked::new();
-            key = self.move_out(&self.hand(), space, key..keys.end, self.batch()).0;
+            key = self.move_out(&self.hand(), space, key..keys.end, self.batch(), |_| true).0;
             if self.ring.empty().is_empty() && !self.store_some(batch) {
                 std::thread::yield_now();
             }

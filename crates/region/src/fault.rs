@@ -13,6 +13,7 @@ use super::registry;
 use super::space::{Space, WINDOW_MAX};
 use super::word::{State, Word};
 use crate::sys::signal::die;
+use zfold_uffd::policy::Past;
 
 /// Nanoseconds of the monotonic clock.
 fn now() -> u64 {
@@ -130,6 +131,12 @@ impl Core {
         counter.add(touched.into());
         self.counters.prefetched_total.add(u64::from(pages - touched));
         self.count_in(key, pages);
+        let now = self.clock.now();
+        let is_back = matches!(was.state(), State::Stored | State::Staged);
+        for key in key..key + pages {
+            let past = if is_back { self.past(key).0.returned(now) } else { Past::first(now) };
+            self.remember(key, past, past.rounds());
+        }
         let stored = was.state() == State::Stored;
         (key..key + pages).for_each(|key| self.settle(key, State::Resident, 0, stored));
     }

@@ -1,6 +1,7 @@
 //! Regions as programs use them.
 //!
 //! - `contents`: what is written is read, under any limit, by any number of threads
+//! - `hot`: who stays
 //! - `heap`: blocks of any size out of few regions
 //! - `system`: system calls, pins, what the owner does to the mapping
 //! - `processes`: what happens in processes of their own: signals, forks, ends
@@ -9,6 +10,7 @@
 mod contents;
 mod copies;
 mod heap;
+mod hot;
 mod processes;
 mod system;
 mod threads;

@@ -66,6 +66,7 @@ fn typed() -> Result<ExitCode, Failure> {
     match args.command {
         Command::Disk(args) => return disk::run(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Attach(args) => return run::attach(&args),
         Command::Guest(args) => return guest::run(&args),
         Command::Check(args) => return check::run(&args),
         Command::Compare(args) => compare::run(&args),
@@ -120,6 +121,14 @@ fn internal() -> Option<Result<ExitCode, Failure>> {
             Some(match Args::try_parse_from(arguments) {
                 Ok(Args { command: Command::Run(args) }) => run::manage(&args),
                 Ok(_) => Err(Failure::usage("zfold manage belongs to zfold run: use that")),
+                Err(error) => Err(Failure::refused(&error)),
+            })
+        }
+        run::MANAGER_ATTACHED => {
+            let arguments = ["zfold".into(), "attach".into()].into_iter().chain(arguments);
+            Some(match Args::try_parse_from(arguments) {
+                Ok(Args { command: Command::Attach(args) }) => run::manage_attached(&args),
+                Ok(_) => Err(Failure::usage("it belongs to zfold attach: use that")),
                 Err(error) => Err(Failure::refused(&error)),
             })
         }

@@ -9,6 +9,7 @@
 //! | room | what is there |
 //! | --- | --- |
 //! | `link` | what the tracer and the memory side say to each other |
+//! | `running` | processes that run already, as seen from outside |
 //! | `trace` | the tracer: stops, helpers |
 //! | `spaces` | who has what: address spaces, the store, what is charged; the order of locks |
 //! | `faults` | a missing page comes |
@@ -24,6 +25,8 @@
 
 #![cfg(target_os = "linux")]
 
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod attach;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod control;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
@@ -46,6 +49,8 @@ mod permission;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod reclaim;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
+mod running;
+#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod spaces;
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 mod sys;
@@ -56,10 +61,12 @@ pub use figures::Figures;
 
 #[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
 pub use self::{
+    attach::{AttachOptions, attach},
     control::{Control, State},
     manage::{RunError, manage},
     options::{Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged},
     permission::{Access, Denied, access, may_follow_forks, may_trace},
+    running::{Refused, Running},
     sys::inherited::Inherited,
 };
 

@@ -155,6 +155,9 @@ pub(crate) struct Attached {
 pub(crate) trait Memory: Send + Sync {
     /// A program begins in a new address space; `pid` is stopped before its first instruction.
     fn exec(&self, pid: i32) -> SpaceId;
+    /// A process that ran before it was traced. Some of its memory it may have in common with those
+    /// that it was forked from. Returns its space.
+    fn found(&self, pid: i32) -> SpaceId;
     /// A process with a copy of an address space was made; it has not run yet. Returns its space.
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId;
     /// A thread shares an address space from now on.

@@ -4,16 +4,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zfold_store::Store;
+use zfold_pool::Pool;
+use zfold_store::{Store, StoreOptions};
 
 use crate::control::Control;
 use crate::engine::{self, Engine, EngineOptions};
 use crate::link::Tracing as _;
 use crate::options::{Event, Exit, Report, RunOptions, Unmanaged};
 use crate::permission::Access;
+use crate::running::Refused;
 use crate::sys;
 use crate::sys::urgency::may_be_urgent;
-use crate::trace::{self, Handle, News, Program};
+use crate::trace::{self, Handle, News, Program, begin};
 
 /// Runs a program under a limit, from the process that calls: its descendants are traced and end
 /// if it ends. Gives out the control of the run, tells of the program's start and end, and returns
@@ -28,25 +30,14 @@ pub fn manage(
     mut tell: impl FnMut(Event) + Send,
 ) -> Result<Report, RunError> {
     let began = Instant::now();
-    let RunOptions { program, args, limit_bytes, inherited, pool, mut store, strict } = options;
-    // Where this process's addresses are limited, the table of slots takes an eighth of them.
-    let slots = sys::process::address_limit().map_or(u64::MAX, |bytes| bytes / (8 * 24));
-    store.slots = engine::KEYS.min(slots);
-    let store =
-        Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
+    let RunOptions { program, args, limit_bytes, inherited, pool, store, strict } = options;
     let handle = Arc::new(Handle::default());
-    let memory = EngineOptions {
-        store: Some(Arc::new(store)),
-        urgent: may_be_urgent(),
-        ..EngineOptions::new(limit_bytes)
-    };
-    let memory = Engine::start(memory, Arc::clone(&handle) as _).map_err(RunError::System)?;
-    let memory = Arc::new(memory);
+    let memory = start(limit_bytes, pool, store, &handle)?;
     steer(Control::new(Arc::clone(&memory)));
     let program = Program { inherited, ..Program::new(program, args) };
     let mut wall = Duration::ZERO;
     let exit =
-        trace::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
+        begin::trace(&program, Arc::clone(&memory) as _, &handle, access.clone(), &mut |news| {
             for unmanaged in memory.newly_unmanaged() {
                 if strict {
                     let Unmanaged { pid, program, reason } = &unmanaged;
@@ -57,7 +48,7 @@ pub fn manage(
             }
             memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
             match news {
-                News::Refused => {}
+                News::Refused | News::Caught { .. } => {}
                 News::Started(pid) => tell(Event::Started(pid)),
                 News::TracesItself(pid) => tell(Event::TracesItself(pid, sys::proc::name(pid))),
                 News::Stopped => tell(Event::Stopped),
@@ -78,6 +69,27 @@ pub fn manage(
         }
         _ => Ok(memory.report(wall)),
     }
+}
+
+/// Starts the memory side of a run.
+pub(crate) fn start(
+    limit_bytes: u64,
+    pool: Box<dyn Pool>,
+    mut store: StoreOptions,
+    handle: &Arc<Handle>,
+) -> Result<Arc<Engine>, RunError> {
+    // Where this process's addresses are limited, the table of slots takes an eighth of them.
+    let slots = sys::process::address_limit().map_or(u64::MAX, |bytes| bytes / (8 * 24));
+    store.slots = engine::KEYS.min(slots);
+    let store =
+        Store::new(pool, &store).map_err(|error| RunError::System(io::Error::other(error)))?;
+    let memory = EngineOptions {
+        store: Some(Arc::new(store)),
+        urgent: may_be_urgent(),
+        ..EngineOptions::new(limit_bytes)
+    };
+    let memory = Engine::start(memory, Arc::clone(handle) as _).map_err(RunError::System)?;
+    Ok(Arc::new(memory))
 }
 
 impl From<trace::Exit> for Exit {
@@ -101,6 +113,8 @@ pub enum RunError {
     System(std::io::Error),
     /// The program was ended, because something that it needs could not be served.
     Ended(String),
+    /// Processes that ran already are not under a limit and go on as before.
+    Refused(Refused),
 }
 
 impl std::fmt::Display for RunError {
@@ -110,6 +124,7 @@ impl std::fmt::Display for RunError {
                 error.fmt(f)
             }
             Self::Ended(reason) => f.write_str(reason),
+            Self::Refused(refused) => refused.fmt(f),
         }
     }
 }

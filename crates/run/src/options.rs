@@ -124,6 +124,13 @@ pub struct Staying {
 pub enum Event {
     /// The program begins, as this process.
     Started(i32),
+    /// So many processes that ran already are under the limit now, with so many threads.
+    Caught {
+        /// Processes, descendants included.
+        processes: usize,
+        /// Their threads.
+        threads: usize,
+    },
     /// A process has, or is about to have, memory that the run cannot manage. Told of each once;
     /// what it has counts against the limit and stays.
     Unmanaged(Unmanaged),

@@ -1,5 +1,6 @@
 //! What was typed: every flag with its help, unit, default and range. No side effects.
 
+mod attach;
 mod check;
 mod compare;
 mod complete;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+pub(crate) use attach::AttachArgs;
 pub(crate) use check::CheckArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use ctl::{CtlArgs, CtlCommand, Target};
@@ -50,6 +52,13 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Put processes that run already under a memory limit, without a restart.
+    ///
+    /// At most --limit of the anonymous memory of the processes and their descendants stays
+    /// resident; a manager in the background keeps the rest compressed, as zfold run does. The
+    /// processes do not notice, but end if their manager is killed.
+    #[command(after_help = attach::EXAMPLES)]
+    Attach(Box<AttachArgs>),
     /// Check what works on this system, and name the command or flag that grants the rest.
     ///
     /// Looks for every right and kernel feature that runs, regions, disks and the lab use.

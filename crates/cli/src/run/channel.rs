@@ -26,6 +26,10 @@ pub(super) enum ToManager {
     ///
     /// [`Inherited::words`]: zfold_run::Inherited::words
     Start([u64; 3]),
+    /// Put these processes, which run already, under the limit ([`Running::words`]).
+    ///
+    /// [`Running::words`]: zfold_run::Running::words
+    Attach(Vec<(i32, u64)>),
     /// The front got this signal.
     Signal(i32),
 }
@@ -34,7 +38,7 @@ pub(super) enum ToManager {
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToFront {
-    /// The program begins.
+    /// The program begins; of processes that ran before: they are under the limit.
     Started,
     /// The memory of this process cannot be managed.
     Unmanaged(Unmanaged),

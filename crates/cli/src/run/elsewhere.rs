@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::args::RunArgs;
+use crate::args::{AttachArgs, RunArgs};
 use crate::check::need::{Need, Use};
 use crate::shared::exit::Failure;
 
@@ -13,6 +13,16 @@ pub(crate) fn run(_: &RunArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) use run as manage;
+
+/// The command with which a front would start its manager.
+pub(crate) const MANAGER_ATTACHED: &str = "manage-attached";
+
+/// Refuses, for the same reason.
+pub(crate) fn attach(_: &AttachArgs) -> Result<ExitCode, Failure> {
+    Err(Failure::new("zfold attach needs x86-64; limit the processes by a cgroup"))
+}
+
+pub(crate) use attach as manage_attached;
 
 /// Returns what a run needs and is not here.
 pub(crate) fn needs() -> Vec<Need> {

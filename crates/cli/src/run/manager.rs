@@ -45,7 +45,7 @@ use crate::shared::secret::keep_memory;
 use crate::shared::table::size;
 
 /// Signals to the group, which are the program's and not the manager's.
-const GROUP: [i32; 9] =
+pub(super) const GROUP: [i32; 9] =
     [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU];
 
 /// How far the program is.
@@ -80,7 +80,7 @@ pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the socket to the front, and puts the program's standard input in its place.
-fn take_socket() -> io::Result<UnixStream> {
+pub(super) fn take_socket() -> io::Result<UnixStream> {
     let socket = UnixStream::from(fcntl_dupfd_cloexec(stdin(), 3)?);
     // Something else, such as a terminal, is refused as no socket.
     let input = receive_file(&socket)?;
@@ -139,6 +139,8 @@ fn run(
     };
     let told = zfold_run::manage(options, &access, steer, |event| {
         let message = match event {
+            // Of processes that ran before.
+            Event::Caught { .. } => return,
             Event::Started(process) => {
                 started(&program, process);
                 files.take().into_iter().for_each(release);
@@ -190,7 +192,11 @@ fn ended(line: String, strict: bool, last: Option<String>) -> Failure {
 }
 
 /// Starts to look after a far tier.
-fn watch(far: Arc<FarBacking>, parent: u32, outbox: &Arc<Outbox>) -> io::Result<FarWatch> {
+pub(super) fn watch(
+    far: Arc<FarBacking>,
+    parent: u32,
+    outbox: &Arc<Outbox>,
+) -> io::Result<FarWatch> {
     let outbox = Arc::clone(outbox);
     FarWatch::start(far, far_watch::of_a_run(parent), move |line| {
         outbox.send(ToFront::Told(line.to_owned()));
@@ -198,7 +204,7 @@ fn watch(far: Arc<FarBacking>, parent: u32, outbox: &Arc<Outbox>) -> io::Result<
 }
 
 /// Returns the line about a process that wants to trace itself.
-fn traces_itself(pid: i32, program: &str) -> String {
+pub(super) fn traces_itself(pid: i32, program: &str) -> String {
     format!(
         "process {pid} ({program}) traces itself, which fails under zfold run; if that is \
          LeakSanitizer, set ASAN_OPTIONS=detect_leaks=0"
@@ -206,7 +212,7 @@ fn traces_itself(pid: i32, program: &str) -> String {
 }
 
 /// Returns the line that says what cannot leave.
-fn stays(staying: &Staying) -> String {
+pub(super) fn stays(staying: &Staying) -> String {
     let Staying { kind, bytes, pid, program } = staying;
     let what = match kind {
         Kind::Locked => "locked memory",
@@ -244,7 +250,7 @@ fn started(program: &Mutex<Program>, process: i32) {
 
 /// Has a panic of any thread tell the front and end this process: a program whose memory is not
 /// served would hang.
-fn fail_loudly(socket: UnixStream) {
+pub(super) fn fail_loudly(socket: UnixStream) {
     std::panic::set_hook(Box::new(move |panic| {
         let line = format!("this is a bug in zfold, please report it: {panic}").replace('\n', " ");
         let _ = channel::send(&socket, &ToFront::Failed { status: FAILED, line });

@@ -20,6 +20,7 @@
 //!   started with but the front its standard error, so nobody waits for an end of file longer than
 //!   for the program's descendants.
 
+mod attach;
 mod auto;
 mod baseline;
 mod channel;
@@ -50,6 +51,7 @@ use failure::{FAILED, cannot_start};
 use given::Given;
 use plan::RunPlan;
 
+pub(crate) use attach::{MANAGER as MANAGER_ATTACHED, attach, manage as manage_attached};
 pub(crate) use manager::manage;
 pub(crate) use needs::needs;
 

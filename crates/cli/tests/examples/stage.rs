@@ -18,8 +18,10 @@ use zfold_testing::skip::{has_program, skip};
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Programs that take the place of others, with what they do. What they are given must be there.
-const STAND_INS: [(&str, &str); 15] = [
+const STAND_INS: [(&str, &str); 17] = [
     ("sudo", "exec \"$@\""),
+    ("systemd-run", "test \"$1\" = --scope && shift && exec \"$@\""),
+    ("pidof", "sleep 60 </dev/null >/dev/null 2>&1 & echo $!"),
     ("setfacl", "test \"$3\" = /dev/userfaultfd"),
     ("make", "true"),
     ("node", "test -e \"$1\""),
@@ -157,7 +159,8 @@ impl Stage {
 
     /// Returns what an example needs that is not here.
     fn lacks(&self, example: &str) -> Option<&'static str> {
-        let needs_run = ["zfold run", "--pid", "zfold check", "zfold jupyter", ".runs[]"];
+        let needs_run =
+            ["zfold run", "zfold attach", "--pid", "zfold check", "zfold jupyter", ".runs[]"];
         let needs_run = needs_run.iter().any(|part| example.contains(part));
         if needs_run && self.run.is_none() {
             Some("zfold run does not work here")
@@ -190,6 +193,8 @@ impl Stage {
             ("/run/zfold/a/control.sock", control),
             ("0.0.0.0:10809", "127.0.0.1:0".to_owned()),
             ("--pid 4711", format!("--pid {run}")),
+            ("--pid 4712", format!("--pid {run}")),
+            ("2GiB 4711", "2GiB $(pidof kernel)".to_owned()),
             ("${fpath[1]}", format!("{folder}/fpath")),
             ("jq ", format!("jq --unbuffered {found}")),
         ]

@@ -198,6 +198,14 @@ impl Memory for Engine {
         id
     }
 
+    fn found(&self, pid: i32) -> SpaceId {
+        let id = self.exec(pid);
+        if let Some(managed) = self.shared.find(id) {
+            *lock(&managed.sharing) = Some(Sharing { due: Instant::now(), seen: None });
+        }
+        id
+    }
+
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId {
         let Some(parent) = self.shared.find(parent) else { return self.exec(pid) };
         let unclaimed = {

@@ -271,6 +271,17 @@ pub(crate) fn may_take_from(tid: i32) -> io::Result<()> {
     }
 }
 
+/// `PR_GET_TID_ADDRESS`, for prctl.
+pub(crate) const GET_TID_ADDRESS: libc::c_int = 40;
+
+/// Returns whether this kernel says where the number of a thread is cleared at its end, and lists
+/// children: both come with the same option (`CONFIG_CHECKPOINT_RESTORE`).
+pub(crate) fn tells_number() -> bool {
+    let mut at = 0_usize;
+    // SAFETY: the kernel writes one word, which lives across the call.
+    unsafe { libc::prctl(GET_TID_ADDRESS, &raw mut at, 0, 0, 0) == 0 }
+}
+
 /// Makes this process the parent of descendants whose own has ended.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: takes numbers only.

@@ -18,7 +18,11 @@ pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
-/// The same, and filters of system calls are not asked while the thread is traced so. Needs
+/// The same, but when the tracer ends, the thread goes on without one: of programs of which nothing
+/// has been changed yet.
+pub(crate) const FOLLOW_LOOSELY: libc::c_int = FOLLOW & !libc::PTRACE_O_EXITKILL;
+
+/// As [`FOLLOW`], and filters of system calls are not asked while the thread is traced so. Needs
 /// `CAP_SYS_ADMIN` and no filter on the tracer.
 pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
 
@@ -168,6 +172,11 @@ pub(crate) fn listen(tid: i32) -> io::Result<()> {
 /// Lets a stopped thread go on and traces it no more: its end is not told.
 pub(crate) fn detach(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_DETACH as _, tid, 0, 0)
+}
+
+/// The same, and delivers the signal before which it is stopped, if that is not 0.
+pub(crate) fn detach_with(tid: i32, signal: i32) -> io::Result<()> {
+    plain(libc::PTRACE_DETACH as _, tid, 0, signal as usize)
 }
 
 /// The number that belongs to the event: the child's, or what a thread was called before exec.
@@ -375,6 +384,14 @@ pub(crate) fn wait(tid: i32) -> io::Result<(i32, Event)> {
 /// As of [`wait`].
 pub(crate) fn wait_now(tid: i32) -> io::Result<Option<Event>> {
     Ok(wait_with(tid, libc::WNOHANG)?.map(|(_, event)| event))
+}
+
+/// Returns the next event of any thread that the calling thread traces, if there is one by now.
+///
+/// # Errors
+/// As of [`wait`].
+pub(crate) fn poll() -> io::Result<Option<(i32, Event)>> {
+    wait_with(-1, libc::WNOHANG)
 }
 
 fn wait_with(of: i32, options: i32) -> io::Result<Option<(i32, Event)>> {

@@ -77,8 +77,10 @@ impl Tracer<'_> {
 
     /// A thread that is about to end may do so.
     pub(super) fn let_end(&mut self, tid: i32) {
+        // One that nobody has looked at is gone before its space is attached (T9).
+        let is_met = self.tasks.get(&tid).is_none_or(|task| !task.unmet);
         // Asked of the kernel, which knows what exec has made of it.
-        if !process::is_leader(tid) && ptrace::detach(tid).is_ok() {
+        if is_met && !process::is_leader(tid) && ptrace::detach(tid).is_ok() {
             return self.exited(tid, Exit::Code(0));
         }
         let_go(ptrace::cont(tid, 0));

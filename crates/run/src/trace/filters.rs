@@ -2,7 +2,7 @@
 //! a tracer.
 
 use std::io;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use super::{calls, let_go};
 use crate::sys::proc::Status;
@@ -81,11 +81,22 @@ pub(super) fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) -
     flags & libc::CLONE_VM as u64 != 0
 }
 
+/// Filters that this process has in common with the programs that it traces; set once.
+static COMMON: OnceLock<usize> = OnceLock::new();
+
 /// Filters that this process itself runs under, and all that it starts.
 fn base_filters() -> usize {
-    static BASE: LazyLock<usize> = LazyLock::new(|| {
-        let status = Status::of(std::process::id().cast_signed()).ok();
-        status.and_then(|status| status.number(FILTERS)).unwrap_or(0)
-    });
-    *BASE
+    *COMMON.get_or_init(|| filters_of(std::process::id().cast_signed()))
+}
+
+/// Says that programs are traced that this process has not started: they have in common with it
+/// what all processes here have, as in a container, and any other filter is their own.
+pub(super) fn trace_strangers() {
+    const FIRST: i32 = 1;
+    COMMON.get_or_init(|| filters_of(std::process::id().cast_signed()).min(filters_of(FIRST)));
+}
+
+/// Returns how many filters a thread has; none if that is not to be known.
+pub(super) fn filters_of(tid: i32) -> usize {
+    Status::of(tid).ok().and_then(|status| status.number(FILTERS)).unwrap_or(0)
 }

@@ -30,13 +30,17 @@
 //! - T8: every process that has an attached space runs under the filter, which is put on all
 //!   threads of one process at once: a space that another one has, too, waits until that has left
 //!   it. A child of vfork or fork that was made just before is known by its filters.
+//! - T9: a space of processes that ran before is attached only when each of its threads has been
+//!   looked at or is gone ([`caught`], [`meet`]).
 
 mod areas;
 mod aside;
 mod asked;
 mod attach;
+pub(crate) mod begin;
 mod birth;
 mod calls;
+mod caught;
 mod channel;
 mod children;
 mod ends;
@@ -45,6 +49,7 @@ mod filters;
 mod handle;
 mod helper;
 mod inject;
+mod meet;
 mod modes;
 mod news;
 mod program;
@@ -60,13 +65,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
 use crate::link::{Memory, Request, SpaceId, Ticket};
 use crate::permission::Access;
-use crate::sys::process::{self, ChildrenKept, Outcome};
+use crate::sys::process::{self, Outcome};
 use crate::sys::ptrace::{self, Event};
-use crate::sys::urgency::be_urgent;
 
 pub use channel::AT as HELPER_AT;
 use events::Queue;
@@ -76,38 +78,6 @@ use inject::At;
 pub(crate) use news::{Exit, News};
 pub(crate) use program::Program;
 use task::{Spaces, Task, Waits};
-
-/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
-/// the beginning and the end of the main process at once, unless it never began; the call returns
-/// when the last child has ended, too.
-///
-/// # Errors
-/// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
-/// runs then.
-pub(crate) fn trace(
-    program: &Program,
-    memory: Arc<dyn Memory>,
-    handle: &Handle,
-    access: Access,
-    tell: &mut dyn FnMut(News),
-) -> io::Result<Exit> {
-    let _children = ChildrenKept::new();
-    // Orphans come here instead of to an init that may not care for them: helpers of processes that
-    // have ended are such, too.
-    process::adopt_orphans()?;
-    let waiting = process::start(&program.image()?)?;
-    let main = waiting.pid;
-    ptrace::seize(main, ptrace::FOLLOW)?;
-    let mut tracer = Tracer::new(main, memory, handle, access, tell);
-    // Not the program, which exists by now; the bell is.
-    be_urgent();
-    tracer.hang_bell()?;
-    tracer.outcome = Some(waiting.go()?);
-    process::raise_descriptors();
-    let result = tracer.run();
-    tracer.take_bell_down();
-    result
-}
 
 struct Tracer<'a> {
     memory: Arc<dyn Memory>,
@@ -151,60 +121,7 @@ fn let_go(result: io::Result<()>) {
     }
 }
 
-impl<'a> Tracer<'a> {
-    /// One that knows of the main process alone.
-    fn new(
-        main: i32,
-        memory: Arc<dyn Memory>,
-        handle: &'a Handle,
-        access: Access,
-        tell: &'a mut dyn FnMut(News),
-    ) -> Self {
-        Self {
-            memory,
-            handle,
-            access,
-            tell,
-            traces_itself: false,
-            main,
-            exit: None,
-            is_stopped: false,
-            ended: None,
-            outcome: None,
-            bell: 0,
-            tasks: HashMap::from([(main, Task::default())]),
-            spaces: Spaces::default(),
-            helpers: HashMap::new(),
-            buried: HashSet::new(),
-            unclaimed: HashSet::new(),
-            stillborn: HashSet::new(),
-            visits: HashSet::new(),
-            lost_forks: 0,
-            paused: None,
-            turns: 0,
-            queue: Queue::new(),
-        }
-    }
-}
-
 impl Tracer<'_> {
-    fn hang_bell(&mut self) -> io::Result<()> {
-        let bell = process::start_bell()?;
-        self.bell = bell.pid;
-        ptrace::seize(self.bell, ptrace::FOLLOW)?;
-        drop(bell);
-        let pid = Pid::from_raw(self.bell).expect("not 0");
-        let bell = pidfd_open(pid, PidfdFlags::empty())?;
-        self.handle.lock().bell = Some(bell);
-        Ok(())
-    }
-
-    fn take_bell_down(&mut self) {
-        self.handle.lock().bell = None;
-        process::kill(self.bell);
-        helper::wait_for_end(self.bell, &mut self.queue);
-    }
-
     fn run(&mut self) -> io::Result<Exit> {
         while !self.tasks.is_empty() || !self.helpers.is_empty() || !self.unclaimed.is_empty() {
             self.serve_requests();
@@ -296,6 +213,7 @@ impl Tracer<'_> {
     }
 
     fn task_event(&mut self, tid: i32, event: Event) {
+        self.ask_again(tid, event);
         match event {
             Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
             Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
@@ -356,6 +274,7 @@ impl Tracer<'_> {
         if let Some(space) = self.spaces.get_mut(id) {
             space.aside -= usize::from(task.aside);
             space.ending -= usize::from(task.ends);
+            space.unmet -= usize::from(task.unmet);
         }
         if matches!(task.waits, Waits::Fork(_)) {
             self.lost_forks += 1;

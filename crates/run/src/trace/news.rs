@@ -34,6 +34,8 @@ impl Exit {
 pub(crate) enum News {
     /// The main process has become the program; this is its number.
     Started(i32),
+    /// So many processes that ran before are traced, with so many threads.
+    Caught { processes: usize, threads: usize },
     /// A space could not be attached; the memory side knows which and why.
     Refused,
     /// A process is about to trace itself, which cannot be while it is traced here; told once.

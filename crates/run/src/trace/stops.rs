@@ -309,6 +309,7 @@ impl Tracer<'_> {
         if tid == self.main && !event.is_group_stop() {
             self.main_goes_on();
         }
+        let Some(event) = self.meet(tid, event) else { return };
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         if let Some((parent, parent_space)) = task.birth.take() {
             return self.born(tid, parent, parent_space);

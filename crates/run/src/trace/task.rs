@@ -95,6 +95,8 @@ pub(crate) struct Task {
     pub filtered: bool,
     /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.
     pub ends: bool,
+    /// It ran before it was traced, and was not looked at yet ([`super::meet`]).
+    pub unmet: bool,
     /// It is in a wait that was interrupted and made anew.
     pub softened: Option<Softened>,
     /// The call in which it was before it was asked to stop, where a stop does not show that.
@@ -145,6 +147,8 @@ pub(crate) struct Space {
     pub waiting: VecDeque<i32>,
     /// A thread of another process that has it, too, so that it cannot be attached, and since when.
     pub shared: Option<(i32, Instant)>,
+    /// Threads in it that were not looked at yet (T9).
+    pub unmet: usize,
     /// All its threads are to stand still.
     pub still: Option<Still>,
 }
@@ -207,7 +211,8 @@ impl Spaces {
     pub(crate) fn attachable(&self, id: SpaceId) -> bool {
         self.spaces.get(&id).is_some_and(|space| {
             let rests = space.rests.is_some_and(|until| Instant::now() < until);
-            space.helper.is_none() && !space.refused && space.aside == 0 && !rests
+            let quiet = space.aside == 0 && space.unmet == 0 && !rests;
+            space.helper.is_none() && !space.refused && quiet
         })
     }
 }

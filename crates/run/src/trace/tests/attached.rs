@@ -193,7 +193,7 @@ mod forms {
 }
 
 /// Calls in which a program is attached, and their numbers; none: it computes or is stopped.
-const BLOCKING: [(&str, &[libc::c_long]); 20] = [
+pub(super) const BLOCKING: [(&str, &[libc::c_long]); 20] = [
     ("nanosleep", &[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]),
     ("read", &[libc::SYS_read]),
     ("read-eintr", &[libc::SYS_read]),
@@ -217,7 +217,7 @@ const BLOCKING: [(&str, &[libc::c_long]); 20] = [
 ];
 
 /// Whether a program is where it is to be attached.
-fn is_there(pid: i32, how: &str, calls: &[libc::c_long]) -> bool {
+pub(super) fn is_there(pid: i32, how: &str, calls: &[libc::c_long]) -> bool {
     let is_program = fs::read_link(format!("/proc/{pid}/exe"))
         .is_ok_and(|path| path.file_name().is_some_and(|name| name == "tracee"));
     if !is_program {

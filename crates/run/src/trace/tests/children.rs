@@ -37,7 +37,7 @@ fn a_child_that_is_killed_before_it_is_reported_is_not_followed() {
     let (parent, child) = (family.parent.id().cast_signed(), family.child);
     let (handle, mut tell) = (Handle::default(), |_| {});
     let witness = Arc::new(Witness::default());
-    let mut tracer = Tracer::new(parent, witness, &handle, Access::Call, &mut tell);
+    let mut tracer = Tracer::new(witness, &handle, Access::Call, &mut tell);
     let space = tracer.memory.exec(parent);
     tracer.spaces.add(space);
     tracer.tasks.insert(parent, Task { space: Some(space), ..Task::default() });

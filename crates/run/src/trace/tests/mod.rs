@@ -3,6 +3,7 @@
 mod attached;
 mod children;
 mod followed;
+mod running;
 mod witness;
 
 use std::fs;
@@ -14,6 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use super::begin::{NotFollowed, trace, trace_running};
 use super::*;
 use crate::link::Tracing as _;
 use witness::Witness;

@@ -115,6 +115,10 @@ impl Memory for Witness {
         space
     }
 
+    fn found(&self, pid: i32) -> SpaceId {
+        self.exec(pid)
+    }
+
     fn forked(&self, _parent: SpaceId, pid: i32) -> SpaceId {
         self.begin(pid)
     }

@@ -1,0 +1,117 @@
+//! The arguments of `zfold attach`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::ValueHint;
+use clap::builder::RangedI64ValueParser;
+use zfold_pool::Allocator;
+use zfold_store::CodecSpec;
+
+use super::complete;
+use super::run::{Limit, RunArgs};
+use crate::shared::size::Size;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  A server that has grown, into 1 GiB, without a restart:
+    zfold attach --limit 1GiB $(pidof redis-server)
+  A notebook's kernel, from a script that nobody watches:
+    zfold attach --yes --limit 2GiB 4711
+  For a service, so that the manager does not end with a login:
+    sudo systemd-run --scope zfold attach --yes --limit 1GiB $(pidof -s postgres)
+  How it is doing, and another limit:
+    zfold ps
+    zfold ctl --pid 4712 set limit=2GiB
+
+What it needs is that of zfold run (see zfold check), and the right to trace the processes: root, or
+CAP_SYS_PTRACE (sudo setcap cap_sys_ptrace+ep $(command -v zfold)), or processes of the same user
+where kernel.yama.ptrace_scope is 0. With 1, as on Ubuntu, or 2 it takes that capability; with 3
+nobody may.
+
+For good: a manager in the background holds the memory of the processes from then on. It ends with
+the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A filter
+of system calls stays, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs that they
+start later have no more rights than they have. zfold cannot let go of them again; a higher limit
+(zfold ctl) has their memory come back as they use it.
+
+Refused, with nothing changed: a process that is traced already, by a debugger or by zfold; another
+user's; one in a sandbox whose filter forbids it; zfold's own ancestors; a 32-bit program; a thread
+of the kernel. The same holds for each descendant that may not be traced.
+
+Exit status: 0 done, 1 failed or refused, 2 wrong usage.";
+
+const MEMORY: &str = "Memory";
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct AttachArgs {
+    /// Most anonymous memory that the processes and their descendants may have resident; 4MiB or
+    /// more. Compressed pages come on top. auto: what is left below the limit of the cgroup in
+    /// which zfold runs.
+    #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
+    pub(crate) limit: Limit,
+
+    /// Codec, optionally with a level, as of zfold run.
+    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
+    pub(crate) codec: CodecSpec,
+
+    /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
+    /// without one, zfold kills the processes [default: none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) store_limit: Option<Size>,
+
+    /// File or block device for compressed pages that exceed --store-limit, or other machines, as
+    /// of zfold run.
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+    #[arg(requires = "store_limit")]
+    pub(crate) backing: Option<PathBuf>,
+
+    /// Size of the backing file [default: that of the file, or four times --limit if there is
+    /// none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) backing_size: Option<Size>,
+
+    /// Overwrite the file of --backing even if zfold did not make it.
+    #[arg(long, help_heading = MEMORY, requires = "backing")]
+    pub(crate) force: bool,
+
+    /// Do not ask on a terminal whether to go on.
+    #[arg(long)]
+    pub(crate) yes: bool,
+
+    /// Stay until the last process has ended. Otherwise zfold returns when the limit is kept, or
+    /// after five seconds. Interrupting it changes nothing for the processes.
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// Numbers of the processes, each with all its threads and descendants. They share the limit.
+    #[arg(value_name = "PID", required = true, num_args = 1..)]
+    #[arg(value_parser = RangedI64ValueParser::<i32>::new().range(1..))]
+    pub(crate) processes: Vec<i32>,
+}
+
+impl AttachArgs {
+    /// Returns the same as of a run whose program is called so.
+    pub(crate) fn as_run(&self, program: OsString) -> RunArgs {
+        RunArgs {
+            limit: Some(self.limit),
+            codec: self.codec,
+            allocator: Allocator::default(),
+            store_limit: self.store_limit,
+            backing: self.backing.clone(),
+            backing_size: self.backing_size,
+            far_bandwidth: None,
+            far: None,
+            far_after: None,
+            far_size: None,
+            backing_per_day: None,
+            force: self.force,
+            strict: false,
+            best_effort: false,
+            report: None,
+            report_file: None,
+            baseline: false,
+            command: vec![program],
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The manager of processes that ran before it: a process of its own, which `zfold attach` starts
+//! and leaves.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::process::setsid;
+use signal_hook::iterator::Signals;
+use zfold_run::internals::{Files, MemoryLimits};
+use zfold_run::{AttachOptions, Control, Event, RunError, Running, access};
+
+use super::asked::{MANAGER, plan};
+use crate::args::AttachArgs;
+use crate::run::auto::AutoLimit;
+use crate::run::channel::{self, ToFront, ToManager, messages};
+use crate::run::denied;
+use crate::run::given::release_streams;
+use crate::run::manager::{GROUP, fail_loudly, stays, take_socket, traces_itself, watch};
+use crate::run::outbox::Outbox;
+use crate::run::steer;
+use crate::shared::exit::Failure;
+use crate::shared::secret::keep_memory;
+use crate::shared::size::format_size;
+use crate::shared::table::size;
+
+/// How long the front waits at most until the limit is kept.
+const KEPT: Duration = Duration::from_secs(5);
+/// Time between two looks.
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// Holds the processes that the front names under a limit, to their end.
+pub(crate) fn manage(args: &AttachArgs) -> Result<ExitCode, Failure> {
+    // What the processes keep from others must not lie open here.
+    keep_memory();
+    // What is reserved here is nobody else's. No thread has been started yet.
+    let _ = MemoryLimits::raise();
+    let files = Files::of_this_process().map_err(cannot("read /proc"))?;
+    let Ok(socket) = take_socket() else {
+        return Err(Failure::usage(format!("zfold {MANAGER} belongs to zfold attach: use that")));
+    };
+    let message = match hold(args, files, &socket) {
+        Ok(()) => ToFront::Started,
+        Err(failure) => {
+            ToFront::Failed { status: failure.status(), line: failure.line().to_owned() }
+        }
+    };
+    // A front that is gone needs no message.
+    let _ = channel::send(&socket, &message);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cannot(what: &str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::new(format!("cannot {what}: {error}"))
+}
+
+fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<(), Failure> {
+    fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
+    let copy = socket.try_clone().map_err(cannot("copy a descriptor"))?;
+    let Some(ToManager::Attach(processes)) = messages(copy).next() else {
+        return Err(Failure::new("the front of this manager was killed"));
+    };
+    let running: Vec<_> = processes.into_iter().map(Running::from_words).collect();
+    let plan = plan(args, &running)?;
+    let (pool, store, far) = plan.store()?;
+    // A path of the backing was one in the front's folder. From here on nothing of the front's is
+    // used (A2, A3).
+    leave(files).map_err(cannot("leave the session"))?;
+    let access = access().map_err(|denied| Failure::new(denied::why(&denied)))?;
+    let own = std::process::id();
+    let outbox = Arc::new(Outbox::start(socket).map_err(cannot("start a thread"))?);
+    let watch = far.clone().map(|far| watch(far, own, &outbox)).transpose();
+    let watch = watch.map_err(cannot("start a thread"))?;
+    let (mut service, control) = (None, OnceLock::new());
+    let steer = |given: Control| {
+        let auto = plan.auto.then(|| AutoLimit::start(given.clone()));
+        service = steer::serve(given.clone(), own, &plan, auto, far.clone());
+        let _ = control.set(given);
+    };
+    let options = AttachOptions::new(running, plan.limit_bytes, pool, store);
+    let told = zfold_run::attach(options, &access, steer, |event| {
+        let message = match event {
+            Event::Caught { processes, threads } => {
+                if let Some(control) = control.get() {
+                    tell_when_kept(control.clone(), Arc::clone(&outbox), processes, threads);
+                }
+                return;
+            }
+            Event::Unmanaged(process) => ToFront::Unmanaged(process.into()),
+            Event::Stays(staying) => ToFront::Told(stays(&staying)),
+            Event::TracesItself(pid, program) => ToFront::Told(traces_itself(pid, &program)),
+            // Of programs that were started.
+            Event::Started(_) | Event::Stopped | Event::GoesOn | Event::Ended(_) => return,
+        };
+        outbox.send(message);
+    });
+    // Its file goes with it. All that was said is sent before what is said last.
+    drop((service, watch));
+    if told.is_ok() {
+        outbox.send(ToFront::Told("the last of the processes has ended".to_owned()));
+    }
+    outbox.finish();
+    far.iter().for_each(|far| far.close());
+    match told {
+        Ok(report) => {
+            let _ = channel::send(socket, &ToFront::Done(Box::new(report.into())));
+            Ok(())
+        }
+        Err(RunError::Refused(refused)) => {
+            Err(Failure::new(format!("{refused}; nothing was changed")))
+        }
+        Err(error) => Err(Failure::new(error.to_string())),
+    }
+}
+
+/// Leaves the session and the files of the front; no signal to a group ends this process.
+fn leave(files: Files) -> io::Result<()> {
+    let mut signals = Signals::new(GROUP)?;
+    let ignore = move || signals.forever().for_each(drop);
+    std::thread::Builder::new().name("zfold-signals".to_owned()).spawn(ignore)?;
+    // It leads no group: the front started it in its own.
+    setsid()?;
+    std::env::set_current_dir("/")?;
+    files.close();
+    release_streams()
+}
+
+/// Tells the front when no more is resident than may be, or that it takes longer.
+fn tell_when_kept(control: Control, outbox: Arc<Outbox>, processes: usize, threads: usize) {
+    let began = Instant::now();
+    let look = move || {
+        let figures = loop {
+            let figures = control.state().figures;
+            if figures.resident_bytes <= figures.limit_bytes && began.elapsed() > LOOKS
+                || began.elapsed() > KEPT
+            {
+                break figures;
+            }
+            std::thread::sleep(LOOKS);
+        };
+        let own = std::process::id();
+        outbox.send(ToFront::Told(format!(
+            "{processes} {} with {threads} {} under a limit of {}: {} resident, {} compressed to \
+             {}; zfold ctl --pid {own} steers, zfold ps lists them",
+            if processes == 1 { "process" } else { "processes" },
+            if threads == 1 { "thread" } else { "threads" },
+            format_size(figures.limit_bytes),
+            size(figures.resident_bytes).trim(),
+            size(figures.stored_pages_bytes).trim(),
+            size(figures.stored_bytes).trim()
+        )));
+        outbox.send(ToFront::Started);
+    };
+    // Without it the front waits for the end.
+    let _ = std::thread::Builder::new().name("zfold-kept".to_owned()).spawn(look);
+}

@@ -1,0 +1,12 @@
+//! `zfold attach` from outside: what processes notice of it, what is refused, how they end.
+#![cfg(target_arch = "x86_64")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../common/granted.rs"]
+mod granted;
+
+mod held;
+mod refused;
+mod target;

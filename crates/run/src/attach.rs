@@ -1,0 +1,79 @@
+//! Processes that run already, under a limit from now on to their end.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use zfold_pool::Pool;
+use zfold_store::StoreOptions;
+
+use crate::control::Control;
+use crate::manage::{self, RunError};
+use crate::options::{Event, Report};
+use crate::permission::Access;
+use crate::running::{Refused, Running};
+use crate::sys::proc;
+use crate::trace::begin::{NotFollowed, trace_running};
+use crate::trace::{Handle, News};
+
+/// Processes that run already and are to have a limit, together with their descendants.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AttachOptions {
+    /// The processes, each once.
+    pub running: Vec<Running>,
+    /// Most bytes of their anonymous memory that are resident, as of a run.
+    pub limit_bytes: u64,
+    /// The pool that holds what is compressed.
+    pub pool: Box<dyn Pool>,
+    /// The store over it, as of a run.
+    pub store: StoreOptions,
+}
+
+impl AttachOptions {
+    /// Returns these processes under a limit.
+    #[must_use]
+    pub fn new(
+        running: Vec<Running>,
+        limit_bytes: u64,
+        pool: Box<dyn Pool>,
+        store: StoreOptions,
+    ) -> Self {
+        Self { running, limit_bytes, pool, store }
+    }
+}
+
+/// Puts processes under a limit that run already, from the process that calls, with which they end
+/// from then on. Gives out the control, tells when all of them are traced ([`Event::Caught`]), and
+/// returns when their last descendant has ended.
+///
+/// # Errors
+/// [`RunError::Refused`]: one of them cannot be traced or managed; all go on as before. Others are
+/// as of [`manage`](crate::manage).
+pub fn attach(
+    options: AttachOptions,
+    access: &Access,
+    steer: impl FnOnce(Control),
+    mut tell: impl FnMut(Event) + Send,
+) -> Result<Report, RunError> {
+    let began = Instant::now();
+    let AttachOptions { running, limit_bytes, pool, store } = options;
+    let handle = Arc::new(Handle::default());
+    let memory = manage::start(limit_bytes, pool, store, &handle)?;
+    steer(Control::new(Arc::clone(&memory)));
+    let mut on_news = |news| {
+        memory.newly_unmanaged().into_iter().for_each(|process| tell(Event::Unmanaged(process)));
+        memory.newly_staying().into_iter().for_each(|staying| tell(Event::Stays(staying)));
+        match news {
+            News::Caught { processes, threads } => tell(Event::Caught { processes, threads }),
+            News::TracesItself(pid) => tell(Event::TracesItself(pid, proc::name(pid))),
+            // No process is the main one.
+            News::Refused | News::Started(_) | News::Stopped | News::GoesOn | News::Ended(_) => {}
+        }
+    };
+    let side = Arc::clone(&memory) as _;
+    match trace_running(&running, side, &handle, access.clone(), &mut on_news) {
+        Ok(()) => Ok(memory.report(began.elapsed())),
+        Err(NotFollowed::Refused(line)) => Err(RunError::Refused(Refused(line))),
+        Err(NotFollowed::Failed(error)) => Err(RunError::Ended(error.to_string())),
+    }
+}

@@ -1,0 +1,157 @@
+//! How a tracer begins: with a program that it starts, or with processes that run already.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::caught::catch;
+use super::events::Queue;
+use super::helper;
+use super::task::{Spaces, Task};
+use super::{Exit, Handle, News, Program, Tracer, filters};
+use crate::link::Memory;
+use crate::permission::Access;
+use crate::running::Running;
+use crate::sys::process::{self, ChildrenKept};
+use crate::sys::ptrace;
+use crate::sys::urgency::be_urgent;
+
+/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
+/// the beginning and the end of the main process at once, unless it never began; the call returns
+/// when the last child has ended, too.
+///
+/// # Errors
+/// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
+/// runs then.
+///
+/// [`Tracing::end`]: crate::link::Tracing::end
+pub(crate) fn trace(
+    program: &Program,
+    memory: Arc<dyn Memory>,
+    handle: &Handle,
+    access: Access,
+    tell: &mut dyn FnMut(News),
+) -> io::Result<Exit> {
+    let _children = ChildrenKept::new();
+    // Orphans come here instead of to an init that may not care for them: helpers of processes that
+    // have ended are such, too.
+    process::adopt_orphans()?;
+    let waiting = process::start(&program.image()?)?;
+    let main = waiting.pid;
+    ptrace::seize(main, ptrace::FOLLOW)?;
+    let mut tracer = Tracer::new(memory, handle, access, tell);
+    tracer.main = main;
+    tracer.tasks.insert(main, Task::default());
+    // Not the program, which exists by now; the bell is.
+    be_urgent();
+    tracer.hang_bell()?;
+    tracer.outcome = Some(waiting.go()?);
+    process::raise_descriptors();
+    let result = tracer.run();
+    tracer.take_bell_down();
+    result
+}
+
+/// Why processes that run already were not followed to their end.
+#[derive(Debug)]
+pub(crate) enum NotFollowed {
+    /// They are as before; why, and what can be done.
+    Refused(String),
+    /// They were ended, or the system refuses something.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for NotFollowed {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Follows processes that run already, and all their descendants, to their end under the eyes of
+/// `memory`. `tell` is told when all of them are traced.
+///
+/// # Errors
+/// One of them cannot be traced or managed: all go on as before. Or with the message of
+/// [`Tracing::end`]; none of them runs then.
+///
+/// [`Tracing::end`]: crate::link::Tracing::end
+pub(crate) fn trace_running(
+    asked: &[Running],
+    memory: Arc<dyn Memory>,
+    handle: &Handle,
+    access: Access,
+    tell: &mut dyn FnMut(News),
+) -> Result<(), NotFollowed> {
+    let _children = ChildrenKept::new();
+    filters::trace_strangers();
+    be_urgent();
+    process::raise_descriptors();
+    let mut tracer = Tracer::new(memory, handle, access, tell);
+    // None of them is this process's own, whose end would be its.
+    tracer.exit = Some(Exit::Code(0));
+    tracer.hang_bell()?;
+    let result = match catch(asked) {
+        Ok(caught) => {
+            let (processes, threads) = tracer.settle(caught);
+            (tracer.tell)(News::Caught { processes, threads });
+            tracer.run().map(drop).map_err(NotFollowed::Failed)
+        }
+        Err(reason) => Err(NotFollowed::Refused(reason)),
+    };
+    tracer.take_bell_down();
+    result
+}
+
+impl<'a> Tracer<'a> {
+    /// One that knows of no process.
+    pub(super) fn new(
+        memory: Arc<dyn Memory>,
+        handle: &'a Handle,
+        access: Access,
+        tell: &'a mut dyn FnMut(News),
+    ) -> Self {
+        Self {
+            memory,
+            handle,
+            access,
+            tell,
+            traces_itself: false,
+            main: 0,
+            exit: None,
+            is_stopped: false,
+            ended: None,
+            outcome: None,
+            bell: 0,
+            tasks: HashMap::new(),
+            spaces: Spaces::default(),
+            helpers: HashMap::new(),
+            buried: HashSet::new(),
+            unclaimed: HashSet::new(),
+            stillborn: HashSet::new(),
+            visits: HashSet::new(),
+            lost_forks: 0,
+            paused: None,
+            turns: 0,
+            queue: Queue::new(),
+        }
+    }
+
+    fn hang_bell(&mut self) -> io::Result<()> {
+        let bell = process::start_bell()?;
+        self.bell = bell.pid;
+        ptrace::seize(self.bell, ptrace::FOLLOW)?;
+        drop(bell);
+        let pid = Pid::from_raw(self.bell).expect("not 0");
+        let bell = pidfd_open(pid, PidfdFlags::empty())?;
+        self.handle.lock().bell = Some(bell);
+        Ok(())
+    }
+
+    fn take_bell_down(&mut self) {
+        self.handle.lock().bell = None;
+        process::kill(self.bell);
+        helper::wait_for_end(self.bell, &mut self.queue);
+    }
+}

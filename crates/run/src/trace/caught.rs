@@ -1,0 +1,345 @@
+//! Processes that run already come under the tracer: all of their threads, and those of their
+//! descendants, or none.
+//!
+//! Invariants:
+//! - R1: until all was looked at, nothing is changed in any of them, and they are traced so that
+//!   they go on when the tracer ends. So where one is refused, all are as before.
+//! - R2: no thread is left out. What a traced thread makes is traced from birth; so threads and
+//!   children are listed again and again, until a list that was made while all that were known
+//!   were stopped names no other.
+//! - R3: a number means the process that was asked for: that is compared once it is traced, from
+//!   when on its number is nobody else's.
+//! - R4: a thread that does not stop executes nothing of its own before it has stopped, was looked
+//!   at, and has been asked to stop again whenever it stopped for something else ([`super::meet`]).
+//!   Only the parent of a vfork may be such, which waits for a child that is traced, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use rustix::thread::gettid;
+
+use super::events::Queue;
+use super::filters::{filters_of, suspend_filters};
+use super::task::Task;
+use super::{Tracer, let_go, waits};
+use crate::link::SpaceId;
+use crate::running::{self, Running};
+use crate::sys::arch::Seen;
+use crate::sys::proc::{self, Status};
+use crate::sys::ptrace::{self, Event};
+
+/// How long the processes stand still at most until all their threads have stopped.
+const LATE: Duration = Duration::from_secs(1);
+/// How much longer, where one waits for a processor: it stops as soon as it has that.
+const BUSY: Duration = Duration::from_secs(10);
+/// Time between two looks for an event.
+const LOOKS: Duration = Duration::from_micros(50);
+/// How long a thread may take before it is looked at why.
+const SLOW: Duration = Duration::from_millis(20);
+
+/// Threads that are traced and stopped, of processes that run already.
+#[derive(Debug, Default)]
+pub(super) struct Caught {
+    /// Each thread that was seized, with its process.
+    threads: BTreeMap<i32, i32>,
+    /// Where they were before they were asked to stop ([`Task::seen`]).
+    seen: BTreeMap<i32, Seen>,
+    /// The processes, with that of which each was found as a child and which comes before it.
+    processes: Vec<(i32, Option<i32>)>,
+    /// Threads that have not stopped yet.
+    awaited: BTreeSet<i32>,
+    /// What was found in the way at the last look. It passes where a process is about to end or to
+    /// exec.
+    in_the_way: Option<String>,
+    /// What each stopped for; also new ones, which were not seized but are traced from birth.
+    events: Queue,
+}
+
+/// Has all threads of these processes, and of their descendants, stop under the calling thread as
+/// their tracer.
+///
+/// # Errors
+/// Why that cannot be, and what can be done: they go on as before (R1).
+pub(super) fn catch(asked: &[Running]) -> Result<Caught, String> {
+    let mut caught = Caught::default();
+    match caught.all(asked).and_then(|()| caught.check(asked)) {
+        Ok(()) => {
+            // From here on they end with the tracer.
+            for (tid, _) in caught.stopped() {
+                let_go(ptrace::set_options(tid, ptrace::FOLLOW));
+            }
+            Ok(caught)
+        }
+        Err(reason) => {
+            caught.release();
+            Err(reason)
+        }
+    }
+}
+
+impl Caught {
+    fn all(&mut self, asked: &[Running]) -> Result<(), String> {
+        let late = Instant::now() + LATE;
+        loop {
+            self.in_the_way = None;
+            let others = self.seize_all(asked)?;
+            if let Some(running) = asked.iter().find(|running| running.is_another()) {
+                return Err(running.is_anothers());
+            }
+            match self.in_the_way.take() {
+                Some(reason) if Instant::now() > late + LATE => return Err(reason),
+                Some(_) => std::thread::sleep(LOOKS),
+                None if !others && self.awaited.is_empty() => return Ok(()),
+                None => {}
+            }
+            self.wait_until_stopped(late)?;
+        }
+    }
+
+    /// Seizes all threads that are not known yet, and asks them to stop; returns whether there were
+    /// any.
+    fn seize_all(&mut self, asked: &[Running]) -> Result<bool, String> {
+        let mut others = false;
+        let mut family: Vec<_> = asked.iter().map(|running| (running.pid, None)).collect();
+        let mut next = 0;
+        while let Some(&(process, parent)) = family.get(next) {
+            next += 1;
+            if !self.processes.iter().any(|(known, _)| *known == process) {
+                self.processes.push((process, parent));
+            }
+            let threads = proc::threads(process).map_err(|error| {
+                format!("the threads of process {process} cannot be listed: {error}")
+            })?;
+            for &thread in &threads {
+                others |= self.seize(process, thread)?;
+                let known = |child: &i32| family.iter().any(|(other, _)| other == child);
+                let children: Vec<_> =
+                    proc::children(thread).into_iter().filter(|child| !known(child)).collect();
+                family.extend(children.into_iter().map(|child| (child, Some(process))));
+            }
+        }
+        Ok(others)
+    }
+
+    /// Seizes a thread; returns whether it was not known.
+    fn seize(&mut self, process: i32, thread: i32) -> Result<bool, String> {
+        let is_known = self.threads.contains_key(&thread)
+            || self.awaited.contains(&thread)
+            || self.events.iter().any(|(tid, _)| *tid == thread);
+        if is_known {
+            return Ok(false);
+        }
+        match ptrace::seize(thread, ptrace::FOLLOW_LOOSELY) {
+            Ok(()) => {
+                self.threads.insert(thread, process);
+                let mut task = Task::default();
+                let_go(task.interrupt(thread));
+                self.seen.extend(task.seen.map(|seen| (thread, seen)));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
+            // It was made by one that is traced, as told by that.
+            Err(_) if tracer_of(thread) == Some(gettid().as_raw_nonzero().get()) => {}
+            Err(_) if !proc::lives(thread) || running::is_workers(thread) => {
+                if thread == process && has_living(process) {
+                    self.in_the_way = Some(format!(
+                        "process {process} ({}) has lost its first thread, whose end would not be \
+                         told; restart it under zfold run",
+                        proc::name(process)
+                    ));
+                }
+                return Ok(false);
+            }
+            Err(error) => match running::refusal(process) {
+                Some(reason) => return Err(reason),
+                None => {
+                    let program = proc::name(process);
+                    let reason = format!("process {process} ({program}) cannot be traced: {error}");
+                    self.in_the_way = Some(reason);
+                    return Ok(false);
+                }
+            },
+        }
+        self.awaited.insert(thread);
+        Ok(true)
+    }
+
+    fn wait_until_stopped(&mut self, late: Instant) -> Result<(), String> {
+        let mut slow = Instant::now() + SLOW;
+        while !self.awaited.is_empty() {
+            let polled = ptrace::poll()
+                .map_err(|error: io::Error| format!("nothing can be traced: {error}"))?;
+            if let Some((tid, event)) = polled {
+                self.take(tid, event);
+                continue;
+            }
+            let now = Instant::now();
+            if now > slow {
+                slow = now + SLOW;
+                let awaited = std::mem::take(&mut self.awaited);
+                self.awaited = awaited.into_iter().filter(|&tid| !self.is_in_vfork(tid)).collect();
+            }
+            if now > late
+                && let Some(reason) = self.reason(now > late + BUSY)
+            {
+                return Err(reason);
+            }
+            std::thread::sleep(LOOKS);
+        }
+        Ok(())
+    }
+
+    /// Returns which thread does not stop; not one that waits for a processor, unless `of_any`.
+    fn reason(&self, of_any: bool) -> Option<String> {
+        let state = |tid: i32| proc::state(tid).unwrap_or('?');
+        let stays = |tid: &&i32| of_any || !matches!(state(**tid), 'R' | 't' | '?');
+        let &tid = self.awaited.iter().find(stays)?;
+        let process = self.threads.get(&tid).copied().unwrap_or(tid);
+        Some(format!(
+            "process {process} ({}) has a thread that does not stop (state {}): try again, or thaw \
+             it if it is frozen",
+            proc::name(process),
+            state(tid)
+        ))
+    }
+
+    /// Takes note of what a thread has stopped for.
+    fn take(&mut self, tid: i32, event: Event) {
+        self.awaited.remove(&tid);
+        match event {
+            // Others may wait for its end, as one that execs. Nothing is away that it needs.
+            Event::Ending => return let_go(ptrace::cont(tid, 0)),
+            // It has another number than it was asked by.
+            Event::Exec => {
+                if let Ok(former) = ptrace::message(tid) {
+                    self.awaited.remove(&former);
+                }
+            }
+            _ => {}
+        }
+        self.events.push_back((tid, event));
+    }
+
+    /// Returns whether a thread waits for a child that has its memory and is traced.
+    fn is_in_vfork(&self, tid: i32) -> bool {
+        let Some(&process) = self.threads.get(&tid) else { return false };
+        let mut children = self.processes.iter().filter(|(_, parent)| *parent == Some(process));
+        proc::state(tid) == Some('D')
+            && children.any(|&(child, _)| ptrace::share_memory(child, tid) == Some(true))
+    }
+
+    /// Threads that are stopped, and for what.
+    fn stopped(&self) -> impl Iterator<Item = (i32, Event)> {
+        self.events.iter().copied().filter(|(_, event)| !event.is_end())
+    }
+
+    /// Makes sure that the processes that were asked for can be managed, as far as can be told.
+    fn check(&self, asked: &[Running]) -> Result<(), String> {
+        for running in asked {
+            let pid = running.pid;
+            let refused = |why: &str| Err(format!("process {pid} ({}) {why}", running.program));
+            let threads: Vec<_> = self
+                .stopped()
+                .map(|(tid, _)| tid)
+                .filter(|tid| self.threads.get(tid) == Some(&pid))
+                .collect();
+            if self.events.iter().any(|(tid, event)| *tid == pid && event.is_end()) {
+                return Err(running.has_ended());
+            }
+            let Some(&first) = threads.first() else {
+                // It waits for the child of a vfork, which is like it.
+                match self.threads.values().any(|of| *of == pid) {
+                    true => continue,
+                    false => return Err(running.has_ended()),
+                }
+            };
+            if threads.iter().any(|&tid| ptrace::is_foreign(tid)) {
+                return refused("is a 32-bit program: run a 64-bit build of it");
+            }
+            let filters = filters_of(first);
+            if threads.iter().any(|&tid| filters_of(tid) != filters) {
+                return refused(
+                    "has threads with different seccomp filters: they cannot get one more",
+                );
+            }
+            match suspend_filters(first, false) {
+                Ok(false) => {}
+                Ok(true) => let_go(ptrace::set_options(first, ptrace::FOLLOW_LOOSELY)),
+                Err(error) => {
+                    return refused(&format!(
+                        "is in a sandbox: {error}; attach as root and outside of a container, or \
+                         run it without its sandbox"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all go on as if nothing had been. One that does not stop in time is let go when this
+    /// thread ends.
+    fn release(&mut self) {
+        // What their calls return can be made good only where they are stopped.
+        let _ = self.wait_until_stopped(Instant::now() + LATE / 5);
+        for (tid, event) in self.stopped() {
+            if matches!(event, Event::Stop { .. }) {
+                let_go(waits::soften(tid, 0, self.seen.get(&tid), &mut None));
+            }
+            let signal = if let Event::Signal(signal) = event { signal } else { 0 };
+            let_go(ptrace::detach_with(tid, signal));
+        }
+    }
+}
+
+fn tracer_of(tid: i32) -> Option<i32> {
+    Status::of(tid).ok()?.number("TracerPid")
+}
+
+/// Returns whether a process whose first thread has ended has others.
+fn has_living(process: i32) -> bool {
+    proc::threads(process).unwrap_or_default().into_iter().any(proc::lives)
+}
+
+impl Tracer<'_> {
+    /// Takes over processes that were caught; what they stopped for is handled next. Returns how
+    /// many there are, and threads.
+    pub(super) fn settle(&mut self, mut caught: Caught) -> (usize, usize) {
+        let mut spaces = BTreeMap::<i32, SpaceId>::new();
+        for &(process, parent) in &caught.processes {
+            let mut threads: Vec<_> = caught
+                .threads
+                .iter()
+                .filter(|(_, of)| **of == process)
+                .map(|(tid, _)| *tid)
+                .collect();
+            // The first of a process names it.
+            threads.sort_by_key(|&tid| (tid != process, tid));
+            for tid in threads {
+                let same =
+                    parent.filter(|&parent| ptrace::share_memory(parent, process) == Some(true));
+                let of = spaces.get(&process).or_else(|| spaces.get(&same?)).copied();
+                let space = match of {
+                    Some(space) => {
+                        self.spaces.join(space);
+                        self.memory.joined(space, tid);
+                        space
+                    }
+                    None => {
+                        let space = self.memory.found(tid);
+                        self.spaces.add(space);
+                        space
+                    }
+                };
+                spaces.insert(process, space);
+                if let Some(known) = self.spaces.get_mut(space) {
+                    known.unmet += 1;
+                }
+                let seen = caught.seen.remove(&tid);
+                let task = Task { space: Some(space), unmet: true, seen, ..Task::default() };
+                self.tasks.insert(tid, task);
+            }
+        }
+        self.queue.extend(caught.events);
+        (spaces.len(), caught.threads.len())
+    }
+}

@@ -31,8 +31,8 @@ pub(super) enum ToServer {
     },
     /// Serve this guest: its descriptor, its journal, its connection.
     Guest(u64),
-    /// What became of a request to accept guests: where they connect, or why they cannot.
-    Listening(Result<String, String>),
+    /// What became of the last request: where guests connect, or why they cannot.
+    Answer(Result<String, String>),
     /// Make a new stock.
     Renew,
     /// Give each guest all of its pages, and end.
@@ -175,13 +175,13 @@ mod tests {
         let (front, server) = Channel::pair().expect("a pair");
         let file = tempfile::tempfile().expect("a file");
         front.send(&ToServer::Guest(7), &[file.as_fd(), file.as_fd()]).expect("sent");
-        front.try_send(&ToServer::Listening(Err("no".to_owned())), &[]).expect("sent");
+        front.try_send(&ToServer::Answer(Err("no".to_owned())), &[]).expect("sent");
         server.send(&ToFront::Ready, &[]).expect("sent");
         drop(front);
         let (message, fds) = server.receive::<ToServer>().expect("a message");
         assert_eq!((message, fds.len()), (ToServer::Guest(7), 2));
         let (message, fds) = server.receive::<ToServer>().expect("a message");
-        assert_eq!((message, fds.len()), (ToServer::Listening(Err("no".to_owned())), 0));
+        assert_eq!((message, fds.len()), (ToServer::Answer(Err("no".to_owned())), 0));
         assert!(server.receive::<ToServer>().is_none());
         assert!(server.send(&ToFront::Ready, &[]).is_err(), "nobody listens");
     }

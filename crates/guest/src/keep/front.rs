@@ -216,12 +216,14 @@ impl Front {
         match message {
             ToFront::Listen(image) => {
                 let found = self.listen(&image);
-                self.state().owed.push_back(ToServer::Listening(found));
+                self.state().owed.push_back(ToServer::Answer(found));
             }
             ToFront::Close(image) => {
                 let found = self.state().listening.remove(&image);
                 found.into_iter().for_each(|(_, one)| one.close());
-                self.state().sockets.unbind(&image);
+                let mut state = self.state();
+                state.sockets.unbind(&image);
+                state.owed.push_back(ToServer::Answer(Ok(String::new())));
             }
             ToFront::Ready => {
                 (servers.is_ready, servers.in_vain) = (true, 0);

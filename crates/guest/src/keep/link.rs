@@ -86,15 +86,20 @@ impl Link {
     /// # Errors
     /// Why they cannot, in a line.
     pub fn listen(&self, image: &str) -> Result<PathBuf, String> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = || "its front is gone: nobody accepts guests".to_owned();
-        self.channel.send(&ToFront::Listen(image.to_owned()), &[]).map_err(|_| gone())?;
-        answers.recv().map_err(|_| gone())?.map(PathBuf::from)
+        self.ask(&ToFront::Listen(image.to_owned())).map(PathBuf::from)
     }
 
-    /// Has no guest of an image accepted from now on.
+    /// Has no guest of an image accepted from now on; its socket is gone then.
     pub fn close(&self, image: &str) {
-        self.say(&ToFront::Close(image.to_owned()));
+        // A front that is gone accepts nobody.
+        let _ = self.ask(&ToFront::Close(image.to_owned()));
+    }
+
+    fn ask(&self, request: &ToFront) -> Result<String, String> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = || "its front is gone: nobody accepts guests".to_owned();
+        self.channel.send(request, &[]).map_err(|_| gone())?;
+        answers.recv().map_err(|_| gone())?
     }
 
     /// Says that all images are there.
@@ -140,7 +145,7 @@ fn hear(
                 }
             }
             // Who asked has an ear for it.
-            ToServer::Listening(found) => drop(said.send(found)),
+            ToServer::Answer(found) => drop(said.send(found)),
             ToServer::Renew => tell(Told::Renew),
             ToServer::Release => tell(Told::Release),
             // It was the first one.

@@ -293,6 +293,17 @@ fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
     }
 }
 
+/// Returns whether no thread of a process runs: a signal stops each by itself.
+fn is_stopped(process: Pid) -> bool {
+    let folder = format!("/proc/{}/task", process.as_raw_nonzero());
+    let threads = std::fs::read_dir(folder).expect("it is there");
+    let state = |thread: &std::path::Path| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap_or_default();
+        status.lines().any(|line| line == "State:\tT (stopped)")
+    };
+    threads.flatten().all(|thread| state(&thread.path()))
+}
+
 #[test]
 fn a_server_that_does_not_look_is_named_and_can_be_ended() {
     let mut options = FrontOptions::default();
@@ -302,6 +313,7 @@ fn a_server_that_does_not_look_is_named_and_can_be_ended() {
     assert_ne!(guest.ask("read 3"), "0");
     let server = world.server();
     kill_process(server, Signal::STOP).expect("it runs");
+    wait_until("all of its threads stand still", || is_stopped(server));
     guest.say("read 4");
     world.hears("its server has not looked");
     kill(server);

@@ -54,7 +54,8 @@ struct Inner {
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// See the [module](self).
+/// Keeps what guests need to outlive their server, and sees to it that there is one. Clones are the
+/// same front.
 #[derive(Clone)]
 pub struct Front(Arc<Inner>);
 

@@ -37,7 +37,7 @@ pub struct Begin {
     pub control: OwnedFd,
 }
 
-/// See the [module](self).
+/// A server's end of the channel to its front.
 pub struct Link {
     pub(super) channel: Arc<Channel>,
     /// What became of requests: one at a time is under way.

@@ -85,6 +85,10 @@ fn help_lists_it_among_the_commands() {
         assert!(help.contains("\n  lab "), "{help}");
     }
     let output = common::zfold(&[]);
-    assert_line(&output, 2, &["zfold needs one of run, check, ", " lab,", "(see zfold --help)"]);
+    assert_line(
+        &output,
+        2,
+        &["zfold needs one of run, attach, check, ", " lab,", "(see zfold --help)"],
+    );
     assert!(!String::from_utf8_lossy(&output.stderr).contains(" man,"), "it is for packages");
 }

@@ -120,8 +120,8 @@ mod tests {
     fn nothing_is_written_past_what_cleans() {
         only_in("print!", &[]);
         only_in("println!", &[]);
-        // A question to clap.
-        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1)]);
+        // Questions to clap, and whether it is a terminal.
+        only_in("stderr()", &[("lab/main.rs", 1), ("main.rs", 1), ("run/attach/front.rs", 1)]);
         // The lab: a pipe to itself. Others ask for the terminal; the view draws cells.
         only_in(
             "stdout()",
@@ -144,7 +144,7 @@ mod tests {
                 ("disk/ctl.rs", 1),
                 ("disk/mod.rs", 1),
                 ("guest/ask.rs", 1),
-                ("guest/mod.rs", 1),
+                ("guest/front.rs", 1),
                 ("jupyter.rs", 1),
                 ("lab/run.rs", 1),
                 ("ps.rs", 1),

@@ -8,20 +8,24 @@
 //!   they were read. A write is counted behind its last byte and before an entry names it; a reader
 //!   notes the counts before it reads. So whoever has such an entry sees that the buffer is old.
 //! - A2: what cannot be read ahead is no error: the page alone is read then.
+//! - A3: reading takes no more memory than was counted before. So few threads read ahead
+//!   ([`Permits`]), whose buffers count from the beginning; and none do where these would be a
+//!   large part of the store's limit.
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::backing::{AlignedBuffer, Backing};
 
-/// The most that is read at once, in bytes, and what the first read ahead has.
+/// The most that is read at once, in bytes, and what the first read ahead has. More is not worth
+/// the memory: a backing on other machines has it several times on its way.
 const AHEAD_MAX: u64 = PART;
 const AHEAD_MIN: u64 = 16 << 10;
 
 /// Bytes of a part of which writes are counted, and how many are; parts share counts beyond that.
-const PART: u64 = 256 << 10;
-const PARTS: usize = 256;
+const PART: u64 = 64 << 10;
+const PARTS: usize = 1024;
 
 /// How often each part of the backing was written to.
 #[derive(Debug)]
@@ -51,6 +55,37 @@ impl Writes {
     }
 }
 
+/// So many threads may read ahead, where the limit is at least so many bytes.
+const READERS: usize = 4;
+const LIMIT_MIN: u64 = 16 << 20;
+
+/// The right to read ahead, of a store.
+#[derive(Debug)]
+pub(super) struct Permits {
+    left: AtomicUsize,
+    bytes: u64,
+}
+
+impl Permits {
+    /// Returns those of a store with this limit.
+    pub(super) fn new(limit_bytes: Option<u64>) -> Self {
+        let readers = if limit_bytes.is_none_or(|limit| limit >= LIMIT_MIN) { READERS } else { 0 };
+        Self { left: AtomicUsize::new(readers), bytes: readers as u64 * AHEAD_MAX }
+    }
+
+    /// Returns the bytes of memory that all take.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes one for good; returns whether there was one.
+    fn take(&self) -> bool {
+        // Relaxed: a number.
+        let less = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
 /// The buffer of a thread.
 #[derive(Debug)]
 pub(super) struct Ahead {
@@ -61,18 +96,24 @@ pub(super) struct Ahead {
     /// Where the last page ended, and how much was read ahead last.
     end: u64,
     window: u64,
+    /// Whether it may read ahead, once it has asked (A3).
+    permitted: Option<bool>,
 }
 
 impl Default for Ahead {
     fn default() -> Self {
         // The first page follows none.
-        Self { buffer: None, held: 0..0, counts: [0; 2], end: u64::MAX, window: 0 }
+        Self { buffer: None, held: 0..0, counts: [0; 2], end: u64::MAX, window: 0, permitted: None }
     }
 }
 
 impl Ahead {
-    /// Returns the bytes of memory that it takes.
+    /// Returns the bytes of memory that it takes, and that no permit counts.
     pub(super) fn memory_bytes(&self) -> usize {
+        if self.permitted == Some(true) { 0 } else { self.len() }
+    }
+
+    fn len(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 
@@ -96,8 +137,10 @@ impl Ahead {
         wanted: &Range<u64>,
         backing: &dyn Backing,
         writes: &Writes,
+        permits: &Permits,
     ) -> io::Result<&[u8]> {
         let goes_on = (self.end..=self.end.saturating_add(self.window)).contains(&wanted.start);
+        let goes_on = goes_on && *self.permitted.get_or_insert_with(|| permits.take());
         self.window = if goes_on { (2 * self.window).clamp(AHEAD_MIN, AHEAD_MAX) } else { 0 };
         self.end = wanted.end;
         let until = (wanted.start + self.window).min(backing.len()).max(wanted.end);
@@ -119,7 +162,7 @@ impl Ahead {
         writes: &Writes,
     ) -> io::Result<()> {
         let len = (bytes.end - bytes.start) as usize;
-        if self.memory_bytes() < len {
+        if self.len() < len {
             self.buffer = Some(AlignedBuffer::new(len));
         }
         self.held = 0..0;
@@ -202,9 +245,11 @@ mod tests {
 
     /// Returns the number that lies in a unit.
     fn get(ahead: &mut Ahead, backing: &Noted, writes: &Writes, unit: u64) -> u64 {
+        let permits = &Permits::new(None);
         let wanted = unit * UNIT..(unit + 1) * UNIT;
         let found = ahead.find(&wanted, writes).map(<[u8]>::to_vec);
-        let bytes = found.unwrap_or_else(|| ahead.read(&wanted, backing, writes).unwrap().to_vec());
+        let bytes = found
+            .unwrap_or_else(|| ahead.read(&wanted, backing, writes, permits).unwrap().to_vec());
         assert_eq!(bytes.len(), UNIT as usize);
         u64::from_le_bytes(bytes[..8].try_into().unwrap())
     }
@@ -219,9 +264,9 @@ mod tests {
         let reads = backing.reads();
         assert_eq!(reads[0], 100 * UNIT..101 * UNIT);
         assert_eq!(reads[1], 101 * UNIT..101 * UNIT + AHEAD_MIN);
-        assert!(reads.len() < 16, "{reads:?}");
+        assert!(reads.len() < 40, "{reads:?}");
         assert!(reads.iter().all(|read| read.end - read.start <= AHEAD_MAX));
-        assert_eq!(ahead.memory_bytes() as u64, AHEAD_MAX);
+        assert_eq!((ahead.len() as u64, ahead.memory_bytes()), (AHEAD_MAX, 0), "counted before");
         for unit in [5, 8000, 17, 3000, 900, 6000] {
             assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
         }
@@ -246,6 +291,26 @@ mod tests {
         let mut ahead = Ahead::default();
         for unit in 30..60 {
             assert_eq!(get(&mut ahead, &backing, &writes, unit), unit);
+        }
+    }
+
+    #[test]
+    fn few_threads_read_ahead_and_none_under_a_small_limit() {
+        let (backing, writes) = (Noted::new(u64::MAX), Writes::new());
+        for (limit, readers) in [(None, READERS), (Some(LIMIT_MIN - 1), 0)] {
+            let permits = Permits::new(limit);
+            assert_eq!(permits.bytes(), readers as u64 * AHEAD_MAX);
+            for reader in 0..6 {
+                let mut ahead = Ahead::default();
+                for unit in 0..100 {
+                    let wanted = unit * UNIT..(unit + 1) * UNIT;
+                    if ahead.find(&wanted, &writes).is_none() {
+                        ahead.read(&wanted, &backing, &writes, &permits).unwrap();
+                    }
+                }
+                let counted = if reader < readers { 0 } else { UNIT as usize };
+                assert_eq!(ahead.memory_bytes(), counted, "{reader} of {readers}");
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::backing::extents::{Extents, UNIT};
 use crate::entry::Place;
 use crate::error::LoadError;
 use crate::options::BackingOptions;
-use crate::pages::ahead::{Ahead, Writes};
+use crate::pages::ahead::{Ahead, Permits, Writes};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub(crate) struct Backed {
     /// Bytes of memory that they take.
     ahead_bytes: AtomicU64,
     writes: Writes,
+    permits: Permits,
     /// Something was written.
     written: AtomicBool,
 }
@@ -103,7 +104,8 @@ fn errno(error: &io::Error) -> i32 {
 }
 
 impl Backed {
-    pub(crate) fn new(options: &BackingOptions) -> Self {
+    /// Returns what knows of no page yet, of a store with this limit.
+    pub(crate) fn new(options: &BackingOptions, limit_bytes: Option<u64>) -> Self {
         let unit = options.backing.align().max(UNIT);
         let units = u32::try_from(options.backing.len() / unit as u64).unwrap_or(u32::MAX);
         let extents = Extents::new(units);
@@ -115,6 +117,7 @@ impl Backed {
             ahead: ThreadLocal::new(),
             ahead_bytes: AtomicU64::new(0),
             writes: Writes::new(),
+            permits: Permits::new(limit_bytes),
             written: AtomicBool::new(false),
         }
     }
@@ -174,7 +177,7 @@ impl Backed {
     pub(crate) fn metadata_bytes(&self) -> u64 {
         // Relaxed: a gauge.
         let buffers = self.ahead_bytes.load(Ordering::Relaxed);
-        self.map_bytes + buffers + self.options.backing.memory_bytes()
+        self.map_bytes + self.permits.bytes() + buffers + self.options.backing.memory_bytes()
     }
 
     /// Writes `bytes` to whole units from `unit` on, which the caller has allocated, by way of
@@ -214,14 +217,15 @@ impl Backed {
         }
         let had = ahead.memory_bytes();
         let backing = &*self.options.backing;
-        let read = ahead.read(&wanted, backing, &self.writes);
+        let read = ahead.read(&wanted, backing, &self.writes, &self.permits);
         let read = match read {
             Ok(bytes) if is_right(&bytes) => Ok(take(&bytes[..len])),
             Ok(_) => Err(ReadError::Checksum),
             Err(error) => Err(ReadError::Io(error)),
         };
         // Relaxed: a gauge.
-        self.ahead_bytes.fetch_add((ahead.memory_bytes() - had) as u64, Ordering::Relaxed);
+        let more = ahead.memory_bytes().wrapping_sub(had);
+        self.ahead_bytes.fetch_add(more as u64, Ordering::Relaxed);
         read
     }
 

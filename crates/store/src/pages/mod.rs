@@ -56,7 +56,10 @@ impl Pages {
             contexts: Contexts::new(len, options.codecs())?,
             objects: Objects::new(pool, options.slots, options.deduplicate),
             len,
-            backed: options.backing.as_ref().map(Backed::new),
+            backed: options
+                .backing
+                .as_ref()
+                .map(|backing| Backed::new(backing, options.limit_bytes)),
             counts: Counts::default(),
             incompressible: options.incompressible,
             header: if options.key_header { KEY_BYTES } else { 0 },

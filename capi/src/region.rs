@@ -122,6 +122,24 @@ pub unsafe extern "C" fn zfold_pin_release(pin: *mut zfold_pin) {
     unsafe { close(pin) }
 }
 
+/// Has a heap do something with a part of a region.
+///
+/// # Safety
+/// `region` is null or of `zfold_region_new`.
+unsafe fn of_part(
+    region: *const zfold_region,
+    offset: u64,
+    len: u64,
+    act: fn(&Heap, usize, usize) -> Result<(), RegionError>,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let region = unsafe { borrow(region) }?;
+        let (heap, address, len) = range(region, offset, len)?;
+        act(heap, address, len).map_err(fail)
+    })
+}
+
 #[unsafe(no_mangle)]
 /// # Safety
 /// As the header says: `region` is null or of `zfold_region_new`.
@@ -130,12 +148,8 @@ pub unsafe extern "C" fn zfold_region_pageout(
     offset: u64,
     len: u64,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let region = unsafe { borrow(region) }?;
-        let (heap, address, len) = range(region, offset, len)?;
-        heap.pageout(address, len).map_err(fail)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { of_part(region, offset, len, Heap::pageout) }
 }
 
 #[unsafe(no_mangle)]
@@ -146,12 +160,8 @@ pub unsafe extern "C" fn zfold_region_prefetch(
     offset: u64,
     len: u64,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: the caller's promise.
-        let region = unsafe { borrow(region) }?;
-        let (heap, address, len) = range(region, offset, len)?;
-        heap.prefetch(address, len).map_err(fail)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { of_part(region, offset, len, Heap::prefetch) }
 }
 
 #[unsafe(no_mangle)]

@@ -160,7 +160,8 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
     }
     let grant = "run zfold as root, or grant it with: sudo setcap cap_sys_ptrace+ep \
                  $(command -v zfold)";
-    let users: BTreeSet<_> = user_ids(&status).into_iter().chain(own_ids()).collect();
+    let users: BTreeSet<_> =
+        user_ids(&status).into_iter().chain([rustix::process::getuid().as_raw()]).collect();
     if users.len() > 1 {
         return Some(format!(
             "process {pid} ({program}) belongs to another user, or changes its user: {grant}"
@@ -190,10 +191,6 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
 fn user_ids(status: &Status) -> Vec<u32> {
     let field = status.field("Uid").unwrap_or_default();
     field.split_whitespace().take(3).filter_map(|id| id.parse().ok()).collect()
-}
-
-fn own_ids() -> [u32; 1] {
-    [rustix::process::getuid().as_raw()]
 }
 
 /// Returns the name by which a process was called.

@@ -287,12 +287,12 @@ impl PageTable {
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
     }
 
-    /// Remembers that a page, which is known, leaves now.
-    pub(crate) fn leave(&mut self, page: PageNo, now: Era) {
-        if let Some(chunk) = self.chunks.get_mut(&(page / CHUNK)) {
-            let past = &mut chunk.past[page % CHUNK];
-            *past = past.left(now);
-        }
+    /// A page, which is known, leaves now, and is in this slot. Returns what it was.
+    pub(crate) fn leave(&mut self, page: PageNo, slot: SlotNo, now: Era) -> Page {
+        let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
+        let at = page % CHUNK;
+        chunk.past[at] = chunk.past[at].left(now);
+        exchange(chunk, at, Page::Cached(slot), &mut self.counts)
     }
 
     /// Puts a page that was taken somewhere else, with what is remembered of it.

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::events::gone;
 use super::filters::{self, suspend_filters};
 use super::helper::{self, Descriptor};
 use super::inject::{At, Injection};
@@ -105,7 +106,6 @@ impl Tracer<'_> {
         space: SpaceId,
         at: At,
     ) -> (io::Result<Attached>, io::Result<Event>) {
-        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
         if let Err(error) = process::descriptors_left(SPARE) {
             return (Err(error), Err(gone()));
         }

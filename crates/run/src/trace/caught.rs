@@ -315,9 +315,10 @@ impl Tracer<'_> {
             // The first of a process names it.
             threads.sort_by_key(|&tid| (tid != process, tid));
             for tid in threads {
-                let same =
-                    parent.filter(|&parent| ptrace::share_memory(parent, process) == Some(true));
-                let of = spaces.get(&process).or_else(|| spaces.get(&same?)).copied();
+                let of = spaces.get(&process).copied().or_else(|| {
+                    let same = |parent: &i32| ptrace::share_memory(*parent, process) == Some(true);
+                    spaces.get(&parent.filter(same)?).copied()
+                });
                 let space = match of {
                     Some(space) => {
                         self.spaces.join(space);

@@ -147,9 +147,7 @@ impl<'a> Injection<'a> {
                 Event::Syscall => match ptrace::syscall_info(self.tid)? {
                     SyscallInfo::Exit(result) => return Ok(result),
                     SyscallInfo::Entry(call) if (call.number, &call.args) != (number, args) => {
-                        let mut skipped = ptrace::registers(self.tid)?;
-                        skipped.skip();
-                        ptrace::set_registers(self.tid, &skipped)?;
+                        restart::skip(self.tid)?;
                         return Err(io::Error::other(
                             "its code changed while a call was made in it",
                         ));

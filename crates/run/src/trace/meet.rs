@@ -19,9 +19,8 @@ use zfold_uffd::page::PAGE;
 impl Tracer<'_> {
     /// A thread that was not looked at stops for something else, which may have taken back that it
     /// was asked to stop: it is asked again (caught/R4).
-    pub(super) fn ask_again(&self, tid: i32, event: Event) {
-        let is_other = !matches!(event, Event::Stop { .. } | Event::Ending) && !event.is_end();
-        if is_other && self.tasks.get(&tid).is_some_and(|task| task.unmet) {
+    pub(super) fn ask_again(&self, tid: i32) {
+        if self.tasks.get(&tid).is_some_and(|task| task.unmet) {
             let_go(ptrace::interrupt(tid));
         }
     }

@@ -213,7 +213,6 @@ impl Tracer<'_> {
     }
 
     fn task_event(&mut self, tid: i32, event: Event) {
-        self.ask_again(tid, event);
         match event {
             Event::Exited(_) | Event::Killed { .. } | Event::Ending => {}
             Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
@@ -221,6 +220,7 @@ impl Tracer<'_> {
         }
         // The kernel forgets at each stop that one was asked for.
         if !event.is_end() && !matches!(event, Event::Stop { .. } | Event::Ending) {
+            self.ask_again(tid);
             self.stop_if_paused(tid);
         }
         match event {

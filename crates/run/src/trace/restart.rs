@@ -168,7 +168,7 @@ fn enter(tid: i32, queue: &mut Queue) -> io::Result<u64> {
 }
 
 /// Does not make the call before which a thread is stopped.
-fn skip(tid: i32) -> io::Result<()> {
+pub(super) fn skip(tid: i32) -> io::Result<()> {
     let mut skipped = ptrace::registers(tid)?;
     skipped.skip();
     ptrace::set_registers(tid, &skipped)

@@ -96,11 +96,11 @@ impl Space {
 
     /// Says where a page is that was picked, and is not nowhere.
     pub(crate) fn set(&mut self, page: PageNo, state: Page) {
-        let was = self.table.set(page, state);
+        let was = match state {
+            Page::Cached(slot) => self.table.leave(page, slot, self.now),
+            _ => self.table.set(page, state),
+        };
         debug_assert!(was.is_present(), "page {page:#x} was {was:?}, not there");
-        if let Page::Cached(_) = state {
-            self.table.leave(page, self.now);
-        }
     }
 
     /// The state of a page that cannot be moved because of its mapping.

@@ -293,6 +293,19 @@ fn guests_wait_where_nobody_can_serve_them_or_are_killed() {
     }
 }
 
+#[test]
+fn a_guest_that_says_something_odd_keeps_none_from_being_served() {
+    let world = World::new(256, false, FrontOptions::default());
+    let socket = world.folder.path().join("web");
+    let Some(odd) = Vmm::start(&socket, world.pages, "odd") else {
+        return skip("an odd message", "no userfaultfd");
+    };
+    let mut guest = world.vmm().expect("as before");
+    guest.say("read 3");
+    assert!(guest.answers_within(PATIENCE), "nobody serves it");
+    drop(odd);
+}
+
 /// Returns whether no thread of a process runs: a signal stops each by itself.
 fn is_stopped(process: Pid) -> bool {
     let folder = format!("/proc/{}/task", process.as_raw_nonzero());

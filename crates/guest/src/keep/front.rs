@@ -296,14 +296,12 @@ impl Front {
         state.guests.values_mut().for_each(|guest| guest.is_sent = false);
         // What another one asked for this one asks for again.
         state.owed.clear();
-        let guests = state.guests.len();
-        drop(state);
-        self.hand_on();
-        let mut state = self.state();
         if state.is_ending {
             state.owed.push_back(ToServer::Release);
         }
+        let guests = state.guests.len();
         drop(state);
+        self.hand_on();
         self.tell(&format!(
             "the server of guests was lost; another one serves the {guests} guests that it had, \
              after {} us",
@@ -340,15 +338,16 @@ impl Front {
             return;
         }
         let server = Arc::clone(&state.server);
+        // Guests first: a server that is to release them must have them.
+        for guest in state.guests.values_mut().filter(|guest| !guest.is_sent) {
+            if guest.send(&server).is_err() {
+                return;
+            }
+        }
         while let Some(message) = state.owed.front()
             && server.try_send(message, &[]).is_ok()
         {
             state.owed.pop_front();
-        }
-        for guest in state.guests.values_mut().filter(|guest| !guest.is_sent) {
-            if guest.send(&server).is_err() {
-                break;
-            }
         }
     }
 

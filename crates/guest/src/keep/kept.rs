@@ -18,14 +18,12 @@ use crate::serve::journal;
 use crate::serve::session::Done;
 use crate::serve::start::Arrived;
 
-/// What a guest is, as its journal says.
+/// What a guest is, as its journal says in its first line; behind that is its message, as it came.
 #[derive(Debug, Deserialize, Serialize)]
 struct About {
     number: u64,
     image: String,
     pid: Option<i32>,
-    /// Its message.
-    regions: String,
 }
 
 /// See the [module](self).
@@ -51,9 +49,11 @@ impl Kept {
     /// # Errors
     /// There is no number for a descriptor, or no memory; the guest is as it was.
     pub(super) fn new(number: u64, image: &str, offer: Offer) -> Result<Self, (io::Error, Offer)> {
-        let regions = String::from_utf8_lossy(&offer.text).into_owned();
-        let about = About { number, image: image.to_owned(), pid: offer.pid, regions };
-        let text = serde_json::to_vec(&about).expect("names and numbers are JSON");
+        let about = About { number, image: image.to_owned(), pid: offer.pid };
+        let mut text = serde_json::to_vec(&about).expect("names and numbers are JSON");
+        // No such document has a line break.
+        text.push(b'\n');
+        text.extend_from_slice(&offer.text);
         let made = journal::create(&text).map(File::from);
         let begun = made.and_then(|file| journal::about(&file).map(|(_, from)| (file, from)));
         let (journal, from) = match begun {
@@ -76,7 +76,7 @@ impl Kept {
 
     /// Returns the guest for people.
     pub(super) fn who(&self) -> String {
-        let About { number, image, pid, .. } = &self.about;
+        let About { number, image, pid } = &self.about;
         match pid {
             Some(pid) => format!("guest {number} of {image} (process {pid})"),
             None => format!("guest {number} of {image}"),
@@ -121,7 +121,8 @@ pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     };
     let journal = File::from(journal);
     let (text, _) = journal::about(&journal)?;
-    let About { number, image, pid, regions } = serde_json::from_slice(&text)?;
-    let offer = Offer { stream: stream.into(), text: regions.into_bytes(), fd, pid };
+    let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
+    let About { number, image, pid } = serde_json::from_slice(&text[..end])?;
+    let offer = Offer { stream: stream.into(), text: text[end + 1..].to_vec(), fd, pid };
     Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
 }

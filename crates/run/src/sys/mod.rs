@@ -11,4 +11,5 @@ pub(crate) mod remote;
 pub(crate) mod seccomp;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod ticks;
 pub(crate) mod urgency;

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 
 use super::inherited::Inherited;
-use super::proc::Status;
+use super::proc::{self, Status};
 
 /// A program as exec wants it.
 #[derive(Debug)]
@@ -94,6 +94,13 @@ pub(crate) fn is_leader(tid: i32) -> bool {
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, tid, tid, 0) };
     // Nothing else is said of a thread that is there but of another process.
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Returns whether this is the first thread of a process, and has ended, but others have not: of
+/// its end nobody is told before theirs.
+pub(crate) fn has_lost_first(tid: i32) -> bool {
+    let mut threads = proc::threads(tid).unwrap_or_default().into_iter();
+    !proc::lives(tid) && is_leader(tid) && threads.any(proc::lives)
 }
 
 /// Returns whether there is a thread of this number, also one whose end nobody has received yet.

@@ -179,13 +179,26 @@ pub(crate) fn detach_with(tid: i32, signal: i32) -> io::Result<()> {
     plain(libc::PTRACE_DETACH as _, tid, 0, signal as usize)
 }
 
-/// The number that belongs to the event: the child's, or what a thread was called before exec.
+/// The number that belongs to the event [`Event::Child`] or [`Event::Exec`] in which a thread is
+/// stopped: the child's, or what the thread was called before.
+///
+/// # Errors
+/// `ESRCH`: the thread is there no more, as one is that was killed since.
 pub(crate) fn message(tid: i32) -> io::Result<i32> {
     let mut number: libc::c_ulong = 0;
     // SAFETY: the kernel writes one word, which lives across the call.
     let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut number) };
     check(done)?;
-    Ok(number as i32)
+    // At its end the number is another; it was not there yet if the thread is still here.
+    // SAFETY: the structure is plain integers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one structure, which lives across the call.
+    let done = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info) };
+    check(done)?;
+    match Event::parse(info.si_code << 8 | 0x7f) {
+        Event::Child | Event::Exec => Ok(number as i32),
+        _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
 }
 
 fn raw_info(tid: i32) -> io::Result<RawInfo> {
@@ -394,18 +407,34 @@ pub(crate) fn poll() -> io::Result<Option<(i32, Event)>> {
     wait_with(-1, libc::WNOHANG)
 }
 
+/// Waits for the next event of any thread that the calling thread traces or has as a child; `None`
+/// if a signal came before ([`super::ticks`]).
+///
+/// # Errors
+/// As of [`wait`].
+pub(crate) fn wait_or_tick() -> io::Result<Option<(i32, Event)>> {
+    match wait_once(-1, 0) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        waited => waited,
+    }
+}
+
 fn wait_with(of: i32, options: i32) -> io::Result<Option<(i32, Event)>> {
-    let options = options | libc::__WALL | libc::__WNOTHREAD;
-    let mut status = 0;
     loop {
-        // SAFETY: the kernel writes one integer, which lives across the call.
-        let got = unsafe { libc::waitpid(of, &raw mut status, options) };
-        if got >= 0 {
-            return Ok((got > 0).then(|| (got, Event::parse(status))));
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+        match wait_once(of, options) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            waited => return waited,
         }
     }
+}
+
+fn wait_once(of: i32, options: i32) -> io::Result<Option<(i32, Event)>> {
+    let options = options | libc::__WALL | libc::__WNOTHREAD;
+    let mut status = 0;
+    // SAFETY: the kernel writes one integer, which lives across the call.
+    let got = unsafe { libc::waitpid(of, &raw mut status, options) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((got > 0).then(|| (got, Event::parse(status))))
 }

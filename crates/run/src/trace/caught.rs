@@ -9,7 +9,10 @@
 //!   were stopped names no other.
 //! - R3: a number means the process that was asked for: that is compared once it is traced, from
 //!   when on its number is nobody else's.
-//! - R4: a thread that does not stop executes nothing of its own before it has stopped, was looked
+//! - R4: a thread that ends is let go to its end, and nothing is kept of it: a first thread ends
+//!   without a word where another execs, and its number is that of the other then, which may not
+//!   have been known.
+//! - R5: a thread that does not stop executes nothing of its own before it has stopped, was looked
 //!   at, and has been asked to stop again whenever it stopped for something else ([`super::meet`]).
 //!   Only the parent of a vfork may be such, which waits for a child that is traced, too.
 
@@ -27,7 +30,9 @@ use crate::link::SpaceId;
 use crate::running::{self, Running};
 use crate::sys::arch::Seen;
 use crate::sys::proc::{self, Status};
+use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
+use crate::sys::ticks::Seizer;
 
 /// How long the processes stand still at most until all their threads have stopped.
 const LATE: Duration = Duration::from_secs(1);
@@ -47,13 +52,16 @@ pub(super) struct Caught {
     seen: BTreeMap<i32, Seen>,
     /// The processes, with that of which each was found as a child and which comes before it.
     processes: Vec<(i32, Option<i32>)>,
-    /// Threads that have not stopped yet.
+    /// Threads that have not stopped yet, or have not ended.
     awaited: BTreeSet<i32>,
+    /// Threads that were seized and are about to end (R4).
+    ending: BTreeSet<i32>,
     /// What was found in the way at the last look. It passes where a process is about to end or to
     /// exec.
     in_the_way: Option<String>,
     /// What each stopped for; also new ones, which were not seized but are traced from birth.
     events: Queue,
+    seizer: Seizer,
 }
 
 /// Has all threads of these processes, and of their descendants, stop under the calling thread as
@@ -130,7 +138,25 @@ impl Caught {
         if is_known {
             return Ok(false);
         }
-        match ptrace::seize(thread, ptrace::FOLLOW_LOOSELY) {
+        // One whose process execs is not seized before the ends of others were received, of which
+        // each may stop, and stop at its end, and end.
+        let room = 3 * self.threads.len() + 64;
+        let mut meanwhile = Vec::new();
+        let seized = self.seizer.seize(thread, ptrace::FOLLOW_LOOSELY, room, &mut meanwhile);
+        let is_new = self.seized(process, thread, seized);
+        // This thread's own may be among them.
+        meanwhile.into_iter().for_each(|(tid, event)| self.take(tid, event));
+        is_new
+    }
+
+    /// A thread was seized, or not; returns whether it is awaited now.
+    fn seized(
+        &mut self,
+        process: i32,
+        thread: i32,
+        seized: io::Result<()>,
+    ) -> Result<bool, String> {
+        match seized {
             Ok(()) => {
                 self.threads.insert(thread, process);
                 let mut task = Task::default();
@@ -138,18 +164,17 @@ impl Caught {
                 self.seen.extend(task.seen.map(|seen| (thread, seen)));
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
-            // It was made by one that is traced, as told by that.
-            Err(_) if tracer_of(thread) == Some(gettid().as_raw_nonzero().get()) => {}
-            Err(_) if !proc::lives(thread) || running::is_workers(thread) => {
-                if thread == process && has_living(process) {
-                    self.in_the_way = Some(format!(
-                        "process {process} ({}) has lost its first thread, whose end would not be \
-                         told; restart it under zfold run",
-                        proc::name(process)
-                    ));
-                }
+            Err(_) if process::has_lost_first(thread) => {
+                self.in_the_way = Some(format!(
+                    "process {process} ({}) has lost its first thread, whose end would not be \
+                     told; restart it under zfold run",
+                    proc::name(process)
+                ));
                 return Ok(false);
             }
+            // It was made by one that is traced, as told by that; or it ends.
+            Err(_) if is_traced(thread) => {}
+            Err(_) if !proc::lives(thread) || running::is_workers(thread) => return Ok(false),
             Err(error) => match running::refusal(process) {
                 Some(reason) => return Err(reason),
                 None => {
@@ -166,18 +191,32 @@ impl Caught {
 
     fn wait_until_stopped(&mut self, late: Instant) -> Result<(), String> {
         let mut slow = Instant::now() + SLOW;
-        while !self.awaited.is_empty() {
-            let polled = ptrace::poll()
-                .map_err(|error: io::Error| format!("nothing can be traced: {error}"))?;
-            if let Some((tid, event)) = polled {
-                self.take(tid, event);
-                continue;
+        loop {
+            match ptrace::poll() {
+                Ok(Some((tid, event))) => {
+                    self.take(tid, event);
+                    continue;
+                }
+                Ok(None) if !self.awaited.is_empty() => {}
+                Ok(None) => return Ok(()),
+                // All have ended.
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                    self.awaited.clear();
+                    return Ok(());
+                }
+                Err(error) => return Err(format!("nothing can be traced: {error}")),
             }
             let now = Instant::now();
             if now > slow {
                 slow = now + SLOW;
-                let awaited = std::mem::take(&mut self.awaited);
-                self.awaited = awaited.into_iter().filter(|&tid| !self.is_in_vfork(tid)).collect();
+                // Of some nothing comes any more, or not soon.
+                for tid in std::mem::take(&mut self.awaited) {
+                    if !is_traced(tid) || process::has_lost_first(tid) {
+                        self.forget(tid);
+                    } else if !self.is_in_vfork(tid) {
+                        self.awaited.insert(tid);
+                    }
+                }
             }
             if now > late
                 && let Some(reason) = self.reason(now > late + BUSY)
@@ -186,7 +225,6 @@ impl Caught {
             }
             std::thread::sleep(LOOKS);
         }
-        Ok(())
     }
 
     /// Returns which thread does not stop; not one that waits for a processor, unless `of_any`.
@@ -208,16 +246,37 @@ impl Caught {
         self.awaited.remove(&tid);
         match event {
             // Others may wait for its end, as one that execs. Nothing is away that it needs.
-            Event::Ending => return let_go(ptrace::cont(tid, 0)),
+            Event::Ending => {
+                let_go(ptrace::cont(tid, 0));
+                return self.forget(tid);
+            }
+            Event::Exited(_) | Event::Killed { .. } => {
+                self.forget(tid);
+                if self.ending.remove(&tid) {
+                    return;
+                }
+            }
             // It has another number than it was asked by.
             Event::Exec => {
-                if let Ok(former) = ptrace::message(tid) {
-                    self.awaited.remove(&former);
+                let former = ptrace::message(tid).unwrap_or(tid);
+                self.awaited.remove(&former);
+                let was_seized = self.threads.remove(&former).is_some();
+                if was_seized || self.ending.remove(&tid) {
+                    self.threads.insert(tid, tid);
                 }
             }
             _ => {}
         }
         self.events.push_back((tid, event));
+    }
+
+    /// Keeps nothing of a thread that ends, if it was seized (R4).
+    fn forget(&mut self, tid: i32) {
+        if self.threads.remove(&tid).is_some() {
+            self.ending.insert(tid);
+            self.seen.remove(&tid);
+            self.events.retain(|(other, _)| *other != tid);
+        }
     }
 
     /// Returns whether a thread waits for a child that has its memory and is traced.
@@ -243,9 +302,6 @@ impl Caught {
                 .map(|(tid, _)| tid)
                 .filter(|tid| self.threads.get(tid) == Some(&pid))
                 .collect();
-            if self.events.iter().any(|(tid, event)| *tid == pid && event.is_end()) {
-                return Err(running.has_ended());
-            }
             let Some(&first) = threads.first() else {
                 // It waits for the child of a vfork, which is like it.
                 match self.threads.values().any(|of| *of == pid) {
@@ -291,13 +347,10 @@ impl Caught {
     }
 }
 
-fn tracer_of(tid: i32) -> Option<i32> {
-    Status::of(tid).ok()?.number("TracerPid")
-}
-
-/// Returns whether a process whose first thread has ended has others.
-fn has_living(process: i32) -> bool {
-    proc::threads(process).unwrap_or_default().into_iter().any(proc::lives)
+/// Whether a thread is traced by the calling one.
+fn is_traced(tid: i32) -> bool {
+    let tracer = Status::of(tid).ok().and_then(|status| status.number("TracerPid"));
+    tracer == Some(gettid().as_raw_nonzero().get())
 }
 
 impl Tracer<'_> {

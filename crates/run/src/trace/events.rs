@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 
+use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
 
 /// Events that were received out of turn.
@@ -14,15 +15,19 @@ pub(super) fn gone() -> io::Error {
 }
 
 /// Waits for the next event of a thread; its end is queued and an error here, and events of others
-/// are queued (inject/I3).
+/// are queued (inject/I3). It is an error, too, if the thread is the first of its process and its
+/// end will be told when that of others is, which may wait in the queue; that takes a
+/// [tick](crate::sys::ticks).
 pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
     let queued = queue.iter().position(|(queued, _)| *queued == tid);
     let event = match queued {
         Some(at) => queue.remove(at).expect("found just now").1,
         None => loop {
-            match ptrace::wait(0)? {
-                (found, event) if found == tid => break event,
-                other => queue.push_back(other),
+            match ptrace::wait_or_tick()? {
+                Some((found, event)) if found == tid => break event,
+                Some(other) => queue.push_back(other),
+                None if !process::has_lost_first(tid) => {}
+                None => return Err(gone()),
             }
         },
     };

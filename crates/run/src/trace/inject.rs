@@ -24,7 +24,9 @@ use super::channel::checked;
 use super::events::{Queue, gone, next, park};
 use super::restart::{self, Taken};
 use crate::sys::arch::{Registers, SYSCALL, SYSCALL_ALIGN};
+use crate::sys::process;
 use crate::sys::ptrace::{self, Event, SyscallInfo};
+use crate::sys::ticks::Ticks;
 
 /// Results of a call that the kernel is about to make anew: -ERESTARTSYS down to
 /// -ERESTART_RESTARTBLOCK.
@@ -58,6 +60,8 @@ pub(crate) struct Injection<'a> {
     first_gadget: usize,
     queue: &'a mut Queue,
     child: i32,
+    /// While there are some, its end is noticed ([`next`]).
+    _ticks: Option<Ticks>,
 }
 
 impl<'a> Injection<'a> {
@@ -72,6 +76,7 @@ impl<'a> Injection<'a> {
         gadget: Option<usize>,
         queue: &'a mut Queue,
     ) -> io::Result<Self> {
+        let _ticks = process::is_leader(tid).then(Ticks::start).and_then(Result::ok);
         let mut saved = ptrace::registers(tid)?;
         let gadget = match gadget {
             Some(gadget) => gadget,
@@ -99,7 +104,8 @@ impl<'a> Injection<'a> {
             At::Seccomp => None,
             At::Stop | At::Behind => restart::take(tid, &mut saved, queue)?,
         };
-        Ok(Self { tid, saved, taken, mask, gadget, first_gadget: gadget, queue, child: 0 })
+        let (first_gadget, child) = (gadget, 0);
+        Ok(Self { tid, saved, taken, mask, gadget, first_gadget, queue, child, _ticks })
     }
 
     /// Uses the instruction at another address from now on.

@@ -18,7 +18,7 @@ use zfold_uffd::page::PAGE;
 
 impl Tracer<'_> {
     /// A thread that was not looked at stops for something else, which may have taken back that it
-    /// was asked to stop: it is asked again (caught/R4).
+    /// was asked to stop: it is asked again (caught/R5).
     pub(super) fn ask_again(&self, tid: i32) {
         if self.tasks.get(&tid).is_some_and(|task| task.unmet) {
             let_go(ptrace::interrupt(tid));

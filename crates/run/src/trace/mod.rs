@@ -303,7 +303,11 @@ impl Tracer<'_> {
     }
 
     fn exec(&mut self, tid: i32) {
-        let former = ptrace::message(tid).unwrap_or(tid);
+        // Of one that is being killed only this is known: its number is nobody's, without an end.
+        let is_former = |tid: &i32| !process::is_there(*tid) && !self.is_queued(*tid);
+        let former =
+            ptrace::message(tid).ok().or_else(|| self.tasks.keys().copied().find(is_former));
+        let former = former.unwrap_or(tid);
         let mut filtered = false;
         let mut helpers = Vec::new();
         for number in [tid, former] {

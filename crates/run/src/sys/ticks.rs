@@ -1,0 +1,152 @@
+//! Waits of a tracer that must not last: they end at ticks of a timer, whose signal it gets.
+//!
+//! What is waited for may itself wait for the tracer:
+//! - The first thread of a process that is killed tells its end when all others have ended, and
+//!   those that are traced wait for the tracer at theirs. So [`ptrace::wait_or_tick`] returns at
+//!   each tick of [`Ticks`], for the caller to look.
+//! - `PTRACE_SEIZE` waits for an exec in the process to be over, which waits for the ends of its
+//!   other threads. So the handler of the signal receives events in the meantime, in the same
+//!   thread, as the kernel demands; the kernel begins the call anew behind it ([`Seizer`]).
+//!
+//! Invariants:
+//! - Z1: the handler makes system calls, keeps `errno`, and touches nothing but cells that are
+//!   there already and that nobody else touches while `PTRACE_SEIZE` lasts.
+//! - Z2: there is a timer during these waits alone, so that the signal interrupts nothing else.
+
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Once;
+
+use rustix::thread::gettid;
+
+use super::ptrace::{self, Event};
+
+/// Time between two ticks, in nanoseconds.
+const TICK: libc::c_long = 2_000_000;
+
+/// What the handler has received; as much as there is room for, others wait for the next look.
+#[derive(Debug, Default)]
+struct Received {
+    events: Vec<Cell<Option<(i32, Event)>>>,
+    len: Cell<usize>,
+}
+
+thread_local! {
+    /// Where the handler puts what it receives in this thread.
+    static RECEIVED: Cell<*const Received> = const { Cell::new(ptr::null()) };
+}
+
+/// Receives what there is, and lets threads that are about to end do so.
+extern "C" fn receive(_: libc::c_int) {
+    // SAFETY: null, or as `seize` has set it, which is in its call as long as it is set (Z1).
+    let Some(received) = (unsafe { RECEIVED.get().as_ref() }) else { return };
+    // SAFETY: always a valid place, of this thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    while let Some(cell) = received.events.get(received.len.get())
+        && let Ok(Some((tid, event))) = ptrace::poll()
+    {
+        if event == Event::Ending {
+            // It may be gone already.
+            let _ = ptrace::cont(tid, 0);
+        }
+        cell.set(Some((tid, event)));
+        received.len.set(received.len.get() + 1);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+fn signal() -> libc::c_int {
+    libc::SIGRTMAX() - 1
+}
+
+/// Has the signal handled, once for the process.
+fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: the structure is plain integers and pointers.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = receive as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: the handler is as Z1 says; the signal is used for nothing else here.
+        unsafe { libc::sigaction(signal(), &raw const action, ptr::null_mut()) };
+    });
+}
+
+/// A timer that signals the calling thread, as long as it lives (Z2).
+#[derive(Debug)]
+pub(crate) struct Ticks(libc::timer_t);
+
+impl Ticks {
+    /// Starts the timer.
+    ///
+    /// # Errors
+    /// The user has as many as may be queued signals.
+    pub(crate) fn start() -> io::Result<Self> {
+        install();
+        // As the kernel has it: a bit for each signal.
+        let (how, set) = (libc::SIG_UNBLOCK, 1_u64 << (signal() - 1));
+        let (from, none) = (&raw const set, ptr::null_mut::<u64>());
+        // SAFETY: the kernel reads a set of this size, which lives across the call.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, from, none, size_of::<u64>()) };
+        // SAFETY: the structure is plain integers and pointers.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal();
+        event.sigev_notify_thread_id = gettid().as_raw_nonzero().get();
+        let mut timer = MaybeUninit::uninit();
+        // SAFETY: the kernel reads the event and writes the timer, both of which live across it.
+        let made = unsafe {
+            libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, timer.as_mut_ptr())
+        };
+        if made != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: written by the call that succeeded.
+        let timer = Self(unsafe { timer.assume_init() });
+        let every = libc::timespec { tv_sec: 0, tv_nsec: TICK };
+        let spec = libc::itimerspec { it_interval: every, it_value: every };
+        // SAFETY: a timer of this process, and a structure that lives across the call.
+        unsafe { libc::timer_settime(timer.0, 0, &raw const spec, ptr::null_mut()) };
+        Ok(timer)
+    }
+}
+
+impl Drop for Ticks {
+    fn drop(&mut self) {
+        // SAFETY: made in `start`, deleted here only.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// Seizes threads.
+#[derive(Debug, Default)]
+pub(crate) struct Seizer {
+    received: Received,
+}
+
+impl Seizer {
+    /// Seizes a thread as [`ptrace::seize`] does. `meanwhile` gets the events that came before it
+    /// returned, `room` of them at most; threads that were about to end have been let go.
+    pub(crate) fn seize(
+        &mut self,
+        tid: i32,
+        options: libc::c_int,
+        room: usize,
+        meanwhile: &mut Vec<(i32, Event)>,
+    ) -> io::Result<()> {
+        let Self { received } = self;
+        if received.events.len() < room {
+            received.events.resize_with(2 * room, Cell::default);
+        }
+        RECEIVED.set(&raw const *received);
+        let seized = Ticks::start().and_then(|_ticks| ptrace::seize(tid, options));
+        RECEIVED.set(ptr::null());
+        let received = &received.events[..received.len.replace(0)];
+        meanwhile.extend(received.iter().filter_map(Cell::take));
+        seized
+    }
+}

@@ -38,7 +38,9 @@ mod keep;
 mod serve;
 
 pub use images::{
-    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, check_name, images_options,
+    Claim, Image, ImageError, ImageInfo, Images, Imported, KEYS, Origin, check_name, images_options,
 };
 pub use keep::{Begin, End, Front, FrontOptions, Heard, Link, OnLoss, Sockets, Told, renew};
-pub use serve::{Given, GuestState, GuestStats, Served, Server, ServerOptions, ServerStats, TABLE};
+pub use serve::{
+    Given, GuestState, GuestStats, NoOrigin, Served, Server, ServerOptions, ServerStats, TABLE,
+};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{SEED, World};
 use vmm::{Vmm, first_word};
-use zfold_guest::{GuestState, ServerOptions, images_options};
+use zfold_guest::{GuestState, GuestStats, NoOrigin, ServerOptions, images_options};
 use zfold_store::CodecKind;
 use zfold_testing::wait::PATIENCE;
 use zfold_testing::{skip, wait_for, wait_until};
@@ -108,6 +108,71 @@ fn what_a_guest_discards_is_zeros_whether_it_was_there_or_not() {
     assert_eq!(guest.ask("write 3 9"), "ok");
     assert_eq!((guest.ask("read 3"), guest.ask("discard 3 1")), ("9".into(), "ok".into()));
     assert_eq!(guest.ask("read 3"), "0");
+}
+
+/// Sends a guest to sleep; returns how many pages are stored for it.
+fn sleep(world: &World, guest: &mut Vmm, number: u64, name: &str) -> u64 {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("memory");
+    assert_eq!(guest.ask(&format!("snapshot {}", path.display())), "ok");
+    let origin = world.server.origin(number).expect("it is served");
+    let file = std::fs::File::open(path).expect("a file");
+    let imported = world.images.import_over(name, &file, &origin).expect("imported");
+    guest.kill();
+    imported.stored_pages
+}
+
+/// Restores a guest that sleeps.
+fn awake(world: &World, name: &str) -> Vmm {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join(name);
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
+    world.server.listen(name, listener).expect("listening");
+    Vmm::start(&socket, world.pages, "whole").expect("as before")
+}
+
+/// Its difference is written without what it gave up, as `mincore` has it.
+#[test]
+fn a_guest_sleeps_as_a_difference_and_wakes_up_as_it_was() {
+    let world = World::new(256);
+    let mut guest = vmm!(world, "whole");
+    // 7 and what comes with it is touched, and not written to.
+    let does = ["write 5 77", "discard 100 8", "write 101 8", "read 7", "read 103"];
+    does.iter().for_each(|command| drop(guest.ask(command)));
+    let stored = sleep(&world, &mut guest, 1, "asleep");
+    // 5, 101, and what was given up and was not zeros before.
+    let zeros = (100..108).filter(|page| page % 8 > 1 && *page != 101).count() as u64;
+    assert_eq!(stored, 2 + zeros);
+    world.has_guests(0);
+    let mut guest = awake(&world, "asleep");
+    for (page, word) in [(5, "77"), (100, "0"), (101, "8"), (103, "0"), (107, "0")] {
+        assert_eq!(guest.ask(&format!("read {page}")), word, "page {page}");
+    }
+    assert_eq!(guest.ask(&format!("verify {SEED} 6 100 1")), "right");
+    assert_eq!(guest.ask(&format!("verify {SEED} 108 256 1")), "right");
+    // Once more, upon that: 100 to 107 are zeros of its image now.
+    assert_eq!((guest.ask("discard 5 1"), guest.ask("write 100 9")), ("ok".into(), "ok".into()));
+    assert_eq!(sleep(&world, &mut guest, 2, "again"), 2);
+    let mut guest = awake(&world, "again");
+    assert_eq!((guest.ask("read 5"), guest.ask("read 100")), ("0".to_owned(), "9".to_owned()));
+    assert_eq!((guest.ask("read 101"), guest.ask("read 103")), ("8".to_owned(), "0".to_owned()));
+}
+
+/// A balloon, and nothing else: no page of the guest was ever put in.
+#[test]
+fn a_page_of_2_mib_that_was_given_up_sleeps_as_zeros() {
+    let world = World::new(4 * 512);
+    let mut guest = vmm!(world, "huge");
+    // One whole page, and a part of another.
+    assert_eq!(
+        (guest.ask("discard 512 512"), guest.ask("discard 1024 100")),
+        ("ok".into(), "ok".into())
+    );
+    let stored = sleep(&world, &mut guest, 1, "asleep");
+    assert_eq!(stored, 512 * 3 / 4);
+    let mut guest = awake(&world, "asleep");
+    assert_eq!(guest.ask(&format!("verify {SEED} 1024 2048 1")), "right");
+    assert_eq!(guest.ask("read 700"), "0");
 }
 
 #[test]
@@ -216,6 +281,7 @@ fn a_page_of_2_mib_is_one_copy() {
 /// once it can be read.
 #[test]
 fn a_fault_that_waits_is_reported() {
+    use std::os::unix::fs::FileExt as _;
     use std::sync::Arc;
     use zfold_store::backing::{Fault, Faults, FaultyBacking, MemoryBacking};
     use zfold_store::{BackingOptions, Selection};
@@ -233,6 +299,14 @@ fn a_fault_that_waits_is_reported() {
     world.hears("waits for page 3 of web");
     assert!(world.server.stats().guests[0].is_late);
     assert!(!guest.answers_within(Duration::from_millis(100)), "it was answered");
+    // It cannot sleep either if its page has to be compared, and nothing is left of that.
+    let origin = world.server.origin(1).expect("it is served");
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(world.bytes()).expect("a length");
+    file.write_all_at(&[1; 4096], 3 * 4096).expect("written");
+    let refused = world.images.import_over("asleep", &file, &origin).expect_err("refused");
+    assert!(refused.to_string().contains("page 3 cannot be read"), "{refused}");
+    assert!(!world.images.contains("asleep"));
     backing.heal();
     assert_eq!(guest.hear(), first_word(SEED, 3).to_string());
     wait_until("the fault is counted", || world.server.stats().given.faults_total == 1);
@@ -262,7 +336,9 @@ fn a_guest_is_held_whose_regions_are_not_of_the_image() {
     {
         let mut guest = vmm!(world, message);
         world.hears(said);
-        assert_eq!(world.server.stats().guests[0].state, GuestState::Held);
+        let GuestStats { state, number, .. } = world.server.stats().guests[0];
+        assert_eq!(state, GuestState::Held);
+        assert_eq!(world.server.origin(number).expect_err("refused"), NoOrigin::Held(number));
         if message == "beyond" {
             // It waits, and does not read zeros.
             guest.say("read 3");

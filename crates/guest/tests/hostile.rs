@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{SEED, World};
 use vmm::first_word;
-use zfold_guest::{ServerOptions, images_options};
+use zfold_guest::{NoOrigin, ServerOptions, images_options};
 use zfold_store::CodecKind;
 use zfold_testing::{skip, wait_for};
 
@@ -159,5 +159,32 @@ fn thousands_of_connections_are_no_harm() {
         let failed = world.server.stats().served.failed_handshakes_total;
         (failed >= 2000).then_some(()).ok_or(failed)
     });
+    serves(&world);
+}
+
+/// It is to be paused when it goes to sleep. What such an image holds nobody promises.
+#[test]
+fn a_guest_that_is_not_paused_when_it_sleeps_harms_nothing_but_that_image() {
+    let world = world(256, 8, Duration::from_secs(600));
+    let Some(mut guest) = world.vmm("whole") else {
+        return skip("a guest that is not paused", "no userfaultfd");
+    };
+    let difference = tempfile::tempfile().expect("a file");
+    difference.set_len(world.bytes()).expect("a length");
+    guest.say(&format!("hammer {SEED} 20000 1"));
+    let mut slept = 0;
+    while !guest.answers_within(Duration::from_millis(1)) {
+        match world.server.origin(1) {
+            Ok(origin) => {
+                world.images.import_over("asleep", &difference, &origin).expect("imported");
+                world.images.remove("asleep").expect("removed");
+                slept += 1;
+            }
+            Err(error) => assert_eq!(error, NoOrigin::Busy(1)),
+        }
+    }
+    assert_eq!(guest.hear(), "right");
+    assert!(slept > 0);
+    assert_eq!(world.server.origin(2).expect_err("there is none"), NoOrigin::Missing(2));
     serves(&world);
 }

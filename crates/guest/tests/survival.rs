@@ -5,11 +5,13 @@
 mod vmm;
 
 use std::collections::VecDeque;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::PathBuf;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -78,15 +80,36 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
         let _ = events.send(told);
     };
     let (link, begin) = Link::start(channel, Arc::clone(&server), tell).expect("a front");
-    let again = || {
-        if serving.has_stock {
-            renew(&serving.images, &link, &|channel| serve(serving, channel)).expect("a process");
+    let link = Arc::new(link);
+    let again = {
+        let (serving, link) = (serving.clone(), Arc::clone(&link));
+        move || {
+            if serving.has_stock {
+                let next = |channel| serve(&serving, channel);
+                renew(&serving.images, &link, &next).expect("a process");
+            }
         }
     };
     if begin.takeovers == 0 {
         again();
     }
-    link.listen("web").expect("a socket");
+    for image in serving.images.list() {
+        link.listen(&image.name).expect("a socket");
+    }
+    let (asked, renewed, opened) = (Arc::clone(&server), again.clone(), Arc::clone(&link));
+    let images = Arc::clone(&serving.images);
+    std::thread::spawn(move || {
+        let control = UnixListener::from(begin.control);
+        while let Ok((stream, _)) = control.accept() {
+            let hibernated = hibernate(&stream, &asked, &images).map(|name| {
+                renewed();
+                opened.listen(&name).expect("a socket");
+            });
+            let answer = hibernated.map_or_else(|no| no, |()| "asleep".to_owned());
+            // Whoever asked may have been killed.
+            let _ = (&stream).write_all(answer.as_bytes());
+        }
+    });
     link.ready();
     loop {
         match happened.recv().expect("a front") {
@@ -102,6 +125,20 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
             Told::Gone => return 1,
         }
     }
+}
+
+/// Makes an image of a guest, as a line says: its process, the image's name, its difference.
+fn hibernate(mut stream: &UnixStream, server: &Server, images: &Images) -> Result<String, String> {
+    let mut line = String::new();
+    stream.read_to_string(&mut line).map_err(|error| error.to_string())?;
+    let words: Vec<_> = line.split(' ').collect();
+    let pid = words[0].parse().ok();
+    let guest = server.stats().guests.into_iter().find(|guest| guest.pid == pid);
+    let number = guest.map_or(u64::MAX, |guest| guest.number);
+    let origin = server.origin(number).map_err(|error| error.to_string())?;
+    let file = File::open(words[2]).expect("a difference");
+    let imported = images.import_over(words[1], &file, &origin);
+    imported.map(|_| words[1].to_owned()).map_err(|error| error.to_string())
 }
 
 /// One socket in a folder.
@@ -221,10 +258,15 @@ fn kill(pid: Pid) {
     kill_process(pid, Signal::KILL).expect("it runs");
 }
 
+/// Returns how many servers are killed.
+fn kills(unless_said: u64) -> u64 {
+    std::env::var("ZFOLD_KILLS").map_or(unless_said, |kills| kills.parse().expect("a number"))
+}
+
 /// `ZFOLD_KILLS` says how many; what guests waited for is printed, and decides nothing.
 #[test]
 fn guests_read_no_wrong_byte_while_servers_are_killed() {
-    let kills = std::env::var("ZFOLD_KILLS").map_or(8, |kills| kills.parse().expect("a number"));
+    let kills = kills(8);
     let mut world = World::new(256 + kills * 256, true, FrontOptions::default());
     let mut guests: Vec<_> = (0..8).filter_map(|_| world.vmm()).collect();
     if guests.is_empty() {
@@ -254,6 +296,88 @@ fn guests_read_no_wrong_byte_while_servers_are_killed() {
     // They need nobody.
     let all = format!("read {}", world.pages - 1);
     guests.iter_mut().for_each(|guest| assert!(guest.ask(&all).parse::<u64>().is_ok()));
+}
+
+/// Has a server make an image of a guest, again and again until one has lived long enough.
+fn asleep(folder: &Path, guest: &Vmm, name: &str, file: &Path) {
+    wait_for(|| {
+        let Ok(mut stream) = UnixStream::connect(folder.join("control")) else {
+            return Err("nobody is there".to_owned());
+        };
+        let mut answer = String::new();
+        let line = format!("{} {name} {}", guest.pid(), file.display());
+        let asked = stream
+            .write_all(line.as_bytes())
+            .and_then(|()| stream.shutdown(std::net::Shutdown::Write))
+            .and_then(|()| stream.read_to_string(&mut answer).map(drop));
+        match (asked, &*answer) {
+            (Ok(()), "asleep") => Ok(()),
+            // The one before was killed when it had done it, before it said so.
+            (Ok(()), said) if said.starts_with("there is an image") => Ok(()),
+            (asked, said) => Err(format!("{asked:?} {said}")),
+        }
+    });
+}
+
+/// Lives after a guest was restored from the image itself: another one is upon as many images.
+const LIVES: u64 = 14;
+
+/// Guests that live, sleep as differences to what they were, and wake up, again and again; returns
+/// how often.
+fn sleeper(folder: &Path, pages: u64, number: u64, is_over: &AtomicBool) -> u64 {
+    let at = |name: &str| folder.join(format!("{number}.{name}")).display().to_string();
+    let (file, mut from, mut to) = (at("mem"), at("a"), at("b"));
+    let mut slept = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let mut image = "web".to_owned();
+        for life in 0..LIVES {
+            let mut guest = Vmm::start(&folder.join(&image), pages, "whole").expect("as before");
+            let before = if life == 0 { "-" } else { &from };
+            if life + 1 == LIVES || is_over.load(Ordering::Relaxed) {
+                let said = guest.ask(&format!("live {SEED} 1 {before} -"));
+                assert!(said.starts_with("right "), "guest {number} of {image}: {said}");
+                break;
+            }
+            let said = guest.ask(&format!("live {SEED} 30 {before} {to}"));
+            assert!(said.starts_with("right "), "guest {number} of {image}: {said}");
+            std::mem::swap(&mut from, &mut to);
+            assert_eq!(guest.ask(&format!("snapshot {file}")), "ok");
+            image = format!("asleep-{number}-{slept}");
+            slept += 1;
+            asleep(folder, &guest, &image, Path::new(&file));
+        }
+    }
+    slept
+}
+
+/// As above; the guests sleep and wake up meanwhile.
+#[test]
+fn guests_that_sleep_while_servers_are_killed_wake_up_as_they_were() {
+    let kills = kills(8);
+    let mut world = World::new(512, true, FrontOptions::default());
+    if world.vmm().is_none() {
+        return skip("guests that sleep", "no userfaultfd");
+    }
+    let (is_over, mut random) = (AtomicBool::new(false), Random::new(SEED));
+    let slept: u64 = std::thread::scope(|scope| {
+        let sleepers: Vec<_> = (0..3)
+            .map(|number| {
+                let (folder, pages, is_over) = (world.folder.path(), world.pages, &is_over);
+                scope.spawn(move || sleeper(folder, pages, number, is_over))
+            })
+            .collect();
+        for _ in 0..kills {
+            let server = world.server();
+            std::thread::sleep(Duration::from_micros(random.below(80_000)));
+            kill(server);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        sleepers.into_iter().map(|one| one.join().expect("no panic")).sum()
+    });
+    println!("{kills} kills; guests slept {slept} times");
+    assert!(slept > 0);
+    world.front.release();
+    assert_eq!(world.end(), End::Done(0));
 }
 
 #[test]

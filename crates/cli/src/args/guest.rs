@@ -72,6 +72,19 @@ pub(crate) enum GuestCommand {
         #[arg(long, value_name = "IMAGE")]
         base: Option<String>,
     },
+    /// Make an image of a guest that is to sleep, from its difference snapshot: end its VMM then,
+    /// and restore it from the socket that this prints.
+    Hibernate {
+        #[command(flatten)]
+        server: GuestTarget,
+        /// Number of the guest (zfold guest stat). It is paused.
+        guest: u64,
+        /// Name of the image.
+        name: String,
+        /// The memory file of its snapshot, of type Diff.
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
     /// Write an image to a new file, sparse.
     Export {
         #[command(flatten)]

@@ -20,6 +20,8 @@ const REPLY_LEN_MAX: u64 = 16 << 20;
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     disk: Option<String>,
+    /// What is to be done where the server ended before it had answered.
+    remedy: &'static str,
 }
 
 impl Client {
@@ -56,7 +58,12 @@ impl Client {
                 path.display()
             ))
         })?;
-        Ok(Self { stream: BufReader::new(stream), disk })
+        Ok(Self { stream: BufReader::new(stream), disk, remedy: "start it again" })
+    }
+
+    /// Names another remedy where the server ends before it has answered.
+    pub(crate) fn with_remedy(self, remedy: &'static str) -> Self {
+        Self { remedy, ..self }
     }
 
     /// Gives each answer only so much time.
@@ -77,7 +84,8 @@ impl Client {
         let request = Request { command: command.to_owned(), arguments, disk: self.disk.clone() };
         let mut line = serde_json::to_vec(&request).expect("text is JSON");
         line.push(b'\n');
-        let gone = |why: String| Failure::new(format!("the server is gone: {why}; start it again"));
+        let remedy = self.remedy;
+        let gone = |why: String| Failure::new(format!("the server is gone: {why}; {remedy}"));
         self.stream.get_mut().write_all(&line).map_err(|error| gone(error.to_string()))?;
         let mut reply = Vec::new();
         let mut limited = (&mut self.stream).take(REPLY_LEN_MAX);

@@ -12,20 +12,20 @@ use crate::shared::exit::{self, Failure};
 use crate::shared::size::PAGE_LEN;
 use crate::shared::table::size;
 
+/// Said of a server that ended before it had answered.
+const REMEDY: &str = "zfold guest list shows whether it was done; if not, give the command again";
+
 /// Asks, and writes what was found to stdout.
 pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
     match command {
         GuestCommand::Serve(_) => unreachable!("it asks nobody"),
         GuestCommand::Import { server, name, file, base } => {
             let words = [name.clone(), absolute(file)?].into_iter().chain(base.clone());
-            let found = ask(server, "import", words.collect())?;
-            let number = |field: &str| found[field].as_u64().unwrap_or(0);
-            let (stored, all) = (number("stored_pages"), number("pages"));
-            let socket = found["socket"].as_str().unwrap_or_default();
-            exit::write_text(&format!(
-                "{socket}\n{stored} of {all} pages stored ({})\n",
-                size(stored * PAGE_LEN).trim_end()
-            ))
+            imported(&ask(server, "import", words.collect())?)
+        }
+        GuestCommand::Hibernate { server, guest, name, file } => {
+            let words = vec![guest.to_string(), name.clone(), absolute(file)?];
+            imported(&ask(server, "hibernate", words)?)
         }
         GuestCommand::Export { server, name, file } => {
             ask(server, "export", vec![name.clone(), absolute(file)?]).map(drop)
@@ -38,6 +38,17 @@ pub(super) fn run(command: &GuestCommand) -> Result<(), Failure> {
         GuestCommand::List { server, json } => told(server, *json, GuestsReport::image_text),
         GuestCommand::Stat { server, json } => told(server, *json, GuestsReport::text),
     }
+}
+
+/// Says what an import found.
+fn imported(found: &Value) -> Result<(), Failure> {
+    let number = |field: &str| found[field].as_u64().unwrap_or(0);
+    let (stored, all) = (number("stored_pages"), number("pages"));
+    let socket = found["socket"].as_str().unwrap_or_default();
+    exit::write_text(&format!(
+        "{socket}\n{stored} of {all} pages stored ({})\n",
+        size(stored * PAGE_LEN).trim_end()
+    ))
 }
 
 fn told(
@@ -59,7 +70,8 @@ fn told(
 
 fn ask(server: &GuestTarget, command: &str, words: Vec<String>) -> Result<Value, Failure> {
     let path = server.control.clone().map_or_else(the_only_one, Ok)?;
-    Client::at(&path, None)?.ask(command, words)
+    // Another one may have taken over, and have what this one was asked for, or not.
+    Client::at(&path, None)?.with_remedy(REMEDY).ask(command, words)
 }
 
 /// Returns the control socket of this user's only server of guests.

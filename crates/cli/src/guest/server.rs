@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use zfold_guest::{Images, Imported, Link, Server};
+use zfold_guest::{ImageError, Images, Imported, Link, Server};
 use zfold_store::files::open_believed;
 
 use super::report::{GuestsReport, SCHEMA};
@@ -37,6 +37,8 @@ pub(super) struct Served {
     pub(super) takeovers: u64,
     /// Where guests of images connect.
     pub(super) sockets: Mutex<BTreeMap<String, PathBuf>>,
+    /// No image comes any longer. Held while one gets its socket, before all other locks.
+    pub(super) ends: Mutex<bool>,
 }
 
 impl Served {
@@ -60,9 +62,32 @@ impl Served {
     /// Why it could not be done; nothing is left of it.
     fn import(&self, name: &str, path: &Path, base: Option<&str>) -> Result<Value, String> {
         let done = import(&self.images, name, path, base)?;
-        let opened = (self.renew)().map_err(|error| format!("cannot start a process: {error}"));
-        let opened = opened.and_then(|()| self.open(name).map_err(|no| no.line().to_owned()));
-        let socket = opened.inspect_err(|_| {
+        self.enter(name, &done)
+    }
+
+    /// Makes an image of the difference of a guest, as `import` does.
+    ///
+    /// # Errors
+    /// As of `import`.
+    fn hibernate(&self, guest: &str, name: &str, path: &Path) -> Result<Value, String> {
+        let number = guest.parse().map_err(|_| format!("'{guest}' is no number of a guest"))?;
+        let origin = self.server.origin(number).map_err(|error| error.to_string())?;
+        let failed =
+            |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
+        let file = open_believed(path).map_err(|error| failed(&error))?;
+        let done = self.images.import_over(name, &file, &origin).map_err(|error| match error {
+            ImageError::Chain(base) => format!(
+                "guest {number} cannot sleep over {base}, which has as many bases as there may be: \
+                 take its snapshot of type Full, and import that without --base"
+            ),
+            error => failed(&error),
+        })?;
+        self.enter(name, &done)
+    }
+
+    /// Accepts guests of an image that is new.
+    fn enter(&self, name: &str, done: &Imported) -> Result<Value, String> {
+        let socket = self.accept(name).inspect_err(|_| {
             // Nobody can use it.
             let _ = self.images.remove(name);
         })?;
@@ -74,6 +99,29 @@ impl Served {
         }))
     }
 
+    /// Has another process have an image, and then guests of it accepted. Not when the server ends:
+    /// it might not be saved, and whoever hears that it is there may end its guest.
+    fn accept(&self, name: &str) -> Result<PathBuf, String> {
+        let ends = self.ends();
+        let late = || Err("the server ends, and takes nothing new".to_owned());
+        if *ends {
+            return late();
+        }
+        (self.renew)().map_err(|error| format!("cannot start a process: {error}"))?;
+        let path = self.open(name).map_err(|no| no.line().to_owned())?;
+        // The front has heard of the end already.
+        if path.as_os_str().is_empty() { late() } else { Ok(path) }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, bool> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has no image come from now on; those that came are whole.
+    pub(super) fn end(&self) {
+        *self.ends() = true;
+    }
+
     /// Carries out a request; returns what it found, and whether this process is to end.
     ///
     /// # Errors
@@ -83,6 +131,7 @@ impl Served {
         let found = match (&*request.command, &words[..]) {
             ("import", [name, file]) => self.import(name, given(file)?, None)?,
             ("import", [name, file, base]) => self.import(name, given(file)?, Some(base))?,
+            ("hibernate", [guest, name, file]) => self.hibernate(guest, name, given(file)?)?,
             ("export", [name, file]) => self.export(name, given(file)?)?,
             ("rm", [name]) => self.remove(name)?,
             ("record", [name, what]) => self.record(name, what)?,
@@ -93,7 +142,10 @@ impl Served {
             }
             ("stat", []) => serde_json::to_value(self.report()).expect("numbers and text are JSON"),
             ("shutdown", []) => return Ok((json!({ "stopping": true }), true)),
-            ("import" | "export" | "rm" | "record" | "save" | "stat" | "shutdown", _) => {
+            (
+                "import" | "hibernate" | "export" | "rm" | "record" | "save" | "stat" | "shutdown",
+                _,
+            ) => {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
             }
             (command, _) => {

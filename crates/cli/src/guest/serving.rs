@@ -93,6 +93,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         front,
         takeovers,
         sockets: std::sync::Mutex::default(),
+        ends: std::sync::Mutex::default(),
     };
     let served = Arc::new(served);
     if takeovers == 0 {
@@ -134,6 +135,7 @@ fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u
 
 /// Gives guests all of their pages, and saves the images.
 fn release(served: &Served, args: &GuestServeArgs) -> u8 {
+    served.end();
     let left = served.server.release(PATIENCE);
     if left > 0 {
         remark(&format!("{left} guests could not be given all of their pages: they wait for ever"));

@@ -42,7 +42,22 @@ fn a_killed_server_is_replaced_with_all_that_it_had() {
     assert_eq!(first.again(), "right");
     let mut second = Guest::start(&compiled.program, Path::new(&late), &two);
     assert_eq!(second.says(), "right");
-    server.refused(&["guest", "rm", "web"], &["used by a guest"]);
+    // A guest has its number still, and can sleep.
+    let changed = folder.path().join("changed.mem");
+    let file = std::fs::File::create(&changed).expect("a file");
+    file.set_len(2001 * 4096).expect("a length");
+    let changed = changed.to_str().expect("text");
+    let said = server.done(&["guest", "hibernate", "1", "asleep", changed]);
+    assert!(said.contains("0 of 2001 pages stored"), "{said}");
+    server.refused(&["guest", "hibernate", "9", "x", changed], &["no guest 9 is served"]);
+    server.refused(&["guest", "hibernate", "1", "asleep", changed], &["there is an image asleep"]);
+    let short = two.to_str().expect("text");
+    server.refused(&["guest", "hibernate", "1", "x", short], &["its base 8196096"]);
+    server.refused(&["guest", "hibernate", "1", "x", "/dev/null"], &["cannot import /dev/null"]);
+    let asleep = said.lines().next().expect("a socket").to_owned();
+    let mut awake = Guest::start(&compiled.program, Path::new(&asleep), &one);
+    assert_eq!(awake.says(), "right");
+    server.refused(&["guest", "rm", "web"], &["used by the image asleep"]);
     server.end();
     assert_eq!((first.again(), second.again()), ("right".to_owned(), "right".to_owned()));
 }

@@ -23,6 +23,7 @@ use super::guest::Next;
 use super::regions::Region;
 use super::space::{Image, Space};
 use super::succession::{Kept, Killed, Server, guest};
+use super::table::given_up as given_up_of;
 
 const BASE: usize = 1 << 30;
 /// Pages of 2 MiB are first, those of 4 KiB behind them, where the middle is the border of two
@@ -121,6 +122,8 @@ pub(super) struct Kernel {
     pub(super) random: Random,
     pages: [Option<u64>; PAGES],
     right: [u64; PAGES],
+    /// What was given up at any time.
+    given_up: [bool; PAGES],
     /// Messages that are unread.
     unread: Vec<Event>,
     late: Vec<Event>,
@@ -245,6 +248,7 @@ impl Kernel {
             Some(now) => {
                 for page in now.pages.clone() {
                     (self.pages[page], self.right[page]) = (None, 0);
+                    self.given_up[page] = true;
                 }
                 self.discard = None;
             }
@@ -340,6 +344,7 @@ impl Kernel {
             random,
             pages: [None; PAGES],
             right: std::array::from_fn(|page| Words::word(page as u64)),
+            given_up: [false; PAGES],
             unread: Vec::new(),
             late: Vec::new(),
             discard: None,
@@ -400,6 +405,11 @@ fn run(seed: u64, twin: Twin) {
         }
     }
     assert!(kernel.discard.is_none(), "the discard does not go on");
+    let mut given_up = [false; PAGES];
+    for page in given_up_of(&regions(), &server.bits).flatten() {
+        given_up[page as usize] = true;
+    }
+    assert!(given_up == kernel.given_up, "what was given up");
     let guest = server.guest.expect("it lives");
     assert!(guest.oldest().is_none() && guest.is_complete() && guest.strays == 0);
     for page in 0..PAGES {

@@ -36,7 +36,7 @@ impl Bits for Kept {
 /// A server: none while nobody has taken over.
 pub(super) struct Server {
     pub(super) guest: Option<Guest>,
-    bits: Kept,
+    pub(super) bits: Kept,
     /// Bits of a while ago.
     old: Kept,
     pub(super) next: Next,

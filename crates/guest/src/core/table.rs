@@ -13,7 +13,8 @@ use super::regions::Region;
 /// at a time does. A word is written as a whole, so whoever comes after a process that was killed
 /// finds each bit as it was before or after.
 pub(crate) trait Bits: fmt::Debug + Send {
-    /// Returns the words, at least one for each 64 units.
+    /// Returns the words: first those of what is settled, then as many of what the guest gave up,
+    /// both of at least one for each 64 units.
     fn words(&self) -> &[AtomicU64];
 }
 
@@ -25,7 +26,46 @@ impl Bits for Vec<AtomicU64> {
 
 /// Returns how many words the bits of so many units take.
 pub(crate) fn words_of(units: u64) -> usize {
+    2 * words_of_one(units)
+}
+
+fn words_of_one(units: u64) -> usize {
     units.div_ceil(64) as usize
+}
+
+/// Returns the first of some units whose bit is set; with `than` all ones, is not set.
+fn next(words: &[AtomicU64], units: Range<u64>, than: u64) -> Option<u64> {
+    let mut at = units.start / 64;
+    let mut open = u64::MAX << (units.start % 64);
+    while at * 64 < units.end {
+        // Relaxed: as of `Table::word`.
+        let found = (words[at as usize].load(Ordering::Relaxed) ^ than) & open;
+        if found != 0 {
+            let unit = at * 64 + u64::from(found.trailing_zeros());
+            return (unit < units.end).then_some(unit);
+        }
+        (at, open) = (at + 1, u64::MAX);
+    }
+    None
+}
+
+/// Returns the pages of the image that a guest of these regions gave up at any time, whatever it
+/// did there since.
+pub(crate) fn given_up(
+    regions: &[Region],
+    bits: &(impl Bits + ?Sized),
+) -> impl Iterator<Item = Range<u64>> {
+    let units = regions.last().map_or(0, |last| last.units().end);
+    let words = &bits.words()[words_of_one(units)..];
+    regions.iter().flat_map(move |region| {
+        let mut units = region.units();
+        std::iter::from_fn(move || {
+            let unit = next(words, units.clone(), 0)?;
+            units.start = unit + 1;
+            let page = region.page + (unit - region.first) * region.pages();
+            Some(page..page + region.pages())
+        })
+    })
 }
 
 /// The pages of a guest, called units here, since they may be larger than those of an image.
@@ -130,15 +170,7 @@ impl Table {
 
     /// Returns the first unit from `unit` on that is not settled.
     pub(crate) fn next_unsettled(&self, unit: u64) -> Option<u64> {
-        let (mut word, units) = ((unit / 64) as usize, self.units());
-        let words = words_of(units);
-        let mut open = !(word < words).then(|| self.word(word))? & (u64::MAX << (unit % 64));
-        while open == 0 {
-            word += 1;
-            open = !(word < words).then(|| self.word(word))?;
-        }
-        let found = word as u64 * 64 + u64::from(open.trailing_zeros());
-        (found < units).then_some(found)
+        next(self.settled.words(), unit..self.units(), u64::MAX)
     }
 
     /// Settles the units that lie wholly in a range of addresses, which the guest gave up. What is
@@ -153,7 +185,13 @@ impl Table {
                 units.push(region.first + first..region.first + end.max(first));
             }
         }
-        units.into_iter().flatten().for_each(|unit| self.settle(unit));
+        let given = words_of_one(self.units());
+        for unit in units.into_iter().flatten() {
+            self.settle(unit);
+            let word = &self.settled.words()[given + (unit / 64) as usize];
+            // Relaxed: as of `word`.
+            word.store(word.load(Ordering::Relaxed) | 1 << (unit % 64), Ordering::Relaxed);
+        }
     }
 }
 
@@ -168,7 +206,7 @@ mod tests {
     #[test]
     fn what_was_settled_before_is_not_left() {
         let region = Region { at: 4096..4096 * 131, page: 0, unit: 4096, first: 0 };
-        let words = [u64::MAX, 0b101, u64::MAX - 1].map(AtomicU64::new);
+        let words = [u64::MAX, 0b101, u64::MAX - 1, 0, 0, 0].map(AtomicU64::new);
         let table = Table::new(vec![region], Box::new(Vec::from(words)));
         // Behind the last of 130 there are bits that mean nothing.
         assert_eq!((table.left(), table.units()), (62 + 1, 130));
@@ -194,6 +232,19 @@ mod tests {
         for outside in [0, 0xfff, 0x5000, 6 << 20] {
             assert_eq!(table.find(outside), None);
         }
+    }
+
+    #[test]
+    fn what_was_given_up_is_told_by_its_pages() {
+        let mut table = table();
+        table.settle(0);
+        table.discard(&(0x2000..0x4000));
+        table.discard(&(0x4000..0x5000));
+        table.discard(&(4 << 20..6 << 20));
+        // It was written to since.
+        table.settle(1);
+        let given = given_up(table.regions(), &*table.settled);
+        assert_eq!(given.collect::<Vec<_>>(), [8..9, 9..10, 10..11, 1024..1536]);
     }
 
     #[test]

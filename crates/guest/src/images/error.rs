@@ -89,8 +89,8 @@ impl fmt::Display for ImageError {
             ),
             Self::BaseLength { file, base } => write!(
                 f,
-                "the file has {file} bytes, its base {base}: give the image from which that guest \
-                 was restored"
+                "the file has {file} bytes, its base {base}: give the memory file of a guest that \
+                 was restored from that image"
             ),
             Self::Chain(name) => write!(
                 f,

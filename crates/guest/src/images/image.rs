@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zfold_store::{Content, LoadError, Store, StoreError};
 
 use super::keys::{BITS, keys_of};
-use super::working_set::WorkingSet;
+use super::page_set::PageSet;
 use crate::core::space;
 
 /// Most images from one to the last base, so that a look-up ends soon.
@@ -26,7 +26,7 @@ pub struct Image {
     pages: u64,
     own_pages: u64,
     base: Option<Arc<Image>>,
-    set: WorkingSet,
+    set: PageSet,
     recorded: AtomicBool,
     /// Counts claims. It grows under the catalog's lock alone.
     users: AtomicUsize,
@@ -46,7 +46,7 @@ impl Claim {
     }
 
     /// Returns the image, as one that is above it holds it.
-    pub(super) fn image(&self) -> &Arc<Image> {
+    pub(crate) fn image(&self) -> &Arc<Image> {
         &self.0
     }
 }
@@ -76,7 +76,7 @@ impl Image {
         pages: u64,
         base: Option<Arc<Image>>,
     ) -> Self {
-        let (set, recorded) = (WorkingSet::new(pages), AtomicBool::new(false));
+        let (set, recorded) = (PageSet::new(pages), AtomicBool::new(false));
         let users = AtomicUsize::new(0);
         Self { name, store, first, pages, own_pages: 0, base, set, recorded, users }
     }

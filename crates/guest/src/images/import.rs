@@ -16,6 +16,7 @@ use zfold_uffd::page::{PAGE, is_zero};
 use super::error::ImageError;
 use super::gate::Gate;
 use super::image::Image;
+use super::page_set::PageSet;
 
 /// Bytes of a file that are read or written at a time.
 const BUFFER: usize = 1 << 20;
@@ -46,19 +47,25 @@ pub(super) fn pages_of(file: &File) -> Result<u64, ImageError> {
 }
 
 /// Stores what is in `file` from the key `first` on: pages that are not those of the base, or not
-/// zeros if there is none.
+/// zeros if there is none. Of pages that a guest gave up, a hole is zeros.
 pub(super) fn import(
     (store, gate): (&Store, &Gate),
     file: &File,
     pages: u64,
     first: u64,
     base: Option<&Image>,
+    given_up: Option<&PageSet>,
 ) -> Result<Imported, ImageError> {
     let mut imported = Imported { pages, ..Imported::default() };
     let mut buffer = vec![0; BUFFER];
     let mut of_base = vec![0; PAGE];
     let mut at = 0;
+    let zeros = |hole: Range<u64>| match base.zip(given_up) {
+        Some((base, given_up)) => zero(base, given_up, (store, gate), first, hole),
+        None => Ok(0),
+    };
     while let Some(data) = next_data(file, at, pages * PAGE as u64)? {
+        imported.stored_pages += zeros(at / PAGE as u64..data.start / PAGE as u64)?;
         at = data.end;
         let mut rest = data;
         while !rest.is_empty() {
@@ -77,7 +84,29 @@ pub(super) fn import(
             rest.start += len as u64;
         }
     }
+    imported.stored_pages += zeros(at / PAGE as u64..pages)?;
     Ok(imported)
+}
+
+/// Stores zeros in a hole over pages of the base that the guest gave up and that are none; returns
+/// how many.
+fn zero(
+    base: &Image,
+    given_up: &PageSet,
+    (store, gate): (&Store, &Gate),
+    first: u64,
+    mut hole: Range<u64>,
+) -> Result<u64, ImageError> {
+    let mut stored = 0;
+    while let Some(page) = given_up.next_in(hole.clone()) {
+        let _open = gate.open();
+        if !base.is_zero(page) {
+            store.store(first + page, &[0; PAGE])?;
+            stored += 1;
+        }
+        hole.start = page + 1;
+    }
+    Ok(stored)
 }
 
 /// Returns whether a page is other than what an image without it would have there (I2).

@@ -1,7 +1,7 @@
 //! Images of guests' memory, by name, in one store.
 //!
 //! Lock order: `changes`, then `catalog`, then `gate`; all above the store's. The working sets and
-//! the counts of claims are atomics; `working_set.rs` and `image.rs` say what they guard.
+//! the counts of claims are atomics; `page_set.rs` and `image.rs` say what they guard.
 //! A snapshot is within `changes` instead of the gate (gate/F1): it may last.
 
 mod error;
@@ -9,7 +9,8 @@ mod gate;
 mod image;
 mod import;
 mod keys;
-mod working_set;
+mod origin;
+mod page_set;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,8 @@ use gate::Gate;
 pub use image::{Claim, Image};
 pub use import::Imported;
 pub use keys::KEYS;
+pub use origin::Origin;
+use page_set::PageSet;
 
 /// Name of the form of the list.
 const SCHEMA: &str = "zfold.guest-images/1";
@@ -171,11 +174,39 @@ impl Images {
         file: &File,
         base: Option<&str>,
     ) -> Result<Imported, ImageError> {
+        self.import_as(name, file, None, |catalog| {
+            base.map(|base| catalog.get(base).map(Claim::new)).transpose()
+        })
+    }
+
+    /// Makes an image of the difference of a guest: of pages that the guest gave up, a hole of the
+    /// file is zeros.
+    ///
+    /// # Errors
+    /// As of [`import`](Self::import).
+    pub fn import_over(
+        &self,
+        name: &str,
+        file: &File,
+        origin: &Origin,
+    ) -> Result<Imported, ImageError> {
+        self.import_as(name, file, Some(origin.given_up()), |catalog| {
+            catalog.get_same(origin.image()).map(Claim::new).map(Some)
+        })
+    }
+
+    fn import_as(
+        &self,
+        name: &str,
+        file: &File,
+        given_up: Option<&PageSet>,
+        base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
+    ) -> Result<Imported, ImageError> {
         check_name(name)?;
         let pages = import::pages_of(file)?;
         let (keys, base) = self.reserve(name, pages, base)?;
         let within = (&*self.store, &self.gate);
-        let imported = import::import(within, file, pages, keys.start, base.as_deref());
+        let imported = import::import(within, file, pages, keys.start, base.as_deref(), given_up);
         let entered = imported.and_then(|imported| {
             let base = base.as_ref().map(|base| Arc::clone(base.image()));
             let image = Image::new(name.into(), self.store.clone(), keys.start, pages, base);
@@ -193,13 +224,13 @@ impl Images {
         &self,
         name: &str,
         pages: u64,
-        base: Option<&str>,
+        base: impl FnOnce(&Catalog) -> Result<Option<Claim>, ImageError>,
     ) -> Result<(Range<u64>, Option<Claim>), ImageError> {
         let mut catalog = self.catalog();
         if catalog.images.contains_key(name) || catalog.coming.contains_key(name) {
             return Err(ImageError::Exists(name.into()));
         }
-        let base = base.map(|base| catalog.get(base).map(Claim::new)).transpose()?;
+        let base = base(&catalog)?;
         if let Some(base) = &base {
             if base.pages() != pages {
                 let (file, base) = (pages * PAGE as u64, base.pages() * PAGE as u64);
@@ -406,6 +437,13 @@ impl Catalog {
             name: name.into(),
             choices: self.images.keys().cloned().collect(),
         })
+    }
+
+    /// Returns the image itself, not another one of its name.
+    fn get_same(&self, image: &Arc<Image>) -> Result<&Arc<Image>, ImageError> {
+        let found = self.get(image.name())?;
+        let missing = || ImageError::Missing { name: image.name().into(), choices: Vec::new() };
+        if Arc::ptr_eq(found, image) { Ok(found) } else { Err(missing()) }
     }
 
     /// Returns the list of images.

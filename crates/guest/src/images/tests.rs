@@ -153,6 +153,67 @@ fn an_import_that_does_not_fit_is_undone() {
     assert_eq!(read(&images, "small")[..4096], text(1));
 }
 
+fn origin(images: &Images, name: &str, given_up: &[std::ops::Range<u64>]) -> Origin {
+    let image = images.claim(name).expect("an image");
+    Origin::new(std::sync::Arc::clone(image.image()), given_up.iter().cloned())
+}
+
+/// Pitfall 6 once more: what a guest gave up is missing in its difference, and is zeros.
+#[test]
+fn what_was_given_up_is_zeros_where_a_difference_has_a_hole() {
+    let images = images(None);
+    let base: Vec<_> = (0..40).map(|page| (page, text(page))).collect();
+    images.import("base", &file(64, &base), None).expect("imported");
+    let memory = file(64, &[(4, text(104)), (21, text(21))]);
+    // 50 is a hole of the base, too; 4 and 21 were written since.
+    let origin = origin(&images, "base", &[2..6, 20..22, 38..41, 50..51]);
+    let imported = images.import_over("asleep", &memory, &origin).expect("imported");
+    // 2, 3, 4, 5, 20, 38 and 39.
+    assert_eq!(imported.stored_pages, 7);
+    let mut right = contents(&file(64, &base));
+    for page in [2, 3, 5, 20, 38, 39] {
+        right[page * PAGE..][..PAGE].fill(0);
+    }
+    right[4 * PAGE..][..PAGE].copy_from_slice(&text(104));
+    assert!(read(&images, "asleep") == right);
+}
+
+/// An image of the same name and length may have come in the place of the guest's.
+#[test]
+fn a_difference_is_over_the_image_of_its_guest_and_no_other() {
+    let images = images(None);
+    images.import("base", &file(64, &[(3, text(3))]), None).expect("imported");
+    let origin = origin(&images, "base", &[3..4, 9..9]);
+    images.remove("base").expect("nobody uses it");
+    let difference = file(64, &[]);
+    let refused = |said: &str| {
+        let error = images.import_over("asleep", &difference, &origin).expect_err("refused");
+        assert!(error.to_string().contains(said), "{error}");
+    };
+    refused("no image base");
+    images.import("base", &file(64, &[(4, text(4))]), None).expect("imported");
+    refused("no image base");
+    assert_eq!((images.list().len(), images.store().len()), (1, 1));
+}
+
+/// A guest that gave up all of its memory, or every other page, in a file that has every other one.
+#[test]
+fn what_a_guest_gave_up_costs_no_more_than_looking_at_it() {
+    let images = images(None);
+    let pages = 20_000;
+    images.import("base", &file(pages, &[(0, text(1)), (7, text(2))]), None).expect("imported");
+    let held: Vec<_> = (0..pages).step_by(2).map(|page| (page, text(9))).collect();
+    let difference = file(pages, &held);
+    let all = origin(&images, "base", &[0..pages, 5..u64::from(u32::MAX)]);
+    let imported = images.import_over("all", &difference, &all).expect("imported");
+    assert_eq!((imported.stored_pages, imported.read_pages), (pages / 2 + 1, pages / 2));
+    let none = origin(&images, "base", &[]);
+    let imported = images.import_over("none", &difference, &none).expect("imported");
+    assert_eq!(imported.stored_pages, pages / 2);
+    assert_eq!(read(&images, "none")[7 * PAGE..8 * PAGE], text(2));
+    assert!(read(&images, "all")[7 * PAGE..8 * PAGE].iter().all(|&byte| byte == 0));
+}
+
 /// Pitfall 7.
 #[test]
 fn a_file_that_shrinks_or_changes_harms_no_image() {
@@ -167,7 +228,7 @@ fn a_file_that_shrinks_or_changes_harms_no_image() {
     let short = file(4, &[(0, text(1)), (3, text(2))]);
     let store = images.store();
     let gate = super::gate::Gate::default();
-    let refused = import::import((store, &gate), &short, 8, 4096, None);
+    let refused = import::import((store, &gate), &short, 8, 4096, None, None);
     // Linux shows what is behind the end as a hole, so nothing is read there.
     assert!(refused.is_ok_and(|imported| imported.stored_pages == 2));
 }

@@ -3,12 +3,17 @@
 //! Each guest's figures have a lock of their own, which its thread takes for a moment after each
 //! step, and under which nobody takes another one: figures that are read together belong together.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use zfold_figures::{FIELD, Figures as _, View, figures, state};
 
+use super::journal::Settled;
+use super::origin::NoOrigin;
 use crate::core::guest::{Counts, Guest};
+use crate::core::regions::Region;
+use crate::core::table;
+use crate::images::{Image, Origin};
 
 /// The title of the table in which people see what a server and its guests have done.
 pub const TABLE: &str = "guests";
@@ -98,6 +103,16 @@ struct Changing {
     counts: Counts,
     strays: u64,
     late: bool,
+    /// Twice how often its thread has looked after it, and one less while it does.
+    looks: u64,
+}
+
+/// Where a guest's pages are, what is known of each, and whose they were.
+#[derive(Debug)]
+pub(super) struct Lies {
+    pub(super) regions: Vec<Region>,
+    pub(super) settled: Settled,
+    pub(super) image: Arc<Image>,
 }
 
 /// A guest's figures, which its thread changes and others read.
@@ -107,6 +122,8 @@ pub(super) struct Figures {
     image: String,
     pid: Option<i32>,
     began: Instant,
+    /// None of one that is held.
+    lies: OnceLock<Lies>,
     changing: Mutex<Changing>,
 }
 
@@ -114,9 +131,10 @@ impl Figures {
     /// Returns those of a guest that is served, until its thread says something else.
     pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
         let (state, counts, strays, late) = (GuestState::Served, Counts::default(), 0, false);
-        let changing = Changing { state, pages: 0, left: 0, counts, strays, late };
-        let (image, began) = (image.to_owned(), Instant::now());
-        Self { number, image, pid, began, changing: Mutex::new(changing) }
+        // Its thread has not looked yet.
+        let changing = Changing { state, pages: 0, left: 0, counts, strays, late, looks: 1 };
+        let (image, began, lies) = (image.to_owned(), Instant::now(), OnceLock::new());
+        Self { number, image, pid, began, lies, changing: Mutex::new(changing) }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -131,9 +149,21 @@ impl Figures {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Says where its pages are, once.
+    pub(super) fn lies(&self, lies: Lies) {
+        let said = self.lies.set(lies);
+        debug_assert!(said.is_ok(), "it was said before");
+    }
+
+    /// Says that its thread looks after it, until that has counted.
+    pub(super) fn look(&self) {
+        self.changing().looks |= 1;
+    }
+
     /// Takes over what a guest has counted.
     pub(super) fn set(&self, guest: &Guest) {
         let mut changing = self.changing();
+        changing.looks = changing.looks.next_multiple_of(2);
         (changing.pages, changing.left) = guest.pages();
         changing.counts = guest.counts;
         changing.strays = guest.strays;
@@ -147,6 +177,21 @@ impl Figures {
         self.changing().late = late;
     }
 
+    /// Returns what a difference of the guest is over. What it gave up before the first call is in
+    /// it: such a message was read by then, so it counts when the look of then has ended. Before
+    /// that, the guest is busy; `since` is for the next call.
+    pub(super) fn origin(&self, since: &mut Option<u64>) -> Result<Origin, NoOrigin> {
+        let Changing { state, looks, .. } = *self.changing();
+        let since = *since.get_or_insert(looks);
+        match self.lies.get() {
+            _ if state == GuestState::Held => Err(NoOrigin::Held(self.number)),
+            Some(Lies { regions, settled, image }) if looks % 2 == 0 || looks > since => {
+                Ok(Origin::new(Arc::clone(image), table::given_up(regions, settled)))
+            }
+            _ => Err(NoOrigin::Busy(self.number)),
+        }
+    }
+
     /// Returns the guest for people.
     pub(super) fn who(&self) -> String {
         match self.pid {
@@ -156,7 +201,7 @@ impl Figures {
     }
 
     pub(super) fn stats(&self) -> GuestStats {
-        let Changing { state, pages, left, counts, strays, late } = *self.changing();
+        let Changing { state, pages, left, counts, strays, late, .. } = *self.changing();
         GuestStats {
             number: self.number,
             image: self.image.clone(),
@@ -189,4 +234,44 @@ pub struct ServerStats {
     pub given: Given,
     /// The guests of now.
     pub guests: Vec<GuestStats>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::super::journal::{Journal, create};
+    use super::*;
+    use crate::core::table::Bits as _;
+    use crate::images::{Images, images_options};
+
+    /// The look that lasts has read what the guest gave up, and the bits do not say so yet.
+    #[test]
+    fn what_a_guest_gave_up_is_said_when_the_look_of_then_has_ended() {
+        let options = images_options(zfold_store::CodecKind::Lz4.into(), None);
+        let images = Images::new(&options).expect("a store");
+        let memory = tempfile::tempfile().expect("a file");
+        memory.set_len(64 << 12).expect("a length");
+        images.import("web", &memory, None).expect("imported");
+        let image = Arc::clone(images.claim("web").expect("an image").image());
+        let region = Region { at: 4096..65 << 12, page: 0, unit: 4096, first: 0 };
+        let file = File::from(create(b"").expect("a file"));
+        let journal = Journal::open(&file, 4096, 64).expect("begun");
+        let figures = Figures::new(7, "web", None);
+        let busy = |since: &mut Option<u64>| figures.origin(since).err();
+        assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "nobody knows where it lies");
+        let settled = journal.settled.clone();
+        let guest = Guest::new(vec![region.clone()], Box::new(journal.settled));
+        figures.lies(Lies { regions: vec![region], settled: settled.clone(), image });
+        let mut since = None;
+        assert_eq!(busy(&mut since), Some(NoOrigin::Busy(7)), "it was taken over, perhaps");
+        settled.words()[1].store(1 << 5, std::sync::atomic::Ordering::Relaxed);
+        figures.set(&guest);
+        figures.look();
+        assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "another look");
+        let origin = figures.origin(&mut since).expect("that of then has ended");
+        assert_eq!(origin.given_up().next(0), Some(5));
+        figures.say(GuestState::Held);
+        assert_eq!(busy(&mut None), Some(NoOrigin::Held(7)));
+    }
 }

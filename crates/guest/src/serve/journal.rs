@@ -1,7 +1,8 @@
 //! What outlives a server of its guests: a file in memory for each, which others hold, too.
 //!
 //! It begins with what the guest is, padded to a page. Then come the messages that were read last,
-//! a count of how often somebody looked, and a bit for each of its pages.
+//! a count of how often somebody looked, and two bits for each of its pages: whether it is settled,
+//! and whether the guest gave it up.
 //!
 //! - J1: the kernel writes messages into the journal itself. Whoever discards memory goes on once
 //!   that message was taken from the kernel, so it must be here by then; a copy made afterwards
@@ -101,7 +102,7 @@ impl Drop for Mapping {
 }
 
 /// The bits of a guest.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settled(Arc<Mapping>);
 
 impl Bits for Settled {

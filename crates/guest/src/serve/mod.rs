@@ -8,6 +8,7 @@ mod figures;
 pub(crate) mod handshake;
 pub(crate) mod journal;
 pub(crate) mod listening;
+mod origin;
 pub(crate) mod session;
 mod shared;
 pub(crate) mod start;
@@ -18,7 +19,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::images::Images;
+use crate::images::{Images, Origin};
 use accept::Reception;
 use handshake::Offer;
 use listening::Listening;
@@ -26,6 +27,7 @@ use shared::Shared;
 use start::{Arrived, start};
 
 pub use figures::{Given, GuestState, GuestStats, Served, ServerStats, TABLE};
+pub use origin::NoOrigin;
 pub use shared::ServerOptions;
 
 /// A server of guests.
@@ -108,6 +110,15 @@ impl Server {
         let found = all.remove(image);
         drop(all);
         found.into_iter().for_each(Listening::close);
+    }
+
+    /// Returns what a difference of a guest is over, for [`Images::import_over`]. The guest is
+    /// paused: what it gives up from now on may be in it or not.
+    ///
+    /// # Errors
+    /// [`NoOrigin`], after a moment: a guest may be on its way from another server.
+    pub fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
+        self.shared.origin(number)
     }
 
     /// Returns what was done so far.

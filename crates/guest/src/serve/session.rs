@@ -106,6 +106,7 @@ impl Session {
         let mut woken = Woken::default();
         loop {
             let now = memory.now();
+            self.figures.look();
             let next = {
                 let _open = self.shared.images.open();
                 guest.step(&mut memory, &*image, now)

@@ -11,13 +11,20 @@ use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
 
 use super::figures::{Figures, Given, GuestState, Served, ServerStats};
-use crate::images::Images;
+use super::origin::NoOrigin;
+use crate::images::{Images, Origin};
+
+/// How long a guest may be looked after, or be on its way from another server, before that is said;
+/// and the wait between two looks at it.
+const MOMENT: Duration = Duration::from_secs(1);
+const BREATH: Duration = Duration::from_millis(1);
 
 /// What a server grants.
 #[derive(Clone, Debug)]
@@ -150,6 +157,22 @@ impl Shared {
         drop(guests);
         self.leave_place();
         self.fewer.notify_all();
+    }
+
+    /// Returns what a difference of a guest is over.
+    pub(super) fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
+        let (until, mut since) = (Instant::now() + MOMENT, None);
+        loop {
+            let is_it = |guest: &&Arc<Figures>| guest.number() == number;
+            let guest = self.guests().now.iter().find(is_it).cloned();
+            let found = guest.map(|guest| guest.origin(&mut since));
+            match found.unwrap_or(Err(NoOrigin::Missing(number))) {
+                Err(NoOrigin::Missing(_) | NoOrigin::Busy(_)) if Instant::now() < until => {
+                    thread::sleep(BREATH);
+                }
+                found => return found,
+            }
+        }
     }
 
     pub(super) fn stats(&self) -> ServerStats {

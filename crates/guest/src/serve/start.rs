@@ -10,6 +10,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use super::descriptor::{Descriptor, Unfit};
+use super::figures::Lies;
 use super::handshake::Offer;
 use super::journal::{self, Journal};
 use super::session::{Done, Served, Session};
@@ -105,6 +106,8 @@ impl Begun {
             let units = regions.last().map_or(0, |last| last.units().end);
             let journal = journal.and_then(|file| open(&file, units));
             let journal = journal.map_err(|error| format!("there is no journal of it: {error}"))?;
+            let (settled, image) = (journal.settled.clone(), Arc::clone(claim.image()));
+            session.figures.lies(Lies { regions: regions.clone(), settled, image });
             let guest = Guest::new(regions, Box::new(journal.settled));
             let (messages, is_taken_over) = (journal.messages, journal.is_begun);
             Ok(Served { image: claim, guest, messages, is_taken_over })

@@ -8,6 +8,7 @@ use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,6 +67,16 @@ impl Memory {
         // SAFETY: a page of the mapping (M1), and one of our own.
         unsafe { std::ptr::copy(self.at(number).cast(), bytes.as_mut_ptr(), PAGE) };
         bytes
+    }
+
+    /// Returns the pages that are there.
+    fn present(self) -> impl Iterator<Item = u64> {
+        let mut found = vec![0_u8; self.pages as usize];
+        let len = found.len() * PAGE;
+        // SAFETY: a range of the mapping (M1), and a byte of our own for each page of it.
+        let done = unsafe { libc::mincore(self.at(0).cast(), len, found.as_mut_ptr()) };
+        assert_eq!(done, 0, "mincore");
+        (0..self.pages).filter(move |&number| found[number as usize] & 1 == 1)
     }
 
     fn discard(self, number: u64, pages: u64) {
@@ -211,8 +222,15 @@ fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Optio
                 "ok".to_owned()
             }
             "hammer" => hammer(memory, number(1), number(2), number(3)),
-            // Lives for so many milliseconds, and says how long it waited at most.
-            "live" => live::live(memory, number(1), Duration::from_millis(number(2))),
+            // Lives for so many milliseconds, and says how long it waited at most. It begins with
+            // what a file has, and leaves what it has then in another one.
+            "live" => {
+                let [from, to] =
+                    [3, 4].map(|at| words.get(at).filter(|&&word| word != "-").map(PathBuf::from));
+                let (seed, time) = (number(1), Duration::from_millis(number(2)));
+                live::live(memory, &live::Life { seed, time, from, to })
+            }
+            "snapshot" => snapshot(memory, words[1]),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),
             "time" => time(memory, number(1)..number(2)),
@@ -225,6 +243,16 @@ fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Optio
         out.write_all(format!("{answer}\n").as_bytes()).expect("answered");
     }
     drop(stream);
+}
+
+/// Writes a difference as a VMM does that does not track dirty pages: what is there.
+fn snapshot(memory: Memory, path: &str) -> String {
+    let file = File::create(path).expect("a file");
+    file.set_len(memory.pages * PAGE as u64).expect("a length");
+    for number in memory.present() {
+        file.write_all_at(&memory.copy(number), number * PAGE as u64).expect("written");
+    }
+    "ok".to_owned()
 }
 
 fn verify(memory: Memory, seed: u64, pages: Range<u64>, step: u64) -> String {

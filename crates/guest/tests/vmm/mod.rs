@@ -91,6 +91,11 @@ impl Vmm {
         come
     }
 
+    /// Returns its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn kill(&mut self) {
         // It may have ended.
         let _ = self.child.kill();

@@ -1,17 +1,20 @@
-//! Which pages of an image guests ask for: a bit for each.
+//! Pages of an image: a bit for each.
 //!
-//! The bits are hints. Whatever order threads see them change in, a page that is missing is asked
-//! for, and one too many is put in; so all accesses are relaxed.
+//! Those of a working set, for which guests ask, are hints. Whatever order threads see them change
+//! in, a page that is missing is asked for, and one too many is put in; so all accesses are
+//! relaxed.
+//! A set that is no hint is filled by one thread before others have it.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The set.
 #[derive(Debug)]
-pub(crate) struct WorkingSet {
+pub(crate) struct PageSet {
     words: Box<[AtomicU64]>,
 }
 
-impl WorkingSet {
+impl PageSet {
     /// Returns an empty set of so many pages.
     pub(crate) fn new(pages: u64) -> Self {
         Self { words: (0..pages.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
@@ -34,13 +37,22 @@ impl WorkingSet {
 
     /// Returns the first page from `page` on that is in it.
     pub(crate) fn next(&self, page: u64) -> Option<u64> {
-        let mut at = (page / 64) as usize;
-        let mut word = self.words.get(at)?.load(Ordering::Relaxed) & (u64::MAX << (page % 64));
-        while word == 0 {
-            at += 1;
-            word = self.words.get(at)?.load(Ordering::Relaxed);
+        self.next_in(page..u64::MAX)
+    }
+
+    /// Returns the first page of a range that is in it; looks at no bit behind the range's word.
+    pub(crate) fn next_in(&self, pages: Range<u64>) -> Option<u64> {
+        let mut at = pages.start / 64;
+        let mut open = u64::MAX << (pages.start % 64);
+        while at * 64 < pages.end {
+            let word = self.words.get(at as usize)?.load(Ordering::Relaxed) & open;
+            if word != 0 {
+                let found = at * 64 + u64::from(word.trailing_zeros());
+                return (found < pages.end).then_some(found);
+            }
+            (at, open) = (at + 1, u64::MAX);
         }
-        Some(at as u64 * 64 + u64::from(word.trailing_zeros()))
+        None
     }
 
     /// Returns its bits in pieces of a page of the store.
@@ -70,7 +82,7 @@ mod tests {
     #[test]
     fn what_is_added_is_found_and_comes_back_from_pages() {
         let pages = 100_000;
-        let (set, again) = (WorkingSet::new(pages), WorkingSet::new(pages));
+        let (set, again) = (PageSet::new(pages), PageSet::new(pages));
         let some = [0, 63, 64, 5_000, 32_767, 32_768, 99_999];
         some.iter().for_each(|&page| set.add(page));
         set.add(1 << 40);
@@ -83,6 +95,9 @@ mod tests {
             from = page + 1;
         }
         assert_eq!((found.as_slice(), again.len()), (&some[..], 7));
+        assert_eq!((again.next_in(1..63), again.next_in(1..64)), (None, Some(63)));
+        assert_eq!((again.next_in(64..64), again.next_in(65..6400)), (None, Some(5_000)));
+        assert_eq!((again.next_in(5_001..5_056), again.next_in(200_000..300_000)), (None, None));
         set.clear();
         assert_eq!((set.len(), set.next(0)), (0, None));
     }

@@ -106,9 +106,9 @@ fn documents_have_the_figures_of_regions() {
 
 #[test]
 fn documents_have_the_figures_of_guests() {
-    let all = [list::<zfold_guest::Served>(), list::<zfold_guest::Given>()];
-    check("guests.md", "figures of a server", &all[0]);
-    check("guests.md", "figures of guests", &all[1]);
+    let all = [lines::<zfold_guest::Served>(""), lines::<zfold_guest::Given>("")];
+    check("guests.md", "figures of a server", &(HEAD.to_owned() + &all[0]));
+    check("guests.md", "figures of guests", &(HEAD.to_owned() + &all[1]));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
     let tell = move |told| {
         let _ = events.send(told);
     };
-    let (link, begin) = Link::start(channel, Arc::clone(&server), tell).expect("a front");
+    let (link, mut begin) = Link::start(channel, Arc::clone(&server), tell).expect("a front");
     let link = Arc::new(link);
     let again = {
         let (serving, link) = (serving.clone(), Arc::clone(&link));
@@ -99,7 +99,7 @@ fn serve(serving: &Serving, channel: OwnedFd) -> u8 {
     let (asked, renewed, opened) = (Arc::clone(&server), again.clone(), Arc::clone(&link));
     let images = Arc::clone(&serving.images);
     std::thread::spawn(move || {
-        let control = UnixListener::from(begin.control);
+        let control = UnixListener::from(begin.sockets.remove(0));
         while let Ok((stream, _)) = control.accept() {
             let hibernated = hibernate(&stream, &asked, &images).map(|name| {
                 renewed();
@@ -193,7 +193,7 @@ impl World {
         let (ready, is_ready) = mpsc::channel();
         let mine = front.clone();
         let runs = std::thread::spawn(move || {
-            mine.run(&control.into(), |heard| {
+            mine.run(&[control.into()], |heard| {
                 let _ = ready.send(heard);
             })
         });

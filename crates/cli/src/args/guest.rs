@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Subcommand, ValueEnum, ValueHint};
+use zfold_disk::nbd::Address;
 use zfold_store::CodecSpec;
 
 use super::complete;
@@ -208,6 +209,10 @@ pub(crate) struct GuestServeArgs {
     /// it].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
     pub(crate) control: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus over HTTP at unix:PATH or tcp:HOST:PORT.
+    #[arg(long, value_name = "ADDRESS", help_heading = PROCESS)]
+    pub(crate) metrics: Option<Address>,
 
     /// What becomes of guests when the process that serves them is lost together with the one that
     /// would take over.

@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use zfold_disk::nbd::{Address, Listener};
 
 use crate::args::DiskArgs;
+use crate::control::metrics::{TERMS, answer};
 use crate::control::service::Service;
 use crate::control::{protocol, runtime};
 use crate::shared::exit::{self, Failure};
@@ -163,9 +164,9 @@ fn open_side_services(
     services.push(control.map_err(failed)?);
     if let Some(listener) = sockets.metrics {
         let shared = Arc::clone(server);
-        let metrics = Service::start(listener, metrics::TERMS, move |stream| {
+        let metrics = Service::start(listener, TERMS, move |stream| {
             let report = || shared.report(None).expect("all devices exist");
-            metrics::answer(stream, &report);
+            answer(stream, &|| metrics::text(&report()));
         });
         services.push(metrics.map_err(failed)?);
     }

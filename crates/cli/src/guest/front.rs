@@ -53,7 +53,8 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     let control = Listener::bind(&Address::Unix(control));
     let control = control.map_err(|error| Failure::new(format!("control socket: {error}")))?;
     let Listener::Unix(control, _file) = control else { unreachable!("a path was given") };
-    let control = OwnedFd::from(control);
+    let (metrics, _metrics_file) = metrics(args)?;
+    let sockets: Vec<_> = std::iter::once(OwnedFd::from(control)).chain(metrics).collect();
     let folder = args.sockets.as_deref().map(std::path::absolute).transpose();
     let folder = folder.map_err(|error| system("find --sockets", &error))?;
     let places = Places { folder, mode: args.socket_mode.0, files: BTreeMap::new() };
@@ -88,13 +89,22 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
             front.release();
         }
     };
-    match front.run(&control, hear) {
+    match front.run(&sockets, hear) {
         End::Done(status) => Ok(ExitCode::from(status)),
         End::NotBegun => not_begun(&mut child),
         End::Lost(0) => Err(Failure::new("the server of guests was lost: see above")),
         End::Lost(guests) => Err(Failure::new(format!(
             "the server of guests was lost, and {guests} guests wait for ever: end their processes"
         ))),
+    }
+}
+
+/// Returns the socket of metrics, if there is to be one, and its file.
+fn metrics(args: &GuestServeArgs) -> Result<(Option<OwnedFd>, Option<SocketFile>), Failure> {
+    let Some(address) = &args.metrics else { return Ok((None, None)) };
+    match Listener::bind(address).map_err(|error| Failure::new(format!("metrics: {error}")))? {
+        Listener::Unix(listener, file) => Ok((Some(listener.into()), file)),
+        Listener::Tcp(listener) => Ok((Some(listener.into()), None)),
     }
 }
 

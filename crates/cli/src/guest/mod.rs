@@ -7,6 +7,7 @@
 mod ask;
 mod failed;
 mod front;
+mod metrics;
 pub(crate) mod report;
 mod server;
 mod serving;

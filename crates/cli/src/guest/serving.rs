@@ -4,6 +4,7 @@
 //! were at work (`zfold_guest::renew`), and begin here with the images that were there then. What
 //! a copy finds beside the images is what `Common` holds, which does not change.
 
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -12,12 +13,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use zfold_disk::nbd::Listener;
+use zfold_disk::nbd::{Address, Listener};
 use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_options, renew};
 
 use super::failed::{not_saved, system};
+use super::metrics;
 use super::server::{Renew, Served};
 use crate::args::GuestServeArgs;
+use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
 use crate::control::service::Service;
 use crate::shared::exit::{Failure, remark};
@@ -75,7 +78,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     };
     let link = Link::start(channel, Arc::clone(&server), tell);
     let (link, begin) = link.map_err(|error| system("start a thread", &error))?;
-    let (link, Begin { front, takeovers, control }) = (Arc::new(link), begin);
+    let (link, Begin { front, takeovers, sockets }) = (Arc::new(link), begin);
     if !args.no_mlock {
         // Who restores guests on a machine that is short of memory sees it by their faults.
         protect::protect(false);
@@ -102,7 +105,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     for info in images.list() {
         served.open(&info.name)?;
     }
-    let _service = open_control(&served, control, events)?;
+    let _services = open_services(&served, sockets, args.metrics.as_ref(), events)?;
     served.link.ready();
     let status = wait(&served, args, &happened);
     served.link.done(status);
@@ -187,18 +190,34 @@ fn load(images: &Images, path: &Path, may_be_missing: bool) -> Result<(), Failur
     Ok(())
 }
 
-fn open_control(
+/// Answers at the sockets that the front has: that of control, and that of metrics.
+fn open_services(
     served: &Arc<Served>,
-    control: OwnedFd,
+    sockets: Vec<OwnedFd>,
+    address: Option<&Address>,
     events: Sender<Event>,
-) -> Result<Service, Failure> {
-    let served = Arc::clone(served);
-    let listener = Listener::Unix(UnixListener::from(control), None);
-    let service = Service::start(listener, protocol::TERMS, move |stream| {
-        if protocol::answer(stream, &|request| served.answer(&request)) {
-            // The main thread may be about to end already.
-            let _ = events.send(Event::Stop);
-        }
+) -> Result<Vec<Service>, Failure> {
+    let mut sockets = sockets.into_iter();
+    let asked = Arc::clone(served);
+    let control = sockets.next().map(|control| {
+        let listener = Listener::Unix(UnixListener::from(control), None);
+        Service::start(listener, protocol::TERMS, move |stream| {
+            if protocol::answer(stream, &|request| asked.answer(&request)) {
+                // The main thread may be about to end already.
+                let _ = events.send(Event::Stop);
+            }
+        })
     });
-    service.map_err(|error| system("start a thread", &error))
+    let scraped = Arc::clone(served);
+    let scrapes = address.zip(sockets.next()).map(|(address, socket)| {
+        let listener = match address {
+            Address::Tcp(_) => Listener::Tcp(TcpListener::from(socket)),
+            _ => Listener::Unix(UnixListener::from(socket), None),
+        };
+        Service::start(listener, TERMS, move |stream| {
+            answer(stream, &|| metrics::text(&scraped.report()));
+        })
+    });
+    let services = control.into_iter().chain(scrapes).collect::<Result<_, _>>();
+    services.map_err(|error| system("start a thread", &error))
 }

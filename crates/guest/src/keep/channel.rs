@@ -22,7 +22,7 @@ const FDS: usize = 3;
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToServer {
-    /// The first one: whose server it is, after how many others; the socket for control.
+    /// The first one: whose server it is, after how many others; the sockets to answer.
     Begin {
         /// The front's process.
         front: u32,

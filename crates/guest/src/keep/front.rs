@@ -139,12 +139,12 @@ impl Front {
         paths.collect()
     }
 
-    /// Keeps guests and sees to a server until the end; `control` is the socket that servers
-    /// answer.
-    pub fn run(&self, control: &OwnedFd, mut hear: impl FnMut(Heard)) -> End {
+    /// Keeps guests and sees to a server until the end; `sockets` are those that servers answer, up
+    /// to three.
+    pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(Heard)) -> End {
         let mut servers = Servers::default();
         // Without it, the server ends.
-        let _ = begin(&self.state().server, 0, control);
+        let _ = begin(&self.state().server, 0, sockets);
         let (mut was_ready, mut ticked) = (false, Instant::now());
         loop {
             let (server, stock) = {
@@ -162,7 +162,7 @@ impl Front {
                     }
                     None if servers.done.is_some() => return End::Done(servers.done.unwrap_or(1)),
                     None if !was_ready => return End::NotBegun,
-                    None => self.succeed(control, &mut servers),
+                    None => self.succeed(sockets, &mut servers),
                 }
             }
             if ended && stock.is_some_and(|stock| stock.receive::<()>().is_none()) {
@@ -266,7 +266,7 @@ impl Front {
     }
 
     /// Has the stock make a server in the place of one that has ended (H3).
-    fn succeed(&self, control: &OwnedFd, servers: &mut Servers) {
+    fn succeed(&self, sockets: &[OwnedFd], servers: &mut Servers) {
         let began = Instant::now();
         if !servers.is_ready {
             servers.in_vain += 1;
@@ -282,7 +282,7 @@ impl Front {
         servers.takeovers += 1;
         let made = Channel::pair().and_then(|(ours, theirs)| {
             stock.send(&ToStock::Go, &[theirs.as_fd()])?;
-            begin(&ours, servers.takeovers, control)?;
+            begin(&ours, servers.takeovers, sockets)?;
             Ok(ours)
         });
         match made {
@@ -385,9 +385,10 @@ impl Front {
 }
 
 /// Says to a server what it begins with.
-fn begin(server: &Channel, takeovers: u64, control: &OwnedFd) -> io::Result<()> {
+fn begin(server: &Channel, takeovers: u64, sockets: &[OwnedFd]) -> io::Result<()> {
     let begin = ToServer::Begin { front: std::process::id(), takeovers };
-    Ok(server.try_send(&begin, &[control.as_fd()])?)
+    let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
+    Ok(server.try_send(&begin, &sockets)?)
 }
 
 impl Reception for Front {

@@ -33,8 +33,8 @@ pub struct Begin {
     pub front: u32,
     /// Servers before it that were lost.
     pub takeovers: u64,
-    /// The socket for control.
-    pub control: OwnedFd,
+    /// The sockets to answer, as the front has them.
+    pub sockets: Vec<OwnedFd>,
 }
 
 /// A server's end of the channel to its front.
@@ -64,12 +64,11 @@ impl Link {
     ) -> io::Result<(Self, Begin)> {
         let channel = Arc::new(Channel::new(channel));
         let begin = match channel.receive() {
-            Some((ToServer::Begin { front, takeovers }, fds)) => {
-                fds.into_iter().next().map(|control| Begin { front, takeovers, control })
+            Some((ToServer::Begin { front, takeovers }, sockets)) => {
+                Begin { front, takeovers, sockets }
             }
-            _ => None,
+            _ => return Err(io::ErrorKind::NotConnected.into()),
         };
-        let begin = begin.ok_or(io::ErrorKind::NotConnected)?;
         let (said, answers) = mpsc::channel();
         let mine = Arc::clone(&channel);
         let run = move || {

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use zfold_figures::{FIELD, Figures as _, View, figures, state};
+use zfold_figures::{FIELD, Figures as _, View, figures, metric, state};
 
 use super::journal::Settled;
 use super::origin::NoOrigin;
@@ -24,16 +24,19 @@ figures! {
     pub struct Given;
 
     total faults_total: Count, "faults that were answered",
-        [state(TABLE).row("faults"), View::Rate];
-    total copied_pages_total: Count, "pages of 4 KiB put in", [state(TABLE).row("copied")];
+        [state(TABLE).row("faults"), metric("guest_faults_total"), View::Rate];
+    total copied_pages_total: Count, "pages of 4 KiB put in",
+        [state(TABLE).row("copied"), metric("guest_copied_pages_total")];
     total zero_pages_total: Count, "pages of zeros, which take no memory",
-        [state(TABLE).row("zeros")];
+        [state(TABLE).row("zeros"), metric("guest_zero_pages_total")];
     total beforehand_pages_total: Count, "of both, before they were asked for",
-        [state(TABLE).row("beforehand")];
-    total discards_total: Count, "messages of memory that was given up", [FIELD];
+        [state(TABLE).row("beforehand"), metric("guest_beforehand_pages_total")];
+    total discards_total: Count, "messages of memory that was given up",
+        [FIELD, metric("guest_discards_total")];
     total retries_total: Count, "times that the kernel took nothing while memory was given up",
-        [FIELD];
-    total strays_total: Count, "faults outside of the regions named, which nobody answers", [FIELD];
+        [FIELD, metric("guest_retries_total")];
+    total strays_total: Count, "faults outside of the regions named, which nobody answers",
+        [FIELD, metric("guest_strays_total")];
 }
 
 impl Given {
@@ -50,13 +53,16 @@ figures! {
     #[non_exhaustive]
     pub struct Served;
 
-    total guests_total: Count, "guests served or held so far", [state(TABLE)];
-    total held_total: Count, "of these, guests whose regions were refused", [state(TABLE)];
+    total guests_total: Count, "guests served or held so far",
+        [state(TABLE), metric("guests_begun_total")];
+    total held_total: Count, "of these, guests whose regions were refused",
+        [state(TABLE), metric("guests_held_total")];
     total failed_handshakes_total: Count, "connections that came to nothing",
-        [state(TABLE).row("failed_handshakes")];
+        [state(TABLE).row("failed_handshakes"), metric("guest_failed_handshakes_total")];
     gauge fault_p50_ns: Nanoseconds, "half of the faults were answered within this",
-        [state(TABLE).row("fault p50")];
-    gauge fault_p99_ns: Nanoseconds, "99 % of them were", [state(TABLE).row("fault p99")];
+        [state(TABLE).row("fault p50"), metric("guest_fault_p50_ns")];
+    gauge fault_p99_ns: Nanoseconds, "99 % of them were",
+        [state(TABLE).row("fault p99"), metric("guest_fault_p99_ns")];
 }
 
 /// What becomes of a guest.

@@ -1,0 +1,144 @@
+//! Metrics for Prometheus: its text format over the least of HTTP/1.1 that serves it.
+//!
+//! One request a connection, of at most 8 KiB; anything but `GET /metrics` is refused.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use zfold_figures::{Figures, Kind};
+
+use super::service::{Messages, Stream, Terms};
+
+/// Longest request in bytes, headers included.
+const REQUEST_LEN_MAX: usize = 8 << 10;
+
+/// What the metrics socket grants.
+pub(crate) const TERMS: Terms = Terms { places: 8, patience: Duration::from_secs(5) };
+
+const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Answers a client's request.
+pub(crate) fn answer(stream: &mut dyn Stream, text: &dyn Fn() -> String) {
+    let mut requests = Messages::new(stream, b"\r\n\r\n", REQUEST_LEN_MAX, TERMS);
+    let (status, body) = match requests.next() {
+        Ok(Some(request)) => match wants_metrics(&request) {
+            Ok(()) => ("200 OK", text()),
+            Err(status) => (status, "only GET /metrics is served\n".to_owned()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            ("431 Request Header Fields Too Large", "at most 8 KiB\n".to_owned())
+        }
+        _ => return,
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    // A client that has left misses nothing that could be said elsewhere.
+    let _ = requests.answer((head + &body).as_bytes());
+}
+
+/// Checks the first line of a request; the status if it is another one.
+fn wants_metrics(request: &[u8]) -> Result<(), &'static str> {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let words: Vec<_> = line.split(|byte| *byte == b' ').collect();
+    match words[..] {
+        [b"GET", b"/metrics", b"HTTP/1.1" | b"HTTP/1.0"] => Ok(()),
+        [b"GET", _, b"HTTP/1.1" | b"HTTP/1.0"] => Err("404 Not Found"),
+        [_, _, b"HTTP/1.1" | b"HTTP/1.0"] => Err("405 Method Not Allowed"),
+        _ => Err("400 Bad Request"),
+    }
+}
+
+/// Metrics as text.
+pub(crate) struct Text(String);
+
+impl Text {
+    /// Returns the metrics of a server of a version: that one.
+    pub(crate) fn new(version: &str) -> Self {
+        let mut text = Self(String::new());
+        let version = escape(version);
+        text.begin("build_info", Kind::Gauge, "Version of the server");
+        // Writing to a string does not fail.
+        let _ = writeln!(text.0, "zfold_build_info{{version=\"{version}\"}} 1");
+        text
+    }
+
+    /// Begins the values of a metric.
+    pub(crate) fn begin(&mut self, name: &str, kind: Kind, help: &str) {
+        let (first, rest) = help.split_at(help.len().min(1));
+        let (help, kind) = (first.to_uppercase() + rest, kind.name());
+        // As above.
+        let _ = write!(self.0, "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\n");
+    }
+
+    /// Adds a value of a metric.
+    pub(crate) fn value(&mut self, name: &str, value: u64) {
+        // As above.
+        let _ = writeln!(self.0, "zfold_{name} {value}");
+    }
+
+    /// Adds a value of a metric for something of a name.
+    pub(crate) fn value_of(&mut self, name: &str, (label, of): (&str, &str), value: u64) {
+        // As above.
+        let _ = writeln!(self.0, "zfold_{name}{{{label}=\"{}\"}} {value}", escape(of));
+    }
+
+    /// Adds the figures that are metrics.
+    pub(crate) fn figures<F: Figures>(&mut self, of: &F) {
+        for figure in F::ALL {
+            let Some(name) = figure.metric() else { continue };
+            self.begin(name, figure.kind, figure.meaning);
+            self.value(name, (figure.of)(of));
+        }
+    }
+
+    /// Returns the text.
+    pub(crate) fn end(self) -> String {
+        self.0
+    }
+}
+
+/// Returns a name as the value of a label.
+fn escape(name: &str) -> String {
+    name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_get_of_the_metrics_is_served() {
+        let status = |line: &str| wants_metrics(format!("{line}\r\n\r\n").as_bytes());
+        assert_eq!(status("GET /metrics HTTP/1.1"), Ok(()));
+        assert_eq!(status("GET / HTTP/1.1"), Err("404 Not Found"));
+        assert_eq!(status("POST /metrics HTTP/1.1"), Err("405 Method Not Allowed"));
+        for wrong in ["", "GET", "GET /metrics", "GET /metrics HTTP/2", "\0 \0 \0"] {
+            assert_eq!(status(wrong), Err("400 Bad Request"), "{wrong}");
+        }
+    }
+
+    /// Whatever the name, it is a value between quotes, in one line.
+    #[test]
+    fn names_stay_within_their_quotes_and_their_line() {
+        assert_eq!(escape(r#"a"\b"#), r#"a\"\\b"#);
+        assert_eq!(escape("a\"} 1\nzfold_x 2"), r#"a\"} 1\nzfold_x 2"#);
+        for name in ["", "\\", "\"", "\n", "\\\n\"", "\r\0\u{7f}\u{85}\u{2028}", "\u{fffd}é"] {
+            let escaped = escape(name);
+            let (mut read, mut chars) = (String::new(), escaped.chars());
+            while let Some(c) = chars.next() {
+                assert!(c != '"' && c != '\n', "{escaped}");
+                read.push(match c {
+                    '\\' => match chars.next().expect("what a backslash stands before") {
+                        'n' => '\n',
+                        c => c,
+                    },
+                    c => c,
+                });
+            }
+            assert_eq!(read, name);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The metrics of a server of guests.
+
+use zfold_figures::Kind;
+
+use super::report::{GuestsReport, ImageReport};
+use crate::control::metrics::Text;
+
+/// A metric that is no figure: its name, what it is, and where it is found.
+type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+/// What is stored, and who is there.
+const NOW: [Metric<GuestsReport>; 7] = [
+    ("guests", "guests of now", |of| of.guests.len() as u64),
+    ("guests_waiting", "of these, guests of which a fault has waited for long", |of| {
+        of.guests.iter().filter(|guest| guest.late).count() as u64
+    }),
+    ("guest_stored_bytes", "bytes of images that are not zeros", |of| of.stored_pages_bytes),
+    ("guest_compressed_bytes", "what they compress to, equal pages once", |of| of.payload_bytes),
+    ("guest_memory_bytes", "all memory that images take", |of| of.held_bytes),
+    ("guest_memory_limit_bytes", "the most that they may take, 0 for any number", |of| {
+        of.limit_bytes
+    }),
+    ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),
+];
+
+/// What each image is and costs.
+const IMAGES: [Metric<ImageReport>; 4] = [
+    ("guest_image_size_bytes", "size of an image", |of| of.size_bytes),
+    ("guest_image_own_pages", "pages of an image that its base has not", |of| of.own_pages),
+    ("guest_image_working_set_pages", "pages of its working set", |of| of.working_set_pages),
+    ("guest_image_guests", "guests of an image", |of| of.guests),
+];
+
+const TAKEOVERS: &str = "guest_takeovers_total";
+
+/// Returns the metrics as text. Totals but for that of servers begin anew with each server.
+pub(super) fn text(report: &GuestsReport) -> String {
+    let mut text = Text::new(&report.version);
+    for (name, help, of) in NOW {
+        text.begin(name, Kind::Gauge, help);
+        text.value(name, of(report));
+    }
+    text.begin(TAKEOVERS, Kind::Counter, "servers that were lost, and replaced");
+    text.value(TAKEOVERS, report.takeovers_total);
+    text.figures(&report.served);
+    text.figures(&report.given);
+    for (name, help, of) in IMAGES {
+        text.begin(name, Kind::Gauge, help);
+        report.images.iter().for_each(|image| {
+            text.value_of(name, ("image", &image.name), of(image));
+        });
+    }
+    text.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_distinct_and_counters_end_in_total() {
+        let images = vec![ImageReport { name: "web".to_owned(), ..ImageReport::default() }];
+        let text = text(&GuestsReport { images, ..GuestsReport::default() });
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE zfold_"));
+        let types: Vec<_> = types.map(|line| line.split_once(' ').expect("two words")).collect();
+        for (name, kind) in &types {
+            assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
+            assert!(text.contains(&format!("\nzfold_{name}")), "{name} has no value");
+        }
+        // The name of a counter, for OpenMetrics, is what stands before `_total`.
+        let names = types.iter().map(|(name, _)| name.trim_end_matches("_total"));
+        assert_eq!(names.collect::<BTreeSet<_>>().len(), types.len());
+        assert_eq!(types.len(), 1 + NOW.len() + 1 + 5 + 7 + IMAGES.len());
+        assert!(text.contains("\nzfold_guest_image_guests{image=\"web\"} 0\n"), "{text}");
+    }
+}

@@ -54,10 +54,8 @@ impl Kept {
         // No such document has a line break.
         text.push(b'\n');
         text.extend_from_slice(&offer.text);
-        let made = journal::create(&text).map(File::from);
-        let begun = made.and_then(|file| journal::about(&file).map(|(_, from)| (file, from)));
-        let (journal, from) = match begun {
-            Ok(begun) => begun,
+        let (journal, from) = match journal::create(&text) {
+            Ok(made) => made,
             Err(error) => return Err((error, offer)),
         };
         let pidfd = peer_pidfd(&offer.stream);

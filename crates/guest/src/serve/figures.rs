@@ -244,8 +244,6 @@ pub struct ServerStats {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::super::journal::{Journal, create};
     use super::*;
     use crate::core::table::Bits as _;
@@ -261,8 +259,8 @@ mod tests {
         images.import("web", &memory, None).expect("imported");
         let image = Arc::clone(images.claim("web").expect("an image").image());
         let region = Region { at: 4096..65 << 12, page: 0, unit: 4096, first: 0 };
-        let file = File::from(create(b"").expect("a file"));
-        let journal = Journal::open(&file, 4096, 64).expect("begun");
+        let (file, from) = create(b"").expect("a file");
+        let journal = Journal::open(&file, from, 64).expect("begun");
         let figures = Figures::new(7, "web", None);
         let busy = |since: &mut Option<u64>| figures.origin(since).err();
         assert_eq!(busy(&mut None), Some(NoOrigin::Busy(7)), "nobody knows where it lies");

@@ -17,7 +17,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -149,18 +149,19 @@ pub(super) struct Journal {
     pub(super) is_begun: bool,
 }
 
-/// Makes the file of a guest's journal, which says what the guest is.
+/// Makes the file of a guest's journal, which says what the guest is; returns it, and where in it
+/// the journal begins.
 ///
 /// # Errors
 /// There is no number for a descriptor, or no memory.
-pub(crate) fn create(about: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn create(about: &[u8]) -> io::Result<(File, u64)> {
     let file = File::from(memfd_create("zfold-guest", MemfdFlags::CLOEXEC)?);
     let len = (8 + about.len()).next_multiple_of(PAGE);
     let mut bytes = vec![0; len];
     bytes[..8].copy_from_slice(&(about.len() as u64).to_ne_bytes());
     bytes[8..8 + about.len()].copy_from_slice(about);
     file.write_all_at(&bytes, 0)?;
-    Ok(file.into())
+    Ok((file, len as u64))
 }
 
 /// Returns what a guest is, and where its journal begins.
@@ -214,9 +215,9 @@ mod tests {
 
     #[test]
     fn what_one_writes_another_finds() {
-        let file = File::from(create(b"web").expect("a file"));
+        let (file, begins) = create(b"web").expect("a file");
         let (what, from) = about(&file).expect("one of these");
-        assert_eq!((&what[..], from), (&b"web"[..], 4096));
+        assert_eq!((&what[..], from, begins), (&b"web"[..], 4096, 4096));
         assert_eq!(beats(&file, from), None);
         let mut first = Journal::open(&file, from, 100).expect("begun");
         assert!(!first.is_begun && first.messages.given_up().is_empty());

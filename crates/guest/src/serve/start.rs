@@ -38,7 +38,7 @@ pub(crate) struct Arrived {
 impl Arrived {
     /// Returns a guest of which nobody else knows.
     pub(super) fn new(image: &str, offer: Offer) -> Self {
-        let (image, journal) = (image.to_owned(), journal::create(b"").map(File::from));
+        let (image, journal) = (image.to_owned(), journal::create(b"").map(|(file, _)| file));
         Self { image, offer, number: None, journal, done: Box::new(|| {}) }
     }
 }

@@ -31,8 +31,6 @@ pub(super) struct Session {
     pub(super) figures: Arc<Figures>,
     pub(super) stream: UnixStream,
     pub(super) descriptor: Descriptor,
-    /// None of one that is held.
-    pub(super) served: Option<Served>,
     pub(super) done: Done,
 }
 
@@ -76,10 +74,11 @@ impl Session {
         self.shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
     }
 
-    /// Serves the guest until its address space is gone, or all that it needs is in it.
-    pub(super) fn run(mut self) {
+    /// Serves the guest until its address space is gone, or all that it needs is in it; holds it if
+    /// it cannot be served.
+    pub(super) fn run(self, served: Option<Served>) {
         let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
-        let is_over = match self.served.take() {
+        let is_over = match served {
             Some(served) => {
                 self.serve(served);
                 true

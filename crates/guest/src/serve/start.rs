@@ -92,7 +92,7 @@ fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
     let Ok(descriptor) = Descriptor::new(fd) else { return Err(done) };
     let claim = shared.images.claim(&image).map_err(|error| error.to_string());
     let (figures, shared) = (shared.enter(&image, number, pid), Arc::clone(shared));
-    let session = Session { shared, figures, stream, descriptor, served: None, done };
+    let session = Session { shared, figures, stream, descriptor, done };
     Ok(Begun { claim, text, journal, session })
 }
 
@@ -100,7 +100,7 @@ impl Begun {
     /// Serves the guest if its image is there and its regions are right, otherwise holds it. The
     /// peer can make the look at its regions last as long as it likes.
     fn run(self) {
-        let Self { claim, text, journal, mut session } = self;
+        let Self { claim, text, journal, session } = self;
         let checked = claim.and_then(|claim| {
             let regions = check(&session.descriptor, &text, &claim)?;
             let units = regions.last().map_or(0, |last| last.units().end);
@@ -112,11 +112,8 @@ impl Begun {
             let (messages, is_taken_over) = (journal.messages, journal.is_begun);
             Ok(Served { image: claim, guest, messages, is_taken_over })
         });
-        match checked {
-            Ok(served) => session.served = Some(served),
-            Err(told) => session.refuse(&told),
-        }
-        session.run();
+        let served = checked.map_err(|told| session.refuse(&told)).ok();
+        session.run(served);
     }
 }
 

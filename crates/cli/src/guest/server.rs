@@ -18,7 +18,7 @@ use zfold_store::files::open_believed;
 
 use super::report::{GuestsReport, SCHEMA};
 use crate::control::protocol::Request;
-use crate::shared::exit::{Failure, remark};
+use crate::shared::exit::remark;
 
 /// Makes a new process that stands by, with the images as they are.
 pub(super) type Renew = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
@@ -50,8 +50,8 @@ impl Served {
     ///
     /// # Errors
     /// Its socket cannot be made.
-    pub(super) fn open(&self, name: &str) -> Result<PathBuf, Failure> {
-        let path = self.link.listen(name).map_err(Failure::new)?;
+    pub(super) fn open(&self, name: &str) -> Result<PathBuf, String> {
+        let path = self.link.listen(name)?;
         self.sockets().insert(name.to_owned(), path.clone());
         Ok(path)
     }
@@ -108,7 +108,7 @@ impl Served {
             return late();
         }
         (self.renew)().map_err(|error| format!("cannot start a process: {error}"))?;
-        let path = self.open(name).map_err(|no| no.line().to_owned())?;
+        let path = self.open(name)?;
         // The front has heard of the end already.
         if path.as_os_str().is_empty() { late() } else { Ok(path) }
     }

@@ -103,7 +103,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         (served.renew)().map_err(|error| system("start a process", &error))?;
     }
     for info in images.list() {
-        served.open(&info.name)?;
+        served.open(&info.name).map_err(Failure::new)?;
     }
     let _services = open_services(&served, sockets, args.metrics.as_ref(), events)?;
     served.link.ready();

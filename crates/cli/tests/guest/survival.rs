@@ -1,13 +1,24 @@
 //! Servers that are killed.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use zfold_testing::compiled::compile;
+use zfold_testing::wait_for;
 
 use crate::common::skip;
 use crate::restored::Guest;
 use crate::server::{Server, memory};
+
+/// Kills the process that serves, by what it has said.
+fn kill(stat: &Value) {
+    let pid = stat["server_pid"].as_i64().expect("a number");
+    assert_ne!(stat["pid"].as_i64(), Some(pid));
+    kill_process(Pid::from_raw(pid as i32).expect("a number"), Signal::KILL).expect("it runs");
+}
 
 #[test]
 fn a_killed_server_is_replaced_with_all_that_it_had() {
@@ -32,9 +43,7 @@ fn a_killed_server_is_replaced_with_all_that_it_had() {
         said => assert_eq!(said, "right"),
     }
     let before = server.stat();
-    let pid = before["server_pid"].as_i64().expect("a number");
-    assert_ne!(before["pid"].as_i64(), Some(pid));
-    kill_process(Pid::from_raw(pid as i32).expect("a number"), Signal::KILL).expect("it runs");
+    kill(&before);
     let after = server.stat();
     assert_eq!((&after["pid"], &after["takeovers_total"]), (&before["pid"], &1.into()));
     assert_ne!(after["server_pid"], before["server_pid"]);
@@ -60,4 +69,41 @@ fn a_killed_server_is_replaced_with_all_that_it_had() {
     server.refused(&["guest", "rm", "web"], &["used by the image asleep"]);
     server.end();
     assert_eq!((first.again(), second.again()), ("right".to_owned(), "right".to_owned()));
+}
+
+/// What was counted before the server that answers came is there, too.
+#[test]
+fn metrics_are_those_of_whichever_server_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, socket) = (folder.path().join("a.mem"), folder.path().join("metrics"));
+    memory(&file, 100, 1);
+    let (image, address) =
+        (format!("web={}", file.display()), format!("unix:{}", socket.display()));
+    let arguments = ["--image", &image, "--metrics", &address];
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &arguments, 1);
+    let scraped = || {
+        let mut stream = UnixStream::connect(&socket).expect("connected");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
+        let mut got = String::new();
+        // Of a server that is killed nothing comes.
+        let _ = stream.read_to_string(&mut got);
+        got
+    };
+    let has = |lines: [&str; 3]| {
+        wait_for(|| {
+            let got = scraped();
+            let has = |line: &&str| got.lines().any(|one| one == *line);
+            if lines.iter().all(has) { Ok(()) } else { Err(got) }
+        });
+    };
+    let size = "zfold_guest_image_size_bytes{image=\"web\"} 409600";
+    let failed = "zfold_guest_failed_handshakes_total";
+    has([size, &format!("{failed} 0"), "zfold_guest_takeovers_total 0"]);
+    let mut odd = UnixStream::connect(&server.told[0].1).expect("connected");
+    odd.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    has([size, &format!("{failed} 1"), "zfold_guest_takeovers_total 0"]);
+    kill(&server.stat());
+    has([size, &format!("{failed} 1"), "zfold_guest_takeovers_total 1"]);
+    server.end();
+    assert!(!socket.exists(), "the socket of metrics is left");
 }

@@ -33,6 +33,8 @@ pub(super) enum ToServer {
     Guest(u64),
     /// What became of the last request: where guests connect, or why they cannot.
     Answer(Result<String, String>),
+    /// So many hand-shakes have come to nothing so far.
+    Failed(u64),
     /// Make a new stock.
     Renew,
     /// Give each guest all of its pages, and end.

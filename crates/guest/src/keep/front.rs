@@ -40,6 +40,8 @@ struct State {
     number: u64,
     /// Places that are taken.
     taken: usize,
+    /// Hand-shakes that came to nothing, and how many of them the server of now knows.
+    failed: (u64, u64),
     is_ending: bool,
     /// No server is left, nor a stock.
     is_lost: bool,
@@ -100,6 +102,7 @@ impl Front {
             sockets,
             number: 0,
             taken: 0,
+            failed: (0, 0),
             is_ending: false,
             is_lost: false,
         };
@@ -294,6 +297,7 @@ impl Front {
             }
         }
         state.guests.values_mut().for_each(|guest| guest.is_sent = false);
+        state.failed.1 = 0;
         // What another one asked for this one asks for again.
         state.owed.clear();
         if state.is_ending {
@@ -348,6 +352,10 @@ impl Front {
             && server.try_send(message, &[]).is_ok()
         {
             state.owed.pop_front();
+        }
+        let (failed, known) = state.failed;
+        if failed != known && server.try_send(&ToServer::Failed(failed), &[]).is_ok() {
+            state.failed.1 = failed;
         }
     }
 
@@ -412,7 +420,9 @@ impl Reception for Front {
     }
 
     fn failed(&self) {
-        self.leave_place();
+        let mut state = self.state();
+        state.taken -= 1;
+        state.failed.0 += 1;
     }
 
     fn report(&self, line: &str) {

@@ -145,6 +145,7 @@ fn hear(
             }
             // Who asked has an ear for it.
             ToServer::Answer(found) => drop(said.send(found)),
+            ToServer::Failed(number) => server.failed_before(number),
             ToServer::Renew => tell(Told::Renew),
             ToServer::Release => tell(Told::Release),
             // It was the first one.

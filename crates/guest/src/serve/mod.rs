@@ -104,6 +104,11 @@ impl Server {
         start(&self.shared, arrived);
     }
 
+    /// Takes over how many hand-shakes came to nothing with somebody else, who accepts guests.
+    pub(crate) fn failed_before(&self, number: u64) {
+        self.shared.failed_before(number);
+    }
+
     /// Accepts no guest of an image from now on.
     pub fn close(&self, image: &str) {
         let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);

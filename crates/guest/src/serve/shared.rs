@@ -50,6 +50,8 @@ impl Default for ServerOptions {
 struct Guests {
     now: Vec<Arc<Figures>>,
     before: Served,
+    /// Hand-shakes that came to nothing before anybody here heard of them.
+    failed_before: u64,
     given: Given,
 }
 
@@ -131,6 +133,11 @@ impl Shared {
         self.guests().before.failed_handshakes_total += 1;
     }
 
+    /// Takes over how many hand-shakes came to nothing with whoever accepts guests for this one.
+    pub(super) fn failed_before(&self, number: u64) {
+        self.guests().failed_before = number;
+    }
+
     /// Enters a guest, which may have a number already.
     pub(super) fn enter(&self, image: &str, number: Option<u64>, pid: Option<i32>) -> Arc<Figures> {
         let next = || self.number.fetch_add(1, Ordering::Relaxed) + 1;
@@ -177,7 +184,8 @@ impl Shared {
 
     pub(super) fn stats(&self) -> ServerStats {
         let guests = self.guests();
-        let (before, mut given) = (guests.before, guests.given);
+        let (mut before, mut given) = (guests.before, guests.given);
+        before.failed_handshakes_total += guests.failed_before;
         let now: Vec<_> = guests.now.iter().map(|figures| figures.stats()).collect();
         drop(guests);
         now.iter().for_each(|guest| given.add(&guest.given));

@@ -88,8 +88,9 @@ impl Served {
     /// Accepts guests of an image that is new.
     fn enter(&self, name: &str, done: &Imported) -> Result<Value, String> {
         let socket = self.accept(name).inspect_err(|_| {
-            // Nobody can use it.
+            // Nobody can use it, nor may a server that comes look for its socket.
             let _ = self.images.remove(name);
+            self.renewed();
         })?;
         Ok(json!({
             "pages": done.pages,

@@ -107,3 +107,24 @@ fn metrics_are_those_of_whichever_server_is_there() {
     server.end();
     assert!(!socket.exists(), "the socket of metrics is left");
 }
+
+/// The process that stands by has an image before it has a socket, and must forget one that gets
+/// none.
+#[test]
+fn an_image_that_gets_no_socket_is_left_to_no_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("a.mem");
+    memory(&file, 100, 1);
+    let sockets = folder.path().join("a-folder-whose-name-is-long-but-not-too-long-yet");
+    std::fs::create_dir(&sockets).expect("made");
+    let image = format!("web={}", file.display());
+    let arguments = ["--image", &image, "--sockets", sockets.to_str().expect("text")];
+    let server = Server::start(tempfile::tempdir().expect("a folder"), &arguments, 1);
+    let name = "n".repeat(64);
+    let file = file.to_str().expect("text");
+    server.refused(&["guest", "import", &name, file], &[&format!("image {name}: ")]);
+    kill(&server.stat());
+    let list = server.done(&["guest", "list"]);
+    assert!(list.lines().count() == 2 && list.contains("web"), "{list}");
+    server.end();
+}

@@ -115,28 +115,21 @@ fn lacking(error: &clap::Error) -> Failure {
 /// so it is in no help and no completion.
 fn internal() -> Option<Result<ExitCode, Failure>> {
     let mut arguments = std::env::args_os().skip(1);
-    match arguments.next()?.to_str()? {
-        "manage" => {
-            let arguments = ["zfold".into(), "run".into()].into_iter().chain(arguments);
-            Some(match Args::try_parse_from(arguments) {
-                Ok(Args { command: Command::Run(args) }) => run::manage(&args),
-                Ok(_) => Err(Failure::usage("zfold manage belongs to zfold run: use that")),
-                Err(error) => Err(Failure::refused(&error)),
-            })
-        }
-        run::MANAGER_ATTACHED => {
-            let arguments = ["zfold".into(), "attach".into()].into_iter().chain(arguments);
-            Some(match Args::try_parse_from(arguments) {
-                Ok(Args { command: Command::Attach(args) }) => run::manage_attached(&args),
-                Ok(_) => Err(Failure::usage("it belongs to zfold attach: use that")),
-                Err(error) => Err(Failure::refused(&error)),
-            })
-        }
+    let command = match arguments.next()?.to_str()? {
+        "manage" => "run",
+        "manage-attached" => "attach",
         demo::NAME => {
             let arguments: Option<Vec<String>> =
                 arguments.map(|argument| argument.into_string().ok()).collect();
-            Some(demo::work(&arguments.unwrap_or_default()).map(|()| ExitCode::SUCCESS))
+            return Some(demo::work(&arguments.unwrap_or_default()).map(|()| ExitCode::SUCCESS));
         }
-        _ => None,
+        _ => return None,
+    };
+    let arguments = ["zfold".into(), command.into()].into_iter().chain(arguments);
+    match Args::try_parse_from(arguments) {
+        Ok(Args { command: Command::Run(args) }) => Some(run::manage(&args)),
+        Ok(Args { command: Command::Attach(args) }) => Some(run::manage_attached(&args)),
+        Ok(_) => None,
+        Err(error) => Some(Err(Failure::refused(&error))),
     }
 }

@@ -14,9 +14,6 @@ pub(crate) fn run(_: &RunArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) use run as manage;
 
-/// The command with which a front would start its manager.
-pub(crate) const MANAGER_ATTACHED: &str = "manage-attached";
-
 /// Refuses, for the same reason.
 pub(crate) fn attach(_: &AttachArgs) -> Result<ExitCode, Failure> {
     Err(Failure::new("zfold attach needs x86-64; limit the processes by a cgroup"))

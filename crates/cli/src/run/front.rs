@@ -9,7 +9,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -35,12 +35,37 @@ use crate::shared::file::NewFile;
 /// Signals that are passed on.
 const PASSED_ON: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2];
 
-/// Returns the command that starts a manager with the arguments of this process.
-pub(super) fn manager_command() -> Command {
+/// Returns the command, by this name, that starts a manager with the arguments of this process.
+pub(super) fn manager_command(name: &str) -> Command {
     // Not by its name, which may be another program's by now.
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("zfold").arg("manage").args(std::env::args_os().skip(2));
+    command.arg0("zfold").arg(name).args(std::env::args_os().skip(2));
     command
+}
+
+/// Starts a manager, hands it its standard input and the first message, and returns it with the
+/// socket to it.
+pub(super) fn start_manager(
+    mut command: Command,
+    input: impl AsFd,
+    first: &ToManager,
+) -> io::Result<(Child, UnixStream)> {
+    let (front, manager) = UnixStream::pair()?;
+    let manager = command.stdin(OwnedFd::from(manager)).spawn()?;
+    // It holds the manager's end, which must be nobody's but the manager's.
+    drop(command);
+    // A manager that is gone already is noticed by the end of its messages.
+    let _ = send_file(&front, input);
+    let _ = channel::send(&front, first);
+    Ok((manager, front))
+}
+
+/// Says that a process is not managed.
+pub(super) fn tell_unmanaged(Unmanaged { pid, program, reason }: &Unmanaged) {
+    let remedy = denied::remedy(reason);
+    remark(&format!(
+        "process {pid} ({program}) is not managed, its memory stays: {reason}; {remedy}"
+    ));
 }
 
 /// Runs the program under the manager that `command` starts, and ends as the program does.
@@ -75,19 +100,14 @@ pub(super) fn supervise(
     }
 }
 
-/// Starts the manager, and returns it with the socket to it.
+/// Starts the manager of the run, which gets the signals from now on.
 fn start(
-    mut command: Command,
+    command: Command,
     inherited: Inherited,
     recipients: &Recipients,
 ) -> io::Result<(Child, UnixStream)> {
-    let (front, manager) = UnixStream::pair()?;
-    let manager = command.stdin(OwnedFd::from(manager)).spawn()?;
-    // It holds the manager's end, which must be nobody's but the manager's.
-    drop(command);
-    // A manager that is gone already is noticed by the end of its messages.
-    let _ = send_file(&front, stdin());
-    let _ = channel::send(&front, &ToManager::Start(inherited.words()));
+    let first = ToManager::Start(inherited.words());
+    let (manager, front) = start_manager(command, stdin(), &first)?;
     let early = std::mem::replace(&mut *held(recipients), Recipient::Manager(front.try_clone()?));
     if let Recipient::Nobody(Some(signal)) = early {
         let _ = channel::send(&front, &ToManager::Signal(signal));
@@ -110,14 +130,11 @@ fn follow(
     for message in messages(socket) {
         match message {
             ToFront::Started => {}
-            ToFront::Unmanaged(Unmanaged { pid, program, reason }) => {
+            ToFront::Unmanaged(process) => {
                 // Of a program that is started again and again, the first process is enough.
-                if named.len() < NAMED_MAX && named.insert((program.clone(), reason.clone())) {
-                    let remedy = denied::remedy(&reason);
-                    remark(&format!(
-                        "process {pid} ({program}) is not managed, its memory stays: {reason}; \
-                         {remedy}"
-                    ));
+                let kind = (process.program.clone(), process.reason.clone());
+                if named.len() < NAMED_MAX && named.insert(kind) {
+                    tell_unmanaged(&process);
                 }
             }
             ToFront::Told(line) => remark(&line),

@@ -59,28 +59,35 @@ enum Program {
 
 /// Runs the program, as the front that started this process says.
 pub(crate) fn manage(args: &RunArgs) -> Result<ExitCode, Failure> {
-    // What the program keeps from others must not lie open here.
+    serve_front("zfold manage belongs to zfold run: use that", |limits, files, socket| {
+        run(args, limits, files, socket)
+    })
+}
+
+/// Has `work` do what a front has started this process for, and sends what it returns; `alone` is
+/// said where no front has.
+pub(super) fn serve_front(
+    alone: &str,
+    work: impl FnOnce(MemoryLimits, Files, &UnixStream) -> Result<ToFront, Failure>,
+) -> Result<ExitCode, Failure> {
+    // What programs keep from others must not lie open here.
     keep_memory();
     // What is reserved here is not the program's. No thread has been started yet.
     let limits = MemoryLimits::raise();
     // Soon, while all that is open was there at the start.
     let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
-    let Ok(socket) = take_socket() else {
-        return Err(Failure::usage("zfold manage belongs to zfold run: use that"));
-    };
-    let message = match run(args, limits, files, &socket) {
-        Ok(message) => message,
-        Err(failure) => {
-            ToFront::Failed { status: failure.status(), line: failure.line().to_owned() }
-        }
-    };
+    let socket = take_socket().map_err(|_| Failure::usage(alone))?;
+    let message = work(limits, files, &socket).unwrap_or_else(|failure| ToFront::Failed {
+        status: failure.status(),
+        line: failure.line().to_owned(),
+    });
     // A front that is gone needs no message.
     let _ = channel::send(&socket, &message);
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the socket to the front, and puts the program's standard input in its place.
-pub(super) fn take_socket() -> io::Result<UnixStream> {
+fn take_socket() -> io::Result<UnixStream> {
     let socket = UnixStream::from(fcntl_dupfd_cloexec(stdin(), 3)?);
     // Something else, such as a terminal, is refused as no socket.
     let input = receive_file(&socket)?;

@@ -51,7 +51,7 @@ use failure::{FAILED, cannot_start};
 use given::Given;
 use plan::RunPlan;
 
-pub(crate) use attach::{MANAGER as MANAGER_ATTACHED, attach, manage as manage_attached};
+pub(crate) use attach::{attach, manage as manage_attached};
 pub(crate) use manager::manage;
 pub(crate) use needs::needs;
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let file = plan.report.as_ref().and_then(|report| report.file.as_deref());
     let file = file.map(NewFile::at).transpose().map_err(|failure| failure.with_status(FAILED))?;
     match access().and_then(|_| may_trace()) {
-        Ok(()) => front::supervise(&plan, given, file.as_ref(), front::manager_command()),
+        Ok(()) => front::supervise(&plan, given, file.as_ref(), front::manager_command("manage")),
         Err(denied) if plan.best_effort => {
             remark(&format!("warning: running without a limit: {}", denied::why(&denied)));
             let mut command = Command::new(&plan.program);

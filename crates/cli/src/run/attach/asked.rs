@@ -6,9 +6,6 @@ use crate::args::AttachArgs;
 use crate::run::plan::RunPlan;
 use crate::shared::exit::Failure;
 
-/// The command with which a front starts its manager.
-pub(crate) const MANAGER: &str = "manage-attached";
-
 /// Returns how processes are to be managed; they are the run's program.
 pub(super) fn plan(args: &AttachArgs, running: &[Running]) -> Result<RunPlan, Failure> {
     RunPlan::new(&args.as_run(names(running).into()))

@@ -3,19 +3,17 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use zfold_run::{Refused, Running, access, may_trace};
 
-use super::asked::{MANAGER, names, plan};
+use super::asked::{names, plan};
 use crate::args::AttachArgs;
-use crate::run::channel::{self, ToFront, ToManager, messages, send_file};
+use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
+use crate::run::front::{manager_command, start_manager, tell_unmanaged};
 use crate::run::plan::RunPlan;
-use crate::run::record::Unmanaged;
 use crate::shared::exit::{Failure, remark};
 use crate::shared::size::format_size;
 
@@ -30,8 +28,8 @@ pub(crate) fn attach(args: &AttachArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new("nothing was changed: answer yes, or give --yes, to go on"));
     }
     let cannot = |error: io::Error| Failure::new(format!("cannot start a manager: {error}"));
-    let heard = messages(start(&running).map_err(cannot)?);
-    follow(heard, args.wait)
+    let socket = start(&running).map_err(cannot)?;
+    follow(messages(socket), args.wait)
 }
 
 /// Returns the processes that are meant, each once.
@@ -69,31 +67,17 @@ fn is_answered_yes() -> bool {
 
 /// Starts the manager with the arguments of this process, and tells it which processes are meant.
 fn start(running: &[Running]) -> io::Result<UnixStream> {
-    let (front, manager) = UnixStream::pair()?;
-    // Not by its name, which may be another program's by now.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("zfold").arg(MANAGER).args(std::env::args_os().skip(2));
-    command.stdin(OwnedFd::from(manager)).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn()?;
-    // It holds the manager's end, which must be nobody's but the manager's.
-    drop(command);
-    // A manager that is gone already is noticed by the end of its messages.
-    let _ = send_file(&front, File::open("/dev/null")?);
-    let processes = running.iter().map(Running::words).collect();
-    let _ = channel::send(&front, &ToManager::Attach(processes));
-    Ok(front)
+    let mut command = manager_command("manage-attached");
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let first = ToManager::Attach(running.iter().map(Running::words).collect());
+    Ok(start_manager(command, File::open("/dev/null")?, &first)?.1)
 }
 
 /// Shows what the manager says until the limit is kept, or until its end.
 fn follow(heard: impl Iterator<Item = ToFront>, waits: bool) -> Result<ExitCode, Failure> {
     for message in heard {
         match message {
-            ToFront::Unmanaged(Unmanaged { pid, program, reason }) => {
-                let remedy = denied::remedy(&reason);
-                remark(&format!(
-                    "process {pid} ({program}) is not managed, its memory stays: {reason}; {remedy}"
-                ));
-            }
+            ToFront::Unmanaged(process) => tell_unmanaged(&process),
             ToFront::Told(line) => remark(&line),
             ToFront::Started if waits => {}
             ToFront::Started | ToFront::Done(_) => return Ok(ExitCode::SUCCESS),

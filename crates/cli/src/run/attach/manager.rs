@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
 use signal_hook::iterator::Signals;
-use zfold_run::internals::{Files, MemoryLimits};
+use zfold_run::internals::Files;
 use zfold_run::{AttachOptions, Control, Event, RunError, Running, access};
 
-use super::asked::{MANAGER, plan};
+use super::asked::plan;
 use crate::args::AttachArgs;
 use crate::run::auto::AutoLimit;
-use crate::run::channel::{self, ToFront, ToManager, messages};
+use crate::run::channel::{ToFront, ToManager, messages};
 use crate::run::denied;
 use crate::run::given::release_streams;
-use crate::run::manager::{GROUP, fail_loudly, stays, take_socket, traces_itself, watch};
+use crate::run::manager::{GROUP, fail_loudly, serve_front, stays, traces_itself, watch};
 use crate::run::outbox::Outbox;
 use crate::run::steer;
 use crate::shared::exit::Failure;
-use crate::shared::secret::keep_memory;
 use crate::shared::size::format_size;
 use crate::shared::table::size;
 
@@ -33,30 +32,17 @@ const LOOKS: Duration = Duration::from_millis(20);
 
 /// Holds the processes that the front names under a limit, to their end.
 pub(crate) fn manage(args: &AttachArgs) -> Result<ExitCode, Failure> {
-    // What the processes keep from others must not lie open here.
-    keep_memory();
-    // What is reserved here is nobody else's. No thread has been started yet.
-    let _ = MemoryLimits::raise();
-    let files = Files::of_this_process().map_err(cannot("read /proc"))?;
-    let Ok(socket) = take_socket() else {
-        return Err(Failure::usage(format!("zfold {MANAGER} belongs to zfold attach: use that")));
-    };
-    let message = match hold(args, files, &socket) {
-        Ok(()) => ToFront::Started,
-        Err(failure) => {
-            ToFront::Failed { status: failure.status(), line: failure.line().to_owned() }
-        }
-    };
-    // A front that is gone needs no message.
-    let _ = channel::send(&socket, &message);
-    Ok(ExitCode::SUCCESS)
+    serve_front("it belongs to zfold attach: use that", |_, files, socket| {
+        hold(args, files, socket)
+    })
 }
 
 fn cannot(what: &str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::new(format!("cannot {what}: {error}"))
 }
 
-fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<(), Failure> {
+/// Does that; returns the last message.
+fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<ToFront, Failure> {
     fail_loudly(socket.try_clone().map_err(cannot("copy a descriptor"))?);
     let copy = socket.try_clone().map_err(cannot("copy a descriptor"))?;
     let Some(ToManager::Attach(processes)) = messages(copy).next() else {
@@ -104,10 +90,7 @@ fn hold(args: &AttachArgs, files: Files, socket: &UnixStream) -> Result<(), Fail
     outbox.finish();
     far.iter().for_each(|far| far.close());
     match told {
-        Ok(report) => {
-            let _ = channel::send(socket, &ToFront::Done(Box::new(report.into())));
-            Ok(())
-        }
+        Ok(report) => Ok(ToFront::Done(Box::new(report.into()))),
         Err(RunError::Refused(refused)) => {
             Err(Failure::new(format!("{refused}; nothing was changed")))
         }

@@ -18,6 +18,5 @@ mod asked;
 mod front;
 mod manager;
 
-pub(crate) use asked::MANAGER;
 pub(crate) use front::attach;
 pub(crate) use manager::manage;

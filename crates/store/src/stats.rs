@@ -119,6 +119,12 @@ impl Counts {
     pub(crate) fn share(&self) -> &Share {
         self.shares.get_or_default()
     }
+
+    /// Returns one of the sums: the pages held.
+    pub(crate) fn stored_pages(&self) -> u64 {
+        let stored = self.shares.iter().map(|share| share.stored_pages.get());
+        stored.fold(0, u64::wrapping_add).cast_signed().max(0).cast_unsigned()
+    }
 }
 
 impl Share {

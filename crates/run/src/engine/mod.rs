@@ -277,7 +277,8 @@ impl Memory for Engine {
             return self.shared.tracing.go_on(ticket);
         };
         // The tracer asks next whether a new one is attached; the rest waits for the helper.
-        if managed.access().is_none() {
+        let is_new = managed.access().is_none();
+        if is_new {
             if let Err(error) = Self::leave_wiped_open(&managed) {
                 self.cannot_attach(space, format!("its mappings cannot be read: {error}"));
                 return self.shared.tracing.go_on(ticket);
@@ -286,7 +287,7 @@ impl Memory for Engine {
             self.shared.polls.add(&managed);
         }
         let attached = Box::new(attached);
-        self.shared.ask(Work::Attached { managed, attached, ticket });
+        self.shared.ask(Work::Attached { managed, attached, is_new, ticket });
     }
 
     fn cannot_attach(&self, space: SpaceId, reason: String) {

@@ -27,7 +27,10 @@ use zfold_uffd::page::PAGE;
 /// Does it, and lets the thread go on.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
-        Work::Attached { managed, attached, ticket } => {
+        Work::Attached { managed, mut attached, is_new, ticket } => {
+            if !is_new {
+                set_access(&managed, &mut attached);
+            }
             now_attached(shared, &managed, *attached, answers);
             ticket
         }
@@ -91,7 +94,7 @@ fn now_attached(
     attached: Attached,
     answers: &mut Answers,
 ) {
-    match set_attached(managed, attached) {
+    match set_mover(managed, attached) {
         Ok(()) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
         Ok(()) => shared.counters.managed_total.add(1),
         // Somebody has ended it or stopped it: there is another after a pause.
@@ -279,7 +282,7 @@ fn born(
     shared: &Arc<Shared>,
     parent: &Arc<Managed>,
     child: &Arc<Managed>,
-    attached: Attached,
+    mut attached: Attached,
     answers: &mut Answers,
 ) {
     let mut mapped = Ranges::default();
@@ -302,7 +305,8 @@ fn born(
     answers.told.released.extend(space.release());
     drop(space);
     answers.told.released.extend(copy.retain(&mapped));
-    if let Err(error) = set_attached(child, attached) {
+    set_access(child, &mut attached);
+    if let Err(error) = set_mover(child, attached) {
         answer_told(shared, parent, answers);
         return shared.tracing.end(format!("a child of fork cannot be managed: {error}"));
     }
@@ -349,12 +353,11 @@ pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> boo
     std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch).is_ok()
 }
 
-/// Gives a space what the tracer made.
+/// Gives a space that has its access what moves pages out.
 ///
 /// # Errors
 /// The helper is gone or late, or cannot do what it is for.
-fn set_attached(managed: &Managed, mut attached: Attached) -> io::Result<()> {
-    set_access(managed, &mut attached);
+fn set_mover(managed: &Managed, attached: Attached) -> io::Result<()> {
     let Attached { number, inside, helper, helper_here, pid, .. } = attached;
     let Attached { staging, others, arguments, .. } = attached;
     let mover = Mover::new(inside, number, pid, staging, others, arguments)?;
@@ -362,7 +365,7 @@ fn set_attached(managed: &Managed, mut attached: Attached) -> io::Result<()> {
     Ok(())
 }
 
-/// The same as far as it waits for nobody.
+/// Gives a space what the tracer made, as far as that waits for nobody.
 pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
     let pid = attached.pid;
     let (spare, all) = (pages_of(&attached.staging).end - 1, pages_of(&attached.all));

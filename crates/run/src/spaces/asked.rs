@@ -36,8 +36,8 @@ pub(crate) struct PageOut {
 /// Something to be done, and the thread that is held until it is.
 pub(crate) enum Work {
     /// A space was attached: its mover is made, which waits for the helper, and what is too much is
-    /// closed before its thread goes on.
-    Attached { managed: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
+    /// closed before its thread goes on. A new one has its access already.
+    Attached { managed: Arc<Managed>, attached: Box<Attached>, is_new: bool, ticket: Ticket },
     /// See [`crate::link::Request`].
     Open(Arc<Managed>, Pages, Ticket),
     /// As above.

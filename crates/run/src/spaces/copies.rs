@@ -78,8 +78,7 @@ impl Copies {
 /// Returns how many bytes a page takes in the store, on average. What the store holds says less: it
 /// stays for a while when pages are given up, and those that are left do not take it.
 pub(crate) fn copy_bytes(store: &Store) -> usize {
-    let stats = store.stats();
-    let bytes = stats.pool.payload_bytes.div_ceil(stats.stored_pages.max(1));
+    let bytes = store.payload_bytes().div_ceil(store.len().max(1));
     usize::try_from(bytes).unwrap_or(PAGE).min(PAGE)
 }
 

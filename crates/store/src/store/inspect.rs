@@ -42,6 +42,12 @@ impl Store {
         self.pages.objects.pool().held_bytes() + self.metadata_bytes()
     }
 
+    /// Returns the bytes of pool memory that the pages held take, without tables and gaps.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.pages.objects.pool().stats().payload_bytes
+    }
+
     /// Asserts the pool's invariants, and that its objects are those of the slots.
     ///
     /// # Panics

@@ -345,7 +345,7 @@ impl Store {
     /// Returns the number of pages held.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.stats().stored_pages
+        self.pages.counts.stored_pages()
     }
 
     /// Returns whether the store holds no page.

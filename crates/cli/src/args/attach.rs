@@ -1,16 +1,11 @@
 //! The arguments of `zfold attach`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::ValueHint;
 use clap::builder::RangedI64ValueParser;
 use zfold_pool::Allocator;
-use zfold_store::CodecSpec;
 
-use super::complete;
-use super::run::{Limit, RunArgs};
-use crate::shared::size::Size;
+use super::run::{Limit, RunArgs, StoreArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -51,29 +46,8 @@ pub(crate) struct AttachArgs {
     #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
     pub(crate) limit: Limit,
 
-    /// Codec, optionally with a level, as of zfold run.
-    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
-    pub(crate) codec: CodecSpec,
-
-    /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
-    /// without one, zfold kills the processes [default: none].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
-    pub(crate) store_limit: Option<Size>,
-
-    /// File or block device for compressed pages that exceed --store-limit, or other machines, as
-    /// of zfold run.
-    #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
-    #[arg(requires = "store_limit")]
-    pub(crate) backing: Option<PathBuf>,
-
-    /// Size of the backing file [default: that of the file, or four times --limit if there is
-    /// none].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
-    pub(crate) backing_size: Option<Size>,
-
-    /// Overwrite the file of --backing even if zfold did not make it.
-    #[arg(long, help_heading = MEMORY, requires = "backing")]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
 
     /// Do not ask on a terminal whether to go on.
     #[arg(long)]
@@ -95,17 +69,13 @@ impl AttachArgs {
     pub(crate) fn as_run(&self, program: OsString) -> RunArgs {
         RunArgs {
             limit: Some(self.limit),
-            codec: self.codec,
+            store: self.store.clone(),
             allocator: Allocator::default(),
-            store_limit: self.store_limit,
-            backing: self.backing.clone(),
-            backing_size: self.backing_size,
             far_bandwidth: None,
             far: None,
             far_after: None,
             far_size: None,
             backing_per_day: None,
-            force: self.force,
             strict: false,
             best_effort: false,
             report: None,

@@ -56,32 +56,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE|auto", help_heading = MEMORY)]
     pub(crate) limit: Option<Limit>,
 
-    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep,
-    /// zstd:3.
-    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
-    pub(crate) codec: CodecSpec,
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
 
     /// How compressed pages are packed: fit, zsmalloc, z3fold or zbud.
     #[arg(long, value_parser = allocators(), default_value_t)]
     #[arg(help_heading = MEMORY)]
     pub(crate) allocator: Allocator,
-
-    /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
-    /// without one, zfold kills the program [default: none].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
-    pub(crate) store_limit: Option<Size>,
-
-    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,..,
-    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use after
-    /// the run.
-    #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
-    #[arg(requires = "store_limit")]
-    pub(crate) backing: Option<PathBuf>,
-
-    /// Size of the backing file [default: that of the file, or four times --limit if there is
-    /// none].
-    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
-    pub(crate) backing_size: Option<Size>,
 
     /// Send at most SIZE per second to other machines, such as 50MiB; reads are not limited
     /// [default: no limit].
@@ -106,10 +87,6 @@ pub(crate) struct RunArgs {
     /// [default: no limit].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "far")]
     pub(crate) backing_per_day: Option<Size>,
-
-    /// Overwrite the file of --backing even if zfold did not make it.
-    #[arg(long, help_heading = MEMORY, requires = "backing")]
-    pub(crate) force: bool,
 
     /// End the run with status 125 at the first process whose memory cannot be managed. Without
     /// this, zfold names the process on stderr and leaves its memory alone.
@@ -141,6 +118,36 @@ pub(crate) struct RunArgs {
     #[arg(trailing_var_arg = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Where compressed pages lie.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StoreArgs {
+    /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep,
+    /// zstd:3.
+    #[arg(long, default_value = "page", add = complete::codecs(), help_heading = MEMORY)]
+    pub(crate) codec: CodecSpec,
+
+    /// Most memory for compressed pages and their tables. Pages beyond it go to the backing file;
+    /// without one, zfold kills the processes [default: none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) store_limit: Option<Size>,
+
+    /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,..,
+    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use after
+    /// the run.
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
+    #[arg(requires = "store_limit")]
+    pub(crate) backing: Option<PathBuf>,
+
+    /// Size of the backing file [default: that of the file, or four times --limit if there is
+    /// none].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
+    pub(crate) backing_size: Option<Size>,
+
+    /// Overwrite the file of --backing even if zfold did not make it.
+    #[arg(long, help_heading = MEMORY, requires = "backing")]
+    pub(crate) force: bool,
 }
 
 /// What may be resident.
@@ -206,8 +213,11 @@ mod tests {
         assert_eq!(args.limit, Some(Limit::Auto));
         assert!(run(&["--limit", "most", "ls"]).is_err());
         let args = run(&["ls"]).expect("valid");
-        assert_eq!((args.limit, args.store_limit, args.report), (None, None, None));
-        assert_eq!((args.codec.to_string(), args.allocator), ("page".to_owned(), Allocator::Fit));
+        assert_eq!((args.limit, args.store.store_limit, args.report), (None, None, None));
+        assert_eq!(
+            (args.store.codec.to_string(), args.allocator),
+            ("page".to_owned(), Allocator::Fit)
+        );
         assert!(!args.baseline && !args.best_effort);
     }
 

@@ -68,10 +68,10 @@ impl RunPlan {
             Some(Limit::Size(size)) => size.0,
         };
         at_least("--limit", limit_bytes, LIMIT_MIN)?;
-        if let Some(limit) = size(args.store_limit) {
+        if let Some(limit) = size(args.store.store_limit) {
             at_least("--store-limit", limit, STORE_LIMIT_MIN)?;
         }
-        let backing = args.backing.as_deref().map(Target::parse).transpose()?;
+        let backing = args.store.backing.as_deref().map(Target::parse).transpose()?;
         let far = |place: &PathBuf| {
             let (after, per_day) = (args.far_after, args.backing_per_day);
             FarPlan::new(place, after, size(args.far_size), size(per_day))
@@ -80,9 +80,9 @@ impl RunPlan {
         let plan = |target| BackingPlan {
             target,
             far,
-            size: size(args.backing_size),
+            size: size(args.store.backing_size),
             raw: false,
-            force: args.force,
+            force: args.store.force,
             bandwidth: size(args.far_bandwidth),
         };
         let backing = backing.map(|target| plan(target).checked()).transpose()?;
@@ -94,9 +94,9 @@ impl RunPlan {
         Ok(Self {
             limit_bytes,
             auto: args.limit == Some(Limit::Auto),
-            codecs: codecs(args.codec),
+            codecs: codecs(args.store.codec),
             allocator: args.allocator,
-            store_limit_bytes: size(args.store_limit),
+            store_limit_bytes: size(args.store.store_limit),
             backing,
             best_effort: args.best_effort,
             strict: args.strict,

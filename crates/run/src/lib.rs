@@ -67,14 +67,6 @@ pub use self::{
     options::{Event, Exit, Kind, Report, RunOptions, Staying, UNMANAGED_MAX, Unmanaged},
     permission::{Access, Denied, access, may_follow_forks, may_trace},
     running::{Refused, Running},
-    sys::inherited::Inherited,
+    sys::inherited::{Files, Inherited, MemoryLimits, die_of, tell},
+    trace::HELPER_AT,
 };
-
-/// What the program `zfold` does besides, whose crate forbids unsafe code. No part of the library's
-/// interface: it changes without notice.
-#[cfg(any(target_arch = "aarch64", target_arch = "x86_64"))]
-#[doc(hidden)]
-pub mod internals {
-    pub use super::sys::inherited::{Files, MemoryLimits, die_of, tell};
-    pub use super::trace::HELPER_AT;
-}

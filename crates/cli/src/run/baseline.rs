@@ -5,8 +5,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use zfold_compare::proc;
-use zfold_run::Inherited;
-use zfold_run::internals::die_of;
+use zfold_run::{Inherited, die_of};
 
 use super::failure::{cannot_start, failed};
 use super::plan::RunPlan;

@@ -19,8 +19,7 @@ use rustix::stdio::stdin;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use zfold_run::Inherited;
-use zfold_run::internals::{die_of, tell};
+use zfold_run::{Inherited, die_of, tell};
 
 use super::channel::{self, ToFront, ToManager, messages, send_file};
 use super::failure::{FAILED, failed};

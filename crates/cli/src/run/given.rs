@@ -3,8 +3,7 @@
 use std::io;
 
 use rustix::stdio::{dup2_stdin, dup2_stdout};
-use zfold_run::Inherited;
-use zfold_run::internals::Files;
+use zfold_run::{Files, Inherited};
 
 use super::failure::failed;
 use crate::shared::exit::Failure;

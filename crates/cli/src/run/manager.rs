@@ -24,8 +24,10 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 use zfold_far::FarBacking;
-use zfold_run::internals::{Files, MemoryLimits, tell};
-use zfold_run::{Control, Event, Inherited, Kind, RunError, RunOptions, Staying, access};
+use zfold_run::{
+    Control, Event, Files, Inherited, Kind, MemoryLimits, RunError, RunOptions, Staying, access,
+    tell,
+};
 
 use super::auto::AutoLimit;
 use super::channel::{self, ToFront, ToManager, messages, receive_file};

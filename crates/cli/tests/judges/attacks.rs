@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use zfold_run::internals::HELPER_AT;
+use zfold_run::HELPER_AT;
 
 use crate::common::skip;
 use crate::trial::{Ended, MISSING, limited, program};

@@ -55,7 +55,7 @@ fn built(test: &str, name: &str, text: &str) -> Option<Compiled> {
 }
 
 fn in_the_way(test: &str) -> Option<Compiled> {
-    let address = zfold_run::internals::HELPER_AT;
+    let address = zfold_run::HELPER_AT;
     let text = IN_THE_WAY.replace("ADDRESS", &format!("{address}UL"));
     built(test, "in-the-way", &text)
 }

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
 use signal_hook::iterator::Signals;
-use zfold_run::internals::Files;
-use zfold_run::{AttachOptions, Control, Event, RunError, Running, access};
+use zfold_run::{AttachOptions, Control, Event, Files, RunError, Running, access};
 
 use super::asked::plan;
 use crate::args::AttachArgs;

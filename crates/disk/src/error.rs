@@ -1,16 +1,15 @@
 //! Errors of the device, with the error numbers that protocols know them by.
 
-use std::error::Error;
-use std::fmt;
-
+use thiserror::Error;
 use zfold_store::{LoadError, StoreError, UpdateError};
 
 /// Why a request was not served. What a failed write or discard covered may have been changed in
 /// part, page by page; nothing else has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IoError {
     /// The request reaches beyond the end of the device.
+    #[error("{len} bytes at {offset} reach beyond the device of {size} bytes")]
     OutOfRange {
         /// First byte of the request.
         offset: u64,
@@ -20,12 +19,16 @@ pub enum IoError {
         size: u64,
     },
     /// The device takes no writes.
+    #[error("the device is read-only")]
     ReadOnly,
     /// The memory limit leaves no room for the page.
+    #[error("no space: the memory limit is reached")]
     NoSpace,
     /// The page's bytes did not come back right, or could not be written.
+    #[error("the page is damaged or cannot be read")]
     Io,
     /// The device is being shut down and takes no changes any more.
+    #[error("the device is being shut down")]
     Closed,
 }
 
@@ -43,22 +46,6 @@ impl IoError {
         errno.raw_os_error()
     }
 }
-
-impl fmt::Display for IoError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfRange { offset, len, size } => {
-                write!(f, "{len} bytes at {offset} reach beyond the device of {size} bytes")
-            }
-            Self::ReadOnly => write!(f, "the device is read-only"),
-            Self::NoSpace => write!(f, "no space: the memory limit is reached"),
-            Self::Io => write!(f, "the page is damaged or cannot be read"),
-            Self::Closed => write!(f, "the device is being shut down"),
-        }
-    }
-}
-
-impl Error for IoError {}
 
 impl From<LoadError> for IoError {
     fn from(_: LoadError) -> Self {
@@ -85,10 +72,11 @@ impl From<UpdateError> for IoError {
 }
 
 /// Why a device was not made or not resized.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The size is zero or no multiple of the sector size.
+    #[error("a size of {size} bytes is not a positive multiple of {sector}")]
     Size {
         /// The size in bytes.
         size: u64,
@@ -96,6 +84,7 @@ pub enum OpenError {
         sector: u32,
     },
     /// The store has too few slots for the size.
+    #[error("a size of {size} bytes exceeds the {max} that the store was made for")]
     TooLarge {
         /// The size in bytes.
         size: u64,
@@ -103,6 +92,7 @@ pub enum OpenError {
         max: u64,
     },
     /// A device only grows.
+    #[error("a device only grows: {size} bytes are less than {now}")]
     Shrink {
         /// The size asked for in bytes.
         size: u64,
@@ -110,21 +100,3 @@ pub enum OpenError {
         now: u64,
     },
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size { size, sector } => {
-                write!(f, "a size of {size} bytes is not a positive multiple of {sector}")
-            }
-            Self::TooLarge { size, max } => {
-                write!(f, "a size of {size} bytes exceeds the {max} that the store was made for")
-            }
-            Self::Shrink { size, now } => {
-                write!(f, "a device only grows: {size} bytes are less than {now}")
-            }
-        }
-    }
-}
-
-impl Error for OpenError {}

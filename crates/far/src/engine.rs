@@ -99,17 +99,21 @@ pub struct Copies {
 }
 
 /// Why an engine did not do what it was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// There is no such object, or it is shorter than the range asked for.
+    #[error("the object is not there")]
     Missing,
     /// The deadline has passed.
+    #[error("no answer in time")]
     Late,
     /// The engine cannot be reached now; what the system or the engine's library says.
+    #[error("cannot be reached: {0}")]
     Unreachable(String),
     /// The engine answered that it will not: it is full, forbids it, or has fewer copies than asked
     /// for. What it says.
+    #[error("refused: {0}")]
     Refused(String),
 }
 
@@ -124,16 +128,3 @@ impl EngineError {
         }
     }
 }
-
-impl fmt::Display for EngineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => write!(f, "the object is not there"),
-            Self::Late => write!(f, "no answer in time"),
-            Self::Unreachable(why) => write!(f, "cannot be reached: {why}"),
-            Self::Refused(why) => write!(f, "refused: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for EngineError {}

@@ -17,15 +17,20 @@ use crate::{
 /// ```
 /// use zfold_lab::Experiment;
 /// let free: Experiment = "free".parse().expect("its name");
-/// assert_eq!(free.question(), "How much faster is zs_free without the pool's lock?");
+/// assert_eq!(free.question, "How much faster is zs_free without the pool's lock?");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    name: &'static str,
-    question: &'static str,
-    story: &'static str,
-    example: &'static str,
-    counts_locks: bool,
+    /// The name by which it is written.
+    pub name: &'static str,
+    /// One line: the question that it answers.
+    pub question: &'static str,
+    /// A paragraph: what was published, what is done here, and what that shows.
+    pub story: &'static str,
+    /// Arguments that suit it.
+    pub example: &'static str,
+    /// Whether its tables have statistics of locks.
+    pub counts_locks: bool,
     how: How,
 }
 
@@ -217,31 +222,6 @@ impl Experiment {
         },
     ];
 
-    /// Returns the name by which the experiment is written.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Returns one line: the question that the experiment answers.
-    pub fn question(&self) -> &'static str {
-        self.question
-    }
-
-    /// Returns a paragraph: what was published, what is done here, and what that shows.
-    pub fn story(&self) -> &'static str {
-        self.story
-    }
-
-    /// Returns arguments that suit it.
-    pub fn example(&self) -> &'static str {
-        self.example
-    }
-
-    /// Returns whether its tables have statistics of locks.
-    pub fn counts_locks(&self) -> bool {
-        self.counts_locks
-    }
-
     /// Runs the experiment and returns what it found.
     ///
     /// # Errors
@@ -289,7 +269,7 @@ impl Eq for Experiment {}
 
 impl fmt::Display for Experiment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.name)
     }
 }
 
@@ -297,23 +277,18 @@ impl FromStr for Experiment {
     type Err = UnknownExperiment;
 
     fn from_str(name: &str) -> Result<Self, UnknownExperiment> {
-        let found = Self::ALL.into_iter().find(|experiment| experiment.name() == name);
+        let found = Self::ALL.into_iter().find(|experiment| experiment.name == name);
         found.ok_or_else(|| UnknownExperiment(name.to_owned()))
     }
 }
 
 /// No experiment has this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown experiment '{0}' (choices: {all})",
+    all = Experiment::ALL.map(|experiment| experiment.name).join(", ")
+)]
 pub struct UnknownExperiment(pub String);
-
-impl fmt::Display for UnknownExperiment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let choices = Experiment::ALL.map(|experiment| experiment.name).join(", ");
-        write!(f, "unknown experiment '{}' (choices: {choices})", self.0)
-    }
-}
-
-impl std::error::Error for UnknownExperiment {}
 
 #[cfg(test)]
 mod tests {

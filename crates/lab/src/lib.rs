@@ -4,7 +4,7 @@
 //! use zfold_lab::Experiment;
 //!
 //! for experiment in Experiment::ALL {
-//!     println!("{experiment}: {}", experiment.question());
+//!     println!("{experiment}: {}", experiment.question);
 //! }
 //! ```
 //!

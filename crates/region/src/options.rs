@@ -1,6 +1,5 @@
 //! What a memory is made of, and why one was not made.
 
-use std::fmt;
 use std::io;
 
 use zfold_pool::builders;
@@ -97,25 +96,38 @@ impl MemoryOptions {
 }
 
 /// Why a memory or a region was not made, or pages were not pinned or paged out.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// The limit is below 256 KiB.
+    #[error(
+        "a resident limit of {0} bytes is too small (at least {least})",
+        least = LIMIT_PAGES_MIN * PAGE
+    )]
     LimitTooSmall(usize),
     /// 1 to 16 threads may compress.
+    #[error("{0} compressing threads are not within 1 to 16")]
     Evictors(usize),
     /// All regions together have 1 byte to 8 TiB.
+    #[error("a capacity of {0} bytes is not within 1 byte to 8 TiB")]
     Capacity(usize),
     /// A region has at least one byte.
+    #[error("a region needs at least one byte")]
     Empty,
     /// The memory has not so much address space left for another region.
+    #[error("no address space for {bytes} more bytes (raise the memory's capacity)")]
     NoCapacity {
         /// Bytes asked for.
         bytes: usize,
     },
     /// The process has 1024 regions already.
+    #[error("the process already has {} regions", super::registry::REGIONS_MAX)]
     TooManyRegions,
     /// So much cannot be pinned: 128 KiB of the limit stay for what is not.
+    #[error(
+        "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} (raise \
+         it, or pin less)"
+    )]
     PinLimit {
         /// Bytes asked for, in whole pages.
         bytes: usize,
@@ -125,92 +137,39 @@ pub enum RegionError {
         limit: u64,
     },
     /// The store did not take all pages; the others stay uncompressed.
+    #[error("the store takes no more pages (raise its limit)")]
     StoreFull,
     /// The memory was made by the parent of this process.
+    #[error("the memory is the parent process's (make one of your own after a fork)")]
     Elsewhere,
     /// The bytes do not lie in one region of the heap.
+    #[error("the bytes do not lie in one region of this heap")]
     NotOurs,
     /// Pages can be brought from a file by threads only.
+    #[error("pages can be brought from a file by threads only (FaultMode::Thread)")]
     BackingNeedsThreads,
     /// The system's pages have another size.
+    #[error("regions need pages of {PAGE} bytes, the system has {0}")]
     PageSize(usize),
     /// The kernel lacks a feature of userfaultfd.
-    Kernel(io::Error),
+    #[error("this kernel cannot move pages (Linux 6.8 or later is needed): {0}")]
+    Kernel(#[source] io::Error),
     /// The process may not handle faults of the kernel.
-    NotPermitted(io::Error),
+    #[error(
+        "not permitted to handle kernel faults (setfacl -m u:USER:rw /dev/userfaultfd, or \
+         FaultMode::InThread): {0}"
+    )]
+    NotPermitted(#[source] io::Error),
     /// The store cannot be made.
+    #[error("{0}")]
     Store(String),
     /// The system refused memory, a mapping or a thread.
-    System(io::Error),
-}
-
-impl From<io::Error> for RegionError {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
+    #[error("{0}")]
+    System(#[from] io::Error),
 }
 
 impl From<OpenError> for RegionError {
     fn from(error: OpenError) -> Self {
         Self::Store(error.to_string())
-    }
-}
-
-impl fmt::Display for RegionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let least = LIMIT_PAGES_MIN * PAGE;
-        match self {
-            Self::LimitTooSmall(limit) => {
-                write!(f, "a resident limit of {limit} bytes is too small (at least {least})")
-            }
-            Self::Evictors(count) => {
-                write!(f, "{count} compressing threads are not within 1 to 16")
-            }
-            Self::Capacity(bytes) => {
-                write!(f, "a capacity of {bytes} bytes is not within 1 byte to 8 TiB")
-            }
-            Self::Empty => write!(f, "a region needs at least one byte"),
-            Self::NoCapacity { bytes } => {
-                write!(f, "no address space for {bytes} more bytes (raise the memory's capacity)")
-            }
-            Self::TooManyRegions => {
-                write!(f, "the process already has {} regions", super::registry::REGIONS_MAX)
-            }
-            Self::PinLimit { bytes, pinned, limit } => write!(
-                f,
-                "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} \
-                 (raise it, or pin less)"
-            ),
-            Self::StoreFull => write!(f, "the store takes no more pages (raise its limit)"),
-            Self::Elsewhere => {
-                write!(f, "the memory is the parent process's (make one of your own after a fork)")
-            }
-            Self::NotOurs => write!(f, "the bytes do not lie in one region of this heap"),
-            Self::BackingNeedsThreads => {
-                write!(f, "pages can be brought from a file by threads only (FaultMode::Thread)")
-            }
-            Self::PageSize(bytes) => {
-                write!(f, "regions need pages of {PAGE} bytes, the system has {bytes}")
-            }
-            Self::Kernel(error) => {
-                write!(f, "this kernel cannot move pages (Linux 6.8 or later is needed): {error}")
-            }
-            Self::NotPermitted(error) => write!(
-                f,
-                "not permitted to handle kernel faults (setfacl -m u:USER:rw /dev/userfaultfd, \
-                 or FaultMode::InThread): {error}"
-            ),
-            Self::Store(reason) => f.write_str(reason),
-            Self::System(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RegionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Kernel(error) | Self::NotPermitted(error) | Self::System(error) => Some(error),
-            _ => None,
-        }
     }
 }

@@ -102,31 +102,22 @@ impl From<trace::Exit> for Exit {
 }
 
 /// Why a run did not go to its end.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
     /// There is no such program.
+    #[error("{0}")]
     NotFound(std::io::Error),
     /// The program cannot be executed.
+    #[error("{0}")]
     NotExecutable(std::io::Error),
     /// The system refuses what a run needs, such as tracing.
+    #[error("{0}")]
     System(std::io::Error),
     /// The program was ended, because something that it needs could not be served.
+    #[error("{0}")]
     Ended(String),
     /// Processes that ran already are not under a limit and go on as before.
+    #[error("{0}")]
     Refused(Refused),
 }
-
-impl std::fmt::Display for RunError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound(error) | Self::NotExecutable(error) | Self::System(error) => {
-                error.fmt(f)
-            }
-            Self::Ended(reason) => f.write_str(reason),
-            Self::Refused(refused) => refused.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}

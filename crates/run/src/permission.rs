@@ -3,7 +3,6 @@
 //! What is missing is a [`Denied`], whose text ends in what grants it. Trying costs a descriptor or
 //! a child of a moment. Only whether forks are reported to this process is remembered.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -31,59 +30,42 @@ pub enum Access {
 }
 
 /// Why there is none.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Denied {
     /// This kernel has no userfaultfd, or none with `UFFDIO_MOVE` (Linux 6.8).
+    #[error("this kernel cannot move pages by userfaultfd; Linux 6.8 or later is needed")]
     Kernel,
     /// The kernel has pages of so many bytes.
+    #[error(
+        "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with these",
+        .0 >> 10
+    )]
     Pages(usize),
     /// It is not permitted.
+    #[error(
+        "not permitted to handle the kernel's own page faults; grant it with: \
+         sudo setfacl -m u:$USER:rw {DEVICE}"
+    )]
     Permission,
     /// Somebody traces this process and its children already.
+    #[error(
+        "this process is traced already, and its children would be by two; run it without the \
+         debugger or strace"
+    )]
     Traced,
     /// Children may not be traced.
+    #[error("not permitted to trace children (ptrace: {0})")]
     Tracing(io::Error),
     /// Descriptors may not be taken from processes that are traced.
+    #[error("not permitted to take descriptors of children (pidfd_getfd: {0})")]
     Descriptors(io::Error),
     /// Filters of system calls may not be installed.
+    #[error("not permitted to filter system calls of children (seccomp: {0})")]
     Filters(io::Error),
     /// Something else.
+    #[error("userfaultfd: {0}")]
     Other(io::Error),
 }
-
-impl fmt::Display for Denied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel => f.write_str(
-                "this kernel cannot move pages by userfaultfd; Linux 6.8 or later is needed",
-            ),
-            Self::Pages(size) => write!(
-                f,
-                "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with these",
-                size >> 10
-            ),
-            Self::Permission => write!(
-                f,
-                "not permitted to handle the kernel's own page faults; \
-                 grant it with: sudo setfacl -m u:$USER:rw {DEVICE}"
-            ),
-            Self::Traced => f.write_str(
-                "this process is traced already, and its children would be by two; \
-                 run it without the debugger or strace",
-            ),
-            Self::Tracing(error) => write!(f, "not permitted to trace children (ptrace: {error})"),
-            Self::Descriptors(error) => {
-                write!(f, "not permitted to take descriptors of children (pidfd_getfd: {error})")
-            }
-            Self::Filters(error) => {
-                write!(f, "not permitted to filter system calls of children (seccomp: {error})")
-            }
-            Self::Other(error) => write!(f, "userfaultfd: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Denied {}
 
 /// Returns a way to userfaultfd, the device before the system call.
 ///

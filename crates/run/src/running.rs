@@ -2,7 +2,6 @@
 //! without changing anything.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs::File;
 
 use crate::sys::proc::{self, Status};
@@ -20,16 +19,9 @@ pub struct Running {
 }
 
 /// Why a process cannot be put under a limit, in one line that ends in the remedy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Refused(pub(crate) String);
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Words of `/proc/PID/stat` behind the name.
 const FLAGS: usize = 6;

@@ -1,65 +1,37 @@
 //! Any error of the crate, for callers that treat all of them alike.
 
-use std::error;
-use std::fmt;
-
 use crate::backing::BackingError;
 use crate::cache::CacheError;
 use crate::codec::CodecError;
 use crate::error::{KeyError, LoadError, OpenError, ProcessError, StoreError, UpdateError};
 use crate::store::snapshot::SnapshotError;
 
-/// Declares the variants, one for the error of each operation, and the conversions to them.
-macro_rules! errors {
-    ($($(#[$doc:meta])* $name:ident($error:ty),)*) => {
-        /// Any error of the crate. Every other error of it converts to this one, so that `?` works
-        /// in functions that return it.
-        #[derive(Debug)]
-        #[non_exhaustive]
-        pub enum Error { $($(#[$doc])* $name($error),)* }
-
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::$name(error)
-            }
-        })*
-
-        impl fmt::Display for Error {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $(Self::$name(error) => error.fmt(f),)* }
-            }
-        }
-
-        impl error::Error for Error {
-            /// What the error itself was caused by: its text is that of this one.
-            fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-                match self { $(Self::$name(error) => error.source(),)* }
-            }
-        }
-    };
-}
-
-errors! {
+/// Any error of the crate. Every other error of it converts to this one, so that `?` works in
+/// functions that return it. Its text and its cause are those of that error.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+#[non_exhaustive]
+pub enum Error {
     /// A store or cache was not made or not tuned.
-    Open(OpenError),
+    Open(#[from] OpenError),
     /// There is no such key.
-    Key(KeyError),
+    Key(#[from] KeyError),
     /// A page was not stored.
-    Store(StoreError),
+    Store(#[from] StoreError),
     /// A page was not loaded.
-    Load(LoadError),
+    Load(#[from] LoadError),
     /// A page was not changed.
-    Update(UpdateError),
+    Update(#[from] UpdateError),
     /// Pages were not written back or recompressed.
-    Process(ProcessError),
+    Process(#[from] ProcessError),
     /// A snapshot was not written or not read.
-    Snapshot(SnapshotError),
+    Snapshot(#[from] SnapshotError),
     /// A value was not inserted or not read.
-    Cache(CacheError),
+    Cache(#[from] CacheError),
     /// A file or device was not opened.
-    Backing(BackingError),
+    Backing(#[from] BackingError),
     /// A codec or dictionary was not made.
-    Codec(CodecError),
+    Codec(#[from] CodecError),
 }
 
 #[cfg(test)]

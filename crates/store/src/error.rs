@@ -1,8 +1,6 @@
 //! Errors of the store, one type per operation.
 
-use std::error::Error;
-use std::fmt;
-
+use thiserror::Error;
 use zfold_pool::source::SourceError;
 use zfold_pool::{AllocError, ConfigError};
 
@@ -10,7 +8,8 @@ use crate::codec::CodecError;
 use crate::entry::State;
 
 /// A key beyond the store's last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("key {key} is not below the {slots} slots of the store")]
 pub struct KeyError {
     /// The key.
     pub key: u64,
@@ -18,87 +17,54 @@ pub struct KeyError {
     pub slots: u64,
 }
 
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "key {} is not below the {} slots of the store", self.key, self.slots)
-    }
-}
-
-impl Error for KeyError {}
-
 /// Why a store was not made or not tuned.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// A store has at least one slot.
+    #[error("a store needs at least one slot")]
     NoSlots,
     /// The accept threshold is a share of the limit, at most 100 percent.
+    #[error("an accept threshold of {0} % is above 100 %")]
     AcceptPercent(u8),
     /// A write of the backing file holds 1 to 1024 pages.
+    #[error("a writeback batch of {0} pages is not within 1 to 1024")]
     WritebackBatch(u32),
     /// So many codecs for recompression are too many.
+    #[error("{0} codecs to recompress with are more than {most}", most = State::CODECS_MAX - 1)]
     TooManyCodecs(usize),
     /// The store has no codec of this priority.
+    #[error("there is no codec of priority {0}")]
     NoSuchCodec(u8),
     /// A codec cannot be set up.
-    Codec(CodecError),
+    #[error("{0}")]
+    Codec(#[source] CodecError),
     /// Equal pages cannot share an object that names one key.
+    #[error("deduplication and key headers exclude each other")]
     DeduplicateWithKeys,
     /// Pages of the pool are longer than a store keeps.
+    #[error("pages of {0} bytes are too long for a store")]
     PageLength(usize),
     /// The pool holds objects that the store does not know.
+    #[error("a store needs an empty pool of its own")]
     PoolInUse,
     /// The store's own pool cannot be made.
-    Pool(ConfigError),
+    #[error("{0}")]
+    Pool(#[source] ConfigError),
     /// The slot table cannot be reserved.
-    SlotTable(SourceError),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSlots => write!(f, "a store needs at least one slot"),
-            Self::AcceptPercent(percent) => {
-                write!(f, "an accept threshold of {percent} % is above 100 %")
-            }
-            Self::WritebackBatch(pages) => {
-                write!(f, "a writeback batch of {pages} pages is not within 1 to 1024")
-            }
-            Self::TooManyCodecs(count) => {
-                let most = State::CODECS_MAX - 1;
-                write!(f, "{count} codecs to recompress with are more than {most}")
-            }
-            Self::NoSuchCodec(priority) => write!(f, "there is no codec of priority {priority}"),
-            Self::Codec(error) => error.fmt(f),
-            Self::DeduplicateWithKeys => {
-                write!(f, "deduplication and key headers exclude each other")
-            }
-            Self::PageLength(len) => write!(f, "pages of {len} bytes are too long for a store"),
-            Self::PoolInUse => write!(f, "a store needs an empty pool of its own"),
-            Self::Pool(error) => error.fmt(f),
-            Self::SlotTable(source) => write!(f, "cannot reserve the slot table: {source}"),
-        }
-    }
-}
-
-impl Error for OpenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Codec(error) => Some(error),
-            Self::Pool(error) => Some(error),
-            Self::SlotTable(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("cannot reserve the slot table: {0}")]
+    SlotTable(#[source] SourceError),
 }
 
 /// Why a page was not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// There is no such key.
-    Key(KeyError),
+    #[error("{0}")]
+    Key(#[source] KeyError),
     /// The page has a wrong length.
+    #[error("a page has {expected} bytes, not {len}")]
     PageLength {
         /// Its length in bytes.
         len: usize,
@@ -107,42 +73,25 @@ pub enum StoreError {
     },
     /// The limit was hit, and the store has not shrunk to its accept threshold since. Pages can
     /// be stored again when others are gone.
+    #[error("the store is full (raise its limit or invalidate pages)")]
     Full,
     /// The page compresses worse than the options or the pool allow.
+    #[error("the page does not compress enough for this pool")]
     Incompressible,
     /// The pool took no object.
-    Pool(AllocError),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(key) => key.fmt(f),
-            Self::PageLength { len, expected } => page_length(f, *len, *expected),
-            Self::Full => write!(f, "the store is full (raise its limit or invalidate pages)"),
-            Self::Incompressible => write!(f, "the page does not compress enough for this pool"),
-            Self::Pool(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for StoreError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Key(error) => Some(error),
-            Self::Pool(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("{0}")]
+    Pool(#[source] AllocError),
 }
 
 /// Why a page was not loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LoadError {
     /// There is no such key.
-    Key(KeyError),
+    #[error("{0}")]
+    Key(#[source] KeyError),
     /// The buffer has a wrong length.
+    #[error("a page has {expected} bytes, not {len}")]
     PageLength {
         /// Its length in bytes.
         len: usize,
@@ -151,11 +100,13 @@ pub enum LoadError {
     },
     /// The stored bytes are not those of a page, or not those that were written to the backing
     /// file.
+    #[error("the page of key {key} is damaged")]
     Damaged {
         /// The key.
         key: u64,
     },
     /// The backing file could not be read.
+    #[error("the page of key {key} cannot be read from its backing{}", why(*.errno))]
     Backing {
         /// The key.
         key: u64,
@@ -163,83 +114,40 @@ pub enum LoadError {
         errno: i32,
     },
     /// A thread panicked inside the pool; it refuses all calls.
+    #[error("the pool is dead: a thread panicked inside it")]
     Dead,
 }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(key) => key.fmt(f),
-            Self::PageLength { len, expected } => page_length(f, *len, *expected),
-            Self::Damaged { key } => write!(f, "the page of key {key} is damaged"),
-            Self::Backing { key, errno } => {
-                write!(f, "the page of key {key} cannot be read from its backing")?;
-                match errno {
-                    0 => Ok(()),
-                    errno => write!(f, ": {}", std::io::Error::from_raw_os_error(*errno)),
-                }
-            }
-            Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
-        }
-    }
-}
-
-impl Error for LoadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Key(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// Why a page was not changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UpdateError {
     /// The page could not be loaded.
-    Load(LoadError),
+    #[error("{0}")]
+    Load(#[source] LoadError),
     /// The changed page could not be stored.
-    Store(StoreError),
-}
-
-impl From<StoreError> for UpdateError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl fmt::Display for UpdateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Load(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl Error for UpdateError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Load(error) => Some(error),
-            Self::Store(error) => Some(error),
-        }
-    }
+    #[error("{0}")]
+    Store(#[from] StoreError),
 }
 
 /// Why pages were not written back or recompressed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProcessError {
     /// The store has no backing file.
+    #[error("the store has no backing file to write pages to")]
     NoBacking,
     /// The writeback limit is used up.
+    #[error("the writeback limit is used up (raise it)")]
     WritebackLimit,
     /// The backing file is full.
+    #[error("the backing file is full (give a larger one)")]
     BackingFull,
     /// The backing file could not be written. The pages concerned stay in memory.
-    Backing(std::io::Error),
+    #[error("cannot write the backing file: {0}")]
+    Backing(#[source] std::io::Error),
     /// There is no codec of this priority.
+    #[error("no codec of priority {priority}{}", choices(*.max))]
     Priority {
         /// The priority.
         priority: u8,
@@ -247,37 +155,22 @@ pub enum ProcessError {
         max: u8,
     },
     /// The pool has no room to put a recompressed page beside the old one, which stays.
-    Pool(AllocError),
+    #[error("{0}")]
+    Pool(#[source] AllocError),
 }
 
-impl fmt::Display for ProcessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoBacking => write!(f, "the store has no backing file to write pages to"),
-            Self::WritebackLimit => write!(f, "the writeback limit is used up (raise it)"),
-            Self::BackingFull => write!(f, "the backing file is full (give a larger one)"),
-            Self::Backing(error) => write!(f, "cannot write the backing file: {error}"),
-            Self::Priority { priority, max: 0 } => {
-                write!(f, "no codec of priority {priority}: the store was made with none")
-            }
-            Self::Priority { priority, max } => {
-                write!(f, "no codec of priority {priority} (choices: 1 to {max})")
-            }
-            Self::Pool(error) => error.fmt(f),
-        }
+/// Returns what the system says of this number, 0 if it says nothing.
+fn why(errno: i32) -> String {
+    match errno {
+        0 => String::new(),
+        errno => format!(": {}", std::io::Error::from_raw_os_error(errno)),
     }
 }
 
-impl Error for ProcessError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Backing(error) => Some(error),
-            Self::Pool(error) => Some(error),
-            _ => None,
-        }
+/// Returns which priorities there are, up to `max`.
+fn choices(max: u8) -> String {
+    match max {
+        0 => ": the store was made with none".to_owned(),
+        max => format!(" (choices: 1 to {max})"),
     }
-}
-
-fn page_length(f: &mut fmt::Formatter<'_>, len: usize, expected: usize) -> fmt::Result {
-    write!(f, "a page has {expected} bytes, not {len}")
 }

@@ -1,9 +1,9 @@
 //! What to compare, and how.
 
-use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use thiserror::Error;
 use zfold_pool::{
     Allocator, Chooser, Commit, Compaction, Grouping, Locking, PageSize, Pool, PoolOptions,
 };
@@ -155,17 +155,9 @@ impl FromStr for Preset {
 }
 
 /// No preset has this name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown preset '{0}' (choices: {all})", all = Preset::ALL.map(Preset::name).join(", "))]
 pub struct UnknownPreset(pub String);
-
-impl fmt::Display for UnknownPreset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let choices = Preset::ALL.map(Preset::name).join(", ");
-        write!(f, "unknown preset '{}' (choices: {choices})", self.0)
-    }
-}
-
-impl Error for UnknownPreset {}
 
 #[cfg(test)]
 mod tests {

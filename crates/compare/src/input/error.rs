@@ -1,19 +1,20 @@
 //! What can be wrong with an input: one line each, stating the fact and not the remedy.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use thiserror::Error;
 
 /// The most bytes that a packed file may have unpacked; a file that is given unpacked may have any
 /// number, which its owner sees.
 pub(super) const UNPACKED_MAX: u64 = 256 << 20;
 
 /// Why an input cannot be used.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InputError {
     /// The file cannot be opened or read.
+    #[error("cannot read {path}: {}", plain(.source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -21,6 +22,7 @@ pub enum InputError {
         source: io::Error,
     },
     /// The file should be packed by zstd, and is not or is damaged.
+    #[error("cannot unpack {path}: {}", plain(.source))]
     NotZstd {
         /// The file.
         path: PathBuf,
@@ -28,16 +30,19 @@ pub enum InputError {
         source: io::Error,
     },
     /// The file is packed, and has more bytes unpacked than are taken.
+    #[error("{path} has more than {} MiB unpacked", UNPACKED_MAX >> 20)]
     TooLong {
         /// The file.
         path: PathBuf,
     },
     /// There are no bytes.
+    #[error("{name} is empty")]
     Empty {
         /// The input.
         name: String,
     },
     /// The last page is not whole.
+    #[error("{name} ends inside a page: its {bytes} bytes are not a multiple of {page_size}")]
     PartialPage {
         /// The input.
         name: String,
@@ -47,6 +52,7 @@ pub enum InputError {
         page_size: usize,
     },
     /// The file is not a whole trace.
+    #[error("{path} is not a zswap trace: {flaw}")]
     BadTrace {
         /// The file.
         path: PathBuf,
@@ -54,21 +60,25 @@ pub enum InputError {
         flaw: TraceFlaw,
     },
     /// There is no process of this number, or it ended while it was read.
+    #[error("there is no process {pid}")]
     NoProcess {
         /// The process.
         pid: u32,
     },
     /// The process may not be read by this user.
+    #[error("cannot read the memory of process {pid}: permission denied")]
     NotPermitted {
         /// The process.
         pid: u32,
     },
     /// The process has no anonymous memory: a kernel thread, or one that has ended.
+    #[error("process {pid} has no anonymous memory")]
     NoAnonymousMemory {
         /// The process.
         pid: u32,
     },
     /// The memory of the process cannot be read for another reason.
+    #[error("cannot read the memory of process {pid}: {}", plain(.source))]
     ProcessUnreadable {
         /// The process.
         pid: u32,
@@ -78,12 +88,14 @@ pub enum InputError {
 }
 
 /// What is wrong with the bytes of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TraceFlaw {
     /// It does not begin with `ZTRACE01` and a count.
+    #[error("it does not begin with ZTRACE01 and a count")]
     NoHeader,
     /// It has another length than its count of records says.
+    #[error("its header promises {promised} records of 16 bytes, but {bytes} bytes follow")]
     Length {
         /// The records that the header promises.
         promised: u64,
@@ -91,8 +103,10 @@ pub enum TraceFlaw {
         bytes: u64,
     },
     /// It has no records.
+    #[error("it has no records")]
     NoRecords,
     /// A record has an operation that is not known.
+    #[error("record {record} has operation {operation}, not 1, 2, 3 or 4")]
     Operation {
         /// The record, from 0.
         record: u64,
@@ -130,64 +144,3 @@ pub fn plain(error: &io::Error) -> String {
     }
     text
 }
-
-impl fmt::Display for InputError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { path, source } => {
-                write!(f, "cannot read {}: {}", path.display(), plain(source))
-            }
-            Self::NotZstd { path, source } => {
-                write!(f, "cannot unpack {}: {}", path.display(), plain(source))
-            }
-            Self::TooLong { path } => {
-                write!(f, "{} has more than {} MiB unpacked", path.display(), UNPACKED_MAX >> 20)
-            }
-            Self::Empty { name } => write!(f, "{name} is empty"),
-            Self::PartialPage { name, bytes, page_size } => write!(
-                f,
-                "{name} ends inside a page: its {bytes} bytes are not a multiple of {page_size}"
-            ),
-            Self::BadTrace { path, flaw } => {
-                write!(f, "{} is not a zswap trace: {flaw}", path.display())
-            }
-            Self::NoProcess { pid } => write!(f, "there is no process {pid}"),
-            Self::NotPermitted { pid } => {
-                write!(f, "cannot read the memory of process {pid}: permission denied")
-            }
-            Self::NoAnonymousMemory { pid } => write!(f, "process {pid} has no anonymous memory"),
-            Self::ProcessUnreadable { pid, source } => {
-                write!(f, "cannot read the memory of process {pid}: {}", plain(source))
-            }
-        }
-    }
-}
-
-impl fmt::Display for TraceFlaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoHeader => write!(f, "it does not begin with ZTRACE01 and a count"),
-            Self::Length { promised, bytes } => write!(
-                f,
-                "its header promises {promised} records of 16 bytes, but {bytes} bytes follow"
-            ),
-            Self::NoRecords => write!(f, "it has no records"),
-            Self::Operation { record, operation } => {
-                write!(f, "record {record} has operation {operation}, not 1, 2, 3 or 4")
-            }
-        }
-    }
-}
-
-impl Error for InputError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Unreadable { source, .. }
-            | Self::NotZstd { source, .. }
-            | Self::ProcessUnreadable { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl Error for TraceFlaw {}

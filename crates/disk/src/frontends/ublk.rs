@@ -10,8 +10,6 @@
 //!
 //! Swapping to the device is not safe: the server's own memory would have to be locked.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -24,6 +22,7 @@ use libublk::io::{BufDescList, UblkDev, UblkQueue};
 use libublk::{BufDesc, UblkFlags, UblkIORes, sys};
 use rustix::fs::Access;
 use rustix::io::Errno;
+use thiserror::Error;
 use zfold_pool::builders;
 
 use crate::disk::{Disk, Holes};
@@ -71,48 +70,27 @@ impl UblkOptions {
 }
 
 /// Why there is no device.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UblkError {
     /// The kernel has no driver, or it is not loaded.
+    #[error("this kernel has no ublk driver (modprobe ublk_drv; Linux 6.0 and later)")]
     NoDriver,
     /// The driver may not be opened.
+    #[error("no permission to open {CONTROL} (run as root)")]
     Denied,
     /// The number of queues is not from 1 to 64, or their depth not from 1 to 1024.
+    #[error("a device has 1 to {QUEUES_MAX} queues of 1 to {DEPTH_MAX} requests")]
     Options,
     /// There is a device of that number.
+    #[error("/dev/ublkb{0} exists (choose another number)")]
     InUse(u16),
     /// The driver refused.
-    Driver(libublk::UblkError),
+    #[error("the ublk driver refused the device: {0:?}")]
+    Driver(#[source] libublk::UblkError),
     /// The system has no thread left.
-    Start(io::Error),
-}
-
-impl fmt::Display for UblkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDriver => {
-                write!(f, "this kernel has no ublk driver (modprobe ublk_drv; Linux 6.0 and later)")
-            }
-            Self::Denied => write!(f, "no permission to open {CONTROL} (run as root)"),
-            Self::Options => {
-                write!(f, "a device has 1 to {QUEUES_MAX} queues of 1 to {DEPTH_MAX} requests")
-            }
-            Self::InUse(id) => write!(f, "/dev/ublkb{id} exists (choose another number)"),
-            Self::Driver(error) => write!(f, "the ublk driver refused the device: {error:?}"),
-            Self::Start(error) => write!(f, "cannot start the server: {error}"),
-        }
-    }
-}
-
-impl Error for UblkError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Driver(error) => Some(error),
-            Self::Start(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("cannot start the server: {0}")]
+    Start(#[source] io::Error),
 }
 
 /// A block device of this machine. Dropping it removes the device: what has it open sees errors

@@ -130,7 +130,7 @@ impl Subcommand for Choice {
     }
 
     fn has_subcommand(name: &str) -> bool {
-        name == ALL || Experiment::ALL.iter().any(|experiment| experiment.name() == name)
+        name == ALL || Experiment::ALL.iter().any(|experiment| experiment.name == name)
     }
 }
 
@@ -139,7 +139,7 @@ impl FromArgMatches for Choice {
         let none = || clap::Error::new(ErrorKind::MissingSubcommand);
         let (name, matches) = matches.subcommand().ok_or_else(none)?;
         let all = Experiment::ALL.into_iter();
-        let experiments = all.filter(|one| [one.name(), ALL].contains(&name)).collect();
+        let experiments = all.filter(|one| [one.name, ALL].contains(&name)).collect();
         let project = matches.try_get_one(PROJECT).ok().flatten().cloned();
         let pages = matches.try_get_many(PAGES).ok().flatten();
         let pages = pages.map_or_else(Vec::new, |pages| pages.cloned().collect());
@@ -154,14 +154,11 @@ impl FromArgMatches for Choice {
 
 /// Returns the command of an experiment, with the options that only it has.
 fn subcommand(experiment: &Experiment) -> Command {
-    let (name, question) = (experiment.name(), experiment.question());
+    let (name, question) = (experiment.name, experiment.question);
     let command = Command::new(name)
         .about(question)
-        .long_about(format!("{question}\n\n{}", experiment.story()))
-        .after_help(after_help(
-            experiment.counts_locks(),
-            &format!("{name} {}", experiment.example()),
-        ));
+        .long_about(format!("{question}\n\n{}", experiment.story))
+        .after_help(after_help(experiment.counts_locks, &format!("{name} {}", experiment.example)));
     match name {
         density::NAME => command.arg(
             paths(PAGES, "FILE", ValueHint::FilePath).num_args(1..).action(ArgAction::Append).help(
@@ -213,7 +210,7 @@ mod tests {
     #[test]
     fn every_experiment_has_its_subcommand() {
         for experiment in Experiment::ALL {
-            let args = lab(&[experiment.name()]).expect("valid");
+            let args = lab(&[experiment.name]).expect("valid");
             assert_eq!(args.experiments(), [experiment]);
         }
         assert_eq!(lab(&["all"]).expect("valid").experiments(), Experiment::ALL);

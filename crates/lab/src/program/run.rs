@@ -25,7 +25,7 @@ pub(crate) fn run(args: &LabArgs) -> Result<(), Failure> {
     let shows = args.format == Format::Table && output.is_none();
     let outcomes = outcomes(args, shows.then_some(&machine))?;
     if let Some(page) = page {
-        let question = |name: &str| Some(name.parse::<Experiment>().ok()?.question());
+        let question = |name: &str| Some(name.parse::<Experiment>().ok()?.question);
         page.write(&clean_lines(&report::html(&machine, &outcomes, &question)))?;
     }
     let text = match args.format {
@@ -103,7 +103,7 @@ fn run_and_show(
     let write = |text: String| bar.beside(|| exit::write_text(&text));
     let mut written = Ok(());
     if let Some(parts) = experiment.parts() {
-        let heading = report::heading(machine, experiment.name(), experiment.question(), width);
+        let heading = report::heading(machine, experiment.name, experiment.question, width);
         write(format!("{heading}\n{}", report::coming(parts, width)))?;
     }
     let mut part = |figures: &[Figure]| {

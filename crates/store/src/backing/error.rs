@@ -1,9 +1,9 @@
 //! Why a backing was not opened.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
 
 /// How others could come to what is in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +17,11 @@ pub enum Exposure {
 }
 
 /// Why a file or device cannot be a backing. Every message names it and what to do.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BackingError {
     /// It cannot be opened for reading and writing, or not be created.
+    #[error("cannot open {path}: {source}; {}", remedy(.source))]
     Open {
         /// The path as it was given.
         path: PathBuf,
@@ -29,21 +30,25 @@ pub enum BackingError {
     },
     /// Another process or another part of this one uses it: as a backing, or, if it is a device,
     /// as a file system or swap area.
+    #[error("{path} is in use; stop what uses it or name another file")]
     InUse {
         /// The path as it was given.
         path: PathBuf,
     },
     /// It is neither a regular file nor a block device.
+    #[error("{path} is neither a file nor a block device; name one of these")]
     NotAFile {
         /// The path as it was given.
         path: PathBuf,
     },
     /// It is a symbolic link that leads to no block device.
+    #[error("{path} is a symbolic link, which others may have made; name what it leads to")]
     Link {
         /// The path as it was given.
         path: PathBuf,
     },
     /// It is a file to which others could come.
+    #[error("{path} {}", exposed(.path, *.why))]
     Exposed {
         /// The path as it was given.
         path: PathBuf,
@@ -52,11 +57,16 @@ pub enum BackingError {
     },
     /// It is a file with contents that are not those of a backing, and nobody said that these may
     /// be lost.
+    #[error(
+        "{path} has no mark of zfold, and its contents would be lost; name another, or use force \
+         to overwrite it (files of earlier versions have no mark)"
+    )]
     Foreign {
         /// The path as it was given.
         path: PathBuf,
     },
     /// It has fewer bytes than a page, or a device fewer than were asked for.
+    #[error("{path} has {len} bytes and needs at least {needed}; give a length that it can have")]
     TooShort {
         /// The path as it was given.
         path: PathBuf,
@@ -66,6 +76,10 @@ pub enum BackingError {
         needed: u64,
     },
     /// The file cannot be made as long as was asked for.
+    #[error(
+        "cannot make {path} {len} bytes long: {source}; ask for less or name a file on a larger \
+         disk"
+    )]
     Resize {
         /// The path as it was given.
         path: PathBuf,
@@ -75,6 +89,7 @@ pub enum BackingError {
         source: io::Error,
     },
     /// What marks a file as a backing cannot be written.
+    #[error("cannot write to {path}: {source}; free some space or name another file")]
     Mark {
         /// The path as it was given.
         path: PathBuf,
@@ -83,92 +98,28 @@ pub enum BackingError {
     },
 }
 
-impl fmt::Display for BackingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open { path, source } => {
-                write!(f, "cannot open {}: {source}; ", path.display())?;
-                match source.kind() {
-                    io::ErrorKind::NotFound => {
-                        write!(f, "give a length to create it, in a directory that exists")
-                    }
-                    io::ErrorKind::PermissionDenied => {
-                        write!(f, "name a file or device that you may read and write")
-                    }
-                    _ => write!(f, "name a file on a local disk, or a block device"),
-                }
-            }
-            Self::InUse { path } => {
-                write!(f, "{} is in use; stop what uses it or name another file", path.display())
-            }
-            Self::NotAFile { path } => write!(
-                f,
-                "{} is neither a file nor a block device; name one of these",
-                path.display()
-            ),
-            Self::Link { path } => write!(
-                f,
-                "{} is a symbolic link, which others may have made; name what it leads to",
-                path.display()
-            ),
-            Self::Exposed { path, why } => {
-                let path = path.display();
-                match why {
-                    Exposure::Owner => write!(
-                        f,
-                        "{path} belongs to another user, who could read what is written there; \
-                         name a file of yours, or one that does not exist"
-                    ),
-                    Exposure::Mode => write!(
-                        f,
-                        "{path} is open to other users, who could read what is written there; \
-                         chmod 600 {path}, or name a file that does not exist"
-                    ),
-                    Exposure::Names => write!(
-                        f,
-                        "{path} has another name by which it can be opened (a hard link); name a \
-                         file that does not exist"
-                    ),
-                }
-            }
-            Self::Foreign { path } => write!(
-                f,
-                "{} has no mark of zfold, and its contents would be lost; name another, or use \
-                 force to overwrite it (files of earlier versions have no mark)",
-                path.display()
-            ),
-            Self::Mark { path, source } => write!(
-                f,
-                "cannot write to {}: {source}; free some space or name another file",
-                path.display()
-            ),
-            Self::TooShort { path, len, needed } => write!(
-                f,
-                "{} has {len} bytes and needs at least {needed}; give a length that it can have",
-                path.display()
-            ),
-            Self::Resize { path, len, source } => write!(
-                f,
-                "cannot make {} {len} bytes long: {source}; ask for less or name a file on a \
-                 larger disk",
-                path.display()
-            ),
-        }
+/// Returns what to do about a file that cannot be opened.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "give a length to create it, in a directory that exists",
+        io::ErrorKind::PermissionDenied => "name a file or device that you may read and write",
+        _ => "name a file on a local disk, or a block device",
     }
 }
 
-impl Error for BackingError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Open { source, .. } | Self::Resize { source, .. } | Self::Mark { source, .. } => {
-                Some(source)
-            }
-            Self::InUse { .. }
-            | Self::NotAFile { .. }
-            | Self::Link { .. }
-            | Self::Exposed { .. }
-            | Self::Foreign { .. }
-            | Self::TooShort { .. } => None,
-        }
+/// Returns how others come to a file, and what to do about it.
+fn exposed(path: &Path, why: Exposure) -> String {
+    match why {
+        Exposure::Owner => "belongs to another user, who could read what is written there; name a \
+                            file of yours, or one that does not exist"
+            .to_owned(),
+        Exposure::Mode => format!(
+            "is open to other users, who could read what is written there; chmod 600 {}, or name a \
+             file that does not exist",
+            path.display()
+        ),
+        Exposure::Names => "has another name by which it can be opened (a hard link); name a file \
+                            that does not exist"
+            .to_owned(),
     }
 }

@@ -1,8 +1,6 @@
 //! What a cache is made of, what it tells, and why it refuses.
 
-use std::error::Error;
-use std::fmt;
-
+use thiserror::Error;
 use zfold_pool::{AllocError, PoolOptions, PoolStats, builders};
 
 use crate::codec::CodecKind;
@@ -64,40 +62,22 @@ pub struct CacheStats {
 }
 
 /// Why a value was not inserted or not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CacheError {
     /// The value does not fit below the limit, even alone.
+    #[error("the value does not fit below the limit of {limit_bytes} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit_bytes: u64,
     },
     /// The pool took no object.
-    Pool(AllocError),
+    #[error("{0}")]
+    Pool(#[source] AllocError),
     /// The stored bytes are not those of a value.
+    #[error("the value is damaged")]
     Damaged,
     /// A thread panicked inside the pool; it refuses all calls.
+    #[error("the pool is dead: a thread panicked inside it")]
     Dead,
-}
-
-impl fmt::Display for CacheError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooLarge { limit_bytes } => {
-                write!(f, "the value does not fit below the limit of {limit_bytes} bytes")
-            }
-            Self::Pool(error) => error.fmt(f),
-            Self::Damaged => write!(f, "the value is damaged"),
-            Self::Dead => write!(f, "the pool is dead: a thread panicked inside it"),
-        }
-    }
-}
-
-impl Error for CacheError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Pool(error) => Some(error),
-            _ => None,
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! What every codec does: compress a page, decompress it, say what memory it holds.
 
-use std::error::Error;
 use std::fmt;
+
+use thiserror::Error;
 
 /// A codec context: the working memory of one thread.
 ///
@@ -31,7 +32,8 @@ pub trait Codec: Send + fmt::Debug {
 }
 
 /// Compressed bytes are malformed or do not decode to exactly one page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("compressed bytes do not decode to one page")]
 #[non_exhaustive]
 pub struct DecodeError;
 
@@ -41,11 +43,3 @@ impl DecodeError {
         if decoded == page.len() { Ok(()) } else { Err(Self) }
     }
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("compressed bytes do not decode to one page")
-    }
-}
-
-impl Error for DecodeError {}

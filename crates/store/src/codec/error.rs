@@ -1,7 +1,6 @@
 //! Why a codec cannot be selected or set up, and the limits that it has.
 
-use std::error::Error;
-use std::fmt;
+use thiserror::Error;
 
 use super::kind::CodecKind;
 
@@ -13,12 +12,14 @@ pub const MAX_PAGE_LEN: usize = 1 << 30;
 pub const MAX_DICTIONARY_LEN: usize = 1 << 20;
 
 /// A codec cannot be selected or set up as asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodecError {
     /// No codec has this name.
+    #[error("unknown codec '{0}' (choices: {all})", all = names(|_| true))]
     UnknownCodec(String),
     /// The codec does not accept this level, or it is neither a number nor one of its names.
+    #[error("bad level '{level}' for codec '{}' ({})", .kind.name(), levels(*.kind))]
     Level {
         /// The codec.
         kind: CodecKind,
@@ -26,52 +27,39 @@ pub enum CodecError {
         level: String,
     },
     /// No context can be made for pages of this length.
+    #[error("bad page length {0} (range: 1 to {MAX_PAGE_LEN})")]
     PageLen(usize),
     /// No dictionary has this many bytes.
+    #[error("bad dictionary length {0} (range: 1 to {MAX_DICTIONARY_LEN})")]
     DictionaryLen(usize),
     /// The codec takes no dictionary.
+    #[error(
+        "codec '{}' takes no dictionary (choices: {})",
+        .0.name(),
+        names(CodecKind::takes_dictionary)
+    )]
     NoDictionaries(CodecKind),
     /// The crate was built without the feature of this codec.
+    #[error("codec '{name}' is not in this build (feature {name})", name = .0.name())]
     NotBuilt(CodecKind),
     /// No dictionary could be trained, and what the library says of it.
+    #[error("cannot train a dictionary ({0}); give more or other samples")]
     Training(&'static str),
 }
 
-impl fmt::Display for CodecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownCodec(name) => {
-                let choices = CodecKind::ALL.map(CodecKind::name).join(", ");
-                write!(f, "unknown codec '{name}' (choices: {choices})")
-            }
-            Self::Level { kind, level } => {
-                write!(f, "bad level '{level}' for codec '{}' ", kind.name())?;
-                match kind.levels() {
-                    Some(_) if !kind.level_names().is_empty() => {
-                        write!(f, "(choices: {})", kind.level_names().join(", "))
-                    }
-                    Some(levels) => write!(f, "(range: {} to {})", levels.start(), levels.end()),
-                    None => write!(f, "(it has no levels)"),
-                }
-            }
-            Self::PageLen(len) => write!(f, "bad page length {len} (range: 1 to {MAX_PAGE_LEN})"),
-            Self::DictionaryLen(len) => {
-                write!(f, "bad dictionary length {len} (range: 1 to {MAX_DICTIONARY_LEN})")
-            }
-            Self::NoDictionaries(kind) => {
-                let able = CodecKind::ALL.into_iter().filter(|kind| kind.takes_dictionary());
-                let choices: Vec<_> = able.map(CodecKind::name).collect();
-                let choices = choices.join(", ");
-                write!(f, "codec '{}' takes no dictionary (choices: {choices})", kind.name())
-            }
-            Self::NotBuilt(kind) => {
-                write!(f, "codec '{0}' is not in this build (feature {0})", kind.name())
-            }
-            Self::Training(reason) => {
-                write!(f, "cannot train a dictionary ({reason}); give more or other samples")
-            }
-        }
-    }
+/// Returns the names of some codecs.
+fn names(which: fn(CodecKind) -> bool) -> String {
+    let able = CodecKind::ALL.into_iter().filter(|kind| which(*kind));
+    able.map(CodecKind::name).collect::<Vec<_>>().join(", ")
 }
 
-impl Error for CodecError {}
+/// Returns the levels of a codec.
+fn levels(kind: CodecKind) -> String {
+    match kind.levels() {
+        Some(_) if !kind.level_names().is_empty() => {
+            format!("choices: {}", kind.level_names().join(", "))
+        }
+        Some(levels) => format!("range: {} to {}", levels.start(), levels.end()),
+        None => "it has no levels".to_owned(),
+    }
+}

@@ -1,6 +1,5 @@
 //! Where clients connect: Unix and TCP sockets, bound here or inherited from a service manager.
 
-use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -15,6 +14,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use thiserror::Error;
 
 use super::socket::Socket;
 
@@ -32,16 +32,9 @@ pub enum Address {
 }
 
 /// A text that is no [`Address`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not an address: give unix:PATH or tcp:HOST:PORT")]
 pub struct AddressError(String);
-
-impl fmt::Display for AddressError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not an address: give unix:PATH or tcp:HOST:PORT", self.0)
-    }
-}
-
-impl Error for AddressError {}
 
 impl FromStr for Address {
     type Err = AddressError;
@@ -71,16 +64,20 @@ impl fmt::Display for Address {
 }
 
 /// Why there is no socket to listen at. Every message names it and the remedy.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ListenError {
     /// A Unix socket's path has at most 107 bytes.
+    #[error("unix:{0}: the path is too long for a socket; choose one below 108 bytes")]
     PathTooLong(PathBuf),
     /// A file that is no socket is in the way.
+    #[error("unix:{0}: a file that is not a socket is in the way; choose another path")]
     NotASocket(PathBuf),
     /// A server listens there already.
+    #[error("unix:{0}: a server is already listening there; stop it or choose another path")]
     InUse(PathBuf),
     /// The system refuses.
+    #[error("{address}: {source}{}", remedy(.source))]
     System {
         /// The address.
         address: Address,
@@ -88,53 +85,20 @@ pub enum ListenError {
         source: io::Error,
     },
     /// An inherited descriptor is no listening stream socket; its number, from 0 on.
+    #[error(
+        "inherited descriptor {0} is not a listening stream socket; check ListenStream= in the \
+         socket unit"
+    )]
     Inherited(usize),
 }
 
-impl fmt::Display for ListenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PathTooLong(path) => write!(
-                f,
-                "unix:{}: the path is too long for a socket; choose one below 108 bytes",
-                path.display()
-            ),
-            Self::NotASocket(path) => write!(
-                f,
-                "unix:{}: a file that is not a socket is in the way; choose another path",
-                path.display()
-            ),
-            Self::InUse(path) => write!(
-                f,
-                "unix:{}: a server is already listening there; stop it or choose another path",
-                path.display()
-            ),
-            Self::System { address, source } => {
-                let remedy = match source.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        "; stop the server that uses it or choose another address"
-                    }
-                    io::ErrorKind::PermissionDenied => "; choose an address that this user may use",
-                    io::ErrorKind::NotFound => "; create the directory first",
-                    _ => "",
-                };
-                write!(f, "{address}: {source}{remedy}")
-            }
-            Self::Inherited(number) => write!(
-                f,
-                "inherited descriptor {number} is not a listening stream socket; check \
-                 ListenStream= in the socket unit"
-            ),
-        }
-    }
-}
-
-impl Error for ListenError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::System { source, .. } => Some(source),
-            _ => None,
-        }
+/// Returns what to do about an address, after what the system says.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; stop the server that uses it or choose another address",
+        io::ErrorKind::PermissionDenied => "; choose an address that this user may use",
+        io::ErrorKind::NotFound => "; create the directory first",
+        _ => "",
     }
 }
 

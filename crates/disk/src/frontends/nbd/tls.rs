@@ -3,8 +3,6 @@
 //! Pre-shared keys are not offered: no TLS library under a free licence that is written in Rust
 //! has them.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,6 +11,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use thiserror::Error;
 
 use super::buffer::Buffer;
 use super::lock::lock;
@@ -53,10 +52,11 @@ impl Tls {
 }
 
 /// Why a TLS configuration was not made.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read or is not PEM with what should be in it.
+    #[error("{path}: {source}; a PEM file is needed")]
     File {
         /// The file.
         path: PathBuf,
@@ -64,51 +64,26 @@ pub enum TlsError {
         source: pem::Error,
     },
     /// A file holds no certificate.
+    #[error("{path} holds no certificate; a PEM file is needed")]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
     /// The certificates of the authority are unusable.
-    Authority(VerifierBuilderError),
+    #[error("the client authority is unusable: {0}")]
+    Authority(#[source] VerifierBuilderError),
     /// The key is of a kind or size that is not supported.
+    #[error(
+        "{path}: no usable key; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or P-384, and \
+         Ed25519 are supported"
+    )]
     Key {
         /// The file.
         path: PathBuf,
     },
     /// Certificate and key do not fit.
-    Config(rustls::Error),
-}
-
-impl fmt::Display for TlsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { path, source } => {
-                write!(f, "{}: {source}; a PEM file is needed", path.display())
-            }
-            Self::NoCertificate { path } => {
-                write!(f, "{} holds no certificate; a PEM file is needed", path.display())
-            }
-            Self::Authority(error) => write!(f, "the client authority is unusable: {error}"),
-            Self::Key { path } => write!(
-                f,
-                "{}: no usable key; RSA of 2048, 3072 or 4096 bits, ECDSA with P-256 or \
-                 P-384, and Ed25519 are supported",
-                path.display()
-            ),
-            Self::Config(error) => write!(f, "certificate and key do not work together: {error}"),
-        }
-    }
-}
-
-impl Error for TlsError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::File { source, .. } => Some(source),
-            Self::NoCertificate { .. } | Self::Key { .. } => None,
-            Self::Authority(error) => Some(error),
-            Self::Config(error) => Some(error),
-        }
-    }
+    #[error("certificate and key do not work together: {0}")]
+    Config(#[source] rustls::Error),
 }
 
 /// Returns a configuration with the server's certificate chain and key, both PEM files. With

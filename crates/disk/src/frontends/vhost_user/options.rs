@@ -1,11 +1,10 @@
 //! How guests see the device, and why it is not offered.
 
-use std::error::Error;
-use std::fmt;
 use std::io;
 use std::num::NonZeroUsize;
 use std::thread;
 
+use thiserror::Error;
 use zfold_pool::builders;
 
 /// Queues are the bits of a word.
@@ -43,46 +42,24 @@ impl VhostUserOptions {
 }
 
 /// Why a device is not offered.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VhostUserError {
     /// The number of queues is not from 1 to 64.
+    #[error("cannot offer {0} queues (choose 1 to {QUEUES_MAX})")]
     Queues(u16),
     /// The queue size is not a power of two from 4 to 1024.
+    #[error(
+        "cannot offer a queue of {0} entries (choose a power of two from 4 to {QUEUE_SIZE_MAX})"
+    )]
     QueueSize(u16),
     /// Another process serves the socket.
+    #[error("another process serves this socket (end it, or choose another path)")]
     InUse,
     /// The socket cannot be made.
-    Socket(io::Error),
+    #[error("cannot create the socket: {0}")]
+    Socket(#[source] io::Error),
     /// The system has no thread or descriptor left.
-    Start(io::Error),
-}
-
-impl fmt::Display for VhostUserError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Queues(queues) => {
-                write!(f, "cannot offer {queues} queues (choose 1 to {QUEUES_MAX})")
-            }
-            Self::QueueSize(size) => write!(
-                f,
-                "cannot offer a queue of {size} entries (choose a power of two from 4 to \
-                 {QUEUE_SIZE_MAX})"
-            ),
-            Self::InUse => {
-                write!(f, "another process serves this socket (end it, or choose another path)")
-            }
-            Self::Socket(error) => write!(f, "cannot create the socket: {error}"),
-            Self::Start(error) => write!(f, "cannot start the server: {error}"),
-        }
-    }
-}
-
-impl Error for VhostUserError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Socket(error) | Self::Start(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("cannot start the server: {0}")]
+    Start(#[source] io::Error),
 }

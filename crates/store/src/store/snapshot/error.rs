@@ -1,8 +1,9 @@
 //! What became of a snapshot.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
+
+use thiserror::Error;
 
 use crate::error::{LoadError, StoreError};
 
@@ -22,18 +23,23 @@ pub struct SnapshotReport {
 }
 
 /// Why a snapshot was not written or not read.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// Reading or writing failed.
-    Io(io::Error),
+    #[error("{0}")]
+    Io(#[from] io::Error),
     /// It is no snapshot of zfold.
+    #[error("it is not a zfold snapshot")]
     Foreign,
     /// It has a version that this program does not know.
+    #[error("it has format version {0}, this program reads version 1")]
     Version(u32),
     /// It was damaged or cut off; the text says where.
+    #[error("it is damaged or truncated ({0})")]
     Damaged(&'static str),
     /// Its pages are of another length than the store's.
+    #[error("its pages have {snapshot} bytes, those of the store {store}")]
     PageLength {
         /// Of the snapshot, in bytes.
         snapshot: usize,
@@ -41,6 +47,7 @@ pub enum SnapshotError {
         store: usize,
     },
     /// It has a page that the store has no slot for.
+    #[error("it has page {key}, the store has {slots} slots (make it larger)")]
     Slots {
         /// The page's key.
         key: u64,
@@ -48,12 +55,19 @@ pub enum SnapshotError {
         slots: u64,
     },
     /// The store holds pages already.
+    #[error("the store already holds pages; restore into an empty one")]
     NotEmpty,
     /// The label is longer than [`LABEL_MAX`].
+    #[error("a label of {0} bytes is longer than {LABEL_MAX}")]
     Label(usize),
     /// The pool is dead, so no page can be read.
+    #[error("{0}")]
     Load(LoadError),
     /// Some pages could not be read. All others were saved beside.
+    #[error(
+        "{pages} pages cannot be read; what was saved before is unchanged, all other pages are in \
+         {saved}"
+    )]
     Lost {
         /// How many.
         pages: u64,
@@ -61,48 +75,6 @@ pub enum SnapshotError {
         saved: PathBuf,
     },
     /// A page could not be restored.
-    Store(StoreError),
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(error) => error.fmt(f),
-            Self::Foreign => write!(f, "it is not a zfold snapshot"),
-            Self::Version(version) => {
-                write!(f, "it has format version {version}, this program reads version 1")
-            }
-            Self::Damaged(place) => write!(f, "it is damaged or truncated ({place})"),
-            Self::PageLength { snapshot, store } => {
-                write!(f, "its pages have {snapshot} bytes, those of the store {store}")
-            }
-            Self::Slots { key, slots } => {
-                write!(f, "it has page {key}, the store has {slots} slots (make it larger)")
-            }
-            Self::NotEmpty => write!(f, "the store already holds pages; restore into an empty one"),
-            Self::Label(len) => write!(f, "a label of {len} bytes is longer than {LABEL_MAX}"),
-            Self::Load(error) => error.fmt(f),
-            Self::Lost { pages, saved } => write!(
-                f,
-                "{pages} pages cannot be read; what was saved before is unchanged, all other pages \
-                 are in {}",
-                saved.display()
-            ),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SnapshotError {}
-
-impl From<io::Error> for SnapshotError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<StoreError> for SnapshotError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
+    #[error("{0}")]
+    Store(#[from] StoreError),
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zfold_store::backing::{Backing, MAX_ALIGN};
+use zfold_store::pool::builders;
 
 use crate::map::UNIT;
 
@@ -45,19 +46,6 @@ pub struct FarOptions {
     pub renew: Duration,
     /// How often the cleaner looks for work, if nobody wakes it.
     pub tend: Duration,
-}
-
-macro_rules! builders {
-    ($($method:ident => $field:ident: $type:ty,)*) => {
-        $(
-            #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), ").")]
-            #[must_use]
-            pub fn $method(mut self, $field: $type) -> Self {
-                self.$field = $field;
-                self
-            }
-        )*
-    };
 }
 
 impl FarOptions {

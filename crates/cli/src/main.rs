@@ -7,7 +7,7 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
-    not(target_arch = "x86_64"),
+    not(any(target_arch = "aarch64", target_arch = "x86_64")),
     expect(dead_code, unused_imports, reason = "what only `zfold run` uses")
 )]
 
@@ -25,7 +25,7 @@ mod jupyter;
 mod lab;
 mod man;
 mod ps;
-#[cfg_attr(not(target_arch = "x86_64"), path = "run/elsewhere.rs")]
+#[cfg_attr(not(any(target_arch = "aarch64", target_arch = "x86_64")), path = "run/elsewhere.rs")]
 mod run;
 mod settings;
 mod shared;

@@ -8,7 +8,7 @@ use crate::shared::exit::Failure;
 
 /// Refuses: a run works with the registers of a stopped thread.
 pub(crate) fn run(_: &RunArgs) -> Result<ExitCode, Failure> {
-    let line = "zfold run needs x86-64; on this processor use zfold disk or the library's Region";
+    let line = "zfold run needs x86-64 or aarch64; use zfold disk or the library's Region";
     Err(Failure::new(line).with_status(125))
 }
 
@@ -16,7 +16,7 @@ pub(crate) use run as manage;
 
 /// Refuses, for the same reason.
 pub(crate) fn attach(_: &AttachArgs) -> Result<ExitCode, Failure> {
-    Err(Failure::new("zfold attach needs x86-64; limit the processes by a cgroup"))
+    Err(Failure::new("zfold attach needs x86-64 or aarch64; limit the processes by a cgroup"))
 }
 
 pub(crate) use attach as manage_attached;
@@ -24,5 +24,5 @@ pub(crate) use attach as manage_attached;
 /// Returns what a run needs and is not here.
 pub(crate) fn needs() -> Vec<Need> {
     let detail = "use zfold disk, or a Region of the library".to_owned();
-    vec![Need::missing("x86-64", &[Use::Run], true, detail, &[])]
+    vec![Need::missing("x86-64 or aarch64", &[Use::Run], true, detail, &[])]
 }

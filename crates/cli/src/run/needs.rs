@@ -11,37 +11,9 @@ const SYS_ADMIN: u32 = 21;
 /// Returns what a run needs, found or missing.
 pub(crate) fn needs() -> Vec<Need> {
     let (access, tracing) = (access(), may_trace());
-    let kernel = matches!(access, Err(Denied::Kernel));
     let traced = matches!(tracing, Err(Denied::Traced));
-    let need = |name, uses: &[Use], denied: Option<&Denied>, detail: &str| match denied {
-        Some(denied) => {
-            // Without the remedy, which the list has.
-            let why = denied.to_string();
-            let why = why.split("; grant it with").next().unwrap_or_default().to_owned();
-            Need::missing(name, uses, true, why, &grants(denied))
-        }
-        None => Need::found(name, uses, true, detail),
-    };
     let refused = |is: fn(&Denied) -> bool| tracing.as_ref().err().filter(|denied| is(denied));
-    let mut needs = vec![match kernel {
-        true => Need::missing(
-            "UFFDIO_MOVE",
-            &[Use::Run, Use::Region],
-            true,
-            "this kernel cannot move pages by userfaultfd".to_owned(),
-            &["boot Linux 6.8 or later".to_owned()],
-        ),
-        false => Need::found("UFFDIO_MOVE", &[Use::Run, Use::Region], true, "Linux 6.8 or later"),
-    }];
-    // What else an old kernel would permit says nothing.
-    if !kernel {
-        needs.push(need(
-            "page faults of the kernel",
-            &[Use::Run, Use::Threads, Use::Guest],
-            access.as_ref().err(),
-            "by /dev/userfaultfd, or by the call",
-        ));
-    }
+    let mut needs = of_kernel(access.as_ref().err());
     needs.extend([
         match traced {
             true => Need::missing(
@@ -76,6 +48,44 @@ pub(crate) fn needs() -> Vec<Need> {
     needs
 }
 
+/// Returns something without which there is no run, found or denied.
+fn need(name: &'static str, uses: &[Use], denied: Option<&Denied>, detail: &str) -> Need {
+    match denied {
+        Some(denied) => {
+            // Without the remedy, which the list has.
+            let why = denied.to_string();
+            let why = why.split("; ").next().unwrap_or_default().to_owned();
+            Need::missing(name, uses, true, why, &grants(denied))
+        }
+        None => Need::found(name, uses, true, detail),
+    }
+}
+
+/// Returns what a run needs of the kernel itself. Where that is the wrong one, nothing else of it
+/// was tried.
+fn of_kernel(denied: Option<&Denied>) -> Vec<Need> {
+    let moves = ("UFFDIO_MOVE", [Use::Run, Use::Region]);
+    match denied {
+        Some(Denied::Kernel) => vec![Need::missing(
+            moves.0,
+            &moves.1,
+            true,
+            "this kernel cannot move pages by userfaultfd".to_owned(),
+            &["boot Linux 6.8 or later".to_owned()],
+        )],
+        Some(Denied::Pages(_)) => vec![need("pages of 4 KiB", &[Use::Run], denied, "")],
+        denied => vec![
+            Need::found(moves.0, &moves.1, true, "Linux 6.8 or later"),
+            need(
+                "page faults of the kernel",
+                &[Use::Run, Use::Threads, Use::Guest],
+                denied,
+                "by /dev/userfaultfd, or by the call",
+            ),
+        ],
+    }
+}
+
 /// Returns what a run can do without, found or missing; `has_access` to the kernel's page faults.
 fn wishes(has_access: bool) -> [Need; 2] {
     let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
@@ -102,4 +112,19 @@ fn wishes(has_access: bool) -> [Need; 2] {
         }
     };
     [forks, filters]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_kernel_with_other_pages_nothing_else_is_said() {
+        let needs = of_kernel(Some(&Denied::Pages(16 << 10)));
+        let text = format!("{needs:?}");
+        assert!(needs.len() == 1 && needs[0].blocks(Use::Run), "{text}");
+        for part in ["this kernel has pages of 16 KiB", "boot a kernel with pages of 4 KiB"] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+    }
 }

@@ -1,5 +1,4 @@
 //! `zfold attach` from outside: what processes notice of it, what is refused, how they end.
-#![cfg(target_arch = "x86_64")]
 
 #[path = "../common/mod.rs"]
 mod common;

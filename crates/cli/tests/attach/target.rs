@@ -22,7 +22,7 @@ pub(crate) fn can_attach(test: &str) -> bool {
         let line = said.lines().last().unwrap_or_default().to_owned();
         match output.status.success() {
             true => None,
-            false if said.contains("grant it with") || said.contains("Linux 6.8") => Some(line),
+            false if said.contains("grant it with") || said.contains("this kernel") => Some(line),
             false => panic!("zfold attach: {said}"),
         }
     });

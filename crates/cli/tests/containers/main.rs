@@ -1,6 +1,5 @@
 //! `zfold run` and `zfold check` in containers of a real runtime, with the filter of system calls
 //! and the rights that containers have by default, and with what `zfold check` says to add.
-#![cfg(target_arch = "x86_64")]
 
 #[path = "../common/mod.rs"]
 mod common;

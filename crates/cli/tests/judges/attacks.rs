@@ -17,6 +17,9 @@ use crate::trial::{Ended, MISSING, limited, program};
 /// With this limit a program has its helper before its first instruction.
 const LIMIT_MIB: u64 = 16;
 
+/// Programs with machine code of x86-64.
+const X86: [&str; 2] = ["gadget", "hijack"];
+
 fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -28,6 +31,10 @@ fn is_root(test: &str) -> bool {
 /// Runs a program that gets the helper's address, and then `arguments`; returns how it ended.
 fn attack(test: &str, name: &str, arguments: &[&str]) -> Option<Ended> {
     if !is_root(test) {
+        return None;
+    }
+    if X86.contains(&name) && !cfg!(target_arch = "x86_64") {
+        skip(test, format_args!("{name} has machine code of x86-64"));
         return None;
     }
     let compiled = program(test, name)?;

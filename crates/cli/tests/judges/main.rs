@@ -6,18 +6,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[cfg(target_arch = "x86_64")]
 #[allow(dead_code, reason = "shared with the tests of real programs")]
 #[path = "../programs/needs.rs"]
 mod needs;
 
-#[cfg(target_arch = "x86_64")]
 mod attacks;
-#[cfg(target_arch = "x86_64")]
 mod cases;
-#[cfg(target_arch = "x86_64")]
 mod front;
-#[cfg(target_arch = "x86_64")]
 mod limits;
-#[cfg(target_arch = "x86_64")]
 mod trial;

@@ -44,7 +44,7 @@ fn denied() -> Option<String> {
         return None;
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let reasons = ["not permitted to handle", "Linux 6.8 or later"];
+    let reasons = ["not permitted to handle", "this kernel"];
     assert!(reasons.iter().any(|reason| said.contains(reason)), "{}: {said}", output.status);
     Some(said)
 }

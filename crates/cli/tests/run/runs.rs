@@ -22,7 +22,7 @@ pub(crate) fn can_manage(test: &str) -> bool {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         match output.status.success() {
             true => None,
-            false if said.contains("grant it with") || said.contains("Linux 6.8") => Some(said),
+            false if said.contains("grant it with") || said.contains("this kernel") => Some(said),
             false => panic!("zfold run -- true: {said}"),
         }
     });
@@ -162,10 +162,8 @@ impl Run {
 }
 
 /// A process that ends with this.
-#[cfg(target_arch = "x86_64")]
 pub(crate) struct Ended(pub(crate) Child);
 
-#[cfg(target_arch = "x86_64")]
 impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();

@@ -77,7 +77,7 @@ impl Watcher {
 
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
-        crate::sys::urgency::be_urgent();
+        crate::sys::urgency::be_prompt();
         let mut next_look = Instant::now();
         loop {
             let retrying = !lock(&self.shared.retries).is_empty();

@@ -25,8 +25,9 @@ fn shell(name: &str) -> Option<Command> {
     // Where zfold is built may be zfold-lab, too.
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("completed-by-{name}"));
     std::fs::create_dir_all(&folder).expect("a folder");
-    // It is there if the tests ran before.
-    let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zfold"), folder.join("zfold"));
+    // One of an earlier run may lead to where zfold was built then.
+    let _ = std::fs::remove_file(folder.join("zfold"));
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_zfold"), folder.join("zfold")).expect("a link");
     let path = std::env::var_os("PATH").unwrap_or_default();
     if !std::env::split_paths(&path).any(|folder| folder.join(name).is_file()) {
         return None;

@@ -34,7 +34,7 @@ fn words_of_one(units: u64) -> usize {
 }
 
 /// Returns the first of some units whose bit is set; with `than` all ones, is not set.
-fn next(words: &[AtomicU64], units: Range<u64>, than: u64) -> Option<u64> {
+pub(crate) fn next(words: &[AtomicU64], units: Range<u64>, than: u64) -> Option<u64> {
     let mut at = units.start / 64;
     let mut open = u64::MAX << (units.start % 64);
     while at * 64 < units.end {

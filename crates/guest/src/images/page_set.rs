@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::core::table::next;
+
 /// The set.
 #[derive(Debug)]
 pub(crate) struct PageSet {
@@ -42,17 +44,8 @@ impl PageSet {
 
     /// Returns the first page of a range that is in it; looks at no bit behind the range's word.
     pub(crate) fn next_in(&self, pages: Range<u64>) -> Option<u64> {
-        let mut at = pages.start / 64;
-        let mut open = u64::MAX << (pages.start % 64);
-        while at * 64 < pages.end {
-            let word = self.words.get(at as usize)?.load(Ordering::Relaxed) & open;
-            if word != 0 {
-                let found = at * 64 + u64::from(word.trailing_zeros());
-                return (found < pages.end).then_some(found);
-            }
-            (at, open) = (at + 1, u64::MAX);
-        }
-        None
+        let end = pages.end.min(self.words.len() as u64 * 64);
+        next(&self.words, pages.start..end, 0)
     }
 
     /// Returns its bits in pieces of a page of the store.

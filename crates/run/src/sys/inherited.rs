@@ -240,7 +240,7 @@ fn set_handler(signal: i32, handler: libc::sighandler_t) {
 }
 
 /// Returns the signals that the calling thread blocks.
-fn blocked() -> u64 {
+pub(super) fn blocked() -> u64 {
     let mut mask = 0_u64;
     let (none, to) = (std::ptr::null::<u64>(), &raw mut mask);
     let how = libc::SIG_BLOCK;
@@ -249,7 +249,7 @@ fn blocked() -> u64 {
     mask
 }
 
-fn set_mask(mask: u64) {
+pub(super) fn set_mask(mask: u64) {
     let (from, none) = (&raw const mask, std::ptr::null_mut::<u64>());
     let how = libc::SIG_SETMASK;
     // SAFETY: the kernel reads 64 bits.

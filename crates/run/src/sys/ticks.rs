@@ -21,6 +21,7 @@ use std::sync::Once;
 
 use rustix::thread::gettid;
 
+use super::inherited::{blocked, set_mask};
 use super::ptrace::{self, Event};
 
 /// Time between two ticks, in nanoseconds.
@@ -38,7 +39,18 @@ thread_local! {
     static RECEIVED: Cell<*const Received> = const { Cell::new(ptr::null()) };
 }
 
-/// Receives what there is, and lets threads that are about to end do so.
+/// Returns the next event of any thread that the calling thread traces, as [`ptrace::poll`] does.
+/// One that is about to end has been let go, once: at the next event its number may be another's.
+pub(crate) fn receive_letting_end() -> io::Result<Option<(i32, Event)>> {
+    let received = ptrace::poll()?;
+    if let Some((tid, Event::Ending)) = received {
+        // It may be gone already.
+        let _ = ptrace::cont(tid, 0);
+    }
+    Ok(received)
+}
+
+/// Receives what there is.
 extern "C" fn receive(_: libc::c_int) {
     // SAFETY: null, or as `seize` has set it, which is in its call as long as it is set (Z1).
     let Some(received) = (unsafe { RECEIVED.get().as_ref() }) else { return };
@@ -47,13 +59,9 @@ extern "C" fn receive(_: libc::c_int) {
     // SAFETY: as above.
     let before = unsafe { *errno };
     while let Some(cell) = received.events.get(received.len.get())
-        && let Ok(Some((tid, event))) = ptrace::poll()
+        && let Ok(Some(event)) = receive_letting_end()
     {
-        if event == Event::Ending {
-            // It may be gone already.
-            let _ = ptrace::cont(tid, 0);
-        }
-        cell.set(Some((tid, event)));
+        cell.set(Some(event));
         received.len.set(received.len.get() + 1);
     }
     // SAFETY: as above.
@@ -87,11 +95,7 @@ impl Ticks {
     /// The user has as many as may be queued signals.
     pub(crate) fn start() -> io::Result<Self> {
         install();
-        // As the kernel has it: a bit for each signal.
-        let (how, set) = (libc::SIG_UNBLOCK, 1_u64 << (signal() - 1));
-        let (from, none) = (&raw const set, ptr::null_mut::<u64>());
-        // SAFETY: the kernel reads a set of this size, which lives across the call.
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, from, none, size_of::<u64>()) };
+        set_mask(blocked() & !(1 << (signal() - 1)));
         // SAFETY: the structure is plain integers and pointers.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;

@@ -32,7 +32,7 @@ use crate::sys::arch::Seen;
 use crate::sys::proc::{self, Status};
 use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
-use crate::sys::ticks::Seizer;
+use crate::sys::ticks::{Seizer, receive_letting_end};
 
 /// How long the processes stand still at most until all their threads have stopped.
 const LATE: Duration = Duration::from_secs(1);
@@ -192,7 +192,7 @@ impl Caught {
     fn wait_until_stopped(&mut self, late: Instant) -> Result<(), String> {
         let mut slow = Instant::now() + SLOW;
         loop {
-            match ptrace::poll() {
+            match receive_letting_end() {
                 Ok(Some((tid, event))) => {
                     self.take(tid, event);
                     continue;
@@ -245,11 +245,9 @@ impl Caught {
     fn take(&mut self, tid: i32, event: Event) {
         self.awaited.remove(&tid);
         match event {
-            // Others may wait for its end, as one that execs. Nothing is away that it needs.
-            Event::Ending => {
-                let_go(ptrace::cont(tid, 0));
-                return self.forget(tid);
-            }
+            // It was let go: others may wait for its end, as one that execs, and nothing is away
+            // that it needs.
+            Event::Ending => return self.forget(tid),
             Event::Exited(_) | Event::Killed { .. } => {
                 self.forget(tid);
                 if self.ending.remove(&tid) {

@@ -78,7 +78,7 @@ fn batches_are_as_long_as_the_engine_likes_objects() {
         (1 << 20, None, 992),
         (8 << 20, None, 1024),
         (8 << 20, Some(16 << 20), 256),
-        (8 << 20, Some(1 << 20), 32),
+        (8 << 20, Some(1 << 20), 16),
     ] {
         let engine = SimEngine::new(1, SimFaults::default()).with_object_bytes(object_bytes);
         let store = store(&far(&Arc::new(engine)), limit);

@@ -175,8 +175,8 @@ impl StoreOptions {
     fn batch_pages(&self) -> u32 {
         let liked = self.backing.as_ref().map_or(0, |backing| backing.backing.write_bytes());
         let limit = self.limit_bytes.map_or(u64::MAX, |limit| limit / (64 << 10));
-        let pages = (liked as u64 / 1024).min(limit);
-        pages.clamp(BATCH_DEFAULT.into(), BATCH_MAX.into()) as u32
+        let pages = (liked as u64 / 1024).max(BATCH_DEFAULT.into()).min(limit);
+        pages.clamp(1, BATCH_MAX.into()) as u32
     }
 }
 
@@ -194,7 +194,8 @@ pub struct Tunables {
     /// `writeback_limit` with `writeback_limit_enable`).
     pub writeback_limit_pages: Option<u64>,
     /// Most pages that one write of the backing file holds, 1 to 1024 (zram's
-    /// `writeback_batch_size`). At first 32, or more if the backing likes long writes.
+    /// `writeback_batch_size`). At first 32, more if the backing likes long writes, and fewer
+    /// under a limit below 2 MiB.
     pub writeback_batch_pages: u32,
     /// With which codec pages are compressed from now on: 0 is [`StoreOptions::codec`], 1 to 3
     /// those of [`StoreOptions::recompression`].

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -126,6 +126,30 @@ fn many_threads_find_room_under_a_small_limit() {
     });
     let stats = store.stats();
     assert!(stats.held_bytes() <= 1 << 20, "{stats:?}");
+}
+
+/// What a store takes while it makes room, and a page that is about to be refused, count, too.
+#[test]
+fn an_observer_never_sees_more_than_the_limit() {
+    let backing = faulty(64 << 20);
+    let limit = 4 << 20;
+    let store = &store_with(&backing, |options| options.limit_bytes = Some(limit));
+    let (done, most) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                most.fetch_max(store.held_bytes(), Ordering::Relaxed);
+            }
+        });
+        for key in 0..20_000 {
+            let _ = store.store(key, &good(key)).unwrap();
+            let before = key / 2;
+            assert!(load(store, before).unwrap() == good(before), "{before}");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let most = most.into_inner();
+    assert!(limit / 2 < most && most <= limit, "{most} bytes of {limit}");
 }
 
 #[test]

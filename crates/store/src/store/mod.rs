@@ -117,15 +117,25 @@ impl Store {
             return Err(OpenError::PageLength(page_len));
         }
         let pages = Pages::new(pool, options).map_err(OpenError::Codec)?;
+        let tunables = options.tunables();
+        let processing = match &pages.backed {
+            Some(backed) if tunables.limit_bytes.is_some() => {
+                let page_max = backed.bytes_of(page_len) as usize;
+                // Most pages take half of that, or less.
+                let half = tunables.writeback_batch_pages as usize * page_max / 2;
+                Processing::with_len_max(half.max(page_max), page_max)
+            }
+            _ => Processing::default(),
+        };
         let form = if pages.are_owned() { Form::Narrow } else { Form::Wide };
         Ok(Self {
             slots: SlotTable::new(options.slots, form).map_err(OpenError::SlotTable)?,
             pages,
-            tuning: Tuning::new(&options.tunables()),
+            tuning: Tuning::new(&tunables),
             limit: Limit::default(),
             saving: Saving::default(),
-            processing: Mutex::default(),
-            processing_bytes: AtomicU64::new(0),
+            processing_bytes: AtomicU64::new(processing.bytes()),
+            processing: Mutex::new(processing),
             made: clock_gettime(ClockId::MonotonicCoarse).tv_sec,
         })
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::selection::Selection;
 use crate::error::{StoreError, UpdateError};
+use crate::limit::mark;
 use crate::store::Store;
 
 /// Rounds of writeback after which a store that waits for room gives up, if it has none by then
@@ -21,7 +22,7 @@ const ROUNDS_MAX: u64 = 16;
 const SLACK_SHARE: u64 = 128;
 const SLACK_MAX: u64 = 2 << 20;
 
-/// Returns the bytes by which a store that has hit its limit goes below it.
+/// Returns the bytes by which a store that has hit its mark goes below it.
 fn slack(limit: u64) -> u64 {
     (limit / SLACK_SHARE).min(SLACK_MAX)
 }
@@ -73,13 +74,14 @@ impl Store {
     /// Brings what is held below the limit if it can; returns whether it is.
     fn make_room(&self) -> bool {
         let Some(limit) = self.tuning.limit_bytes() else { return true };
-        let below = || self.held_bytes() < limit;
         if self.pages.backed.is_none() {
-            if !below() && self.freeable_pages() > 0 {
+            if self.held_bytes() >= limit && self.freeable_pages() > 0 {
                 self.compact();
             }
             return self.held_bytes() <= self.tuning.accept_bytes(limit);
         }
+        let mark = mark(limit);
+        let below = || self.held_bytes() < mark;
         // Another thread has made it.
         if below() {
             return true;
@@ -88,7 +90,7 @@ impl Store {
         // Pages are compressed, so several leave for each that is freed.
         let batch = u64::from(self.tuning.get().writeback_batch_pages);
         let rounds = ROUNDS_MAX + 8 * slack / (self.page_len() as u64 * batch);
-        self.shrink(limit - slack, rounds, &AtomicBool::new(false));
+        self.shrink(mark - slack, rounds, &AtomicBool::new(false));
         if !below() {
             self.compact();
         }

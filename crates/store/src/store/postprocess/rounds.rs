@@ -23,11 +23,30 @@ pub(crate) struct Processing {
     pub(super) buffer: Vec<u8>,
     /// The same as they are written. One for all threads: many would not fit under small limits.
     pub(super) write: Option<AlignedBuffer>,
+    /// The length of a batch beyond which another page may not fit, if there is a most.
+    full_above: Option<usize>,
 }
 
 impl Processing {
+    /// Returns one that handles at most `len_max` bytes in a batch, of pages that take up to
+    /// `page_max`. It has its buffers from the beginning, so that they need not grow while a store
+    /// is at its limit.
+    pub(crate) fn with_len_max(len_max: usize, page_max: usize) -> Self {
+        Self {
+            hand: 0,
+            buffer: Vec::with_capacity(len_max),
+            write: Some(AlignedBuffer::new(len_max)),
+            full_above: Some(len_max - page_max),
+        }
+    }
+
+    /// Returns whether a batch has no room for another page.
+    pub(super) fn is_full(&self) -> bool {
+        self.full_above.is_some_and(|len| self.buffer.len() > len)
+    }
+
     /// Returns the bytes that the buffers take.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let write = self.write.as_ref().map_or(0, |buffer| buffer.len());
         (self.buffer.capacity() + write) as u64
     }

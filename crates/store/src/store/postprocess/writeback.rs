@@ -57,7 +57,7 @@ impl Store {
             }
             written?;
             left = left.saturating_sub(chosen.len() as u64);
-            if (chosen.len() as u64) < budget {
+            if (chosen.len() as u64) < budget && !work.is_full() {
                 break;
             }
         }
@@ -74,6 +74,7 @@ impl Store {
         let mut chosen: Vec<Chosen> = Vec::with_capacity(pages);
         work.buffer.clear();
         while chosen.len() < pages
+            && !work.is_full()
             && let Some(key) = scan.next(self)
         {
             // The clock hand comes round again, and ranges of keys may overlap; but a page is

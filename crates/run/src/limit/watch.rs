@@ -89,8 +89,10 @@ impl Watcher {
                 perform(&self.shared, work, &mut self.answers);
             }
             self.retry();
-            if Instant::now() >= next_look {
-                next_look = Instant::now() + self.look();
+            let began = Instant::now();
+            if began >= next_look {
+                let rest = self.look();
+                next_look = next_after(began, began.elapsed(), rest);
             }
             debug_assert!(self.answers.are_given());
         }
@@ -236,6 +238,13 @@ impl Watcher {
     }
 }
 
+/// Returns when to look again after a look that took so long and wants the next one after `rest`.
+/// It rests for as long as it looked, at least: a thread of real time that never does keeps all
+/// others from the only processor of a small machine, the program with them.
+fn next_after(began: Instant, took: Duration, rest: Duration) -> Instant {
+    began + rest.max(took * 2)
+}
+
 /// Returns how long a program takes at least to touch so many pages.
 fn time_to_touch(pages: usize) -> Duration {
     Duration::from_nanos(((pages * PAGE) as u64).saturating_mul(1_000_000_000) / GROWTH)
@@ -298,6 +307,22 @@ impl Statms {
     fn keep(&mut self, spaces: &[Arc<Managed>]) {
         if self.0.len() == STATMS {
             self.0.retain(|pid, _| spaces.iter().any(|managed| managed.pid() == *pid));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_time_is_left_to_others_however_long_looks_take() {
+        let began = Instant::now();
+        for micros in [10, 100, 300, 5_000, 400_000] {
+            let took = Duration::from_micros(micros);
+            let next = next_after(began, took, LOOKS[0]);
+            assert!(next >= began + took * 2, "{took:?}");
+            assert!(next >= began + LOOKS[0]);
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The examples of docs/use/ci.md.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::{TempDir, tempdir};
@@ -82,6 +85,80 @@ fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
         }
         Err(error) => skip(test, format!("systemd-analyze: {error}")),
     }
+}
+
+#[test]
+fn the_units_of_disks_are_ones_that_systemd_takes() {
+    let test = "the_units_of_disks_are_ones_that_systemd_takes";
+    let folder = tempdir().expect("a folder");
+    for kind in ["service", "socket"] {
+        let unit = format!("zfold-disk@.{kind}");
+        let text = fs::read_to_string(contrib("systemd").join(&unit)).expect("a unit");
+        let text = text.replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"));
+        fs::write(folder.path().join(unit), text).expect("written");
+    }
+    // What they name of systemd's own is not looked at.
+    let path = format!("{}:", folder.path().display());
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]).env("SYSTEMD_UNIT_PATH", path);
+    verify
+        .args(["service", "socket"].map(|kind| folder.path().join(format!("zfold-disk@.{kind}"))));
+    match verify.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && !said.contains("zfold-disk@"), "{said}");
+        }
+        Err(error) => skip(test, format!("systemd-analyze: {error}")),
+    }
+}
+
+/// What systemd does with a service that has the drop-in, without systemd: it starts the command,
+/// waits for `READY=1` on its socket, and ends the process that it started.
+#[test]
+fn a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped() {
+    let test = "a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped";
+    if !ready(test, &["redis-server"]) {
+        return;
+    }
+    let drop_in = fs::read_to_string(contrib("examples/zfold-run.conf")).expect("text");
+    let lines = drop_in.lines().filter_map(|line| line.strip_prefix("ExecStart="));
+    let line = lines.last().expect("a command");
+    let mut words = line.split(' ');
+    assert_eq!(words.next(), Some("/usr/bin/zfold"));
+    let folder = tempdir().expect("a folder");
+    let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    let mut service = Command::new(env!("CARGO_BIN_EXE_zfold"));
+    // Its configuration is the package's, which need not be here.
+    service.args(words.filter(|word| *word != "/etc/redis/redis.conf"));
+    service.args([
+        "--supervised",
+        "systemd",
+        "--port",
+        "0",
+        "--unixsocket",
+        "socket",
+        "--save",
+        "",
+    ]);
+    service.current_dir(&folder).env("NOTIFY_SOCKET", folder.path().join("notify"));
+    service.stdout(Stdio::null());
+    let mut service = service.spawn().expect("it starts");
+    let mut told = [0; 4096];
+    loop {
+        let len = match socket.recv(&mut told) {
+            // The tests were stopped for a while.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            len => len.expect("it says that it is ready"),
+        };
+        if String::from_utf8_lossy(&told[..len]).lines().any(|line| line == "READY=1") {
+            break;
+        }
+    }
+    let stopped = Command::new("kill").args(["-TERM", &service.id().to_string()]).status();
+    assert!(stopped.expect("kill").success());
+    let status = service.wait().expect("it ends");
+    assert!(status.success(), "{status}");
 }
 
 /// Returns the documents of a file of YAML; says so where nothing here reads YAML.

@@ -35,6 +35,12 @@
 #define MADV_WIPEONFORK_ 18
 #define MADV_KEEPONFORK_ 19
 
+#ifdef __aarch64__
+#define INSTRUCTION(at) (at)->uc_mcontext.pc
+#else
+#define INSTRUCTION(at) (at)->uc_mcontext.gregs[REG_RIP]
+#endif
+
 enum { NONE, READ, WRITE };
 
 struct page {
@@ -461,7 +467,7 @@ static void crashed(int signal, siginfo_t *info, void *context)
 	char line[200];
 	ucontext_t *at = context;
 	int len = snprintf(line, sizeof line, "signal %d, code %d, address %p, instruction %p (main is at %p)\n",
-	                   signal, info->si_code, info->si_addr, (void *)at->uc_mcontext.gregs[REG_RIP],
+	                   signal, info->si_code, info->si_addr, (void *)INSTRUCTION(at),
 	                   (void *)crashed);
 	if (write(1, line, len))
 		_exit(139);

@@ -3,10 +3,10 @@
 //! The fields are those of Firecracker's `GuestRegionUffdMapping`, of which earlier versions call
 //! `page_size` by another name, `page_size_kib`, and mean bytes all the same.
 
-use std::fmt;
 use std::ops::Range;
 
 use serde::Deserialize;
+use thiserror::Error;
 use zfold_uffd::page::PAGE;
 
 /// Most regions of a guest.
@@ -56,15 +56,25 @@ impl Region {
 }
 
 /// Why regions are not believed.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(crate) enum RegionError {
     /// The text is none of regions.
-    Text(serde_json::Error),
-    /// There are none, or too many.
-    Number(usize),
+    #[error("the message does not say where memory is: {0}")]
+    Text(#[from] serde_json::Error),
+    /// There are none.
+    #[error("the message has no region")]
+    None,
+    /// There are too many.
+    #[error("{0} regions are more than {REGIONS_MAX}")]
+    TooMany(usize),
+    /// The page size is missing.
+    #[error("a region does not say its page size")]
+    NoPageSize,
     /// The page size is neither 4 KiB nor 2 MiB.
-    PageSize(Option<u64>),
+    #[error("pages of {0} bytes are neither of 4 KiB nor of 2 MiB")]
+    PageSize(u64),
     /// A range is empty, not of whole pages, or no range of addresses.
+    #[error("{size} bytes at {address:#x} are no range of whole pages")]
     Range {
         /// Its address.
         address: u64,
@@ -72,6 +82,10 @@ pub(crate) enum RegionError {
         size: u64,
     },
     /// It ends behind the image.
+    #[error(
+        "a region ends at {end} of the memory file, but the image has {image} bytes: connect to \
+         the image of this snapshot"
+    )]
     Beyond {
         /// Where it ends in the memory file.
         end: u64,
@@ -79,6 +93,10 @@ pub(crate) enum RegionError {
         image: u64,
     },
     /// All of them together have more bytes than the image.
+    #[error(
+        "the regions have {all} bytes together, but the image has {image}: connect to the image \
+         of this snapshot"
+    )]
     Large {
         /// Bytes of all.
         all: u64,
@@ -86,51 +104,17 @@ pub(crate) enum RegionError {
         image: u64,
     },
     /// Two of them overlap.
+    #[error("two regions overlap")]
     Overlap,
-}
-
-impl fmt::Display for RegionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(error) => write!(f, "the message does not say where memory is: {error}"),
-            Self::Number(0) => write!(f, "the message has no region"),
-            Self::Number(number) => write!(f, "{number} regions are more than {REGIONS_MAX}"),
-            Self::PageSize(None) => write!(f, "a region does not say its page size"),
-            Self::PageSize(Some(size)) => {
-                write!(f, "pages of {size} bytes are neither of 4 KiB nor of 2 MiB")
-            }
-            Self::Range { address, size } => {
-                write!(f, "{size} bytes at {address:#x} are no range of whole pages")
-            }
-            Self::Beyond { end, image } => write!(
-                f,
-                "a region ends at {end} of the memory file, but the image has {image} bytes: \
-                 connect to the image of this snapshot"
-            ),
-            Self::Large { all, image } => write!(
-                f,
-                "the regions have {all} bytes together, but the image has {image}: connect to the \
-                 image of this snapshot"
-            ),
-            Self::Overlap => write!(f, "two regions overlap"),
-        }
-    }
-}
-
-impl std::error::Error for RegionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Text(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the regions of a message, sorted by address, of a guest of an image of so many pages.
 pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, RegionError> {
-    let sent: Vec<Sent> = serde_json::from_slice(text).map_err(RegionError::Text)?;
-    if sent.is_empty() || sent.len() > REGIONS_MAX {
-        return Err(RegionError::Number(sent.len()));
+    let sent: Vec<Sent> = serde_json::from_slice(text)?;
+    match sent.len() {
+        0 => return Err(RegionError::None),
+        number if number > REGIONS_MAX => return Err(RegionError::TooMany(number)),
+        _ => {}
     }
     let image = image_pages * PAGE as u64;
     let mut regions = sent.iter().map(|one| check(one, image)).collect::<Result<Vec<_>, _>>()?;
@@ -152,8 +136,10 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, Region
 }
 
 fn check(sent: &Sent, image: u64) -> Result<Region, RegionError> {
-    let asked = sent.page_size.or(sent.page_size_kib);
-    let unit = asked.filter(|unit| UNITS.contains(unit)).ok_or(RegionError::PageSize(asked))?;
+    let unit = sent.page_size.or(sent.page_size_kib).ok_or(RegionError::NoPageSize)?;
+    if !UNITS.contains(&unit) {
+        return Err(RegionError::PageSize(unit));
+    }
     let Sent { base_host_virt_addr: address, size, offset, .. } = *sent;
     let wrong = RegionError::Range { address, size };
     let end = address.checked_add(size).filter(|end| *end <= ADDRESS_END);

@@ -1,22 +1,28 @@
 //! Why something could not be done with an image.
 
-use std::fmt;
 use std::io;
 
+use thiserror::Error;
 use zfold_store::snapshot::SnapshotError;
 use zfold_store::{LoadError, StoreError};
 
 use super::image::CHAIN_MAX;
 
 /// Why something could not be done with an image. Every message names the remedy.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// A name that no image can have.
+    #[error(
+        "{0:?} cannot be the name of an image: use 1 to 64 letters, digits, '.', '_' or '-', the \
+         first not '.' or '-'"
+    )]
     Name(String),
     /// There is an image of that name, or one is being imported.
+    #[error("there is an image {0}: remove it first, or choose another name")]
     Exists(String),
     /// There is no image of that name.
+    #[error("there is no image {name}{}", others(choices))]
     Missing {
         /// The name.
         name: String,
@@ -24,6 +30,7 @@ pub enum ImageError {
         choices: Vec<String>,
     },
     /// The image is used.
+    #[error("{name} is used by {by}: end or remove it first")]
     InUse {
         /// The image.
         name: String,
@@ -31,8 +38,16 @@ pub enum ImageError {
         by: String,
     },
     /// The length of a memory file is 0, or not of whole pages.
+    #[error(
+        "{0} bytes are no memory of a guest, which has whole pages of 4096: give the memory file \
+         of a snapshot"
+    )]
     Length(u64),
     /// A difference and its base have different lengths.
+    #[error(
+        "the file has {file} bytes, its base {base}: give the memory file of a guest that was \
+         restored from that image"
+    )]
     BaseLength {
         /// Bytes of the file.
         file: u64,
@@ -40,16 +55,25 @@ pub enum ImageError {
         base: u64,
     },
     /// The base has as many bases as an image may have.
+    #[error(
+        "{0} has {CHAIN_MAX} bases one upon the other: export it, and import that file without a \
+         base"
+    )]
     Chain(String),
     /// No range of keys is long enough.
+    #[error("the images have 16 TiB together: remove some")]
     NoKeys,
     /// The list of so many images has no room for another one.
+    #[error("a server has no room for more than {0} images: start another one")]
     TooMany(usize),
     /// The file cannot be read or written.
-    File(io::Error),
+    #[error("{0}")]
+    File(#[from] io::Error),
     /// A page was not stored.
-    Store(StoreError),
+    #[error("{}", not_stored(.0))]
+    Store(#[from] StoreError),
     /// A page cannot be read.
+    #[error("page {page} cannot be read: {source}")]
     Load {
         /// Its number in the image.
         page: u64,
@@ -57,89 +81,26 @@ pub enum ImageError {
         source: LoadError,
     },
     /// The snapshot cannot be written or read.
-    Snapshot(SnapshotError),
+    #[error("{0}")]
+    Snapshot(#[from] SnapshotError),
     /// The snapshot is none of images.
+    #[error("it is no snapshot of images of guests")]
     Foreign,
     /// Its list of images makes no sense.
+    #[error("its list of images is damaged ({0})")]
     Damaged(&'static str),
 }
 
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => write!(
-                f,
-                "{name:?} cannot be the name of an image: use 1 to 64 letters, digits, '.', '_' or \
-                 '-', the first no '.' or '-'"
-            ),
-            Self::Exists(name) => {
-                write!(f, "there is an image {name}: remove it first, or choose another name")
-            }
-            Self::Missing { name, choices } if choices.is_empty() => {
-                write!(f, "there is no image {name}, nor any other: import one first")
-            }
-            Self::Missing { name, choices } => {
-                write!(f, "there is no image {name} (choices: {})", choices.join(", "))
-            }
-            Self::InUse { name, by } => write!(f, "{name} is used by {by}: end or remove it first"),
-            Self::Length(bytes) => write!(
-                f,
-                "{bytes} bytes are no memory of a guest, which has whole pages of 4096: give the \
-                 memory file of a snapshot"
-            ),
-            Self::BaseLength { file, base } => write!(
-                f,
-                "the file has {file} bytes, its base {base}: give the memory file of a guest that \
-                 was restored from that image"
-            ),
-            Self::Chain(name) => write!(
-                f,
-                "{name} has {CHAIN_MAX} bases one upon the other: export it, and import that file \
-                 without a base"
-            ),
-            Self::TooMany(images) => {
-                write!(f, "a server has no room for more than {images} images: start another one")
-            }
-            Self::NoKeys => write!(f, "the images have 16 TiB together: remove some"),
-            Self::File(error) => error.fmt(f),
-            Self::Store(StoreError::Full) => {
-                write!(f, "the limit is reached: raise it, or remove images")
-            }
-            Self::Store(error) => error.fmt(f),
-            Self::Load { page, source } => write!(f, "page {page} cannot be read: {source}"),
-            Self::Snapshot(error) => error.fmt(f),
-            Self::Foreign => write!(f, "it is no snapshot of images of guests"),
-            Self::Damaged(what) => write!(f, "its list of images is damaged ({what})"),
-        }
+fn others(choices: &[String]) -> String {
+    match choices {
+        [] => ", nor any other: import one first".to_owned(),
+        choices => format!(" (choices: {})", choices.join(", ")),
     }
 }
 
-impl std::error::Error for ImageError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File(error) => Some(error),
-            Self::Store(error) => Some(error),
-            Self::Load { source, .. } => Some(source),
-            Self::Snapshot(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<io::Error> for ImageError {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-impl From<StoreError> for ImageError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<SnapshotError> for ImageError {
-    fn from(error: SnapshotError) -> Self {
-        Self::Snapshot(error)
+fn not_stored(error: &StoreError) -> String {
+    match error {
+        StoreError::Full => "the limit is reached: raise it, or remove images".to_owned(),
+        error => error.to_string(),
     }
 }

@@ -3,7 +3,6 @@
 //! - Q1: what is taken in before a peer is believed is one message of bounded length, and a few
 //!   descriptors, of which all but one are closed.
 
-use std::fmt;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +11,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use thiserror::Error;
 
 use super::descriptor::peer;
 use crate::core::message::{Message, Wrong};
@@ -42,28 +42,26 @@ pub(crate) struct Offer {
 }
 
 /// Why a hand-shake came to nothing.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub(super) enum Failed {
+    #[error("it left before it had said where its memory is")]
     Left,
-    Late { whole: bool },
+    #[error("it sent no userfaultfd")]
+    NoUffd,
+    #[error("it did not say in time where its memory is")]
+    Late,
+    #[error("{}", message(.0))]
     Message(Wrong),
+    #[error("it sent more than one descriptor")]
     Descriptors,
-    System(Errno),
+    #[error("{0}")]
+    System(#[from] Errno),
 }
 
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Left => write!(f, "it left before it had said where its memory is"),
-            Self::Late { whole: true } => write!(f, "it sent no userfaultfd"),
-            Self::Late { whole: false } => {
-                write!(f, "it did not say in time where its memory is")
-            }
-            Self::Message(Wrong::TooLong) => write!(f, "its message does not end"),
-            Self::Message(_) => write!(f, "what it sent is no list of regions"),
-            Self::Descriptors => write!(f, "it sent more than one descriptor"),
-            Self::System(error) => error.fmt(f),
-        }
+fn message(wrong: &Wrong) -> &'static str {
+    match wrong {
+        Wrong::TooLong => "its message does not end",
+        _ => "what it sent is no list of regions",
     }
 }
 
@@ -84,7 +82,7 @@ impl Handshake {
         let len = match received {
             Ok(received) => received.bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            Err(error) => return Err(Failed::System(error)),
+            Err(error) => return Err(error.into()),
         };
         let messages = beside.drain().filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -113,7 +111,8 @@ impl Handshake {
                 let (pid, text) = (peer(&self.stream), self.message.into_bytes());
                 Ok(Offer { stream: self.stream, text, fd, pid })
             }
-            (whole, _) => Err(Failed::Late { whole }),
+            (true, None) => Err(Failed::NoUffd),
+            (false, _) => Err(Failed::Late),
         }
     }
 }

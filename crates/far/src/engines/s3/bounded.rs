@@ -8,14 +8,13 @@
 //! Heads have the bounds of the HTTP library: 100 fields, half a MiB. `object_store` reads bodies
 //! whole and takes memory by what the server announces, so this stands between the two.
 
-use std::error::Error;
-use std::fmt;
 use std::pin::Pin;
 
 use futures_util::TryStreamExt as _;
 use object_store::client::{
     HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
+use thiserror::Error;
 
 /// Longest answer that is no range: a list of 1000 keys of 1 KiB, each byte of which is escaped.
 const ANSWER_MAX: u64 = 8 << 20;
@@ -87,21 +86,13 @@ fn too_long(asked: u64, announced: Option<u64>) -> HttpError {
 }
 
 /// An answer is longer than what was asked for.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error(
+    "it answers with {} bytes where {asked} at most were asked for; see that AWS_ENDPOINT_URL \
+     names S3",
+    announced.map_or("more".to_owned(), |bytes| bytes.to_string())
+)]
 pub(super) struct TooLong {
     asked: u64,
     announced: Option<u64>,
 }
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { asked, announced } = self;
-        match announced {
-            Some(announced) => write!(f, "it answers with {announced} bytes")?,
-            None => write!(f, "it answers with more bytes")?,
-        }
-        write!(f, " where {asked} at most were asked for; see that AWS_ENDPOINT_URL names S3")
-    }
-}
-
-impl Error for TooLong {}

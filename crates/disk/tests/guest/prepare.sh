@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Makes what tests/guest.rs boots: a stock kernel of Debian 13 and an initial RAM disk with busybox,
 # the kernel's modules, e2fsprogs and ./init. All of it lies in $ZFOLD_GUEST_DIR (target/guest of
 # this repository by default); nothing is installed.
@@ -8,6 +8,7 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
+source "$here/../../../../.ci/lib"
 dir=${ZFOLD_GUEST_DIR:-$here/../../../../target/guest}
 # Where the modules that ./init loads, and those they need, lie.
 parts="drivers/block/ublk* drivers/block/virtio* drivers/virtio fs/ext4 fs/jbd2 fs/mbcache* lib crypto
@@ -17,27 +18,9 @@ mkdir -p "$dir"
 cd "$dir"
 dir=$PWD
 
-# An apt of our own, for another release than the machine's. Its sandbox user could not write here.
 fetch_kernel() {
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
-        grep '/debian/*$' | head -n 1)
-    [ -n "$mirror" ] || { echo "no Debian mirror among apt's sources" >&2; exit 1; }
-    mkdir -p apt/state/lists/partial apt/cache/archives/partial apt/empty
-    : >apt/status
-    key=/usr/share/keyrings/debian-archive-keyring.gpg
-    echo "deb [signed-by=$key] $mirror trixie main" >apt/sources.list
-    cat >apt/apt.conf <<CONF
-Dir::Etc::sourcelist "$dir/apt/sources.list";
-Dir::Etc::sourceparts "$dir/apt/empty";
-Dir::State "$dir/apt/state";
-Dir::State::status "$dir/apt/status";
-Dir::Cache "$dir/apt/cache";
-APT::Architecture "amd64";
-APT::Sandbox::User "root";
-Acquire::Languages "none";
-CONF
-    export APT_CONFIG="$dir/apt/apt.conf"
-    apt-get -q update
+    local package
+    own_apt amd64
     package=$(apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: *\(linux-image-.*\)/\1/p' |
         head -n 1)
     [ -n "$package" ] || { echo "no kernel package on the mirror" >&2; exit 1; }

@@ -106,8 +106,24 @@ fn escape(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Returns the names of a text's metrics. No two may be the same, and those of counters, and no
+    /// others, end in `_total`.
+    pub(crate) fn names(text: &str) -> Vec<&str> {
+        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE zfold_"));
+        let types: Vec<_> = types.map(|line| line.split_once(' ').expect("two words")).collect();
+        for (name, kind) in &types {
+            assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
+        }
+        // For OpenMetrics, the name of a counter is without `_total`.
+        let stems = types.iter().map(|(name, _)| name.trim_end_matches("_total"));
+        assert_eq!(stems.collect::<BTreeSet<_>>().len(), types.len());
+        types.into_iter().map(|(name, _)| name).collect()
+    }
 
     #[test]
     fn only_a_get_of_the_metrics_is_served() {

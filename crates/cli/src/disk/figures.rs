@@ -6,7 +6,6 @@
 
 use zfold_disk::table::{FAILED, PAGES};
 use zfold_figures::{FIELD, View, figures, metric, state};
-use zfold_store::StoreStats;
 
 use super::device::Device;
 use crate::shared::size::PAGE_LEN;
@@ -107,16 +106,11 @@ impl DiskFigures {
     /// Returns those of a device.
     pub(super) fn of(device: &Device) -> Self {
         let limit = device.store().tunables().limit_bytes;
+        let store = device.store().stats();
         Self {
             size_bytes: device.disk.size(),
             max_size_bytes: device.disk.max_size(),
             mem_limit: limit.unwrap_or(0),
-            ..Self::of_store(&device.store().stats())
-        }
-    }
-
-    fn of_store(store: &StoreStats) -> Self {
-        Self {
             orig_data_size: store.stored_pages * PAGE_LEN,
             compr_data_size: store.pool.payload_bytes,
             mem_used_total: store.held_bytes(),

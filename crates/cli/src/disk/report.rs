@@ -14,7 +14,7 @@ use crate::shared::size::PAGE_LEN;
 pub(crate) const SCHEMA: &str = "zfold.stat/1";
 
 /// The statistics of a server.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Report {
     pub(crate) schema: String,
     pub(crate) version: String,

@@ -55,24 +55,18 @@ pub(super) fn text(report: &GuestsReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
+    use crate::control::metrics::tests::names;
 
     #[test]
     fn names_are_distinct_and_counters_end_in_total() {
         let images = vec![ImageReport { name: "web".to_owned(), ..ImageReport::default() }];
         let text = text(&GuestsReport { images, ..GuestsReport::default() });
-        let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE zfold_"));
-        let types: Vec<_> = types.map(|line| line.split_once(' ').expect("two words")).collect();
-        for (name, kind) in &types {
-            assert_eq!(name.ends_with("_total"), *kind == "counter", "{name}");
+        let names = names(&text);
+        for name in &names {
             assert!(text.contains(&format!("\nzfold_{name}")), "{name} has no value");
         }
-        // The name of a counter, for OpenMetrics, is what stands before `_total`.
-        let names = types.iter().map(|(name, _)| name.trim_end_matches("_total"));
-        assert_eq!(names.collect::<BTreeSet<_>>().len(), types.len());
-        assert_eq!(types.len(), 1 + NOW.len() + 1 + 5 + 7 + IMAGES.len());
+        assert_eq!(names.len(), 1 + NOW.len() + 1 + 5 + 7 + IMAGES.len());
         assert!(text.contains("\nzfold_guest_image_guests{image=\"web\"} 0\n"), "{text}");
     }
 }

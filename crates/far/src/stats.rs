@@ -15,7 +15,7 @@ figures! {
     /// What the threads that call the engine count.
     pub(crate) struct Counters;
 
-    gauge objects: Count, "objects in which something is still needed", [state(TABLE)];
+    gauge objects: Count, "objects of which some bytes are still needed", [state(TABLE)];
     gauge object_bytes: Bytes, "bytes on other machines",
         [state(TABLE), metric("far_object_bytes")];
     gauge live_bytes: Bytes, "of these, bytes that are still needed",
@@ -27,15 +27,17 @@ figures! {
     total copies_made_total: Count, "copies that were gone and were made again",
         [state(TABLE), metric("far_copies_made_total")];
     // They are part of the store's `metadata_bytes`, so they count against its limit.
-    gauge metadata_bytes: Bytes, "memory here, for the map and what is read ahead",
+    gauge metadata_bytes: Bytes, "memory on this machine, for the map and for read-ahead",
         [state(TABLE), metric("far_metadata_bytes")];
-    gauge near_bytes: Bytes, "bytes that lie in the backing file first",
+    gauge near_bytes: Bytes, "bytes in the backing file, before they move",
         [state(TABLE), metric("far_near_bytes")];
-    counter moved_bytes_total: Bytes, "bytes sent from there because they were old",
+    counter moved_bytes_total: Bytes,
+        "bytes that moved from the backing file because they were old",
         [state(TABLE), metric("far_moved_bytes_total")];
     counter puts_total: Count, "objects sent", [state(TABLE)];
     counter put_bytes_total: Bytes, "bytes sent", [state(TABLE), metric("far_put_bytes_total")];
-    counter gets_total: Count, "ranges fetched, which were what was sent", [state(TABLE)];
+    counter gets_total: Count, "ranges fetched whose bytes were those that were sent",
+        [state(TABLE)];
     counter got_bytes_total: Bytes, "bytes fetched", [state(TABLE), metric("far_got_bytes_total")];
     counter read_ahead_total: Count, "reads that needed no fetch: an earlier one had brought them",
         [state(TABLE)];
@@ -45,17 +47,18 @@ figures! {
     counter retries_total: Count, "calls made again", [state(TABLE), metric("far_retries_total")];
     counter failures_total: Count, "calls that failed",
         [state(TABLE), metric("far_failures_total")];
-    counter forged_total: Count, "of these, other bytes than were sent", [state(TABLE)];
-    counter absences_total: Count, "times that the engine was given up for a while",
+    counter forged_total: Count, "of these, fetches of other bytes than were sent", [state(TABLE)];
+    counter absences_total: Count, "times that the engine counted as unreachable",
         [state(TABLE), metric("far_absences_total")];
-    counter waited_us_total: Microseconds, "that writes and the cleaner waited for --far-bandwidth",
+    counter waited_us_total: Microseconds,
+        "time that writes and the cleaner waited for --far-bandwidth",
         [state(TABLE)];
     gauge get_us_p50: Microseconds, "half of the fetches took at most this",
         [state(TABLE), metric("far_get_us_p50")];
-    gauge get_us_p99: Microseconds, "99 % of the fetches did",
+    gauge get_us_p99: Microseconds, "99 % of the fetches took at most this",
         [state(TABLE), metric("far_get_us_p99")];
     gauge put_us_p50: Microseconds, "half of the sends took at most this",
         [state(TABLE), metric("far_put_us_p50")];
-    gauge put_us_p99: Microseconds, "99 % of the sends did",
+    gauge put_us_p99: Microseconds, "99 % of the sends took at most this",
         [state(TABLE), metric("far_put_us_p99")];
 }

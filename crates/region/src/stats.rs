@@ -42,31 +42,34 @@ figures! {
     /// What threads and the signal handler count.
     pub(super) struct Counters;
 
-    gauge limit_pages: Pages, "the most that may be uncompressed in memory", [];
-    gauge resident_pages: Pages, "that are: in their place, on their way, and in the staging area",
+    gauge limit_pages: Pages, "the most pages that may be uncompressed in memory", [];
+    gauge resident_pages: Pages,
+        "uncompressed pages: in place, on their way, and in the staging area",
         [];
-    gauge staged_pages: Pages, "of these, in the staging area: a touch brings them back by a copy",
+    gauge staged_pages: Pages, "of these, in the staging area: a touch gets them back for a copy",
         [];
     gauge pinned_pages: Pages, "of these, pinned; a page counts once for each pin", [];
-    gauge stored_pages: Pages, "compressed in the store, and nowhere else", [];
+    gauge stored_pages: Pages, "pages that are compressed in the store, and nowhere else", [];
     // One that leaves unchanged need not be compressed again. The store's limit counts them, and
     // they go first when it is reached.
-    gauge copied_pages: Pages, "in memory or given up, with a compressed copy in the store", [];
-    gauge compressed_bytes: Bytes, "what both have compressed", [];
-    gauge store_bytes: Bytes, "memory that the store takes, with all that belongs to it", [];
+    gauge copied_pages: Pages,
+        "pages in memory or given up that have a compressed copy in the store", [];
+    gauge compressed_bytes: Bytes, "compressed bytes of stored and copied pages", [];
+    gauge store_bytes: Bytes, "all memory that the store takes", [];
 
     counter faults_total: Count, "touches of missing pages", [];
-    counter first_touches_total: Count, "of these, pages that nobody had touched before", [];
-    counter refaults_total: Count, "of these, pages that came back from the staging area", [];
-    counter loads_total: Count, "of these, pages that came out of the store", [];
+    counter first_touches_total: Count, "of these, on pages that had not been touched before", [];
+    counter refaults_total: Count, "of these, on pages that came back from the staging area", [];
+    counter loads_total: Count, "of these, on pages that came out of the store", [];
     counter prefetched_total: Count,
         "pages brought because touches were in sequence, or on request", [];
     counter waits_for_room_total: Count, "faults that waited until another page had left", [];
     counter evictions_total: Count, "pages moved out to the staging area", [];
     counter stores_total: Count, "pages compressed into the store", [];
-    counter kept_copies_total: Count, "pages that left without that, as the store still had them",
+    counter kept_copies_total: Count,
+        "pages that left without being compressed: the store had a copy",
         [];
-    counter zero_pages_total: Count, "pages of zeros that were dropped instead", [];
+    counter zero_pages_total: Count, "pages of zeros, which were dropped", [];
     counter busy_pages_total: Count, "pages that a device or another process kept from leaving", [];
-    counter store_failures_total: Count, "pages that the store did not take; they stayed", [];
+    counter store_failures_total: Count, "pages that the store refused; they stayed", [];
 }

@@ -31,42 +31,48 @@ figures! {
 
     gauge limit_bytes: Bytes, "the most that may be resident",
         [report(MEMORY).row("limit"), state(MEMORY).row("limit")];
-    gauge resident_bytes: Bytes, "what counts against the limit", [state(MEMORY).row("resident")];
-    gauge peak_charge_bytes: Bytes, "the most that counted against the limit",
+    gauge resident_bytes: Bytes, "memory that counts against the limit",
+        [state(MEMORY).row("resident")];
+    gauge peak_charge_bytes: Bytes, "the most memory that counted against the limit",
         [report(MEMORY).row("peak_charge")];
     peak peak_resident_bytes: Bytes, "the most seen resident",
         [report(MEMORY).row("peak_resident")];
 
-    gauge stored_pages: Count, "pages that lie compressed", [];
-    gauge stored_pages_bytes: Bytes, "pages that lie compressed", [state(MEMORY).row("stored")];
-    gauge stored_bytes: Bytes, "what these take, with tables", [state(MEMORY).row("  memory")];
-    gauge copied_pages: Count, "of these pages, copies of such as count against the limit",
+    gauge stored_pages: Count, "compressed pages", [];
+    gauge stored_pages_bytes: Bytes, "compressed pages, at their full size",
+        [state(MEMORY).row("stored")];
+    gauge stored_bytes: Bytes, "memory that compressed pages take, tables included",
+        [state(MEMORY).row("  memory")];
+    gauge copied_pages: Count, "of the compressed pages, copies of resident ones",
         [state(MEMORY).row("  copies")];
-    gauge store_limit_bytes: Bytes, "the most that these may take; 0: any number", [FIELD];
+    gauge store_limit_bytes: Bytes, "the most memory that compressed pages may take; 0: no limit",
+        [FIELD];
     peak peak_stored_pages: Count, "the most pages compressed at a time", [report(MEMORY)];
     peak peak_stored_bytes: Bytes, "the memory they took, tables included",
         [report(MEMORY).row("peak_stored")];
     gauge backing_bytes: Bytes, "size of the backing file", [state(BACKING).row("size")];
-    gauge backing_used_bytes: Bytes, "of it, in use", [state(BACKING).row("used")];
+    gauge backing_used_bytes: Bytes, "bytes of the backing file in use",
+        [state(BACKING).row("used")];
 
-    gauge locked_bytes: Bytes, "locked, counts", [state(STAYS).row("locked")];
-    gauge protected_bytes: Bytes, "counts: read-only, inaccessible or in use",
+    gauge locked_bytes: Bytes, "locked memory; counts", [state(STAYS).row("locked")];
+    gauge protected_bytes: Bytes, "read-only, inaccessible or busy memory; counts",
         [state(STAYS).row("protected")];
-    gauge left_open_bytes: Bytes, "counts: written pages of files, small mappings",
+    gauge left_open_bytes: Bytes, "written private pages of files, small mappings; count",
         [state(STAYS).row("left open")];
-    gauge shared_bytes: Bytes, "shared memory, does not count", [state(STAYS).row("shared")];
-    gauge file_bytes: Bytes, "pages of files, do not count", [state(STAYS).row("files")];
-    gauge page_table_bytes: Bytes, "page tables, do not count", [state(STAYS).row("page tables")];
-    gauge peak_locked_bytes: Bytes, "of what counts: locked, stays",
+    gauge shared_bytes: Bytes, "shared memory; does not count", [state(STAYS).row("shared")];
+    gauge file_bytes: Bytes, "pages of files; do not count", [state(STAYS).row("files")];
+    gauge page_table_bytes: Bytes, "page tables; do not count", [state(STAYS).row("page tables")];
+    gauge peak_locked_bytes: Bytes, "the most locked memory, which stays and counts",
         [report(MEMORY).row("peak_locked")];
-    gauge peak_protected_bytes: Bytes, "the same: read-only, or in use",
+    gauge peak_protected_bytes: Bytes, "the most read-only, inaccessible or busy memory",
         [report(MEMORY).row("peak_protected")];
-    gauge peak_left_open_bytes: Bytes, "the same: written pages of files, small mappings",
+    gauge peak_left_open_bytes: Bytes, "the most written private pages of files, small mappings",
         [report(MEMORY).row("peak_left_open")];
-    gauge peak_shared_bytes: Bytes, "shared memory, which stays and does not count",
+    gauge peak_shared_bytes: Bytes, "the most shared memory, which stays and does not count",
         [report(MEMORY).row("peak_shared")];
-    gauge peak_file_bytes: Bytes, "pages of files, the same", [report(MEMORY).row("peak_file")];
-    gauge peak_page_table_bytes: Bytes, "page tables, the same",
+    gauge peak_file_bytes: Bytes, "the most pages of files, which do not count",
+        [report(MEMORY).row("peak_file")];
+    gauge peak_page_table_bytes: Bytes, "the most page tables, which do not count",
         [report(MEMORY).row("peak_page_table")];
 
     total faults_total: Count, "missing pages that were asked for and brought",
@@ -90,9 +96,9 @@ figures! {
     counter evictions_total: Count, "pages that left a process",
         [report(WORK), state(WORK).row("evictions"), View::Rate];
     counter stores_total: Count, "pages that were compressed", [report(WORK)];
-    counter kept_copies_total: Count, "pages that left as they came: not compressed again",
+    counter kept_copies_total: Count, "pages that left unchanged, and were not compressed again",
         [report(WORK), state(WORK).row("  kept copies")];
-    counter zero_pages_total: Count, "pages of zeros that were dropped instead", [];
+    counter zero_pages_total: Count, "pages of zeros, which were dropped", [];
     counter busy_pages_total: Count, "pages that could not be moved, and are tried again", [];
     counter closed_pages_total: Count, "pages of memory that was open and was closed", [];
     counter surveys_total: Count, "times that the mappings of a process were read", [];
@@ -100,10 +106,10 @@ figures! {
         [report(WORK), state(WORK).row("over_limit")];
 
     gauge spaces: Count, "address spaces", [state(WORK).row("address spaces")];
-    gauge managed: Count, "address spaces that pages leave", [state(WORK).row("  managed")];
-    counter processes_total: Count, "by fork or exec", [report(WORK)];
+    gauge managed: Count, "address spaces that pages can leave", [state(WORK).row("  managed")];
+    counter processes_total: Count, "processes that came by fork or exec", [report(WORK)];
     counter forks_total: Count, "children of fork that began with closed memory", [];
     counter managed_total: Count, "address spaces whose pages left", [report(WORK)];
-    total unmanaged_total: Count, "processes whose memory stayed as it is",
+    total unmanaged_total: Count, "processes that could not be managed",
         [report(WORK).row("unmanaged").named("unmanaged_total"), state(WORK).row("unmanaged")];
 }

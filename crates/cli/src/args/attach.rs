@@ -11,28 +11,28 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   A server that has grown, into 1 GiB, without a restart:
     zfold attach --limit 1GiB $(pidof redis-server)
-  A notebook's kernel, from a script that nobody watches:
+  A notebook's kernel, without a question:
     zfold attach --yes --limit 2GiB 4711
   For a service, so that the manager does not end with a login:
     sudo systemd-run --scope zfold attach --yes --limit 1GiB $(pidof -s postgres)
-  How it is doing, and another limit:
+  Look at it, and change its limit:
     zfold ps
     zfold ctl --pid 4712 set limit=2GiB
 
-What it needs is that of zfold run (see zfold check), and the right to trace the processes: root, or
+It needs the rights of zfold run (see zfold check), and the right to trace the processes: root, or
 CAP_SYS_PTRACE (sudo setcap cap_sys_ptrace+ep $(command -v zfold)), or processes of the same user
-where kernel.yama.ptrace_scope is 0. With 1, as on Ubuntu, or 2 it takes that capability; with 3
-nobody may.
+where kernel.yama.ptrace_scope is 0. Where that is 1, as on Ubuntu, or 2, the capability is needed;
+where it is 3, nobody may trace.
 
 For good: a manager in the background holds the memory of the processes from then on. It ends with
-the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A filter
-of system calls stays, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs that they
-start later have no more rights than they have. zfold cannot let go of them again; a higher limit
-(zfold ctl) has their memory come back as they use it.
+the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A seccomp
+filter stays, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs that they start later
+run with the rights of the process that starts them. zfold cannot let go of them again; with a
+higher limit (zfold ctl) their memory comes back as they use it.
 
-Refused, with nothing changed: a process that is traced already, by a debugger or by zfold; another
-user's; one in a sandbox whose filter forbids it; zfold's own ancestors; a 32-bit program; a thread
-of the kernel. The same holds for each descendant that may not be traced.
+Refused, with nothing changed: a process that is traced already, by a debugger or by zfold; a
+process of another user; one in a sandbox whose filter forbids attaching; an ancestor of zfold; a
+32-bit program; a thread of the kernel. The same holds for each descendant that may not be traced.
 
 Exit status: 0 done, 1 failed or refused, 2 wrong usage.";
 
@@ -58,7 +58,7 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Numbers of the processes, each with all its threads and descendants. They share the limit.
+    /// IDs of the processes, each with all its threads and descendants. They share the limit.
     #[arg(value_name = "PID", required = true, num_args = 1..)]
     #[arg(value_parser = RangedI64ValueParser::<i32>::new().range(1..))]
     pub(crate) processes: Vec<i32>,

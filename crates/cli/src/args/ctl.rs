@@ -13,7 +13,7 @@ Examples:
     zfold ctl get
   Limit memory to 1 GiB, and allow 4 GiB more to be written back:
     zfold ctl set mem_limit=1GiB writeback_limit=4GiB
-  Write back what has not been used for an hour:
+  Write back pages that have not been used for an hour:
     zfold ctl idle 1h
     zfold ctl writeback type=idle
   Compress the largest pages again with the first codec of --recompress:
@@ -23,9 +23,9 @@ Examples:
   One of several devices, by the control socket of their process:
     zfold ctl --control /run/zfold/a/control.sock --disk scratch grow 128GiB
 
-  A run of zfold run, by its number (zfold ps): at most 1 GiB from now on
+  A run, by its number (zfold ps): at most 1 GiB from now on
     zfold ctl --pid 4711 set limit=1GiB
-  Stop it until later, and have its memory leave meanwhile:
+  Stop it for a while, and page its memory out meanwhile:
     zfold ctl --pid 4711 pause
     zfold ctl --pid 4711 page-out
     zfold ctl --pid 4711 resume
@@ -39,7 +39,7 @@ pub(crate) struct Target {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, global = true)]
     pub(crate) control: Option<PathBuf>,
 
-    /// Number of a run, as zfold ps shows it; a run knows get, set limit=SIZE, set
+    /// Number of a run, as zfold ps shows it; a run supports get, set limit=SIZE, set
     /// store-limit=SIZE, set codec=NAME, page-out, pause, resume and stat.
     #[arg(long, global = true, conflicts_with_all = ["control", "disk"])]
     pub(crate) pid: Option<u32>,
@@ -77,7 +77,7 @@ pub(crate) enum CtlCommand {
     },
     /// Compact the pool and return memory to the system.
     Compact,
-    /// Mark pages idle that have not been used for AGE.
+    /// Mark pages that have not been used for AGE as idle.
     Idle {
         /// An age, such as 10min, or all.
         #[arg(value_name = "AGE|all")]
@@ -116,9 +116,9 @@ pub(crate) enum CtlCommand {
         /// The new size, such as 128GiB.
         size: String,
     },
-    /// Have all pages of a run leave that can (with --pid).
+    /// Page out all memory of a run that can leave (with --pid).
     PageOut,
-    /// Stop all processes of a run where they are; its memory can leave meanwhile (with --pid).
+    /// Stop all processes of a run where they are; page-out works meanwhile (with --pid).
     Pause,
     /// Let the processes of a paused run go on (with --pid).
     Resume,

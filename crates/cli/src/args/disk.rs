@@ -41,10 +41,10 @@ Examples:
   Several devices in one process (see contrib/zfold.toml):
     zfold disk --config /etc/zfold.toml
 
-While it runs: zfold stat, zfold ctl. SIGTERM and SIGINT shut it down cleanly, a second one at once;
-SIGHUP rereads the configuration file.
+While it runs, zfold stat shows its statistics and zfold ctl changes its settings. SIGTERM and
+SIGINT shut it down cleanly, a second signal at once; SIGHUP rereads the configuration file.
 
-Exit status: 0 done, 1 failed, 2 wrong usage; with --run that of the command.";
+Exit status: 0 done, 1 failed, 2 wrong usage; with --run the status of the command.";
 
 const DEVICE: &str = "Device";
 const MEMORY: &str = "Memory";
@@ -104,7 +104,7 @@ settings! {
         #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
         sector: Option<u32>,
 
-        /// Name of the device: of its NBD export, and for --disk of other commands [default: disk].
+        /// Name of the device, of its NBD export and for --disk in other commands [default: disk].
         #[arg(long, help_heading = DEVICE)]
         name: Option<String>,
 
@@ -156,8 +156,8 @@ settings! {
         dedup: bool,
 
         /// File or block device to which pages can be written back, or redis://HOST,..,
-        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. What it holds is lost with the
-        /// process.
+        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use
+        /// after the process.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
@@ -212,8 +212,7 @@ settings! {
         #[arg(help_heading = COLD)]
         writeback_batch: Option<u32>,
 
-        /// Treat pages as idle that have not been used for this long, such as 10min; write them
-        /// back or recompress them.
+        /// Write back or recompress pages that have not been used for this long, such as 10min.
         #[arg(long, value_name = "DURATION", help_heading = COLD)]
         #[serde(deserialize_with = "text")]
         idle_after: Option<Interval>,
@@ -223,8 +222,8 @@ settings! {
         #[arg(long, help_heading = COLD)]
         shrinker: bool,
 
-        /// Start with the contents of a snapshot, a file or s3://BUCKET/KEY. It may be missing if
-        /// --save names the same.
+        /// Start with the contents of a snapshot, a file or s3://BUCKET/KEY. The snapshot may be
+        /// missing if --save names the same.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = CONTENTS)]
         load: Option<PathBuf>,
 
@@ -289,7 +288,7 @@ settings! {
         metrics: Option<Address>,
 
         /// Let the system page this process out. By default its memory is locked where that is
-        /// permitted: to page it in could mean to wait for its own device.
+        /// permitted, because paging it in could mean waiting for its own device.
         #[arg(long, help_heading = PROCESS)]
         no_mlock: bool,
 

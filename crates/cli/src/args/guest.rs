@@ -19,10 +19,10 @@ Examples:
   Add images, whole or the difference to another one (snapshot_type Diff):
     zfold guest import db /snapshots/db.mem
     zfold guest import web-2 /snapshots/web-2.mem --base web
-  Note what guests of an image ask for, so that later ones have it beforehand:
+  Note which pages guests of an image ask for, so that later guests get them in advance:
     zfold guest record web
     zfold guest record web off
-  Back to a file, for other backends:
+  Write an image to a file again, for other backends:
     zfold guest export web-2 /var/tmp/web-2.mem
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
@@ -35,10 +35,11 @@ Examples:
     zfold guest serve --sockets /srv/guests --socket-mode 660 --image web=/snapshots/web.mem
 
 SIGTERM and SIGINT end it: each guest gets all of its pages first, and needs no server from then on.
-A second one ends it at once, and guests wait for ever.
+A second signal ends it at once, and guests wait for ever.
 
-Three processes: one keeps what guests need, one serves them, and one waits with a copy of the
-images until the second is lost, for whatever reason; then guests go on after a moment.
+It runs three processes: one keeps the guests' descriptors, one serves the guests, and one waits
+with a copy of the images until the second is lost, for whatever reason; then guests go on after a
+moment.
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -73,12 +74,12 @@ pub(crate) enum GuestCommand {
         #[arg(long, value_name = "IMAGE")]
         base: Option<String>,
     },
-    /// Make an image of a guest that is to sleep, from its difference snapshot: end its VMM then,
-    /// and restore it from the socket that this prints.
+    /// Make an image of a paused guest from its difference snapshot, and print the socket from
+    /// which to restore the guest; end its VMM then.
     Hibernate {
         #[command(flatten)]
         server: GuestTarget,
-        /// Number of the guest (zfold guest stat). It is paused.
+        /// Number of the guest (zfold guest stat), which must be paused.
         guest: u64,
         /// Name of the image.
         name: String,
@@ -86,7 +87,7 @@ pub(crate) enum GuestCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Write an image to a new file, sparse.
+    /// Write an image to a new sparse file.
     Export {
         #[command(flatten)]
         server: GuestTarget,
@@ -96,7 +97,7 @@ pub(crate) enum GuestCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// List the images, with what they cost and where guests connect.
+    /// List the images, with the memory that they take and their sockets.
     List {
         #[command(flatten)]
         server: GuestTarget,
@@ -117,11 +118,12 @@ pub(crate) enum GuestCommand {
         server: GuestTarget,
         /// Name of the image.
         name: String,
-        /// Begin, end, or forget what was noted.
+        /// Begin or end to note pages, or forget the noted pages.
         #[arg(value_enum, default_value_t = Recording::On)]
         what: Recording,
     },
-    /// Write all images to a file, for --load; it is replaced when that is complete.
+    /// Write all images to a file, for --load; an existing file is replaced when the new one is
+    /// complete.
     Save {
         #[command(flatten)]
         server: GuestTarget,
@@ -129,7 +131,7 @@ pub(crate) enum GuestCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Show guests, what they were given, and how long they waited for it.
+    /// Show the guests, the pages they were given, and how long they waited for them.
     Stat {
         #[command(flatten)]
         server: GuestTarget,
@@ -152,9 +154,9 @@ pub(crate) struct GuestTarget {
 pub(crate) enum Recording {
     /// Note pages from now on.
     On,
-    /// End that.
+    /// Note no more pages.
     Off,
-    /// Forget what was noted.
+    /// Forget the noted pages.
     Clear,
 }
 
@@ -174,8 +176,8 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "NAME=FILE", value_hint = ValueHint::Other, help_heading = IMAGES)]
     pub(crate) image: Vec<NamedFile>,
 
-    /// Start with the images of a file that --save or zfold guest save wrote. It may be missing if
-    /// --save names the same.
+    /// Start with the images of a file that --save or zfold guest save wrote. The file may be
+    /// missing if --save names the same.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
     pub(crate) load: Option<PathBuf>,
 
@@ -196,7 +198,8 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = SOCKETS)]
     pub(crate) sockets: Option<PathBuf>,
 
-    /// Permissions of the sockets, in octal: whoever may write to one gets that image's memory.
+    /// Permissions of the sockets, in octal: everybody who may write to a socket gets its image's
+    /// memory.
     #[arg(long, value_name = "MODE", default_value = "600", help_heading = SOCKETS)]
     pub(crate) socket_mode: Mode,
 
@@ -214,7 +217,7 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "ADDRESS", help_heading = PROCESS)]
     pub(crate) metrics: Option<Address>,
 
-    /// What becomes of guests when the process that serves them is lost together with the one that
+    /// What happens to guests when the process that serves them is lost together with the one that
     /// would take over.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Loss::Wait)]
     #[arg(help_heading = PROCESS)]

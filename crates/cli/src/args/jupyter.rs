@@ -16,7 +16,7 @@ Examples:
     zfold jupyter install --limit 1GiB --codec zstd --name small --python ~/venv/bin/python
   For everybody who uses an environment, not for this user:
     zfold jupyter install --limit 4GiB --prefix ~/venv
-  Take it out again:
+  Remove it again:
     jupyter kernelspec remove zfold
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
@@ -38,7 +38,7 @@ pub(crate) enum JupyterCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstallArgs {
-    /// Most anonymous memory that a kernel and what it starts may have resident; compressed pages
+    /// Most anonymous memory that a kernel and its descendants may have resident; compressed pages
     /// come on top.
     #[arg(long, value_name = "SIZE")]
     pub(crate) limit: Size,
@@ -47,8 +47,8 @@ pub(crate) struct InstallArgs {
     #[arg(long, default_value = "page", add = complete::codecs())]
     pub(crate) codec: CodecSpec,
 
-    /// Python interpreter of the kernel, which needs ipykernel [default: python3 beside zfold, else
-    /// that in PATH].
+    /// Python interpreter of the kernel, which needs ipykernel [default: python3 beside zfold,
+    /// otherwise the one in PATH].
     #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
     pub(crate) python: Option<PathBuf>,
 
@@ -60,7 +60,7 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_name = "TEXT")]
     pub(crate) display_name: Option<String>,
 
-    /// Install it below FOLDER/share/jupyter [default: for this user only].
+    /// Install the kernel below FOLDER/share/jupyter [default: for this user only].
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub(crate) prefix: Option<PathBuf>,
 }

@@ -73,8 +73,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
     ///
-    /// What clients write is compressed and kept in this process's memory, and freed again by
-    /// discards. It is lost with the process unless --save and --load preserve it.
+    /// Data that clients write is kept compressed in the memory of this process, until a discard
+    /// frees it. It is lost with the process unless --save and --load preserve it.
     #[command(after_help = disk::EXAMPLES)]
     Disk(Box<DiskArgs>),
     /// Restore virtual machines: many guests over one compressed copy of their memory.
@@ -92,22 +92,22 @@ pub(crate) enum Command {
     /// page out.
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),
-    /// Show the statistics of a running zfold disk, in the terms of zram and zswap, or of a run.
+    /// Show the statistics of a running zfold disk (in the terms of zram and zswap) or of a run.
     #[command(after_help = stat::EXAMPLES)]
     Stat(StatArgs),
-    /// Change settings of a running zfold disk or run; have a disk write back, compact, recompress
+    /// Change settings of a running zfold disk or run; make a disk write back, compact, recompress
     /// or save, and a run page out.
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(CtlArgs),
     /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
     ///
     /// Every page is stored in a random order and loaded again, a random half is freed, the pool
-    /// is compacted, the half is stored again, all is loaded again and freed. Every byte is
+    /// is compacted, the half is stored again, every page is loaded again and freed. Every byte is
     /// compared. The tables show the memory and the time each allocator and codec took, and the
     /// last line says what the best choice would save.
     ///
     /// Several inputs are also stored in one pool together, as the input "all"; the times in the
-    /// table and the last line are those of "all", json and csv have every input's.
+    /// table and the last line are those of "all"; json and csv have those of every input.
     ///
     /// Without an input, compares five built-in captures of real programs: cc1, node, numpy,
     /// postgres and rustc.
@@ -119,8 +119,8 @@ pub(crate) enum Command {
     /// space, and prints the published figures beside its own. Variants alternate in every repeat,
     /// and every byte is compared.
     ///
-    /// This starts the program zfold-lab, which is looked for beside zfold and then in PATH; what
-    /// follows is for it. `cargo build --release -p zfold-lab` builds it.
+    /// This starts the program zfold-lab with the arguments that follow. It is looked for beside
+    /// zfold and then in PATH; `cargo build --release -p zfold-lab` builds it.
     #[command(disable_help_flag = true)]
     Lab {
         /// The experiment and its options: zfold lab --help lists them.

@@ -30,7 +30,7 @@ Examples:
   A report for a script:
     zfold run --report=json --report-file run.json -- ./batch; jq .fault_ns.p99 run.json
 
-zfold check says whether that works here, and what to do where it does not.
+zfold check says whether runs work here, and what to do if they do not.
 
 Needs Linux 6.8 on x86-64 or aarch64 (pages of 4 KiB), and the right to handle page faults that the
 kernel itself takes. Root has it; either of these commands grants it to others:

@@ -25,17 +25,17 @@ figures! {
     pub(crate) struct DiskFigures;
 
     gauge size_bytes: Bytes, "size of the device", [FIELD, metric("size_bytes")];
-    gauge max_size_bytes: Bytes, "the most it can grow to", [FIELD];
+    gauge max_size_bytes: Bytes, "size up to which the device can grow", [FIELD];
 
     gauge orig_data_size: Bytes, "bytes of all pages stored, wherever they are",
         [state(MEMORY).within("mm_stat"), metric("stored_bytes")];
     gauge compr_data_size: Bytes, "compressed bytes of the pages in memory",
         [state(MEMORY).within("mm_stat"), metric("compressed_bytes")];
-    gauge mem_used_total: Bytes, "all memory held",
+    gauge mem_used_total: Bytes, "all memory that the device holds",
         [state(MEMORY).within("mm_stat"), metric("memory_bytes")];
-    gauge mem_limit: Bytes, "the most that may be held, 0 for any number",
+    gauge mem_limit: Bytes, "the most memory that may be held; 0: no limit",
         [state(MEMORY).within("mm_stat"), metric("memory_limit_bytes")];
-    gauge mem_used_max: Bytes, "the most held so far",
+    gauge mem_used_max: Bytes, "the most memory held so far",
         [state(MEMORY).within("mm_stat"), metric("memory_max_bytes")];
     gauge same_pages: Count, "pages that repeat one word, and take no memory",
         [state(PAGES).within("mm_stat"), metric("same_filled_pages")];
@@ -43,7 +43,8 @@ figures! {
         [state(PAGES).within("mm_stat"), metric("compacted_pages_total")];
     gauge huge_pages: Count, "pages in memory stored uncompressed",
         [state(PAGES).within("mm_stat"), metric("incompressible_pages")];
-    total huge_pages_since: Count, "the same, so far", [state(PAGES).within("mm_stat")];
+    total huge_pages_since: Count, "pages stored uncompressed so far",
+        [state(PAGES).within("mm_stat")];
 
     gauge bd_count: Count, "pages on the backing file",
         [state(BACKING).within("bd_stat"), metric("backed_pages")];
@@ -55,10 +56,10 @@ figures! {
          View::Rate];
 
     gauge stored_pages: Count, "pages stored, wherever they are", [state(PAGES).within("zswap")];
-    gauge stored_incompressible_pages: Count, "huge_pages", [FIELD.within("zswap")];
+    gauge stored_incompressible_pages: Count, "the same as huge_pages", [FIELD.within("zswap")];
     gauge pool_total_size: Bytes, "bytes of the pool's pages in use",
         [state(MEMORY).row("  pool_total_size").within("zswap"), metric("pool_bytes")];
-    total written_back_pages: Count, "bd_writes", [FIELD.within("zswap")];
+    total written_back_pages: Count, "the same as bd_writes", [FIELD.within("zswap")];
     total pool_limit_hit: Count, "writes refused at the limit",
         [state(FAILED).within("zswap"), metric("limit_hit_total")];
     total reject_alloc_fail: Count, "writes refused because the system had no memory",
@@ -68,7 +69,7 @@ figures! {
         [state(FAILED).within("zswap")];
     total reject_compress_fail: Count, "always 0: codecs fail only by length",
         [FIELD.within("zswap")];
-    total reject_reclaim_fail: Count, "times that writeback for room made none",
+    total reject_reclaim_fail: Count, "times that writeback made no room",
         [state(FAILED).within("zswap")];
     total decompress_fail: Count, "reads of pages in memory whose bytes did not decode",
         [state(FAILED).within("zswap"), metric("decompress_fail_total")];
@@ -83,7 +84,8 @@ figures! {
         [state(PAGES).within("store"), metric("duplicate_pages")];
     total recompressed_total: Count, "pages that another codec made shorter",
         [state(PAGES).row("recompressed").within("store"), metric("recompressed_pages_total")];
-    total recompressed_saved_bytes_total: Bytes, "by how much", [FIELD.within("store")];
+    total recompressed_saved_bytes_total: Bytes, "bytes that recompression saved",
+        [FIELD.within("store")];
     gauge backing_bytes: Bytes, "size of the backing file",
         [state(BACKING).row("size").within("store"), metric("backing_bytes")];
     gauge backing_used_bytes: Bytes, "bytes of the backing file in use",

@@ -94,8 +94,8 @@ impl Steered {
                 Ok(self.state())
             }
             (name, _) => Err(format!(
-                "a run knows get, set limit=SIZE, set store-limit=SIZE, set codec=NAME, page-out, \
-                 pause, resume and stat, not '{name}'"
+                "a run supports get, set limit=SIZE, set store-limit=SIZE, set codec=NAME, \
+                 page-out, pause, resume and stat, not '{name}'"
             )),
         }
     }

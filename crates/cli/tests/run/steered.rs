@@ -107,7 +107,7 @@ fn a_run_follows_its_limit_while_it_goes_on() {
         (["set", "limit=1MiB"], "4MiB or more"),
         (["set", "store-limit=1MiB"], "there is no backing file"),
         (["set", "codec=lzo"], "this run can use page, lz4, zstd"),
-        (["idle", "all"], "a run knows"),
+        (["idle", "all"], "a run supports"),
     ] {
         let line = [&["ctl", "--pid", &*pid], &words[..]].concat();
         let output = at(command(&line), runtime.path()).output().expect("it starts");

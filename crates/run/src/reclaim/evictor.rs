@@ -37,6 +37,9 @@ const IDLE: Duration = Duration::from_millis(500);
 /// took: what is no longer shared is not told.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
+/// How long measurements go on at a time, and how many times as long as these took none follow.
+const SHARING_TURN: Duration = Duration::from_millis(2);
+const SHARING_TURNS: u32 = 4;
 /// With so many doomed pages in a space, it is worth looking at them.
 const DOOMED_MIN: usize = 64;
 
@@ -50,6 +53,9 @@ pub(crate) struct Evictor {
     /// Pages that the buffer may have beyond its measure while others help to compress.
     pub(crate) ahead: usize,
     waits: Waits,
+    /// The space of which was measured last what it shares, and when the next turn may begin.
+    measured: SpaceId,
+    next_measure: Instant,
     /// When what could not leave is tried again.
     pub(crate) again: Again,
 }
@@ -64,6 +70,8 @@ impl Evictor {
             answers: Answers::new(),
             victims: Vec::new(),
             waits: Waits::default(),
+            measured: SpaceId(0),
+            next_measure: Instant::now(),
             again: Again::default(),
         }
     }
@@ -193,7 +201,8 @@ impl Evictor {
 
     /// Frees something; returns false if there is nothing.
     fn step(&mut self) -> bool {
-        let pressed = !lock(&self.shared.pending).is_empty();
+        // The evictor alone does not make room as fast as it is taken.
+        let pressed = self.shared.budget.room_ahead() == 0;
         if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {
             return true;
         }
@@ -437,30 +446,42 @@ impl Evictor {
     }
 
     /// Measures, where it is due and matters, what forks share; returns whether any is to come.
-    fn measure_sharing(&self) -> bool {
+    /// Where there are many forks, this takes turns, and a share of the time.
+    fn measure_sharing(&mut self) -> bool {
         if !self.shared.budget.is_high_without_credit() {
             return false;
         }
+        let turn = Instant::now();
+        if turn < self.next_measure {
+            return true;
+        }
+        let mut spaces = self.shared.all();
+        let next = spaces.partition_point(|managed| managed.id <= self.measured);
+        spaces.rotate_left(next);
         let mut to_come = false;
-        for managed in self.shared.all() {
+        for managed in spaces {
             let mut sharing = lock(&managed.sharing);
             let Some(Sharing { due, seen }) = sharing.as_mut() else {
                 continue;
             };
-            if *due <= Instant::now() {
-                let began = Instant::now();
+            to_come = true;
+            let began = Instant::now();
+            if began > turn + SHARING_TURN {
+                break;
+            }
+            if *due <= began {
+                self.measured = managed.id;
                 let shared = shared_pages(managed.pid()).unwrap_or(0);
                 managed.set_credit(shared.min(managed.charged()));
                 *seen = None;
-                if shared == 0 {
-                    *sharing = None;
-                    continue;
-                }
                 let rest = began.elapsed() * SHARING_REST;
                 *due = Instant::now() + rest.max(SHARING_MIN);
+                if shared == 0 {
+                    *sharing = None;
+                }
             }
-            to_come = true;
         }
+        self.next_measure = Instant::now() + turn.elapsed() * SHARING_TURNS;
         to_come
     }
 }

@@ -8,7 +8,7 @@
 //! | `shared` | what all threads share; the order of locks |
 //! | `managed` | an address space: its core under a lock, its mover, its place in the family |
 //! | `access`, `mover`, `staging` | how pages are filled in, and moved out |
-//! | `keys`, `swap_cache` | where pages are that have left |
+//! | `keys`, `swap_cache`, `bytes` | where pages are that have left |
 //! | `storing`, `copies` | how they get to the store, and what it keeps of those that come back |
 //! | `budget`, `kinds` | what is charged, what cannot leave |
 //! | `asked`, `polls`, `signal` | work for other threads, and how they are woken |
@@ -19,6 +19,7 @@ pub(crate) mod access;
 pub(crate) mod again;
 pub(crate) mod asked;
 pub(crate) mod budget;
+pub(crate) mod bytes;
 pub(crate) mod copies;
 pub(crate) mod keys;
 pub(crate) mod kinds;

@@ -30,6 +30,7 @@ use linux_raw_sys::general::uffdio_move;
 use crate::core::ranges::{PageNo, Pages, bytes_of, pages_of};
 use crate::link::{Call, Inside};
 use crate::spaces::access::Access;
+use crate::spaces::bytes::Bytes;
 use crate::spaces::staging::{Looked, Stagings};
 use crate::sys::procmap::WRITE;
 use crate::sys::seccomp::{NO_KEY, POPULATE_WRITE};
@@ -63,7 +64,7 @@ pub(crate) struct Moved {
     /// Pages that are out.
     pub pages: Vec<PageNo>,
     /// Their bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// The others.
     pub stay: Vec<(PageNo, Stays)>,
 }
@@ -183,10 +184,8 @@ impl Mover {
         let out: Vec<_> = (0..pages.len()).filter(|&at| !stays[at]).collect();
         let staging = |at: usize| tried[at].0;
         for part in out.chunk_by(|&at, &next| at + 1 == next && staging(at) == staging(next)) {
-            let start = moved.bytes.len();
-            moved.bytes.resize(start + part.len() * PAGE, 0);
             let from = self.stagings.slot(staging(part[0]), part[0]);
-            self.inside.read(from, &mut moved.bytes[start..])?;
+            self.inside.read(from, moved.bytes.grow(part.len() * PAGE))?;
         }
         moved.pages.extend(out.into_iter().map(|at| pages[at]));
         for (at, why) in stay {
@@ -213,7 +212,7 @@ impl Mover {
         mut read: impl FnMut(usize, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         moved.pages.clear();
-        moved.bytes.clear();
+        moved.bytes.truncate(0);
         moved.stay.clear();
         // They may be registered still, and whoever reads what is missing there would wait.
         for staging in self.stagings.ranges() {
@@ -221,11 +220,11 @@ impl Mover {
         }
         for (at, &page) in pages.iter().enumerate() {
             let end = moved.bytes.len();
-            moved.bytes.resize(end + PAGE, 0);
+            let bytes = moved.bytes.grow(PAGE);
             let mut found = false;
             for into in 0..self.stagings.ranges().count() {
-                read(self.stagings.slot(into, at), &mut moved.bytes[end..])?;
-                found = !is_zero(&moved.bytes[end..]);
+                read(self.stagings.slot(into, at), bytes)?;
+                found = !is_zero(bytes);
                 if found {
                     break;
                 }
@@ -242,16 +241,16 @@ impl Mover {
 
     /// Appends the bytes of a page that was not moved, as was said, if it has left all the same
     /// (M2): it is in a staging of `may_be_in` then. Returns whether it has.
-    fn has_left(&mut self, at: usize, may_be_in: u8, bytes: &mut Vec<u8>) -> io::Result<bool> {
+    fn has_left(&mut self, at: usize, may_be_in: u8, bytes: &mut Bytes) -> io::Result<bool> {
         let end = bytes.len();
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
-            bytes.resize(end + PAGE, 0);
-            self.inside.read(self.stagings.slot(into, at), &mut bytes[end..])?;
-            if !is_zero(&bytes[end..]) {
+            let page = bytes.grow(PAGE);
+            self.inside.read(self.stagings.slot(into, at), page)?;
+            if !is_zero(page) {
                 return Ok(true);
             }
+            bytes.truncate(end);
         }
-        bytes.truncate(end);
         Ok(false)
     }
 

@@ -1,5 +1,8 @@
 //! How pages of the swap cache get to the store: compressed, or as the copy that it has already.
 
+use std::thread;
+use std::time::Duration;
+
 use zfold_store::StoreError;
 
 use crate::core::pages::Key;
@@ -16,6 +19,10 @@ const DROPPED: usize = 256;
 
 /// Of the store's limit, the share that is left when it is short of room.
 const SHORT: u64 = 16;
+
+/// How often a full store is asked again when there are no copies left, and the pause between.
+const TRIES: u32 = 10;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// A page that is in its slot of a batch, and its copy.
 #[derive(Debug, Clone, Copy)]
@@ -163,16 +170,21 @@ impl Shared {
         page: &[u8],
         drop_copies: &mut impl FnMut() -> bool,
     ) -> Result<(), StoreError> {
-        let mut compacted = false;
+        let mut tries = 0;
         loop {
             match self.store.store(u64::from(key), page) {
                 Ok(_) => return Ok(()),
                 Err(StoreError::Full) if drop_copies() => {
                     self.store.compact_if_due();
                 }
-                // Another thread may have dropped the last ones.
-                Err(StoreError::Full) if !std::mem::replace(&mut compacted, true) => {
+                // Others may have dropped the last ones, and have not given the memory back: the
+                // program ends if this is an error.
+                Err(StoreError::Full) if tries < TRIES => {
                     self.copies.set_short(true);
+                    if tries > 0 {
+                        thread::sleep(MOMENT);
+                    }
+                    tries += 1;
                     self.store.compact();
                 }
                 Err(error) => return Err(error),

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::core::pages::{PAYLOADS, SlotNo};
 use crate::core::ranges::PageNo;
 use crate::link::SpaceId;
+use crate::spaces::bytes::Bytes;
 use zfold_uffd::page::PAGE;
 
 /// Bits of a slot that name the page in its batch.
@@ -28,7 +29,7 @@ pub(crate) struct Batch {
     number: u32,
     /// Whose they are.
     pub space: SpaceId,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     /// The page that each belongs to; changes when a mapping is moved.
     owners: Mutex<Vec<PageNo>>,
 }
@@ -71,7 +72,7 @@ pub(crate) struct SwapCache {
     in_work: usize,
     next: u32,
     pages: usize,
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Bytes>,
 }
 
 impl SwapCache {
@@ -81,17 +82,12 @@ impl SwapCache {
     }
 
     /// Returns an empty buffer for the next batch.
-    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+    pub(crate) fn buffer(&mut self) -> Bytes {
         self.spare.pop().unwrap_or_default()
     }
 
     /// Adds a batch; `owners` says whose each page of `bytes` is.
-    pub(crate) fn push(
-        &mut self,
-        space: SpaceId,
-        bytes: Vec<u8>,
-        owners: Vec<PageNo>,
-    ) -> Arc<Batch> {
+    pub(crate) fn push(&mut self, space: SpaceId, bytes: Bytes, owners: Vec<PageNo>) -> Arc<Batch> {
         assert_eq!(bytes.len(), owners.len() * PAGE);
         let owners = Mutex::new(owners);
         let batch = Arc::new(Batch { number: self.next, space, bytes, owners });
@@ -159,7 +155,7 @@ impl SwapCache {
             && self.spare.len() < SPARE
         {
             let mut bytes = batch.bytes;
-            bytes.clear();
+            bytes.truncate(0);
             self.spare.push(bytes);
         }
         pages
@@ -172,7 +168,7 @@ mod tests {
 
     fn push(cache: &mut SwapCache, fill: u8, pages: usize) -> Arc<Batch> {
         let mut bytes = cache.buffer();
-        bytes.resize(pages * PAGE, fill);
+        bytes.grow(pages * PAGE).fill(fill);
         cache.push(SpaceId(u64::from(fill)), bytes, (0..pages).collect())
     }
 

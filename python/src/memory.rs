@@ -155,7 +155,7 @@ impl Heap {
             match figure.unit {
                 Unit::Pages => {
                     let name = figure.name.trim_end_matches("_pages");
-                    stats.set_item(format!("{name}_bytes"), number * 4096)?;
+                    stats.set_item(format!("{name}_bytes"), number * memory.page_bytes)?;
                 }
                 _ => stats.set_item(figure.name, number)?,
             }

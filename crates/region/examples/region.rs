@@ -14,8 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sum: f64 = numbers.iter().step_by(1000).sum();
     println!("every thousandth together: {sum}");
     let stats = region.stats();
-    println!("{} MiB are in memory as they are", stats.resident_pages * 4096 / MIB);
+    println!("{} MiB are in memory as they are", stats.resident_pages * stats.page_bytes / MIB);
     let compressed = stats.stored_pages + stats.copied_pages;
-    println!("{} MiB lie in {} MiB", compressed * 4096 / MIB, stats.store_bytes / MIB);
+    println!("{} MiB lie in {} MiB", compressed * stats.page_bytes / MIB, stats.store_bytes / MIB);
     Ok(())
 }

@@ -11,13 +11,13 @@ use zfold_store::{Loader, Store};
 use super::frames::Frames;
 use super::ring::Ring;
 use super::room::Room;
-use super::space::{Space, WINDOW_MAX};
+use super::space::{Space, window_max};
 use super::stats::Counters;
 use super::wait::{sleep_while, wake};
 use super::word::{Page, State, Word};
 use crate::sys::claims::Claims;
 use crate::sys::map::{Mapping, Words, Zeros};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 use zfold_uffd::policy::{Clock, Past};
 
 /// Pages whose residents are counted together; regions begin at a multiple.
@@ -92,7 +92,7 @@ impl Core {
         scratches: usize,
     ) -> std::io::Result<Self> {
         let scratch = || {
-            let pages = Mapping::new(WINDOW_MAX as usize * PAGE)?;
+            let pages = Mapping::new(window_max() as usize * page_len())?;
             Ok(Scratch { loader: store.loader(), pages })
         };
         let scratches = (0..scratches).map(|_| scratch()).collect::<std::io::Result<Vec<_>>>()?;
@@ -105,7 +105,7 @@ impl Core {
             store,
             counters: Counters::default(),
             latency: Histogram::default(),
-            zeros: Zeros::new(WINDOW_MAX as usize)?,
+            zeros: Zeros::new(window_max() as usize)?,
             words: Words::new(pages as usize)?,
             links: Words::new(pages as usize)?,
             pasts: Words::new(pages as usize)?,

@@ -21,7 +21,7 @@ use super::ring::Owner;
 use super::space::Space;
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
-use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::page::{is_zero, page_len};
 use zfold_uffd::policy::Haste;
 
 /// Time without any progress after which a page that is waited for is given up, and with it the
@@ -241,7 +241,8 @@ impl Core {
     pub(super) fn store_some(&self, most: u64) -> bool {
         let Some(batch) = self.ring.begin(most) else { return false };
         let slots = self.ring.slots_of(&batch);
-        let left = slots.clone().filter(|&slot| self.store_slot(slot)).count();
+        let mut scratch = vec![0; page_len()];
+        let left = slots.clone().filter(|&slot| self.store_slot(slot, &mut scratch)).count();
         self.frames.drop_staged(slots);
         self.room.give(left as u32);
         self.ring.finish(&batch);
@@ -249,8 +250,8 @@ impl Core {
     }
 
     /// Stores what is in a slot, unless it has been touched; returns whether something is left
-    /// there to drop.
-    fn store_slot(&self, slot: usize) -> bool {
+    /// there to drop. `scratch` is a page to work with.
+    fn store_slot(&self, slot: usize, scratch: &mut [u8]) -> bool {
         let key = match self.ring.owner(slot) {
             Owner::Nobody => return false,
             Owner::Done => return true,
@@ -278,7 +279,7 @@ impl Core {
         }
         // Not of one that was changed the last time: mostly it is changed again.
         let looks = word.is_copied() && !word.is_changed();
-        if looks && self.store.holds(key.into(), page, &mut [0; PAGE]) {
+        if looks && self.store.holds(key.into(), page, scratch) {
             self.counters.kept_copies_total.add(1);
             return self.end_storing(key, slot, Word::stored);
         }

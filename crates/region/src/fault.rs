@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::core::{CHUNK, Core};
 use super::registry;
-use super::space::{Space, WINDOW_MAX};
+use super::space::{Space, window_max};
 use super::word::{State, Word};
 use crate::sys::signal::die;
 use zfold_uffd::policy::Past;
@@ -75,7 +75,7 @@ impl Core {
     /// `window` in all and the end of the chunk; returns how many are claimed.
     fn claim_more(&self, space: &Space, key: u32, was: Word, window: u32) -> u32 {
         let end = space.keys().end.min((key / CHUNK + 1) * CHUNK);
-        let most = window.min(WINDOW_MAX).min(end - key);
+        let most = window.min(window_max()).min(end - key);
         let room = match most {
             0 | 1 => 0,
             most => self.room.take_up_to(most - 1, self.room.reserve()),

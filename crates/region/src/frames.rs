@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::sys::map::{Mapping, is_there};
 use crate::sys::signal::die;
-use zfold_uffd::page::{PAGE, is_zero};
+use zfold_uffd::page::{is_zero, page_len};
 use zfold_uffd::{Partial, Uffd};
 
 /// How often a move is tried again that the kernel asks to try again.
@@ -49,7 +49,7 @@ impl Frames {
     /// # Errors
     /// The system's, if the area cannot be registered.
     pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
-        let all = staging.range(0..staging.len() / PAGE);
+        let all = staging.range(0..staging.len() / page_len());
         // A page of it may be missing that is read: one whose owner has given it up by `MADV_FREE`,
         // which the kernel took here. And a program that locks all its memory has the kernel fill
         // what is missing. Neither is to wait for anybody; where the processor cannot protect pages
@@ -72,7 +72,7 @@ impl Frames {
     pub(super) fn adopt(&self, map: &Mapping) -> std::io::Result<()> {
         // SAFETY: the mapping was made for this, and every fault in it is resolved until it is
         // unmapped.
-        unsafe { self.uffd.register(map.range(0..map.len() / PAGE)) }
+        unsafe { self.uffd.register(map.range(0..map.len() / page_len())) }
     }
 
     /// Fills missing pages from `to` on. The caller is in charge of them (word/W1). Returns how
@@ -93,10 +93,10 @@ impl Frames {
                 Errno::AGAIN => rustix::thread::sched_yield(),
                 Errno::EXIST => {
                     there += 1;
-                    at += PAGE;
+                    at += page_len();
                 }
                 // Its owner has split the mapping, by mprotect or so: no call goes across.
-                Errno::NOENT if some.len() > PAGE => step = PAGE,
+                Errno::NOENT if some.len() > page_len() => step = page_len(),
                 Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
                 _ => die(
                     "cannot bring a page back",
@@ -110,7 +110,7 @@ impl Frames {
     /// Wakes who waits in the kernel for a page that is there.
     pub(super) fn wake(&self, page: usize) {
         if self.wakes {
-            let _ = self.uffd.wake(page..page + PAGE);
+            let _ = self.uffd.wake(page..page + page_len());
         }
     }
 
@@ -143,17 +143,17 @@ impl Frames {
     /// `is_it` tells whether what is in a place is the page, whose move was not reported; if not,
     /// the place is empty afterwards.
     fn take(&self, to: usize, from: usize, count: usize, is_it: impl Fn(usize) -> bool) -> Moved {
-        let (mut done, mut step, mut tries) = (0, count, 0);
+        let (mut done, mut step, mut tries, page) = (0, count, 0, page_len());
         while done < count {
             let some = step.min(count - done);
-            let at = from + done * PAGE;
+            let at = from + done * page;
             // SAFETY: the caller is in charge of the pages on both sides.
-            let result = unsafe { self.uffd.take_whole(to + done * PAGE, at..at + some * PAGE) };
+            let result = unsafe { self.uffd.take_whole(to + done * page, at..at + some * page) };
             let Err(partial) = result else {
                 done += some;
                 continue;
             };
-            done += partial.done / PAGE;
+            done += partial.done / page;
             let why = match partial.error {
                 // Somebody else holds the page, or the address space is being changed.
                 Errno::AGAIN if tries < TRIES => {
@@ -167,7 +167,7 @@ impl Frames {
                     continue;
                 }
                 // It was moved, which was not reported (`Uffd::take_whole`).
-                _ if is_there(to + done * PAGE) && is_it(done) => {
+                _ if is_there(to + done * page) && is_it(done) => {
                     done += 1;
                     continue;
                 }
@@ -216,19 +216,19 @@ mod tests {
             zfold_testing::skip(test, format_args!("UFFDIO_MOVE: {error}"))
         };
         let uffd = opened.inspect_err(skipped).ok()?;
-        let map = Mapping::managed(PAGES * PAGE).unwrap();
-        let staging = Mapping::managed(PAGES * PAGE).unwrap();
+        let map = Mapping::managed(PAGES * page_len()).unwrap();
+        let staging = Mapping::managed(PAGES * page_len()).unwrap();
         let frames = Frames::new(uffd, staging, false).unwrap();
         frames.adopt(&map).unwrap();
         for page in 0..PAGES {
-            frames.put(map.range(page..page + 1).start, &[page as u8 + 1; PAGE]);
+            frames.put(map.range(page..page + 1).start, &vec![page as u8 + 1; page_len()]);
         }
         Some((frames, map))
     }
 
     fn assert_staged(frames: &Frames, slots: Range<usize>) {
         for slot in slots {
-            assert_eq!(frames.staged(slot..slot + 1), [slot as u8 + 1; PAGE]);
+            assert_eq!(frames.staged(slot..slot + 1), vec![slot as u8 + 1; page_len()]);
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
         for page in [1, 3] {
             // SAFETY: the page is there, and nobody writes it.
             let there = unsafe { map.bytes(page..page + 1) };
-            assert_eq!(there, [page as u8 + 1; PAGE]);
+            assert_eq!(there, vec![page as u8 + 1; page_len()]);
         }
         // What is not there for another reason is told.
         let gone = Moved { done: 0, why: Some(Stays::Gone) };
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(frames.take_out(from, 0..PAGES), Moved { done: PAGES, why: None });
         assert_staged(&frames, 0..PAGES);
         frames.drop_staged(1..2);
-        assert_eq!(frames.staged(1..2), [0; PAGE]);
+        assert_eq!(frames.staged(1..2), vec![0; page_len()]);
         assert_staged(&frames, 2..PAGES);
     }
 }

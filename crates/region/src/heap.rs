@@ -9,7 +9,7 @@
 //! - A2: a page that lies in a hole as a whole holds zeros, and takes no memory unless it was
 //!   brought ahead of a sequence of touches. A page that a block shares with a hole may hold
 //!   anything there.
-//! - A3: a block of [`WHOLE`] bytes and more has its pages for itself.
+//! - A3: a block of [`whole`] bytes and more has its pages for itself.
 //!
 //! Only one lock, over the list of regions; it is not held while the pages of a block of A3 are
 //! dropped. Freeing joins the block with the holes beside it; a region without blocks goes, but the
@@ -23,13 +23,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::memory::Memory;
 use super::options::RegionError;
 use super::region::Region;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Blocks begin at a multiple of this.
 const ALIGN: usize = 64;
 
 /// Blocks of so many bytes have pages of their own.
-const WHOLE: usize = 4 * PAGE;
+fn whole() -> usize {
+    4 * page_len()
+}
 
 /// The smallest and the largest region that is made for more than one block.
 const REGION_MIN: usize = 64 << 20;
@@ -146,7 +148,7 @@ impl Heap {
         }
         let too_long = RegionError::NoCapacity { bytes: len };
         let len = len.max(1).checked_next_multiple_of(ALIGN).ok_or(too_long)?;
-        let align = if len < WHOLE { ALIGN } else { PAGE };
+        let align = if len < whole() { ALIGN } else { page_len() };
         let too_long = RegionError::NoCapacity { bytes: len };
         let len = len.checked_next_multiple_of(align).ok_or(too_long)?;
         let mut arenas = self.arenas();
@@ -161,7 +163,7 @@ impl Heap {
         };
         drop(arenas);
         let block = Block { heap: self.clone(), start, len };
-        if len < WHOLE {
+        if len < whole() {
             // A2: the pages may have been in use.
             // SAFETY: `len` bytes of a region that nobody else uses (A1).
             unsafe { start.as_ptr().write_bytes(0, len) };
@@ -303,7 +305,7 @@ impl Heap {
         let Some(at) = arenas.iter().position(|arena| arena.contains(address)) else { return };
         let offset = address - arenas[at].base();
         arenas[at].blocks.remove(&offset);
-        if len >= WHOLE {
+        if len >= whole() {
             // A3: nobody has a byte of these pages; they are in neither table meanwhile.
             arenas[at].busy += 1;
             let region = Arc::clone(&arenas[at].region);
@@ -321,8 +323,9 @@ impl Heap {
         }
         let arena = &mut arenas[at];
         let hole = arena.give(offset, len);
-        let first = hole.start.next_multiple_of(PAGE).max(offset / PAGE * PAGE);
-        let end = (hole.end / PAGE * PAGE).min((offset + len).next_multiple_of(PAGE));
+        let page = page_len();
+        let first = hole.start.next_multiple_of(page).max(offset / page * page);
+        let end = (hole.end / page * page).min((offset + len).next_multiple_of(page));
         if first < end {
             // SAFETY: all of these pages lie in one hole (A1).
             unsafe { arena.region.clear(first..end) };

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use zfold_pool::PoolOptions;
 use zfold_pool::process::Process;
+use zfold_pool::{PageSize, PoolOptions};
 use zfold_store::{Store, StoreOptions};
 
 use super::core::{CHUNK, Core};
@@ -28,7 +28,7 @@ use super::stats::MemoryStats;
 use super::workers::Workers;
 use crate::sys::map::Mapping;
 use crate::sys::signal::{self, Blocked};
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Uffd};
 
 /// Threads that may bring compressed pages at a time; others wait for the moment it takes.
@@ -74,17 +74,14 @@ impl Memory {
     /// Threads, address space in proportion to the capacity, and about 1 MiB of memory.
     pub fn new(options: &MemoryOptions) -> Result<Self, RegionError> {
         let (limit, capacity) = options.check()?;
-        let page = rustix::param::page_size();
-        if page != PAGE {
-            return Err(RegionError::PageSize(page));
-        }
+        let pages = PageSize::new(page_len()).ok_or(RegionError::PageSize(page_len()))?;
         let slots = capacity.next_multiple_of(CHUNK);
-        let (store, backed) = (store(options, slots.into())?, options.backing.is_some());
+        let (store, backed) = (store(options, pages, slots.into())?, options.backing.is_some());
         let by_threads = options.faults == FaultMode::Thread;
         let uffd = open(by_threads)?;
         let ring_slots = Core::staging_target(limit) + 256;
         let ring_slots = ring_slots.next_power_of_two();
-        let staging = Mapping::managed(ring_slots as usize * PAGE)?;
+        let staging = Mapping::managed(ring_slots as usize * page_len())?;
         let frames = Frames::new(uffd, staging, by_threads)?;
         let (room, ring) = (Room::new(limit), Ring::new(ring_slots)?);
         let core = Arc::new(Core::new(frames, room, ring, store, backed, slots, SCRATCHES)?);
@@ -109,6 +106,7 @@ impl Memory {
         core.trim_copies();
         let (store, copies) = (core.store.stats(), core.copies.load(Ordering::Relaxed));
         MemoryStats {
+            page_bytes: page_len() as u64,
             limit_pages: core.room.limit().into(),
             resident_pages: core.room.used().into(),
             staged_pages: core.ring.held(),
@@ -130,9 +128,9 @@ impl Memory {
         let reserve =
             |pinned: u64| pinned.checked_add(pages.into()).filter(|&pinned| pinned <= most);
         let reserved = core.pinned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
-        let page = PAGE as u64;
+        let page = page_len() as u64;
         reserved.map(|_| ()).map_err(|pinned| RegionError::PinLimit {
-            bytes: pages as usize * PAGE,
+            bytes: pages as usize * page_len(),
             pinned: pinned * page,
             limit: limit * page,
         })
@@ -159,8 +157,8 @@ impl Drop for Shared {
     }
 }
 
-fn store(options: &MemoryOptions, slots: u64) -> Result<Store, RegionError> {
-    let pool = zfold_pool::create("region", &PoolOptions::default());
+fn store(options: &MemoryOptions, pages: PageSize, slots: u64) -> Result<Store, RegionError> {
+    let pool = zfold_pool::create("region", &PoolOptions::default().with_page_size(pages));
     let pool = pool.map_err(|error| RegionError::Store(error.to_string()))?;
     let mut of = StoreOptions::new(slots, options.codec.spec);
     of.dictionary.clone_from(&options.codec.dictionary);

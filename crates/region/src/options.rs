@@ -5,7 +5,7 @@ use std::io;
 use zfold_pool::builders;
 use zfold_store::{BackingOptions, CodecChoice, CodecKind, OpenError};
 
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// The smallest limit, in pages.
 pub(super) const LIMIT_PAGES_MIN: usize = 64;
@@ -30,7 +30,8 @@ pub enum FaultMode {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemoryOptions {
-    /// Most bytes of all regions that may be uncompressed in memory; at least 256 KiB.
+    /// Most bytes of all regions that may be uncompressed in memory; at least 64 pages, which is
+    /// 256 KiB where they have 4 KiB.
     pub resident_limit: usize,
     /// Most bytes of address space of all regions. Costs 6 bytes of address space for each KiB,
     /// and memory only for pages that were touched.
@@ -78,7 +79,7 @@ impl MemoryOptions {
 
     /// Returns limit and capacity in pages.
     pub(super) fn check(&self) -> Result<(u32, u32), RegionError> {
-        if self.resident_limit / PAGE < LIMIT_PAGES_MIN {
+        if self.resident_limit / page_len() < LIMIT_PAGES_MIN {
             return Err(RegionError::LimitTooSmall(self.resident_limit));
         }
         if !(1..=16).contains(&self.evictors) {
@@ -88,9 +89,9 @@ impl MemoryOptions {
             return Err(RegionError::BackingNeedsThreads);
         }
         // More than a page that is nowhere can count is no limit.
-        let limit = (self.resident_limit / PAGE).min(1 << 30) as u32;
-        let capacity = u32::try_from(self.capacity.div_ceil(PAGE)).ok();
-        let capacity = capacity.filter(|&pages| (1..1 << 31).contains(&pages));
+        let limit = (self.resident_limit / page_len()).min(1 << 30) as u32;
+        let capacity = (1..8 << 40).contains(&self.capacity);
+        let capacity = capacity.then_some(self.capacity.div_ceil(page_len()) as u32);
         Ok((limit, capacity.ok_or(RegionError::Capacity(self.capacity))?))
     }
 }
@@ -99,10 +100,10 @@ impl MemoryOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// The limit is below 256 KiB.
+    /// The limit is below 64 pages.
     #[error(
         "a resident limit of {0} bytes is too small (at least {least})",
-        least = LIMIT_PAGES_MIN * PAGE
+        least = LIMIT_PAGES_MIN * page_len()
     )]
     LimitTooSmall(usize),
     /// 1 to 16 threads may compress.
@@ -123,7 +124,7 @@ pub enum RegionError {
     /// The process has 1024 regions already.
     #[error("the process already has {} regions", super::registry::REGIONS_MAX)]
     TooManyRegions,
-    /// So much cannot be pinned: 128 KiB of the limit stay for what is not.
+    /// So much cannot be pinned: 32 pages of the limit stay for what is not.
     #[error(
         "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} (raise \
          it, or pin less)"
@@ -148,8 +149,8 @@ pub enum RegionError {
     /// Pages can be brought from a file by threads only.
     #[error("pages can be brought from a file by threads only (FaultMode::Thread)")]
     BackingNeedsThreads,
-    /// The system's pages have another size.
-    #[error("regions need pages of {PAGE} bytes, the system has {0}")]
+    /// The system's pages are larger than 64 KiB.
+    #[error("regions need pages of at most 64 KiB, the system has pages of {0} bytes")]
     PageSize(usize),
     /// The kernel lacks a feature of userfaultfd.
     #[error("this kernel cannot move pages (Linux 6.8 or later is needed): {0}")]

@@ -19,12 +19,12 @@ use bytemuck::Pod;
 use super::memory::Memory;
 use super::options::{MemoryOptions, RegionError};
 use super::registry::{self, Managed};
-use super::space::{Space, WINDOW_MAX};
+use super::space::{Space, window_max};
 use super::stats::MemoryStats;
 use super::word::State;
 use crate::sys::map::Mapping;
 use crate::sys::signal::Blocked;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Bytes of address space of which a [`Memory`] keeps as many uncompressed as its limit allows.
 /// The rest lies compressed and comes back when it is touched. Zeros at first.
@@ -86,7 +86,7 @@ impl Region {
             return Err(RegionError::Empty);
         }
         let _blocked = Blocked::new();
-        let pages = u32::try_from(bytes.div_ceil(PAGE)).ok();
+        let pages = u32::try_from(bytes.div_ceil(page_len())).ok();
         let keys = || memory.shared.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let first = pages.and_then(|pages| Some((keys().take(pages)?, pages)));
         let (first, pages) = first.ok_or(RegionError::NoCapacity { bytes })?;
@@ -100,7 +100,7 @@ impl Region {
     /// Maps a region for keys that were taken.
     fn adopt(memory: &Memory, first: u32, pages: u32) -> Result<Self, RegionError> {
         let core = &memory.shared.core;
-        let map = Mapping::managed(pages as usize * PAGE)?;
+        let map = Mapping::managed(pages as usize * page_len())?;
         let (base, len) = (map.base(), map.len());
         core.frames.adopt(&map)?;
         let space = Arc::new(Space::new(map, first, pages));
@@ -205,11 +205,11 @@ impl Region {
 
     /// Keys of all pages that have a byte in the range.
     fn keys_touched(&self, range: impl RangeBounds<usize>) -> Range<u32> {
-        let (bytes, first) = (self.bytes(range), self.space().keys().start);
+        let (bytes, first, page) = (self.bytes(range), self.space().keys().start, page_len());
         if bytes.is_empty() {
             return first..first;
         }
-        first + (bytes.start / PAGE) as u32..first + bytes.end.div_ceil(PAGE) as u32
+        first + (bytes.start / page) as u32..first + bytes.end.div_ceil(page) as u32
     }
 
     /// Compresses the pages that have a byte in the range, at once, in the calling thread. Pinned
@@ -246,7 +246,7 @@ impl Region {
     /// for system calls, devices and foreign code, which cannot wait for a page.
     ///
     /// # Errors
-    /// [`RegionError::PinLimit`] if less than 128 KiB of the limit would be left.
+    /// [`RegionError::PinLimit`] if less than 32 pages of the limit would be left.
     ///
     /// # Panics
     /// If the range is not inside the region.
@@ -262,7 +262,7 @@ impl Region {
         for piece in pieces(keys.clone()) {
             let _blocked = Blocked::new();
             for key in piece {
-                core.pin(self.space(), key, (keys.end - key).min(WINDOW_MAX));
+                core.pin(self.space(), key, (keys.end - key).min(window_max()));
             }
         }
         Ok(())
@@ -285,7 +285,8 @@ impl Region {
     /// If the range is not inside the region.
     pub fn discard(&mut self, range: impl RangeBounds<usize>) {
         let bytes = self.bytes(range);
-        let whole = bytes.start.next_multiple_of(PAGE)..bytes.end / PAGE * PAGE;
+        let page = page_len();
+        let whole = bytes.start.next_multiple_of(page)..bytes.end / page * page;
         if whole.start >= whole.end {
             self.bytes_mut()[bytes].fill(0);
             return;
@@ -310,9 +311,9 @@ impl Region {
         // Pinned ones stay, and can be touched.
         let first = self.space().keys().start;
         for key in keys.filter(|&key| core.page(key).load().state() == State::Pinned) {
-            let at = self.base.as_ptr().wrapping_add((key - first) as usize * PAGE);
+            let at = self.base.as_ptr().wrapping_add((key - first) as usize * page_len());
             // SAFETY: a page of the region, which the caller has for itself.
-            unsafe { at.write_bytes(0, PAGE) };
+            unsafe { at.write_bytes(0, page_len()) };
         }
     }
 }
@@ -359,14 +360,14 @@ impl Pin<'_> {
     /// Returns the address of the first pinned page.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        let at = (self.keys.start - self.region.space().keys().start) as usize * PAGE;
+        let at = (self.keys.start - self.region.space().keys().start) as usize * page_len();
         self.region.base.as_ptr().wrapping_add(at)
     }
 
     /// Returns the number of pinned bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        (self.keys.end - self.keys.start) as usize * PAGE
+        (self.keys.end - self.keys.start) as usize * page_len()
     }
 
     /// Returns whether nothing is pinned.

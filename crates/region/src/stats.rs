@@ -42,6 +42,7 @@ figures! {
     /// What threads and the signal handler count.
     pub(super) struct Counters;
 
+    gauge page_bytes: Bytes, "size of a page of the system", [];
     gauge limit_pages: Pages, "the most pages that may be uncompressed in memory", [];
     gauge resident_pages: Pages,
         "uncompressed pages: in place, on their way, and in the staging area",

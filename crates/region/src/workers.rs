@@ -13,7 +13,7 @@ use super::fault::resolve;
 use crate::sys::map::Mapping;
 use crate::sys::signal::Blocked;
 use zfold_uffd::Event;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Most threads that resolve faults.
 const READERS_MAX: usize = 4;
@@ -58,9 +58,9 @@ impl Workers {
         let allowed = sched_getaffinity(None)?;
         let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
         let cpus = &cpus[..cpus.len().min(READERS_MAX)];
-        let bells = Mapping::managed(cpus.len().max(1) * PAGE)?;
+        let bells = Mapping::managed(cpus.len().max(1) * page_len())?;
         core.frames.adopt(&bells)?;
-        let range = bells.range(0..bells.len() / PAGE);
+        let range = bells.range(0..bells.len() / page_len());
         self.bells = Some(bells);
         for &cpu in cpus {
             let (core, bells) = (Arc::clone(core), range.clone());
@@ -80,7 +80,7 @@ impl Workers {
         core.stop.store(true, Ordering::SeqCst);
         core.room.call_all();
         if let Some(bells) = self.bells.take() {
-            for page in 0..bells.len() / PAGE {
+            for page in 0..bells.len() / page_len() {
                 bells.touch(page);
             }
         }
@@ -127,12 +127,12 @@ fn read(core: &Core, bells: &std::ops::Range<usize>) {
             continue;
         }
         if bells.contains(&address) {
-            core.frames.put(address & !(PAGE - 1), core.zeros.pages(1));
+            core.frames.put(address & !(page_len() - 1), core.zeros.pages(1));
             return;
         }
         if !resolve(address) {
             // The region is gone: whoever touches it sees what is there now.
-            core.frames.wake(address & !(PAGE - 1));
+            core.frames.wake(address & !(page_len() - 1));
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! - [`Uffd`]: the kernel reports missing pages, and takes pages to put there.
 //! - [`advice`]: pages leave, or are given up.
-//! - [`page`]: 4096 bytes.
+//! - [`page`]: how many bytes they have.
 //! - [`policy`]: what is remembered of pages that left, and for how long they stay then.
 
 #![cfg(target_os = "linux")]

@@ -1,15 +1,27 @@
-//! The page size of all memory that regions and runs manage.
+//! The page sizes: that of the system, which regions have, and the one that a run and guests need.
 
 use std::io;
 use std::sync::OnceLock;
 
-/// Bytes of a page.
+/// Bytes of a page of a run, and of a guest's image.
 pub const PAGE: usize = 4096;
+
+/// Returns the bytes of a page of the system.
+#[cfg(target_arch = "x86_64")]
+pub const fn page_len() -> usize {
+    PAGE
+}
+
+/// Returns the bytes of a page of the system: 4, 16 or 64 KiB. Allocates nothing.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn page_len() -> usize {
+    rustix::param::page_size()
+}
 
 /// Returns whether a page is all zeros.
 pub fn is_zero(page: &[u8]) -> bool {
-    debug_assert_eq!(page.len(), PAGE);
-    page[0] == 0 && page[PAGE - 1] == 0 && page[..PAGE - 1] == page[1..]
+    let last = page.len() - 1;
+    page[0] == 0 && page[last] == 0 && page[..last] == page[1..]
 }
 
 /// Where that page is, unless something else is there: the kernel refuses a source that ends behind

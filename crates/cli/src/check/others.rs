@@ -117,7 +117,7 @@ fn region() -> Need {
         Err(error) => {
             let remedies = match error {
                 RegionError::Kernel(_) => owned(&["boot Linux 6.8 or later"]),
-                RegionError::PageSize(_) => owned(&["boot a kernel with pages of 4 KiB"]),
+                RegionError::PageSize(_) => owned(&["boot a kernel with smaller pages"]),
                 _ => owned(&[
                     "docker run --security-opt seccomp=PROFILE, where PROFILE allows userfaultfd",
                     "Kubernetes: a securityContext.seccompProfile that allows userfaultfd",

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 
 use zfold_pool::process::Process;
 use zfold_uffd::advice::DONTNEED_LOCKED;
-use zfold_uffd::page::PAGE;
+use zfold_uffd::page::page_len;
 
 /// Returns whether the page that begins at an address of this process is in memory.
 pub(crate) fn is_there(page: usize) -> bool {
@@ -16,7 +16,7 @@ pub(crate) fn is_there(page: usize) -> bool {
     let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(page);
     // SAFETY: the call reads no memory of the program; it writes a byte for each page, of which
     // there is one, into `there`.
-    let result = unsafe { libc::mincore(start, PAGE, &raw mut there) };
+    let result = unsafe { libc::mincore(start, page_len(), &raw mut there) };
     result == 0 && there & 1 != 0
 }
 
@@ -39,7 +39,8 @@ impl Mapping {
     /// # Errors
     /// The system's; `ENOMEM` if there is no such address space.
     pub(crate) fn new(len: usize) -> io::Result<Self> {
-        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let len = len.max(1).checked_next_multiple_of(page_len());
+        let len = len.ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
@@ -89,9 +90,9 @@ impl Mapping {
 
     /// Addresses of some of its pages.
     pub(crate) fn range(&self, pages: Range<usize>) -> Range<usize> {
-        assert!(pages.start <= pages.end && pages.end * PAGE <= self.len);
+        assert!(pages.start <= pages.end && pages.end * page_len() <= self.len);
         let base = self.base.as_ptr().expose_provenance();
-        base + pages.start * PAGE..base + pages.end * PAGE
+        base + pages.start * page_len()..base + pages.end * page_len()
     }
 
     /// Drops the contents of some pages.
@@ -116,9 +117,9 @@ impl Mapping {
 
     /// Touches a page, as reading a byte of it does.
     pub(crate) fn touch(&self, page: usize) {
-        assert!(page * PAGE < self.len);
+        assert!(page * page_len() < self.len);
         // SAFETY: inside the mapping.
-        let byte = unsafe { self.base.add(page * PAGE) };
+        let byte = unsafe { self.base.add(page * page_len()) };
         // SAFETY: mapped and readable for the lifetime of `self`; the value is not used.
         unsafe { byte.as_ptr().read_volatile() };
     }
@@ -128,21 +129,21 @@ impl Mapping {
     /// # Safety
     /// Until the result is given up, nobody writes these pages or takes them away.
     pub(crate) unsafe fn bytes(&self, pages: Range<usize>) -> &[u8] {
-        assert!(pages.start <= pages.end && pages.end * PAGE <= self.len);
+        assert!(pages.start <= pages.end && pages.end * page_len() <= self.len);
         // SAFETY: inside the mapping.
-        let start = unsafe { self.base.add(pages.start * PAGE) };
+        let start = unsafe { self.base.add(pages.start * page_len()) };
         // SAFETY: mapped for the lifetime of `self`; the caller keeps others away.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), pages.len() * PAGE) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), pages.len() * page_len()) }
     }
 
     /// Some of its pages as bytes of the caller's own.
     pub(crate) fn bytes_mut(&mut self, pages: Range<usize>) -> &mut [u8] {
-        assert!(pages.start <= pages.end && pages.end * PAGE <= self.len);
+        assert!(pages.start <= pages.end && pages.end * page_len() <= self.len);
         // SAFETY: inside the mapping.
-        let start = unsafe { self.base.add(pages.start * PAGE) };
+        let start = unsafe { self.base.add(pages.start * page_len()) };
         // SAFETY: mapped and initialised (zeros) for the lifetime of `self`, which is borrowed
         // uniquely.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), pages.len() * PAGE) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), pages.len() * page_len()) }
     }
 }
 
@@ -166,7 +167,7 @@ impl Zeros {
     /// # Errors
     /// As [`Mapping::new`].
     pub(crate) fn new(pages: usize) -> io::Result<Self> {
-        Mapping::new(pages * PAGE).map(Self)
+        Mapping::new(pages * page_len()).map(Self)
     }
 
     /// The first `pages` of them.

@@ -94,10 +94,10 @@ fn a_block_that_has_pages_of_its_own_begins_with_one() {
     let heap = Heap::new(&Memory::new(&small(MIB)).unwrap());
     let mut first = heap.alloc(64).unwrap();
     fill(&mut first, 5);
-    for len in [16_320, 16_321, 16_383, 16_384, 16_385] {
+    for len in [4 * PAGE - 64, 4 * PAGE - 63, 4 * PAGE - 1, 4 * PAGE, 4 * PAGE + 1] {
         let block = heap.alloc(len).unwrap();
         let own = block.as_ptr().addr().is_multiple_of(PAGE) && block.len().is_multiple_of(PAGE);
-        assert_eq!(own, len > 16_320, "{len}");
+        assert_eq!(own, len > 4 * PAGE - 64, "{len}");
         drop(block);
         expect(&mut first, 5);
     }
@@ -171,8 +171,9 @@ fn a_pin_keeps_pages_and_may_outlive_its_block() {
 fn what_the_store_has_no_room_for_goes_to_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cold");
-    let backing = FileBacking::open(&path, &FileOptions::new().with_len(Some(128 << 20))).unwrap();
-    let options = small(2 * MIB).with_store_limit(4 << 20);
+    let backing =
+        FileBacking::open(&path, &FileOptions::new().with_len(Some(128 * MIB as u64))).unwrap();
+    let options = small(2 * MIB).with_store_limit(4 * MIB as u64);
     let options = options.with_backing(BackingOptions::new(Arc::new(backing)));
     let refused = Memory::new(&options).unwrap_err();
     assert!(matches!(refused, RegionError::BackingNeedsThreads), "{refused}");
@@ -185,7 +186,7 @@ fn what_the_store_has_no_room_for_goes_to_a_file() {
     (1..).zip(&mut blocks).for_each(|(seed, block)| fill(block, seed));
     (1..).zip(&mut blocks).for_each(|(seed, block)| expect(block, seed));
     let stats = memory.stats();
-    assert!(stats.store_bytes <= 5 << 20, "{stats:?}");
+    assert!(stats.store_bytes <= 5 * MIB as u64, "{stats:?}");
     assert!(stats.stored_pages > 7000, "{stats:?}");
 }
 

@@ -18,8 +18,18 @@ mod threads;
 use zfold_region::{Memory, MemoryOptions, MemoryStats, Region};
 use zfold_testing::{Random, skip, wait_for};
 
-const PAGE: usize = 4096;
-const MIB: usize = 1 << 20;
+/// Bytes of a page. A build for a system with larger ones has them in `ZFOLD_PAGE_KIB`.
+const PAGE: usize = match option_env!("ZFOLD_PAGE_KIB") {
+    Some(kib) => (kib.as_bytes()[0] - b'0') as usize * 10 + (kib.as_bytes()[1] - b'0') as usize,
+    None => 4,
+} << 10;
+/// Bytes of 256 pages.
+const MIB: usize = 256 * PAGE;
+
+#[test]
+fn the_tests_are_for_pages_of_this_system() {
+    assert_eq!(PAGE, rustix::param::page_size());
+}
 
 /// Options with a small capacity.
 fn small(limit: usize) -> MemoryOptions {

@@ -274,7 +274,7 @@ fn a_touch_after_the_drop_is_a_segmentation_fault() {
 }
 
 fn store_full() {
-    let options = small(MIB).with_store_limit(256 << 10);
+    let options = small(MIB).with_store_limit(MIB as u64 / 4);
     let mut region = Region::new(8 * MIB, &options).unwrap();
     (0..).zip(region.as_mut_slice::<u8>().chunks_mut(PAGE)).for_each(|(n, page)| fill(page, n, 1));
 }

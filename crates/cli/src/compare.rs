@@ -115,7 +115,7 @@ fn input_failure(error: InputError) -> Failure {
         }
         InputError::NotZstd { .. } => "give a complete .zst file, or raw bytes".to_owned(),
         InputError::TooLong { .. } => {
-            "unpack it by zstd -d, and give what comes out: a whole file has no limit".to_owned()
+            "unpack it with zstd -d and give the result: unpacked files have no limit".to_owned()
         }
         InputError::Empty { .. } => "give a file with at least one page".to_owned(),
         InputError::PartialPage { .. } => {

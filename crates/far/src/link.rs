@@ -157,7 +157,9 @@ impl Link {
     fn says(&self, failure: &Failure) -> String {
         match failure {
             Failure::Engine(error) => format!("{}: {error}", self.engine.name()),
-            Failure::Forged => format!("{}: what came is not what was sent", self.engine.name()),
+            Failure::Forged => {
+                format!("{}: it returned other bytes than were sent", self.engine.name())
+            }
         }
     }
 

@@ -203,7 +203,7 @@ impl Device {
                 (SnapshotError::Lost { .. }, _) => "",
                 (_, SnapshotPlace::File(_)) => "; name another file (zfold ctl save FILE)",
                 (_, SnapshotPlace::Object(_)) => {
-                    "; what was sent is kept for the next attempt (zfold ctl save)"
+                    "; the parts that were sent are kept for the next attempt (zfold ctl save)"
                 }
             };
             format!("cannot save {} to {place}: {error}{remedy}", self.made.name)

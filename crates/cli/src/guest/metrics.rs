@@ -10,14 +10,14 @@ type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// What is stored, and who is there.
 const NOW: [Metric<GuestsReport>; 7] = [
-    ("guests", "guests of now", |of| of.guests.len() as u64),
-    ("guests_waiting", "of these, guests of which a fault has waited for long", |of| {
+    ("guests", "guests served or held now", |of| of.guests.len() as u64),
+    ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
     }),
     ("guest_stored_bytes", "bytes of images that are not zeros", |of| of.stored_pages_bytes),
-    ("guest_compressed_bytes", "what they compress to, equal pages once", |of| of.payload_bytes),
+    ("guest_compressed_bytes", "their compressed size, equal pages once", |of| of.payload_bytes),
     ("guest_memory_bytes", "all memory that images take", |of| of.held_bytes),
-    ("guest_memory_limit_bytes", "the most that they may take, 0 for any number", |of| {
+    ("guest_memory_limit_bytes", "the most memory that images may take; 0: no limit", |of| {
         of.limit_bytes
     }),
     ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),

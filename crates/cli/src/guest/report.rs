@@ -154,7 +154,7 @@ impl GuestsReport {
         let limit = if self.limit_bytes == 0 { "none".to_owned() } else { size(self.limit_bytes) };
         let rows = [
             ("stored", size(self.stored_pages_bytes), "pages of images that are not zeros"),
-            ("compressed", size(self.payload_bytes), "what they compress to, equal ones once"),
+            ("compressed", size(self.payload_bytes), "compressed size of these, equal pages once"),
             ("held", size(self.held_bytes), "all memory that this takes"),
             ("limit", limit, ""),
             ("duplicates", count(self.duplicate_pages), "pages that share another one's bytes"),

@@ -83,7 +83,8 @@ impl Outbox {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 {
             self.waiting.fetch_add(1, Ordering::Relaxed);
-            let line = format!("{left_out} more remarks, while nobody read them, are left out");
+            let line =
+                format!("{left_out} more remarks are left out, because they were not read in time");
             let _ = messages.send(ToFront::Told(line));
         }
     }

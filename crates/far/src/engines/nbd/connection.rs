@@ -227,7 +227,7 @@ impl Connection {
 }
 
 fn strange() -> Trouble {
-    Trouble::Lost("what it says is not NBD".to_owned())
+    Trouble::Lost("its answer is not NBD".to_owned())
 }
 
 /// Tells why a server does not open an export.

@@ -91,7 +91,7 @@ impl Links {
             if export == self.export {
                 return Ok(link);
             }
-            let why = "the export is not what it was: end zfold and start it again";
+            let why = "the export is not the one from before: end zfold and start it again";
             Err(Trouble::Refused(why.to_owned()))
         });
         opened.inspect_err(|_| {

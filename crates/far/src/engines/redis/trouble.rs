@@ -69,7 +69,7 @@ fn remedied(said: String) -> String {
             "allow the user ~zfold:* +set +get +getrange +unlink +expire +info +cluster|slots \
              +asking"
         }
-        "MISCONF" => "mend what keeps it from saving its data, or switch saving off",
+        "MISCONF" => "let it save its data again (its log says what fails), or switch saving off",
         _ => return said,
     };
     format!("{said}; {remedy}")

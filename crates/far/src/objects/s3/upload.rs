@@ -221,7 +221,7 @@ impl<'a> Upload<'a> {
             (_, Ok(true)) => return forget(),
             (Err(error), _) | (Ok(()), Err(error)) => error,
             (Ok(()), Ok(false)) => {
-                EngineError::Refused("what it made of the parts is not what was sent".to_owned())
+                EngineError::Refused("it joined the parts to other bytes than were sent".to_owned())
             }
         };
         if !may_pass(&error) {

@@ -121,8 +121,8 @@ fn a_service_with_the_drop_in_says_that_it_is_ready_and_is_stopped() {
         return;
     }
     let drop_in = fs::read_to_string(contrib("examples/zfold-run.conf")).expect("text");
-    let lines = drop_in.lines().filter_map(|line| line.strip_prefix("ExecStart="));
-    let line = lines.last().expect("a command");
+    let mut lines = drop_in.lines().filter_map(|line| line.strip_prefix("ExecStart="));
+    let line = lines.next_back().expect("a command");
     let mut words = line.split(' ');
     assert_eq!(words.next(), Some("/usr/bin/zfold"));
     let folder = tempdir().expect("a folder");

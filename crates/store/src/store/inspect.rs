@@ -1,4 +1,4 @@
-//! What a store tells of itself: its counters, whether it is sound, what its pages have in common.
+//! What a store reports about itself: counters, whether it is sound, what pages have in common.
 
 use std::sync::atomic::Ordering;
 
@@ -43,6 +43,10 @@ impl Store {
     }
 
     /// Returns the bytes of pool memory that the pages held take, without tables and gaps.
+    ///
+    /// # Cost
+    /// All locks of the pool, once: it counts these bytes under them, so that an allocation writes
+    /// to no counter that others read. For once a batch, not once a page.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
         self.pages.objects.pool().stats().payload_bytes

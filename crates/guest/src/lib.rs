@@ -11,6 +11,7 @@
 //! - G1: a page of the image is put in at most once. It was put in, or the guest gave it up:
 //!   then its contents are zeros for zfold, and what the guest wrote since is in the guest. So
 //!   what is discarded never comes back with old contents, even where no discard is reported.
+//!   Pages that zfold itself takes out are put in again (core/evict/L1 to L6).
 //! - G2: all messages are read before one is answered; the discards among them count first.
 //! - G3: a fault that was read is answered, or waits and is tried again by a timer. No error
 //!   drops it while the guest lives.

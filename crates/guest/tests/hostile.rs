@@ -70,7 +70,7 @@ fn what_is_no_offer_is_hung_up_on() {
     );
     for (world, message, said) in [
         (&patient, "pipe", "no userfaultfd"),
-        (&patient, "two", "more than one descriptor"),
+        (&patient, "two", "more descriptors than belong"),
         (&patient, "garbage", "no list of regions"),
         (&short, "nofd", "it sent no userfaultfd"),
         (&short, "silent", "did not say in time"),
@@ -88,7 +88,7 @@ fn what_is_no_offer_is_hung_up_on() {
     for (world, failed) in [(&patient, 4), (&short, 2)] {
         wait_for(|| {
             let stats = world.server.stats();
-            (stats.served.failed_handshakes_total >= failed).then_some(()).ok_or(stats)
+            (stats.served.failed_handshakes_total >= failed).then_some(()).ok_or(Box::new(stats))
         });
         world.has_guests(0);
         serves(world);

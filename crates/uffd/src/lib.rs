@@ -9,8 +9,11 @@
 #![cfg(target_os = "linux")]
 
 pub mod advice;
+mod features;
+mod files;
 pub mod page;
 pub mod policy;
 mod uffd;
 
-pub use uffd::{Event, Faults, Features, MESSAGE, Partial, Uffd, given_up, messages};
+pub use features::{Faults, Features};
+pub use uffd::{Event, MESSAGE, Partial, Uffd, given_up, messages};

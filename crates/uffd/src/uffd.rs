@@ -12,46 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use linux_raw_sys::general as raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Features(u64);
-
-impl Features {
-    /// A missing page raises `SIGBUS` in the thread that touched it; no message is sent.
-    pub const SIGBUS: Self = Self(raw::UFFD_FEATURE_SIGBUS as u64);
-    /// A message names the thread that waits for the page.
-    pub const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
-    /// Pages can be moved within the address space.
-    pub const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
-    /// Messages tell of registered mappings that were moved (and stay registered), unmapped, and
-    /// whose contents are about to be given up. Whoever does that waits until the message is
-    /// read, and until then nothing can be filled in or moved.
-    pub const CHANGES: Self = Self(
-        (raw::UFFD_FEATURE_EVENT_REMAP
-            | raw::UFFD_FEATURE_EVENT_REMOVE
-            | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
-    );
-    /// Of these only that contents are about to be given up.
-    pub const DISCARDS: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
-    /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
-    /// `CAP_SYS_PTRACE`.
-    pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
-
-    /// Both.
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// Which missing pages the descriptor is told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Faults {
-    /// Those that user code touches; the kernel's own accesses fail with `EFAULT`. Every process
-    /// may have it.
-    UserOnly,
-    /// All; needs the right to trace, the sysctl, or access to the device.
-    All,
-}
+use super::features::{Faults, Features};
 
 /// A message.
 #[derive(Debug)]
@@ -62,6 +23,16 @@ pub enum Event {
         address: usize,
         /// Its number; 0 without [`Features::THREAD_ID`].
         thread: i32,
+    },
+    /// A thread waits to write to a page that is protected.
+    Protected {
+        /// As of `Missing`.
+        address: usize,
+    },
+    /// A thread waits for a page that is in the file which is mapped there, and not mapped itself.
+    Unlinked {
+        /// As of `Missing`.
+        address: usize,
     },
     /// A child of fork was made; its memory is answered through this descriptor.
     Forked(Uffd),
@@ -101,7 +72,7 @@ pub struct Uffd {
 }
 
 /// Number of an ioctl of userfaultfd that takes and returns a `T`. C libraries differ in its type.
-const fn code<T>(number: u32) -> libc::Ioctl {
+pub(crate) const fn code<T>(number: u32) -> libc::Ioctl {
     ((3 << 30) | ((size_of::<T>() as u32) << 16) | (0xAA << 8) | number) as libc::Ioctl
 }
 
@@ -119,11 +90,11 @@ const COPY: libc::Ioctl = code::<raw::uffdio_copy>(raw::_UFFDIO_COPY);
 const ZEROPAGE: libc::Ioctl = code::<raw::uffdio_zeropage>(raw::_UFFDIO_ZEROPAGE);
 const MOVE: libc::Ioctl = code::<raw::uffdio_move>(raw::_UFFDIO_MOVE);
 
-fn range(of: &Range<usize>) -> raw::uffdio_range {
+pub(crate) fn range(of: &Range<usize>) -> raw::uffdio_range {
     raw::uffdio_range { start: of.start as u64, len: (of.end - of.start) as u64 }
 }
 
-fn last_errno() -> rustix::io::Errno {
+pub(crate) fn last_errno() -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
 }
 
@@ -228,7 +199,7 @@ impl Uffd {
 
     /// # Safety
     /// The caller answers for what is asked for.
-    unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
+    pub(crate) unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
         // SAFETY: the structure is the one that this number names and lives across the call.
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) } {
             0 => Ok(()),
@@ -453,7 +424,16 @@ fn parse(message: &[u8]) -> Event {
     match u32::from(message[0]) {
         // u64 flags, u64 address, u32 thread
         raw::UFFD_EVENT_PAGEFAULT => {
-            Event::Missing { address: word(16) as usize, thread: word(24) as u32 as i32 }
+            let (flags, address) = (word(8), word(16) as usize);
+            let is = |flag: u32| flags & u64::from(flag) != 0;
+            // The kernel says what a write to a protected page is before anything else.
+            if is(raw::UFFD_PAGEFAULT_FLAG_WP) {
+                Event::Protected { address }
+            } else if is(raw::UFFD_PAGEFAULT_FLAG_MINOR) {
+                Event::Unlinked { address }
+            } else {
+                Event::Missing { address, thread: word(24) as u32 as i32 }
+            }
         }
         // u32 descriptor
         raw::UFFD_EVENT_FORK => {

@@ -190,6 +190,12 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
+    /// Most memory that all guests may have together whose VMMs hand over the file of their memory:
+    /// pages beyond it are taken out, compressed, and come back when they are touched. A guest with
+    /// changed pages out is lost with the process that serves it [default: nothing is taken out].
+    #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
+    pub(crate) resident_limit: Option<Size>,
+
     /// Codec, optionally with a level: lz4, page, lz4hc, zstd, deflate, lzo; zstd:3.
     #[arg(long, add = complete::codecs(), default_value = "lz4", help_heading = MEMORY)]
     pub(crate) codec: CodecSpec,

@@ -9,7 +9,7 @@ use crate::control::metrics::Text;
 type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 /// What is stored, and who is there.
-const NOW: [Metric<GuestsReport>; 7] = [
+const NOW: [Metric<GuestsReport>; 9] = [
     ("guests", "guests served or held now", |of| of.guests.len() as u64),
     ("guests_waiting", "of these, guests with a fault that has waited for five seconds", |of| {
         of.guests.iter().filter(|guest| guest.late).count() as u64
@@ -19,6 +19,12 @@ const NOW: [Metric<GuestsReport>; 7] = [
     ("guest_memory_bytes", "all memory that images take", |of| of.held_bytes),
     ("guest_memory_limit_bytes", "the most memory that images may take; 0: no limit", |of| {
         of.limit_bytes
+    }),
+    ("guest_resident_limit_bytes", "most that guests may have in memory, 0 for any number", |of| {
+        of.resident_limit_bytes
+    }),
+    ("guest_out_memory_bytes", "all memory that pages take which left guests", |of| {
+        of.out_held_bytes
     }),
     ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),
 ];
@@ -66,7 +72,7 @@ mod tests {
         for name in &names {
             assert!(text.contains(&format!("\nzfold_{name}")), "{name} has no value");
         }
-        assert_eq!(names.len(), 1 + NOW.len() + 1 + 5 + 7 + IMAGES.len());
+        assert_eq!(names.len(), 1 + NOW.len() + 1 + 7 + 10 + IMAGES.len());
         assert!(text.contains("\nzfold_guest_image_guests{image=\"web\"} 0\n"), "{text}");
     }
 }

@@ -34,6 +34,12 @@ pub(crate) struct GuestsReport {
     pub(crate) codec: String,
     /// 0: none.
     pub(crate) limit_bytes: u64,
+    /// Most that guests may have in memory of which pages can leave; 0: none leave.
+    #[serde(default)]
+    pub(crate) resident_limit_bytes: u64,
+    /// All memory that pages take which left guests.
+    #[serde(default)]
+    pub(crate) out_held_bytes: u64,
     /// All memory that images take.
     pub(crate) held_bytes: u64,
     /// Of that, compressed pages.
@@ -79,6 +85,12 @@ pub(crate) struct GuestReport {
     pub(crate) late: bool,
     pub(crate) pages: u64,
     pub(crate) pages_left: u64,
+    /// In memory, of one of which pages can leave.
+    #[serde(default)]
+    pub(crate) resident_pages: u64,
+    /// Left, and kept for it.
+    #[serde(default)]
+    pub(crate) out_pages: u64,
     #[serde(flatten, with = "in_state")]
     pub(crate) given: Given,
 }
@@ -94,6 +106,12 @@ impl GuestsReport {
             duplicate_pages: store.duplicate_pages,
             ..self
         }
+    }
+
+    /// Adds what guests have that left them.
+    pub(super) fn with_absent(self, store: &StoreStats, limit: Option<u64>) -> Self {
+        let resident_limit_bytes = limit.unwrap_or(0);
+        Self { resident_limit_bytes, out_held_bytes: store.held_bytes(), ..self }
     }
 
     /// Adds what guests were given.
@@ -163,10 +181,16 @@ impl GuestsReport {
         let mut rows = vec![("guests", self.guests.len().to_string(), "now")];
         rows.extend(all_of(TABLE, Doc::State, &self.served));
         rows.extend(all_of(TABLE, Doc::State, &self.given));
+        if self.resident_limit_bytes > 0 {
+            rows.push(("resident limit", size(self.resident_limit_bytes), "of pages in memory"));
+            rows.push(("out held", size(self.out_held_bytes), "memory that pages take that left"));
+        }
         table(&mut text, TABLE, &rows);
         if !self.guests.is_empty() {
-            let titles =
-                ["GUEST", "IMAGE", "PID", "STATE", "LEFT", "FAULTS", "COPIED", "ZEROS", "DISCARDS"];
+            let titles = [
+                "GUEST", "IMAGE", "PID", "STATE", "LEFT", "RESIDENT", "OUT", "FAULTS", "COPIED",
+                "ZEROS", "DISCARDS",
+            ];
             let mut rows = vec![titles.map(str::to_owned)];
             rows.extend(self.guests.iter().map(GuestReport::row));
             text.push_str(&columns(&rows));
@@ -197,11 +221,13 @@ impl GuestReport {
             late: stats.is_late,
             pages: stats.pages,
             pages_left: stats.pages_left,
+            resident_pages: stats.resident_pages,
+            out_pages: stats.out_pages,
             given: stats.given,
         }
     }
 
-    fn row(&self) -> [String; 9] {
+    fn row(&self) -> [String; 11] {
         let waits = if self.late { " (waits)" } else { "" };
         [
             self.number.to_string(),
@@ -209,6 +235,8 @@ impl GuestReport {
             self.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             format!("{}{waits}", clean(&self.state)),
             count(self.pages_left),
+            count(self.resident_pages),
+            count(self.out_pages),
             count(self.given.faults_total),
             count(self.given.copied_pages_total),
             count(self.given.zero_pages_total),

@@ -30,6 +30,7 @@ pub(super) struct Served {
     pub(super) link: Arc<Link>,
     pub(super) renew: Renew,
     pub(super) codec: String,
+    pub(super) resident_limit: Option<u64>,
     pub(super) started: Instant,
     /// The front's process.
     pub(super) front: u32,
@@ -218,6 +219,7 @@ impl Served {
         };
         report
             .with_store(&self.images.stats(), store.tunables().limit_bytes)
+            .with_absent(&self.images.absent_stats(), self.resident_limit)
             .with_guests(&self.server.stats())
             .with_images(self.images.list(), &sockets)
     }

@@ -19,7 +19,7 @@ use zfold_guest::{Begin, Images, Link, Server, ServerOptions, Told, images_optio
 use super::failed::{not_saved, system};
 use super::metrics;
 use super::server::{Renew, Served};
-use crate::args::GuestServeArgs;
+use crate::args::{GuestServeArgs, Loss};
 use crate::control::metrics::{TERMS, answer};
 use crate::control::protocol;
 use crate::control::service::Service;
@@ -68,6 +68,8 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
     let Common { args, images, started } = common;
     let mut options = ServerOptions::default();
     options.places = args.max_guests as usize;
+    options.resident_limit = args.resident_limit.map(|limit| limit.0);
+    options.kill_lost = args.on_loss == Loss::Kill;
     let server = Server::new(Arc::clone(images), options, remark);
     let server = Arc::new(server.map_err(|error| system("make a descriptor", &error))?);
     let (events, happened) = mpsc::channel();
@@ -92,6 +94,7 @@ fn serve(common: &Common, channel: OwnedFd) -> Result<u8, Failure> {
         link,
         renew,
         codec: args.codec.to_string(),
+        resident_limit: args.resident_limit.map(|limit| limit.0),
         started: *started,
         front,
         takeovers,

@@ -12,111 +12,38 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use rustix::io::Errno;
-use zfold_store::LoadError;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
 use super::ahead::Ahead;
+use super::fault::{Counts, Fault, Filled, Kind, Next, Put, Why};
+use super::leaving::Leaving;
 use super::regions::Region;
 use super::space::{Image, Space, copy_around, load};
 use super::table::{Bits, Place, Table};
 
 /// Units that are put in between two looks at what the guest says.
-const PIECE: u64 = 16;
+pub(super) const PIECE: u64 = 16;
 
 /// Units of zeros that are mapped at once: they cost no memory, and hardly any time.
 const ZEROS: u64 = 64;
 
-/// When to look after a guest again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// At once: there is more to do.
-    Now,
-    /// In a moment, or when it says something: a discard is under way.
-    Soon,
-    /// In a second, or when it says something: a fault cannot be answered.
-    Later,
-    /// When it says something.
-    Idle,
-    /// Never: it is gone.
-    Gone,
-}
-
-/// Totals of a guest, in pages of its own size but for `copied`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Faults that were answered.
-    pub(crate) faults: u64,
-    /// Pages of 4 KiB that were copied.
-    pub(crate) copied: u64,
-    /// Zeros that were mapped.
-    pub(crate) zeroed: u64,
-    /// Of both, what nobody had asked for yet.
-    pub(crate) beforehand: u64,
-    /// Messages of discards.
-    pub(crate) discards: u64,
-    /// Times that something had to wait for a discard.
-    pub(crate) retries: u64,
-}
-
-/// Why a fault is not answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// It has just come.
-    New,
-    /// A discard is under way.
-    Discard,
-    /// The page cannot be read.
-    Load(LoadError),
-    /// The kernel does not take it.
-    Kernel(Errno),
-}
-
-/// A fault that waits.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    unit: u64,
-    /// Bytes of the unit that are there.
-    done: usize,
-    /// Somebody waits; otherwise it is what is left of a unit of which a part was put in.
-    is_asked: bool,
-    /// When it was read, in nanoseconds.
-    pub(crate) since: u64,
-    pub(crate) why: Why,
-    /// Where it is, and its page of the image.
-    pub(crate) at: usize,
-    pub(crate) page: u64,
-}
-
-/// What became of a fault.
-enum Put {
-    Done,
-    Waits(usize, Why),
-    Gone,
-}
-
-/// What became of a piece that nobody asked for.
-enum Filled {
-    /// What is left begins there.
-    To(u64),
-    Again(u64),
-    Gone,
-}
-
 /// A guest; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Guest {
-    table: Table,
+    pub(super) table: Table,
+    /// What is known of pages that can leave; none where they cannot.
+    pub(super) leaving: Option<Leaving>,
     events: Vec<Event>,
     waiting: Vec<Fault>,
     ahead: Ahead,
     /// Windows that are not put in yet.
     windows: VecDeque<Range<u64>>,
     /// The unit at which the working set goes on.
-    wanted: Option<u64>,
+    pub(super) wanted: Option<u64>,
     /// All that is left is put in, not the working set alone.
-    all: bool,
-    buffer: Vec<u8>,
+    pub(super) all: bool,
+    pub(super) buffer: Vec<u8>,
     /// Faults outside of all regions, which nobody answers, and where the first one was.
     pub(crate) strays: u64,
     pub(crate) first_stray: Option<usize>,
@@ -128,6 +55,7 @@ impl Guest {
     pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         Self {
             table: Table::new(regions, settled),
+            leaving: None,
             events: Vec::new(),
             waiting: Vec::new(),
             ahead: Ahead::default(),
@@ -148,7 +76,10 @@ impl Guest {
         given_up: impl Iterator<Item = Range<usize>>,
         space: &mut impl Space,
     ) {
-        given_up.for_each(|of| self.table.discard(&of));
+        for of in given_up {
+            let units = self.table.discard(&of);
+            self.given_up(units, space);
+        }
         self.table.regions().iter().for_each(|region| space.wake(region.at.clone()));
     }
 
@@ -160,7 +91,7 @@ impl Guest {
 
     /// Returns whether the image counts for no page.
     pub(crate) fn is_complete(&self) -> bool {
-        self.table.left() == 0 && self.waiting.is_empty()
+        self.table.left() == 0 && self.table.outs() == 0 && self.waiting.is_empty()
     }
 
     /// Returns how many pages there are, and for how many of them the image counts.
@@ -180,17 +111,22 @@ impl Guest {
     /// Takes in what the guest says, and does what is most urgent; `now` is in nanoseconds.
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
-        self.take_in(now);
+        self.take_in(space, now);
         if self.answer(space, image).is_err() {
             return Next::Gone;
         }
         if self.waiting.iter().any(|fault| fault.why == Why::Discard) {
             return Next::Soon;
         }
+        let leaves = match self.evict(space, image) {
+            Filled::Gone => return Next::Gone,
+            Filled::Again(_) => return Next::Soon,
+            Filled::To(left) => left > 0,
+        };
         let more = match self.beforehand(space, image, now) {
             Filled::Gone => return Next::Gone,
             Filled::Again(_) => return Next::Soon,
-            Filled::To(_) => !self.windows.is_empty() || self.wanted.is_some(),
+            Filled::To(_) => leaves || !self.windows.is_empty() || self.wanted.is_some(),
         };
         match (more, self.waiting.is_empty()) {
             (true, _) => Next::Now,
@@ -200,32 +136,36 @@ impl Guest {
     }
 
     /// Takes in all messages (U1).
-    fn take_in(&mut self, now: u64) {
+    fn take_in(&mut self, space: &mut impl Space, now: u64) {
         for event in std::mem::take(&mut self.events) {
             match event {
                 Event::Discarded(of) | Event::Unmapped(of) => {
                     self.counts.discards += 1;
-                    self.table.discard(&of);
+                    let units = self.table.discard(&of);
+                    self.given_up(units, space);
                 }
-                Event::Missing { address, .. } => self.ask(address, now),
+                Event::Missing { address, .. } => self.ask(address, Kind::Missing, now),
+                Event::Unlinked { address } => self.ask(address, Kind::Unlinked, now),
+                Event::Protected { address } => self.ask(address, Kind::Write, now),
                 _ => {}
             }
         }
     }
 
-    fn ask(&mut self, address: usize, now: u64) {
+    fn ask(&mut self, address: usize, kind: Kind, now: u64) {
         let Some(Place { unit, at, page, .. }) = self.table.find(address) else {
             self.strays += 1;
             self.first_stray.get_or_insert(address);
             return;
         };
         // Several processors wait for one page.
-        if let Some(fault) = self.waiting.iter_mut().find(|fault| fault.unit == unit) {
+        let is_it = |fault: &&mut Fault| (fault.unit, fault.kind) == (unit, kind);
+        if let Some(fault) = self.waiting.iter_mut().find(is_it) {
             fault.is_asked = true;
             return;
         }
         let (done, why) = (0, Why::New);
-        self.waiting.push(Fault { unit, done, is_asked: true, since: now, why, at, page });
+        self.waiting.push(Fault { unit, kind, done, is_asked: true, since: now, why, at, page });
     }
 
     /// Answers what waits, as far as that is possible (U2).
@@ -236,8 +176,16 @@ impl Guest {
                 self.waiting.push(Fault { why: Why::Discard, ..fault });
                 continue;
             }
-            let is_first = !self.table.is_settled(fault.unit);
-            match self.put(&fault, space, image) {
+            let is_first = fault.kind == Kind::Missing && !self.table.is_settled(fault.unit);
+            let put = match fault.kind {
+                Kind::Missing if self.table.is_out(fault.unit) => {
+                    self.bring(fault.unit, space, image)
+                }
+                Kind::Missing => self.put(&fault, space, image),
+                Kind::Unlinked => self.link(fault.unit, space, image),
+                Kind::Write => self.let_write(fault.unit, space),
+            };
+            match put {
                 Put::Gone => return Err(()),
                 Put::Waits(done, why) => {
                     self.counts.retries += u64::from(why == Why::Discard);
@@ -260,6 +208,7 @@ impl Guest {
     /// Puts in the page that somebody waits for.
     fn put(&mut self, fault: &Fault, space: &mut impl Space, image: &impl Image) -> Put {
         let place = self.table.place(fault.unit);
+        self.stay(place.unit, space);
         let zeros = self.is_zero(place, image);
         let result = if zeros && place.len == PAGE {
             space.zero(place.at..place.at + PAGE)
@@ -273,7 +222,7 @@ impl Guest {
         };
         let Err(Partial { done, error }) = result else {
             self.count(zeros, place.len, 0);
-            self.table.settle(place.unit);
+            self.came(place.unit, space);
             if fault.done > 0 {
                 // Who asked for what was there may have lost it since.
                 space.wake(place.at..place.at + place.len);
@@ -282,6 +231,7 @@ impl Guest {
         };
         match error {
             Errno::SRCH => Put::Gone,
+            Errno::EXIST if self.is_others(place.unit) => self.repair(place.unit, space, image),
             Errno::EXIST | Errno::NOENT => {
                 self.table.settle(place.unit);
                 space.wake(place.at..place.at + place.len);
@@ -293,7 +243,7 @@ impl Guest {
     }
 
     /// Returns whether the contents of a unit are zeros: it is settled, or the image's are.
-    fn is_zero(&self, place: Place, image: &impl Image) -> bool {
+    pub(super) fn is_zero(&self, place: Place, image: &impl Image) -> bool {
         let mut pages = place.page..place.page + (place.len / PAGE) as u64;
         self.table.is_settled(place.unit) || pages.all(|page| image.is_zero(page))
     }
@@ -336,7 +286,7 @@ impl Guest {
         }
         let Some(run) = self.wanted.and_then(|unit| self.next_run(unit, image)) else {
             self.wanted = None;
-            return Filled::To(0);
+            return if self.all { self.bring_back(space, image) } else { Filled::To(0) };
         };
         let filled = self.fill(run, space, image, now);
         if let Filled::To(rest) | Filled::Again(rest) = filled {
@@ -421,7 +371,7 @@ impl Guest {
         let done = result.map_or_else(|partial| partial.done, |()| bytes);
         let error = result.err().map(|partial| partial.error);
         let next = first + (done / place.len) as u64;
-        (first..next).for_each(|unit| self.table.settle(unit));
+        (first..next).for_each(|unit| self.came(unit, space));
         self.count(zeros, (next - first) as usize * place.len, next - first);
         match error {
             None => Filled::To(next),
@@ -431,8 +381,9 @@ impl Guest {
             // Of a large one a server before may have put in a part.
             Some(error) if done > 0 || (error == Errno::EXIST && place.len > PAGE) => {
                 let Place { at, page, .. } = place;
-                let (is_asked, why) = (false, Why::Discard);
-                self.waiting.push(Fault { unit: first, done, is_asked, since: now, why, at, page });
+                let (is_asked, why, kind) = (false, Why::Discard, Kind::Missing);
+                let unit = first;
+                self.waiting.push(Fault { unit, kind, done, is_asked, since: now, why, at, page });
                 Filled::Again(first + 1)
             }
             Some(Errno::AGAIN) => {
@@ -441,6 +392,11 @@ impl Guest {
             }
             // The pages lie in more than one mapping, or some are given up.
             Some(Errno::NOENT) if len > 1 => self.fill(first..first + 1, space, image, now),
+            Some(Errno::EXIST) if self.is_others(first) => match self.repair(first, space, image) {
+                Put::Done => Filled::To(first + 1),
+                Put::Waits(..) => Filled::To(range.end),
+                Put::Gone => Filled::Gone,
+            },
             Some(Errno::EXIST | Errno::NOENT) => {
                 self.table.settle(first);
                 Filled::To(first + 1)

@@ -1,4 +1,4 @@
-//! The message of a VMM, put together from its pieces: one JSON array.
+//! The message of a VMM, put together from its pieces: one JSON array or object.
 //!
 //! Nobody says how long it is, so its end is where its brackets close. Each byte is looked at once,
 //! however many pieces there are.
@@ -20,7 +20,7 @@ pub(crate) struct Message {
 /// Why what came is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It does not begin as an array.
+    /// It begins as neither.
     NoArray,
     /// It is longer than any that makes sense.
     TooLong,
@@ -47,6 +47,11 @@ impl Message {
     /// Returns whether all has come.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
+    }
+
+    /// Returns what has come so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Returns what has come.

@@ -1,13 +1,11 @@
 //! The regions of a guest's memory, as a VMM sends them, checked against the image (G6).
-//!
-//! The fields are those of Firecracker's `GuestRegionUffdMapping`, of which earlier versions call
-//! `page_size` by another name, `page_size_kib`, and mean bytes all the same.
 
 use std::ops::Range;
 
-use serde::Deserialize;
 use thiserror::Error;
 use zfold_uffd::page::PAGE;
+
+use super::hand_over::{self, Told};
 
 /// Most regions of a guest.
 const REGIONS_MAX: usize = 4096;
@@ -17,18 +15,6 @@ const UNITS: [u64; 2] = [PAGE as u64, 2 << 20];
 
 /// Where the kernel's half of all addresses begins, at the latest.
 const ADDRESS_END: u64 = 1 << 56;
-
-/// A region, as it is sent.
-#[derive(Clone, Debug, Deserialize)]
-struct Sent {
-    base_host_virt_addr: u64,
-    size: u64,
-    offset: u64,
-    #[serde(default)]
-    page_size: Option<u64>,
-    #[serde(default)]
-    page_size_kib: Option<u64>,
-}
 
 /// A range of addresses and what lies there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,22 +94,34 @@ pub(crate) enum RegionError {
     Overlap,
 }
 
-/// Returns the regions of a message, sorted by address, of a guest of an image of so many pages.
-pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, RegionError> {
-    let sent: Vec<Sent> = serde_json::from_slice(text)?;
-    match sent.len() {
+/// What a message says.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    /// Sorted by address.
+    pub(crate) regions: Vec<Region>,
+    /// The file of each, and where it lies there; none where the VMM has handed over no file.
+    pub(crate) places: Vec<(usize, u64)>,
+}
+
+/// Returns the regions of a message of a guest of an image of so many pages.
+pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Regions, RegionError> {
+    let told = hand_over::read(text)?;
+    match told.len() {
         0 => return Err(RegionError::None),
         number if number > REGIONS_MAX => return Err(RegionError::TooMany(number)),
         _ => {}
     }
     let image = image_pages * PAGE as u64;
-    let mut regions = sent.iter().map(|one| check(one, image)).collect::<Result<Vec<_>, _>>()?;
+    let checked = |one: &Told| check(one, image).map(|region| (region, one.place));
+    let mut both = told.iter().map(checked).collect::<Result<Vec<_>, _>>()?;
+    both.sort_by_key(|(region, _)| region.at.start);
+    let places = both.iter().filter_map(|(_, place)| *place).collect();
+    let mut regions: Vec<_> = both.into_iter().map(|(region, _)| region).collect();
     // So what a guest costs here is bounded by the image (G6).
     let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
     if all > image {
         return Err(RegionError::Large { all, image });
     }
-    regions.sort_by_key(|region| region.at.start);
     if regions.windows(2).any(|two| two[0].at.end > two[1].at.start) {
         return Err(RegionError::Overlap);
     }
@@ -132,15 +130,15 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Vec<Region>, Region
         region.first = first;
         first = region.units().end;
     }
-    Ok(regions)
+    Ok(Regions { regions, places })
 }
 
-fn check(sent: &Sent, image: u64) -> Result<Region, RegionError> {
-    let unit = sent.page_size.or(sent.page_size_kib).ok_or(RegionError::NoPageSize)?;
+fn check(told: &Told, image: u64) -> Result<Region, RegionError> {
+    let unit = told.page_size.ok_or(RegionError::NoPageSize)?;
     if !UNITS.contains(&unit) {
         return Err(RegionError::PageSize(unit));
     }
-    let Sent { base_host_virt_addr: address, size, offset, .. } = *sent;
+    let Told { address, size, offset, .. } = *told;
     let wrong = RegionError::Range { address, size };
     let end = address.checked_add(size).filter(|end| *end <= ADDRESS_END);
     let Some(end) = end.filter(|_| size > 0 && address > 0) else { return Err(wrong) };
@@ -167,17 +165,28 @@ mod tests {
 
     #[test]
     fn regions_are_sorted_and_counted() {
-        let regions = parse(SENT.as_bytes(), 3).expect("right");
+        let Regions { regions, places } = parse(SENT.as_bytes(), 3).expect("right");
+        assert_eq!(places, []);
         assert_eq!(regions[0].at, 130_000_000_000_000..130_000_000_004_096);
         assert_eq!((regions[0].page, regions[0].units()), (0, 0..1));
         assert_eq!((regions[1].page, regions[1].units()), (1, 1..3));
     }
 
     #[test]
+    fn places_are_sorted_with_their_regions() {
+        let text = br#"{"regions":[
+            {"host_addr":65536,"length":4096,"offset":0,"backing":1,"backing_offset":4096},
+            {"host_addr":4096,"length":8192,"offset":4096,"backing_offset":0}]}"#;
+        let Regions { regions, places } = parse(text, 3).expect("right");
+        assert_eq!((regions[0].at.clone(), regions[0].page), (4096..12288, 1));
+        assert_eq!(places, [(0, 0), (1, 4096)]);
+    }
+
+    #[test]
     fn the_page_size_has_an_older_name() {
         let text = br#"[{"base_host_virt_addr":4194304,"size":2097152,"offset":0,
             "page_size_kib":2097152}]"#;
-        let regions = parse(text, 512).expect("right");
+        let regions = parse(text, 512).expect("right").regions;
         assert_eq!((regions[0].unit, regions[0].pages(), regions[0].units()), (2 << 20, 512, 0..1));
     }
 

@@ -19,7 +19,7 @@ use zfold_testing::Random;
 use zfold_uffd::page::PAGE;
 use zfold_uffd::{Event, Partial};
 
-use super::guest::Next;
+use super::fault::Next;
 use super::regions::Region;
 use super::space::{Image, Space};
 use super::succession::{Kept, Killed, Server, guest};

@@ -4,6 +4,7 @@
 //! the counts of claims are atomics; `page_set.rs` and `image.rs` say what they guard.
 //! A snapshot is within `changes` instead of the gate (gate/F1): it may last.
 
+mod absent;
 mod error;
 mod gate;
 mod image;
@@ -27,6 +28,8 @@ use zfold_store::snapshot::{self, LABEL_MAX, SnapshotReport};
 use zfold_store::{Store, StoreOptions, StoreStats};
 use zfold_uffd::page::PAGE;
 
+use absent::Absent;
+pub(crate) use absent::Keys;
 pub use error::ImageError;
 use gate::Gate;
 pub use image::{Claim, Image};
@@ -38,10 +41,8 @@ use page_set::PageSet;
 /// Name of the form of the list.
 const SCHEMA: &str = "zfold.guest-images/1";
 
-/// Keys that are dropped at a time.
+/// Keys that are dropped at a time, and the longest name in bytes.
 const DROPPED: u64 = 1 << 16;
-
-/// Longest name in bytes.
 const NAME_MAX: usize = 64;
 
 /// What a snapshot of images says of itself: which keys are whose (I3).
@@ -108,6 +109,8 @@ pub struct Images {
     changes: Mutex<()>,
     catalog: Mutex<Catalog>,
     gate: Gate,
+    /// Pages that left guests.
+    absent: Arc<Absent>,
 }
 
 /// Returns the options of a store of images: equal pages share an object.
@@ -124,7 +127,9 @@ impl Images {
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
         let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
-        Ok(Self { store, changes, catalog, gate })
+        // What images may take is no limit for it.
+        let absent = Arc::new(Absent::new(images_options(options.codec, None)));
+        Ok(Self { store, changes, catalog, gate, absent })
     }
 
     /// Returns the store.
@@ -138,6 +143,19 @@ impl Images {
     pub fn stats(&self) -> StoreStats {
         let _open = self.open();
         self.store.stats()
+    }
+
+    /// Returns the figures of the store of pages that left guests.
+    #[must_use]
+    pub fn absent_stats(&self) -> StoreStats {
+        let _open = self.open();
+        self.absent.stats()
+    }
+
+    /// Returns keys for pages that leave a guest, if there are any.
+    pub(crate) fn take_keys(&self, pages: u64) -> Option<Keys> {
+        let _open = self.open();
+        self.absent.take(pages)
     }
 
     /// Lets the caller use the store for a moment (gate/F1).
@@ -161,6 +179,7 @@ impl Images {
         let coming = std::mem::take(&mut catalog.coming);
         drop(catalog);
         coming.into_values().for_each(|keys| self.drop_pages(keys));
+        self.absent.clear();
     }
 
     /// Makes an image of a memory file. With a base, a hole of the file is what the base has there,

@@ -12,11 +12,13 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::core::hand_over::FILES;
+
 /// Longest message in bytes.
 const LEN_MAX: usize = 16 << 10;
 
-/// Most descriptors of a message.
-const FDS: usize = 3;
+/// Most descriptors of a message: those of a guest, with the files in which its memory lies.
+const FDS: usize = 3 + FILES;
 
 /// Said to a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
@@ -29,7 +31,7 @@ pub(super) enum ToServer {
         /// Servers that were lost.
         takeovers: u64,
     },
-    /// Serve this guest: its descriptor, its journal, its connection.
+    /// Serve this guest: its descriptor, its journal, its connection, its files.
     Guest(u64),
     /// What became of the last request: where guests connect, or why they cannot.
     Answer(Result<String, String>),

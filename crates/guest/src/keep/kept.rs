@@ -31,6 +31,8 @@ struct About {
 pub(super) struct Kept {
     about: About,
     uffd: OwnedFd,
+    /// The files in which its memory lies.
+    files: Vec<OwnedFd>,
     journal: File,
     /// Where the journal begins in its file.
     from: u64,
@@ -59,14 +61,16 @@ impl Kept {
             Err(error) => return Err((error, offer)),
         };
         let pidfd = peer_pidfd(&offer.stream);
-        let (uffd, stream, looks) = (offer.fd, offer.stream, (None, Instant::now()));
+        let Offer { fd: uffd, files, stream, .. } = offer;
+        let looks = (None, Instant::now());
         let (is_sent, is_reported) = (false, false);
-        Ok(Self { about, uffd, journal, from, stream, pidfd, is_sent, looks, is_reported })
+        Ok(Self { about, uffd, files, journal, from, stream, pidfd, is_sent, looks, is_reported })
     }
 
     /// Hands a copy of it to a server.
     pub(super) fn send(&mut self, server: &Channel) -> Result<(), Errno> {
-        let fds = [self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
+        let mut fds = vec![self.uffd.as_fd(), self.journal.as_fd(), self.stream.as_fd()];
+        fds.extend(self.files.iter().map(|file| file.as_fd()));
         server.try_send(&ToServer::Guest(self.about.number), &fds)?;
         (self.is_sent, self.looks, self.is_reported) = (true, (None, Instant::now()), false);
         Ok(())
@@ -114,13 +118,15 @@ impl Kept {
 
 /// Returns the guest that a front has handed on.
 pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
-    let Ok([fd, journal, stream]) = <[OwnedFd; 3]>::try_from(fds) else {
+    let mut fds = fds.into_iter();
+    let (Some(fd), Some(journal), Some(stream)) = (fds.next(), fds.next(), fds.next()) else {
         return Err(io::ErrorKind::InvalidData.into());
     };
     let journal = File::from(journal);
     let (text, _) = journal::about(&journal)?;
     let end = text.iter().position(|&byte| byte == b'\n').ok_or(io::ErrorKind::InvalidData)?;
     let About { number, image, pid } = serde_json::from_slice(&text[..end])?;
-    let offer = Offer { stream: stream.into(), text: text[end + 1..].to_vec(), fd, pid };
+    let (text, files) = (text[end + 1..].to_vec(), fds.collect());
+    let offer = Offer { stream: stream.into(), text, fd, files, pid };
     Ok(Arrived { image, offer, number: Some(number), journal: Ok(journal), done })
 }

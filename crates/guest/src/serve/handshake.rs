@@ -1,7 +1,7 @@
 //! What a VMM sends at the beginning: its regions, and a userfaultfd.
 //!
 //! - Q1: what is taken in before a peer is believed is one message of bounded length, and a few
-//!   descriptors, of which all but one are closed.
+//!   descriptors.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -14,10 +14,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use thiserror::Error;
 
 use super::descriptor::peer;
+use crate::core::hand_over::{FILES, descriptors, has_files};
 use crate::core::message::{Message, Wrong};
 
 /// Descriptors that are taken in at once; the kernel drops further ones.
-const FDS: usize = 4;
+const FDS: usize = 1 + FILES;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
@@ -27,7 +28,9 @@ const PIECE: usize = 16 << 10;
 pub(super) struct Handshake {
     stream: UnixStream,
     message: Message,
-    fd: Option<OwnedFd>,
+    fds: Vec<OwnedFd>,
+    /// Descriptors that belong to the message, once it is whole.
+    needed: Option<usize>,
     pub(super) since: Instant,
 }
 
@@ -37,6 +40,8 @@ pub(crate) struct Offer {
     pub(crate) stream: UnixStream,
     pub(crate) text: Vec<u8>,
     pub(crate) fd: OwnedFd,
+    /// The files in which its memory lies, if it named any.
+    pub(crate) files: Vec<OwnedFd>,
     /// The process that connected, for people: it may be another one by now.
     pub(crate) pid: Option<i32>,
 }
@@ -52,7 +57,7 @@ pub(super) enum Failed {
     Late,
     #[error("{}", message(.0))]
     Message(Wrong),
-    #[error("it sent more than one descriptor")]
+    #[error("it sent more descriptors than belong to its message")]
     Descriptors,
     #[error("{0}")]
     System(#[from] Errno),
@@ -68,7 +73,7 @@ fn message(wrong: &Wrong) -> &'static str {
 impl Handshake {
     pub(super) fn new(stream: UnixStream) -> Self {
         let (message, since) = (Message::default(), Instant::now());
-        Self { stream, message, fd: None, since }
+        Self { stream, message, fds: Vec::new(), needed: None, since }
     }
 
     /// Takes in what has come.
@@ -89,30 +94,40 @@ impl Handshake {
             _ => None,
         });
         for fd in messages.flatten() {
-            if self.fd.replace(fd).is_some() {
+            if self.fds.len() == FDS {
                 return Err(Failed::Descriptors);
             }
+            self.fds.push(fd);
         }
         if len == 0 {
             return Err(Failed::Left);
         }
-        self.message.add(&bytes[..len]).map_err(Failed::Message)
+        self.message.add(&bytes[..len]).map_err(Failed::Message)?;
+        if self.message.is_whole() && self.needed.is_none() {
+            self.needed = Some(descriptors(self.message.bytes()));
+        }
+        let most = if has_files(self.message.bytes()) { FDS } else { 1 };
+        match self.fds.len() > self.needed.unwrap_or(most) {
+            true => Err(Failed::Descriptors),
+            false => Ok(()),
+        }
     }
 
     /// Returns whether message and descriptor have come.
     pub(super) fn is_done(&self) -> bool {
-        self.message.is_whole() && self.fd.is_some()
+        self.needed == Some(self.fds.len())
     }
 
     /// Returns what has come, if that is all.
     pub(super) fn finish(self) -> Result<Offer, Failed> {
-        match (self.message.is_whole(), self.fd) {
-            (true, Some(fd)) => {
+        let (whole, mut fds) = (self.message.is_whole(), self.fds.into_iter());
+        match fds.next().filter(|_| whole) {
+            Some(fd) => {
                 let (pid, text) = (peer(&self.stream), self.message.into_bytes());
-                Ok(Offer { stream: self.stream, text, fd, pid })
+                Ok(Offer { stream: self.stream, text, fd, files: fds.collect(), pid })
             }
-            (true, None) => Err(Failed::NoUffd),
-            (false, _) => Err(Failed::Late),
+            None if whole => Err(Failed::NoUffd),
+            None => Err(Failed::Late),
         }
     }
 }

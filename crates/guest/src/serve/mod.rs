@@ -3,12 +3,15 @@
 //! Lock order: the sockets, then the images' catalog; the list of guests, then a guest's figures.
 
 pub(crate) mod accept;
+mod away;
+mod backing;
 pub(crate) mod descriptor;
 mod figures;
 pub(crate) mod handshake;
 pub(crate) mod journal;
 pub(crate) mod listening;
 mod origin;
+mod room;
 pub(crate) mod session;
 mod shared;
 pub(crate) mod start;

@@ -15,6 +15,12 @@ pub enum NoOrigin {
     /// It is held.
     #[error("guest {0} is held, not served: no image has a page of it")]
     Held(u64),
+    /// Pages have left it that are not the image's.
+    #[error(
+        "pages of guest {0} have left it under --resident-limit, and its difference may lack them: \
+         take a snapshot of type Full, and import that"
+    )]
+    Left(u64),
     /// Its thread does not come to an end with what it does for it.
     #[error("guest {0} does not stand still: pause it, and take its snapshot")]
     Busy(u64),

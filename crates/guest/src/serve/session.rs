@@ -1,17 +1,20 @@
 //! A guest's thread: it waits for what the guest says, and has the core do the rest.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
 
-use super::descriptor::{Descriptor, Memory};
+use super::away::Away;
+use super::descriptor::{Descriptor, Memory, peer_pidfd};
 use super::figures::{Figures, GuestState};
 use super::journal::Messages;
 use super::shared::Shared;
-use crate::core::guest::{Fault, Guest, Next, Why};
+use crate::core::fault::{Fault, Next, Why};
+use crate::core::guest::Guest;
 use crate::images::Claim;
 
 /// The first wait for a discard that is under way, and the longest.
@@ -41,12 +44,15 @@ pub(super) struct Served {
     pub(super) messages: Messages,
     /// A server before had it.
     pub(super) is_taken_over: bool,
+    /// Where its pages can leave.
+    pub(super) away: Option<Away>,
 }
 
 /// Who wakes a guest's thread.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Guest,
+    Room,
     Peer,
     End,
 }
@@ -57,6 +63,7 @@ struct Reported {
     /// The fault that waited for long: since when, and where.
     late: Option<(u64, usize)>,
     stray: bool,
+    shared: bool,
 }
 
 /// What happened while a guest was waited for.
@@ -79,10 +86,7 @@ impl Session {
     pub(super) fn run(self, served: Option<Served>) {
         let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
         let is_over = match served {
-            Some(served) => {
-                self.serve(served);
-                true
-            }
+            Some(served) => self.serve(served) || self.hold(),
             None => self.hold(),
         };
         // Whoever hears that it has ended may remove its image, and count descriptors.
@@ -94,13 +98,24 @@ impl Session {
         }
     }
 
-    fn serve(&self, served: Served) {
-        let Served { image, mut guest, messages, is_taken_over } = served;
-        let mut memory = Memory::new(&self.descriptor, &self.shared.latencies, messages);
+    /// Returns whether the guest needs nobody any longer; otherwise it cannot be served.
+    fn serve(&self, served: Served) -> bool {
+        let Served { image, mut guest, messages, is_taken_over, away } = served;
+        let (latencies, away) = (&self.shared.latencies, away.as_ref());
+        let mut memory = Memory::new(&self.descriptor, latencies, messages, away);
         if is_taken_over {
             let given_up = memory.given_up();
             guest.take_over(given_up.into_iter(), &mut memory);
         }
+        let lost = match away {
+            Some(away) => guest.begin_leaving(&away.present, &mut memory),
+            None => guest.outs(),
+        };
+        if lost > 0 {
+            self.lose(lost);
+            return false;
+        }
+        let mut is_asked = false;
         let (mut soon, mut reported) = (SOON, Reported::default());
         let mut woken = Woken::default();
         loop {
@@ -111,9 +126,11 @@ impl Session {
                 guest.step(&mut memory, &*image, now)
             };
             memory.rest();
-            self.figures.set(&guest);
+            self.figures.set(&mut guest);
+            let asks = away.is_some_and(|away| self.leave(away, &mut guest, &mut is_asked));
+            let next = if asks && next != Next::Gone { Next::Now } else { next };
             let wait = match next {
-                Next::Gone => return,
+                Next::Gone => return true,
                 Next::Now => Some(Duration::ZERO),
                 Next::Soon => Some(soon),
                 Next::Later => Some(LATER),
@@ -121,25 +138,64 @@ impl Session {
                 Next::Idle => None,
             };
             soon = if next == Next::Soon { (soon * 2).min(SOON_MAX) } else { SOON };
-            self.report(&image, &guest, now, &mut reported);
+            self.report(&image, &mut guest, now, &mut reported);
             if woken.ending && guest.is_complete() {
                 self.descriptor.let_go(guest.regions());
                 self.figures.say(GuestState::Released);
-                return;
+                return true;
             }
             if next == Next::Idle && woken.ending {
                 // What could not be read may be readable now.
                 guest.put_in_all();
             }
             let before = woken;
-            woken = self.wait(wait, woken, true);
+            woken = self.wait(wait, woken, true, away);
             if woken.ending && !before.ending {
                 guest.put_in_all();
             }
             if woken.hung_up && self.descriptor.is_gone() {
-                return;
+                return true;
             }
         }
+    }
+
+    /// Says how much room the guest takes, and asks it for what is too much; returns whether there
+    /// is something new to do.
+    fn leave(&self, away: &Away, guest: &mut Guest, is_asked: &mut bool) -> bool {
+        let Some(leaving) = guest.leaving() else { return false };
+        let is_done = *is_asked && !leaving.is_busy();
+        let is_stuck = std::mem::take(&mut leaving.is_stuck);
+        // What cannot leave is not of this room.
+        let resident = if leaving.is_shared { 0 } else { leaving.resident() };
+        let asked = away.seat.say(resident, is_done, is_stuck);
+        if *is_asked && !is_done {
+            leaving.is_stuck = is_stuck;
+            return false;
+        }
+        *is_asked = asked > 0;
+        if *is_asked {
+            leaving.ask(asked);
+        }
+        *is_asked
+    }
+
+    /// Gives up a guest of which pages were with a server that was lost.
+    fn lose(&self, pages: u64) {
+        let mut told = format!(
+            "{pages} of its pages had left it, and were lost with the server that had them; end \
+             its process"
+        );
+        if self.shared.options.kill_lost {
+            let pidfd = peer_pidfd(&self.stream);
+            let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
+            if pidfd.is_some_and(kill) {
+                told = format!(
+                    "{pages} of its pages had left it, and were lost with the server that had \
+                     them; it was killed"
+                );
+            }
+        }
+        self.refuse(&told);
     }
 
     /// Keeps the descriptor of a guest that cannot be served, until its address space is gone: it
@@ -148,20 +204,29 @@ impl Session {
         let mut woken = Woken::default();
         while !woken.ending && !self.descriptor.is_gone() {
             let wait = woken.hung_up.then_some(LATER);
-            woken = self.wait(wait, woken, false);
+            woken = self.wait(wait, woken, false, None);
         }
         !woken.ending
     }
 
     /// Waits until the guest says something, hangs up, or the server ends.
-    fn wait(&self, wait: Option<Duration>, before: Woken, listens: bool) -> Woken {
-        let (mut names, mut fds) = (Vec::with_capacity(3), Vec::with_capacity(3));
+    fn wait(
+        &self,
+        wait: Option<Duration>,
+        before: Woken,
+        listens: bool,
+        away: Option<&Away>,
+    ) -> Woken {
+        let (mut names, mut fds) = (Vec::with_capacity(4), Vec::with_capacity(4));
         let mut add = |name, fd, flags| {
             names.push(name);
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         };
         if listens {
             add(Source::Guest, self.descriptor.as_fd(), PollFlags::IN);
+        }
+        if let Some(away) = away {
+            add(Source::Room, away.seat.bell(), PollFlags::IN);
         }
         if !before.hung_up {
             add(Source::Peer, self.stream.as_fd(), PollFlags::RDHUP);
@@ -182,6 +247,7 @@ impl Session {
                 (_, flags) if flags.is_empty() => {}
                 (Source::Peer, _) => woken.hung_up = true,
                 (Source::End, _) => woken.ending = true,
+                (Source::Room, _) => away.into_iter().for_each(|away| away.seat.heard()),
                 // The other side has made reads wait: then a poll fails.
                 (_, flags) if flags.contains(PollFlags::ERR) => {
                     self.descriptor.no_waiting();
@@ -194,7 +260,15 @@ impl Session {
     }
 
     /// Reports a fault that has waited for long, and one that nobody can answer; each once.
-    fn report(&self, image: &Claim, guest: &Guest, now: u64, reported: &mut Reported) {
+    fn report(&self, image: &Claim, guest: &mut Guest, now: u64, reported: &mut Reported) {
+        let is_shared = guest.leaving().is_some_and(|leaving| leaving.is_shared);
+        if is_shared && !std::mem::replace(&mut reported.shared, true) {
+            self.shared.report(&format!(
+                "no page of {} leaves any longer: another process maps its memory, too, and has \
+                 touched pages that had left; what it read there was zeros",
+                self.figures.who(),
+            ));
+        }
         if let Some(at) = guest.first_stray.filter(|_| !reported.stray) {
             reported.stray = true;
             self.shared.report(&format!(

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_figures::Histogram;
+use zfold_uffd::page::PAGE;
 
-use super::figures::{Figures, Given, GuestState, Served, ServerStats};
+use super::figures::{Figures, Given, GuestState, GuestStats, Served, ServerStats};
 use super::origin::NoOrigin;
+use super::room::Room;
 use crate::images::{Images, Origin};
 
 /// How long a guest may be looked after, or be on its way from another server, before that is said;
@@ -36,12 +38,17 @@ pub struct ServerOptions {
     pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
+    /// Most bytes that guests may have in memory together of which pages can leave; none leave
+    /// without.
+    pub resident_limit: Option<u64>,
+    /// Guests are killed of which pages were lost with another server; otherwise they wait.
+    pub kill_lost: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         let (handshake, patience) = (Duration::from_secs(10), Duration::from_secs(5));
-        Self { places: 1024, handshake, patience }
+        Self { places: 1024, handshake, patience, resident_limit: None, kill_lost: false }
     }
 }
 
@@ -59,6 +66,8 @@ struct Guests {
 pub(super) struct Shared {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
+    /// Where there is a limit for guests.
+    pub(super) room: Option<Arc<Room>>,
     /// How long faults waited, in nanoseconds.
     pub(super) latencies: Histogram,
     /// Places that are taken. It grows by one where a thread that accepts finds it below the limit.
@@ -85,8 +94,10 @@ impl Shared {
         options: ServerOptions,
         tell: Box<dyn Fn(&str) + Send + Sync>,
     ) -> std::io::Result<Self> {
+        let limit = options.resident_limit.map(|limit| limit / PAGE as u64);
         Ok(Self {
             images,
+            room: limit.map(|limit| Arc::new(Room::new(limit))),
             options,
             latencies: Histogram::default(),
             taken: AtomicUsize::new(0),
@@ -190,7 +201,14 @@ impl Shared {
         drop(guests);
         now.iter().for_each(|guest| given.add(&guest.given));
         let waited = self.latencies.quantiles();
-        let served = Served { fault_p50_ns: waited.p50, fault_p99_ns: waited.p99, ..before };
+        let sum = |of: fn(&GuestStats) -> u64| now.iter().map(of).sum();
+        let served = Served {
+            fault_p50_ns: waited.p50,
+            fault_p99_ns: waited.p99,
+            resident_pages: sum(|guest| guest.resident_pages),
+            out_pages: sum(|guest| guest.out_pages),
+            ..before
+        };
         ServerStats { served, given, guests: now }
     }
 

@@ -1,20 +1,20 @@
 //! The inside of the stand-in: memory, a userfaultfd, the message, and commands.
 //!
-//! - M1: the memory is mapped once, private and anonymous, for as long as the process lives, and
-//!   reached by volatile accesses of its first bytes or copies of pages only.
+//! - M1: the memory is mapped once, private and anonymous or a file in memory, for as long as the
+//!   process lives, and reached by volatile accesses of its first bytes or copies of pages only.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use zfold_testing::Random;
 use zfold_uffd::{Faults, Features, Uffd};
@@ -31,6 +31,8 @@ const HUGE: usize = 2 << 20;
 struct Memory {
     base: usize,
     pages: u64,
+    /// It is a file.
+    shared: bool,
 }
 
 impl Memory {
@@ -43,7 +45,20 @@ impl Memory {
         // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
         let base = (base != libc::MAP_FAILED).then(|| base.expose_provenance())?;
-        Some(Self { base: base.next_multiple_of(HUGE), pages })
+        Some(Self { base: base.next_multiple_of(HUGE), pages, shared: false })
+    }
+
+    /// Maps a file, a page of which lies before the memory, and returns it, too.
+    fn file(pages: u64, flags: libc::c_int) -> Option<(Self, OwnedFd)> {
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).ok()?;
+        let len = pages as usize * PAGE;
+        ftruncate(&file, (len + PAGE) as u64).ok()?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let (fd, from) = (file.as_raw_fd(), PAGE as libc::off_t);
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, from) };
+        let base = (base != libc::MAP_FAILED).then(|| base.expose_provenance())?;
+        Some((Self { base, pages, shared: true }, file))
     }
 
     /// Returns the words of a page.
@@ -82,15 +97,16 @@ impl Memory {
     fn discard(self, number: u64, pages: u64) {
         assert!(number + pages <= self.pages);
         let len = pages as usize * PAGE;
+        let advice = if self.shared { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
         // SAFETY: a range of the mapping (M1), to which there are no references.
-        let done = unsafe { libc::madvise(self.at(number).cast(), len, libc::MADV_DONTNEED) };
+        let done = unsafe { libc::madvise(self.at(number).cast(), len, advice) };
         assert_eq!(done, 0, "madvise");
     }
 }
 
 fn open() -> std::io::Result<Uffd> {
     let uffd = Uffd::open(Faults::All).or_else(|_| Uffd::open(Faults::UserOnly))?;
-    uffd.handshake(Features::DISCARDS)?;
+    uffd.handshake(Features::DISCARDS.with(Features::FILES))?;
     Ok(uffd)
 }
 
@@ -100,7 +116,16 @@ pub(crate) fn run() {
     let mut control = UnixStream::connect(control).expect("the test listens");
     let how = std::env::var("ZFOLD_STAND_IN_HOW").expect("how");
     let (pages, message) = how.split_once(' ').expect("two words");
-    let memory = Memory::new(pages.parse().expect("a number"), message == "hugetlb");
+    let pages = pages.parse().expect("a number");
+    let made = match message {
+        "memfd" => Memory::file(pages, libc::MAP_SHARED),
+        "private" => Memory::file(pages, libc::MAP_PRIVATE),
+        _ => None,
+    };
+    let (memory, file) = match made {
+        Some((memory, file)) => (Some(memory), Some(file)),
+        None => (Memory::new(pages, message == "hugetlb"), None),
+    };
     let (uffd, memory) = match (open(), memory) {
         (Ok(uffd), Some(memory)) => (uffd, memory),
         (uffd, memory) => {
@@ -116,7 +141,10 @@ pub(crate) fn run() {
     let socket = PathBuf::from(std::env::var_os("ZFOLD_STAND_IN_SOCKET").expect("a socket"));
     let began = Instant::now();
     let stream = UnixStream::connect(socket).expect("connected");
-    send(&stream, &uffd, memory, message);
+    match &file {
+        Some(file) => send_backed(&stream, &uffd, memory, file),
+        None => send(&stream, &uffd, memory, message),
+    }
     if message == "first" {
         memory.read(memory.pages - 1);
     }
@@ -130,7 +158,7 @@ pub(crate) fn run() {
     }
     let first = began.elapsed();
     control.write_all(b"ready\n").expect("told");
-    obey(&control, memory, first, Some(stream));
+    obey(&control, memory, first, Some(stream), file.as_ref());
     // As in a VMM: it is open for as long as the guest lives.
     drop(uffd);
 }
@@ -141,7 +169,7 @@ fn region(base: usize, pages: u64, offset: u64, unit: usize, name: &str) -> Stri
 }
 
 fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
-    let Memory { base, pages } = memory;
+    let Memory { base, pages, .. } = memory;
     let half = pages / 2;
     let second = base + half as usize * PAGE;
     // The second half of the memory first.
@@ -191,6 +219,34 @@ fn send(stream: &UnixStream, uffd: &Uffd, memory: Memory, message: &str) {
     }
 }
 
+/// As `send`, with the file; the second half of the memory is a region of its own.
+fn send_backed(stream: &UnixStream, uffd: &Uffd, memory: Memory, file: &OwnedFd) {
+    let half = memory.pages / 2;
+    let region = |from: u64, pages: u64| {
+        let (at, offset) = (memory.base + from as usize * PAGE, from * PAGE as u64);
+        let (len, place) = (pages * PAGE as u64, offset + PAGE as u64);
+        format!(
+            r#"{{"host_addr":{at},"length":{len},"offset":{offset},"fault_size":{PAGE},"backing":0,
+            "backing_offset":{place}}}"#
+        )
+    };
+    let two = [region(half, memory.pages - half), region(0, half)].join(",");
+    let text = format!(r#"{{"regions":[{two}]}}"#);
+    send_with(stream, text.as_bytes(), &[uffd.as_fd(), file.as_fd()]);
+}
+
+/// Touches a page of the file by another mapping; returns its first word.
+fn other(file: &OwnedFd, number: u64) -> u64 {
+    let (fd, from) = (file.as_raw_fd(), (number as usize + 1) * PAGE);
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    let from = from as libc::off_t;
+    // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, flags, fd, from) };
+    assert_ne!(base, libc::MAP_FAILED);
+    // SAFETY: just mapped; others may change it, so the access is volatile.
+    unsafe { base.cast::<u64>().read_volatile() }
+}
+
 fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -202,7 +258,13 @@ fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
 }
 
 /// Does what is said, and answers each line with one.
-fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Option<UnixStream>) {
+fn obey(
+    control: &UnixStream,
+    memory: Memory,
+    first: Duration,
+    mut stream: Option<UnixStream>,
+    file: Option<&OwnedFd>,
+) {
     let mut out = control.try_clone().expect("a descriptor");
     for line in BufReader::new(control).lines() {
         let line = line.expect("a line");
@@ -230,6 +292,8 @@ fn obey(control: &UnixStream, memory: Memory, first: Duration, mut stream: Optio
                 let (seed, time) = (number(1), Duration::from_millis(number(2)));
                 live::live(memory, &live::Life { seed, time, from, to })
             }
+            // What another mapping of the file has there, which nobody watches.
+            "other" => other(file.expect("a file"), number(1)).to_string(),
             "snapshot" => snapshot(memory, words[1]),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),

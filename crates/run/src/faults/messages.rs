@@ -108,7 +108,8 @@ pub(crate) fn read(
             }
             Event::Discarded(range) => told.released.extend(space.doomed(&pages(&range))),
             Event::Forked(_) => unreachable!("taken out above"),
-            Event::Other => {}
+            // Nothing is registered for these.
+            Event::Protected { .. } | Event::Unlinked { .. } | Event::Other => {}
         }
     }
     told.events = events;

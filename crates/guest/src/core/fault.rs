@@ -1,0 +1,98 @@
+//! What a guest waits for, what became of that, and what was counted.
+
+use rustix::io::Errno;
+use zfold_store::LoadError;
+
+/// When to look after a guest again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// At once: there is more to do.
+    Now,
+    /// In a moment, or when it says something: a discard is under way.
+    Soon,
+    /// In a second, or when it says something: a fault cannot be answered.
+    Later,
+    /// When it says something.
+    Idle,
+    /// Never: it is gone.
+    Gone,
+}
+
+/// Totals of a guest, in pages of its own size but for `copied`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Faults that were answered.
+    pub(crate) faults: u64,
+    /// Pages of 4 KiB that were copied.
+    pub(crate) copied: u64,
+    /// Zeros that were mapped.
+    pub(crate) zeroed: u64,
+    /// Of both, what nobody had asked for yet.
+    pub(crate) beforehand: u64,
+    /// Messages of discards.
+    pub(crate) discards: u64,
+    /// Times that something had to wait for a discard.
+    pub(crate) retries: u64,
+    /// Pages that left.
+    pub(crate) left: u64,
+    /// Pages that were about to leave, and stayed.
+    pub(crate) stayed: u64,
+    /// Pages that came back.
+    pub(crate) returned: u64,
+}
+
+/// Why a fault is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It has just come.
+    New,
+    /// A discard is under way.
+    Discard,
+    /// The page cannot be read.
+    Load(LoadError),
+    /// The kernel does not take it.
+    Kernel(Errno),
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A page that is not there.
+    Missing,
+    /// A page that is in the file, and not mapped.
+    Unlinked,
+    /// That it may write to a page that is protected.
+    Write,
+}
+
+/// A fault that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(super) unit: u64,
+    pub(super) kind: Kind,
+    /// Bytes of the unit that are there.
+    pub(super) done: usize,
+    /// Somebody waits; otherwise it is what is left of a unit of which a part was put in.
+    pub(super) is_asked: bool,
+    /// When it was read, in nanoseconds.
+    pub(crate) since: u64,
+    pub(crate) why: Why,
+    /// Where it is, and its page of the image.
+    pub(crate) at: usize,
+    pub(crate) page: u64,
+}
+
+/// What became of a fault.
+pub(super) enum Put {
+    Done,
+    Waits(usize, Why),
+    Gone,
+}
+
+/// What became of a piece that nobody asked for.
+pub(super) enum Filled {
+    /// What is left begins there.
+    To(u64),
+    Again(u64),
+    Gone,
+}

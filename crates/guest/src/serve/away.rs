@@ -1,0 +1,42 @@
+//! What it takes that pages leave a guest: its files, keys for what leaves, a seat in the room.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::backing::Backing;
+use super::room::{Room, Seat};
+use crate::images::{Images, Keys};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Away {
+    images: Arc<Images>,
+    pub(super) backing: Backing,
+    pub(super) keys: Keys,
+    pub(super) seat: Seat,
+    /// Pages that are there at the beginning.
+    pub(super) present: Vec<Range<usize>>,
+}
+
+impl Away {
+    /// Returns what a guest of so many pages needs.
+    pub(super) fn new(
+        images: &Arc<Images>,
+        room: &Arc<Room>,
+        backing: Backing,
+        pages: u64,
+    ) -> Result<Self, String> {
+        let present = backing.present();
+        let present = present.map_err(|error| format!("its memfd cannot be searched: {error}"))?;
+        let seat = Seat::new(room).map_err(|error| error.to_string())?;
+        let keys = images.take_keys(pages).ok_or("there is no room for what would leave")?;
+        Ok(Self { images: Arc::clone(images), backing, keys, seat, present })
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let _open = self.images.open();
+        self.keys.give_back();
+    }
+}

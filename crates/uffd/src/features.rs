@@ -1,0 +1,53 @@
+//! What a descriptor is opened for.
+
+use linux_raw_sys::general as raw;
+
+/// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features(pub(crate) u64);
+
+impl Features {
+    /// A missing page raises `SIGBUS` in the thread that touched it; no message is sent.
+    pub const SIGBUS: Self = Self(raw::UFFD_FEATURE_SIGBUS as u64);
+    /// A message names the thread that waits for the page.
+    pub const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
+    /// Pages can be moved within the address space.
+    pub const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
+    /// Messages tell of registered mappings that were moved (and stay registered), unmapped, and
+    /// whose contents are about to be given up. Whoever does that waits until the message is
+    /// read, and until then nothing can be filled in or moved.
+    pub const CHANGES: Self = Self(
+        (raw::UFFD_FEATURE_EVENT_REMAP
+            | raw::UFFD_FEATURE_EVENT_REMOVE
+            | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
+    );
+    /// Of these only that contents are about to be given up.
+    pub const DISCARDS: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
+    /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
+    /// `CAP_SYS_PTRACE`.
+    pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
+
+    /// Files in memory: missing pages, pages that are in the file and not mapped, and writes to
+    /// protected pages are all told.
+    pub const FILES: Self = Self(
+        (raw::UFFD_FEATURE_MISSING_SHMEM
+            | raw::UFFD_FEATURE_MINOR_SHMEM
+            | raw::UFFD_FEATURE_PAGEFAULT_FLAG_WP
+            | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM) as u64,
+    );
+
+    /// Both.
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Which missing pages the descriptor is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Faults {
+    /// Those that user code touches; the kernel's own accesses fail with `EFAULT`. Every process
+    /// may have it.
+    UserOnly,
+    /// All; needs the right to trace, the sysctl, or access to the device.
+    All,
+}

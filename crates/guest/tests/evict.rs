@@ -84,8 +84,12 @@ fn what_is_as_in_the_image_costs_nothing_when_it_left() {
 #[test]
 fn no_write_is_lost_while_a_hundred_thousand_pages_leave() {
     let world = world(512, 32);
-    let mut guest = vmm!(world, "memfd");
-    assert_eq!(guest.ask(&format!("hammer {SEED} 500000 1")), "right");
+    // How many leave in a while depends on how busy the machine is.
+    let left = || world.server.stats().given.left_pages_total;
+    for seed in (1..100).take_while(|_| left() < 100_000) {
+        let mut guest = vmm!(world, "memfd");
+        assert_eq!(guest.ask(&format!("hammer {SEED} 200000 {seed}")), "right");
+    }
     let given = world.server.stats().given;
     assert!(given.left_pages_total >= 100_000, "{given:?}");
     assert!(given.returned_pages_total > 10_000 && given.discards_total > 1000, "{given:?}");

@@ -95,6 +95,25 @@ fn no_write_is_lost_while_a_hundred_thousand_pages_leave() {
     assert!(given.returned_pages_total > 10_000 && given.discards_total > 1000, "{given:?}");
 }
 
+/// A processor of KVM that counts in eight pages, all of which leave all the time;
+/// `ZFOLD_COUNT_SECONDS` says for how long.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_virtual_processor_loses_no_write() {
+    let world = world(64, 4);
+    let mut guest = vmm!(world, "memfd");
+    let seconds = std::env::var("ZFOLD_COUNT_SECONDS");
+    let seconds: u64 = seconds.map_or(3, |told| told.parse().expect("a number"));
+    let told = guest.ask(&format!("processor {}", seconds * 1000));
+    if let Some(why) = told.strip_prefix("without: ") {
+        return skip("a virtual processor", format!("KVM gives none: {why}"));
+    }
+    assert!(told.starts_with("right after "), "{told}");
+    let given = world.server.stats().given;
+    println!("{told} rounds: {given:?}");
+    assert!(given.left_pages_total > 100, "{given:?}");
+}
+
 #[test]
 fn guests_that_do_nothing_leave_the_room_to_those_that_do() {
     let world = world(1024, 1200);

@@ -23,6 +23,9 @@ use super::{PAGE, first_word, page};
 
 #[path = "live.rs"]
 mod live;
+#[cfg(target_arch = "x86_64")]
+#[path = "processor.rs"]
+mod processor;
 
 const HUGE: usize = 2 << 20;
 
@@ -75,6 +78,13 @@ impl Memory {
     fn write(self, number: u64, value: u64) {
         // SAFETY: as of `read`.
         unsafe { self.at(number).write_volatile(value) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn write_word(self, number: u64, at: usize, value: u64) {
+        assert!(at < PAGE / 8);
+        // SAFETY: as of `read`; a word of the page.
+        unsafe { self.at(number).wrapping_add(at).write_volatile(value) }
     }
 
     fn copy(self, number: u64) -> Vec<u8> {
@@ -294,6 +304,9 @@ fn obey(
             }
             // What another mapping of the file has there, which nobody watches.
             "other" => other(file.expect("a file"), number(1)).to_string(),
+            // Has a virtual processor count in pages for so many milliseconds.
+            #[cfg(target_arch = "x86_64")]
+            "processor" => processor::count(memory, Duration::from_millis(number(1))),
             "snapshot" => snapshot(memory, words[1]),
             // Nanoseconds from the connection to the first page, if that was asked for at once.
             "first" => first.as_nanos().to_string(),

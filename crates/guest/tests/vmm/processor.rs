@@ -38,7 +38,7 @@ fn made(memory: Memory) -> Result<(VcpuFd, VmFd), kvm_ioctls::Error> {
         memory_size: memory.pages * PAGE as u64,
         userspace_addr: memory.base as u64,
     };
-    // SAFETY: mapped for as long as the process lives (M1), and reached by volatile accesses.
+    // SAFETY: mapped for as long as the process lives, and reached by volatile accesses only.
     unsafe { vm.set_user_memory_region(region) }?;
     let processor = vm.create_vcpu(0)?;
     let mut special = processor.get_sregs()?;

@@ -37,7 +37,9 @@ const IDLE: Duration = Duration::from_millis(500);
 /// took: what is no longer shared is not told.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
-/// How long measurements go on at a time, and how many times as long as these took none follow.
+/// Where there are more spaces than this, how long measurements go on at a time; none follows for
+/// so many times that.
+const SHARING_MANY: usize = 64;
 const SHARING_TURN: Duration = Duration::from_millis(2);
 const SHARING_TURNS: u32 = 4;
 /// With so many doomed pages in a space, it is worth looking at them.
@@ -458,7 +460,7 @@ impl Evictor {
         let mut spaces = self.shared.all();
         let next = spaces.partition_point(|managed| managed.id <= self.measured);
         spaces.rotate_left(next);
-        let mut to_come = false;
+        let (mut to_come, is_many) = (false, spaces.len() > SHARING_MANY);
         for managed in spaces {
             let mut sharing = lock(&managed.sharing);
             let Some(Sharing { due, seen }) = sharing.as_mut() else {
@@ -466,7 +468,8 @@ impl Evictor {
             };
             to_come = true;
             let began = Instant::now();
-            if began > turn + SHARING_TURN {
+            if is_many && began > turn + SHARING_TURN {
+                self.next_measure = began + turn.elapsed() * SHARING_TURNS;
                 break;
             }
             if *due <= began {
@@ -481,7 +484,6 @@ impl Evictor {
                 }
             }
         }
-        self.next_measure = Instant::now() + turn.elapsed() * SHARING_TURNS;
         to_come
     }
 }

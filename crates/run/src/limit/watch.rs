@@ -18,7 +18,7 @@ use crate::limit::requests::{RETRY, perform};
 use crate::link::SpaceId;
 use crate::spaces::asked::{Pending, Work};
 use crate::spaces::managed::{Managed, lock};
-use crate::spaces::maps::{Statm, minor_faults, shared_pages};
+use crate::spaces::maps::{Statm, measure_shared, minor_faults};
 use crate::spaces::shared::Shared;
 use zfold_uffd::page::PAGE;
 
@@ -170,11 +170,8 @@ impl Watcher {
                 return None;
             }
             for managed in sharing {
-                let mut sharing = lock(&managed.sharing);
-                let shared = shared_pages(managed.pid()).unwrap_or(0);
-                managed.set_credit(shared.min(managed.charged()));
-                if let Some(sharing) = &mut *sharing {
-                    sharing.seen = None;
+                if let Some(sharing) = &mut *lock(&managed.sharing) {
+                    measure_shared(managed, sharing);
                 }
             }
             self.next_measure = Instant::now() + began.elapsed() * MEASURE_REST;

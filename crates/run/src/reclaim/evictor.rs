@@ -21,8 +21,8 @@ use crate::reclaim::settle::settle;
 use crate::spaces::access::Refused;
 use crate::spaces::again::Again;
 use crate::spaces::asked::{PageOut, Pending};
-use crate::spaces::managed::{Managed, Sharing, lock};
-use crate::spaces::maps::{mappings_in, marked_of, shared_pages};
+use crate::spaces::managed::{Managed, lock};
+use crate::spaces::maps::{mappings_in, marked_of, measure_shared};
 use crate::spaces::mover::{BATCH_MAX, Moved, Mover, Stays};
 use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
@@ -463,26 +463,24 @@ impl Evictor {
         let (mut to_come, is_many) = (false, spaces.len() > SHARING_MANY);
         for managed in spaces {
             let mut sharing = lock(&managed.sharing);
-            let Some(Sharing { due, seen }) = sharing.as_mut() else {
+            let Some(known) = sharing.as_mut() else {
                 continue;
             };
-            to_come = true;
             let began = Instant::now();
             if is_many && began > turn + SHARING_TURN {
                 self.next_measure = began + turn.elapsed() * SHARING_TURNS;
-                break;
+                return true;
             }
-            if *due <= began {
+            if known.due <= began {
                 self.measured = managed.id;
-                let shared = shared_pages(managed.pid()).unwrap_or(0);
-                managed.set_credit(shared.min(managed.charged()));
-                *seen = None;
-                let rest = began.elapsed() * SHARING_REST;
-                *due = Instant::now() + rest.max(SHARING_MIN);
-                if shared == 0 {
+                if measure_shared(&managed, known) == 0 {
                     *sharing = None;
+                    continue;
                 }
+                let rest = began.elapsed() * SHARING_REST;
+                known.due = Instant::now() + rest.max(SHARING_MIN);
             }
+            to_come = true;
         }
         to_come
     }

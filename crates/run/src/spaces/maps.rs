@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 
 use crate::core::ranges::{PageNo, Pages, bytes_of, page_of, pages_of};
-use crate::spaces::managed::{Managed, lock};
+use crate::spaces::managed::{Managed, Sharing, lock};
 use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
 use zfold_uffd::page::PAGE;
@@ -189,10 +189,19 @@ pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
 ///
 /// # Cost
 /// The kernel walks all page tables of the process: some 10 ns a page.
-pub(crate) fn shared_pages(pid: i32) -> io::Result<usize> {
+fn shared_pages(pid: i32) -> io::Result<usize> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let field = |name| proc::kib(&rollup, name).unwrap_or(0);
     Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / PAGE)
+}
+
+/// Measures how many pages a space has whose memory is another's, too, and counts that against what
+/// is charged for it; returns how many. `sharing` is what is known of that, locked by the caller.
+pub(crate) fn measure_shared(managed: &Managed, sharing: &mut Sharing) -> usize {
+    let shared = shared_pages(managed.pid()).unwrap_or(0);
+    managed.set_credit(shared.min(managed.charged()));
+    sharing.seen = None;
+    shared
 }
 
 #[cfg(test)]

@@ -145,12 +145,7 @@ impl Guest {
         self.stay(unit, space);
         match space.protect(of.clone(), false) {
             Ok(()) => Put::Done,
-            Err(Errno::SRCH) => Put::Gone,
-            Err(Errno::AGAIN) => Put::Waits(0, Why::Discard),
-            Err(_) => {
-                space.wake(of);
-                Put::Done
-            }
+            Err(error) => refused(error, of, space),
         }
     }
 
@@ -170,10 +165,7 @@ impl Guest {
         let of = place.at..place.at + place.len;
         match space.link(of.clone()) {
             Ok(()) => self.came(unit, space),
-            Err(Errno::SRCH) => return Put::Gone,
-            Err(Errno::AGAIN) => return Put::Waits(0, Why::Discard),
-            // Nobody waits for what is mapped, and what is not in the file is asked for anew.
-            Err(_) => space.wake(of),
+            Err(error) => return refused(error, of, space),
         }
         Put::Done
     }
@@ -194,16 +186,11 @@ impl Guest {
         if !space.patch(place.at, &page) {
             return Put::Waits(0, Why::Kernel(Errno::IO));
         }
-        match space.link(place.at..place.at + PAGE) {
-            Ok(()) => {}
-            Err(Errno::SRCH) => return Put::Gone,
-            Err(Errno::AGAIN) => return Put::Waits(0, Why::Discard),
-            Err(_) => {
-                space.wake(place.at..place.at + PAGE);
-                return Put::Done;
-            }
+        let of = place.at..place.at + PAGE;
+        match space.link(of.clone()) {
+            Ok(()) => self.returned(unit, out, space),
+            Err(error) => return refused(error, of, space),
         }
-        self.returned(unit, out, space);
         Put::Done
     }
 
@@ -267,17 +254,13 @@ impl Guest {
             leaving.ask(0);
             return self.let_all_go(space);
         }
-        match leaving.batch.take() {
-            None => self.freeze(space),
-            Some(batch) if batch.run(batch.next, 1).is_some() => {
-                self.leaving.as_mut().expect("as above").batch = Some(batch.clone());
-                self.copy_out(batch, space, image)
-            }
-            Some(batch) => {
-                self.take_out(&batch, space);
-                Filled::To(1)
-            }
+        let Some(batch) = &leaving.batch else { return self.freeze(space) };
+        if let Some(units) = batch.run(batch.next, PIECE) {
+            return self.copy_out(units, space, image);
         }
+        let batch = leaving.batch.take().expect("as above");
+        self.take_out(&batch, space);
+        Filled::To(1)
     }
 
     /// Gives up the batch.
@@ -320,8 +303,12 @@ impl Guest {
     }
 
     /// Reads a piece of the batch, and keeps what is not the image's.
-    fn copy_out(&mut self, batch: Batch, space: &mut impl Space, image: &impl Image) -> Filled {
-        let Some(units) = batch.run(batch.next, PIECE) else { return Filled::To(1) };
+    fn copy_out(
+        &mut self,
+        units: Range<u64>,
+        space: &mut impl Space,
+        image: &impl Image,
+    ) -> Filled {
         let first = self.table.place(units.start);
         let mut bytes = std::mem::take(&mut self.buffer);
         bytes.clear();
@@ -401,5 +388,18 @@ impl Guest {
         }
         self.counts.left += left;
         space.left(left);
+    }
+}
+
+/// Returns what becomes of a fault where the kernel did not do what it asked for. Nobody waits for
+/// what is mapped or let go already; who does looks again.
+fn refused(error: Errno, of: Range<usize>, space: &mut impl Space) -> Put {
+    match error {
+        Errno::SRCH => Put::Gone,
+        Errno::AGAIN => Put::Waits(0, Why::Discard),
+        _ => {
+            space.wake(of);
+            Put::Done
+        }
     }
 }

@@ -96,6 +96,9 @@ pub(crate) fn has_files(text: &[u8]) -> bool {
 
 /// Returns how many descriptors belong to a message that is whole: the userfaultfd, and the files.
 pub(crate) fn descriptors(text: &[u8]) -> usize {
+    if !has_files(text) {
+        return 1;
+    }
     // Of one that makes no sense whoever looks at its regions will say so.
     let files =
         read(text).unwrap_or_default().into_iter().filter_map(|told| told.place).map(|at| at.0);

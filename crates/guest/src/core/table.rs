@@ -173,10 +173,8 @@ impl Table {
 
     /// Says that the image no longer counts for a unit.
     pub(crate) fn settle(&mut self, unit: u64) {
-        let (at, bit) = ((unit / 64) as usize, 1 << (unit % 64));
-        let word = self.word(at);
-        self.left -= u64::from(word & bit == 0);
-        self.settled.words()[at].store(word | bit, Ordering::Relaxed);
+        self.left -= u64::from(!self.is_settled(unit));
+        self.set((unit / 64) as usize, unit, true);
     }
 
     /// Returns the first unit from `unit` on that is not settled.

@@ -239,37 +239,37 @@ impl Files for Memory<'_> {
     }
 
     fn fetch(&mut self, at: usize, into: &mut [u8]) -> bool {
-        self.away.as_ref().is_some_and(|away| away.backing.fetch(at, into))
+        self.away.is_some_and(|away| away.backing.fetch(at, into))
     }
 
     fn punch(&mut self, of: Range<usize>) -> bool {
-        self.away.as_ref().is_some_and(|away| away.backing.punch(&of))
+        self.away.is_some_and(|away| away.backing.punch(&of))
     }
 
     fn patch(&mut self, at: usize, page: &[u8]) -> bool {
-        self.away.as_ref().is_some_and(|away| away.backing.patch(at, page))
+        self.away.is_some_and(|away| away.backing.patch(at, page))
     }
 
     fn keep(&mut self, unit: u64, page: &[u8]) -> bool {
-        self.away.as_ref().is_some_and(|away| away.keys.keep(unit, page))
+        self.away.is_some_and(|away| away.keys.keep(unit, page))
     }
 
     fn recall(&mut self, unit: u64, into: &mut [u8]) -> Result<(), LoadError> {
-        self.away.as_ref().map_or(Err(LoadError::Dead), |away| away.keys.recall(unit, into))
+        self.away.map_or(Err(LoadError::Dead), |away| away.keys.recall(unit, into))
     }
 
     fn forget(&mut self, unit: u64) {
-        if let Some(away) = &self.away {
+        if let Some(away) = self.away {
             away.keys.forget(unit);
         }
     }
 
     fn era(&self) -> Era {
-        self.away.as_ref().map_or_else(Era::default, |away| away.seat.era())
+        self.away.map_or_else(Era::default, |away| away.seat.era())
     }
 
     fn left(&mut self, pages: u64) {
-        if let Some(away) = &self.away {
+        if let Some(away) = self.away {
             away.seat.left(pages);
         }
     }

@@ -181,21 +181,12 @@ impl Session {
 
     /// Gives up a guest of which pages were with a server that was lost.
     fn lose(&self, pages: u64) {
-        let mut told = format!(
-            "{pages} of its pages had left it, and were lost with the server that had them; end \
-             its process"
-        );
-        if self.shared.options.kill_lost {
-            let pidfd = peer_pidfd(&self.stream);
-            let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
-            if pidfd.is_some_and(kill) {
-                told = format!(
-                    "{pages} of its pages had left it, and were lost with the server that had \
-                     them; it was killed"
-                );
-            }
-        }
-        self.refuse(&told);
+        let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
+        let is_killed = self.shared.options.kill_lost && peer_pidfd(&self.stream).is_some_and(kill);
+        let end = if is_killed { "it was killed" } else { "end its process" };
+        self.refuse(&format!(
+            "{pages} of its pages had left it, and were lost with the server that had them; {end}"
+        ));
     }
 
     /// Keeps the descriptor of a guest that cannot be served, until its address space is gone: it

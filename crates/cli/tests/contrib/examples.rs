@@ -71,42 +71,38 @@ fn the_unit_with_the_drop_in_is_one_that_systemd_takes() {
         .replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"))
         .replace("SupplementaryGroups=zfold", "SupplementaryGroups=root");
     let folder = tempdir().expect("a folder");
-    let unit = folder.path().join("example.service");
-    fs::write(&unit, "[Service]\nType=notify\nExecStart=/bin/true\n").expect("written");
+    fs::write(
+        folder.path().join("example.service"),
+        "[Service]\nType=notify\nExecStart=/bin/true\n",
+    )
+    .expect("written");
     fs::create_dir(folder.path().join("example.service.d")).expect("a folder");
     fs::write(folder.path().join("example.service.d/zfold.conf"), drop_in).expect("written");
-    let path = format!("{}:", folder.path().display());
-    let mut verify = Command::new("systemd-analyze");
-    verify.args(["verify", "--man=no"]).arg(&unit).env("SYSTEMD_UNIT_PATH", path);
-    match verify.output() {
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && !said.contains("zfold.conf"), "{said}");
-        }
-        Err(error) => skip(test, format!("systemd-analyze: {error}")),
-    }
+    are_taken(test, folder.path(), &["example.service"], "zfold.conf");
 }
 
 #[test]
 fn the_units_of_disks_are_ones_that_systemd_takes() {
     let test = "the_units_of_disks_are_ones_that_systemd_takes";
     let folder = tempdir().expect("a folder");
-    for kind in ["service", "socket"] {
-        let unit = format!("zfold-disk@.{kind}");
-        let text = fs::read_to_string(contrib("systemd").join(&unit)).expect("a unit");
+    let units = ["zfold-disk@.service", "zfold-disk@.socket"];
+    for unit in units {
+        let text = fs::read_to_string(contrib("systemd").join(unit)).expect("a unit");
         let text = text.replace("/usr/bin/zfold", env!("CARGO_BIN_EXE_zfold"));
         fs::write(folder.path().join(unit), text).expect("written");
     }
-    // What they name of systemd's own is not looked at.
-    let path = format!("{}:", folder.path().display());
+    are_taken(test, folder.path(), &units, "zfold-disk@");
+}
+
+/// Asserts that systemd takes units of a folder, and says nothing of `name`; skips where there is
+/// no systemd. What they name of systemd's own is not looked at.
+fn are_taken(test: &str, folder: &Path, units: &[&str], name: &str) {
     let mut verify = Command::new("systemd-analyze");
-    verify.args(["verify", "--man=no"]).env("SYSTEMD_UNIT_PATH", path);
-    verify
-        .args(["service", "socket"].map(|kind| folder.path().join(format!("zfold-disk@.{kind}"))));
-    match verify.output() {
+    verify.args(["verify", "--man=no"]).args(units.iter().map(|unit| folder.join(unit)));
+    match verify.env("SYSTEMD_UNIT_PATH", format!("{}:", folder.display())).output() {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && !said.contains("zfold-disk@"), "{said}");
+            assert!(output.status.success() && !said.contains(name), "{said}");
         }
         Err(error) => skip(test, format!("systemd-analyze: {error}")),
     }

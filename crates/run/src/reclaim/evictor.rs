@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_millis(500);
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
 /// Where there are more spaces than this, how long measurements go on at a time; none follows for
-/// so many times that.
+/// so many times as long as they took.
 const SHARING_MANY: usize = 64;
 const SHARING_TURN: Duration = Duration::from_millis(2);
 const SHARING_TURNS: u32 = 4;
@@ -468,8 +468,8 @@ impl Evictor {
             };
             let began = Instant::now();
             if is_many && began > turn + SHARING_TURN {
-                self.next_measure = began + turn.elapsed() * SHARING_TURNS;
-                return true;
+                to_come = true;
+                break;
             }
             if known.due <= began {
                 self.measured = managed.id;
@@ -481,6 +481,10 @@ impl Evictor {
                 known.due = Instant::now() + rest.max(SHARING_MIN);
             }
             to_come = true;
+        }
+        if is_many {
+            // To find what is due takes long, too.
+            self.next_measure = Instant::now() + turn.elapsed() * SHARING_TURNS;
         }
         to_come
     }

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cases;
 mod examples;
 mod install;
 #[allow(dead_code, reason = "shared with the tests of real programs")]

@@ -1,0 +1,54 @@
+//! The script that measures jobs in too little memory (`contrib/cases`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use tempfile::tempdir;
+
+use crate::common::skip;
+use crate::contrib;
+use zfold_testing::skip::is_root;
+use zfold_testing::wait_until;
+
+/// Returns where groups of memory are made.
+fn groups() -> Option<PathBuf> {
+    let first = Path::new("/sys/fs/cgroup/memory");
+    let second = Path::new("/sys/fs/cgroup");
+    let offered = fs::read_to_string(second.join("cgroup.subtree_control")).unwrap_or_default();
+    let second = offered.split_whitespace().any(|name| name == "memory").then_some(second);
+    first.is_dir().then_some(first).or(second).map(Path::to_owned)
+}
+
+#[test]
+fn a_measurement_that_is_ended_leaves_no_process_and_no_group() {
+    let test = "a_measurement_that_is_ended_leaves_no_process_and_no_group";
+    let Some(groups) = groups().filter(|_| is_root()) else {
+        return skip(test, "no memory controller, or not root");
+    };
+    let folder = tempdir().expect("a folder");
+    let started = folder.path().join("started");
+    fs::copy(contrib("cases/measure"), folder.path().join("measure")).expect("copied");
+    // It leaves the process group of what started it, as daemons do.
+    let job = format!(
+        "cases=(long)\nmeasure_long() {{ job long sh 64 sh -c \
+         'setsid sh -c \"echo \\$\\$ >{0}.new; mv {0}.new {0}; exec sleep 1000\"; true'; }}\n",
+        started.display()
+    );
+    fs::write(folder.path().join("jobs"), job).expect("written");
+    let mut measure = Command::new("bash")
+        .arg(folder.path().join("measure"))
+        .env("ZFOLD", env!("CARGO_BIN_EXE_zfold"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("bash is installed");
+    wait_until("the job runs", || started.exists());
+    let job = fs::read_to_string(&started).expect("a number");
+    let group = groups.join(format!("zfold-cases-{}", measure.id()));
+    assert!(group.is_dir(), "{}", group.display());
+    let pid = rustix::process::Pid::from_child(&measure);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(measure.wait().expect("it ends").code(), Some(143));
+    assert!(!group.exists(), "{}", group.display());
+    assert!(!Path::new("/proc").join(job.trim()).exists(), "{job}");
+}

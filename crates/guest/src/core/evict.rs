@@ -158,11 +158,16 @@ impl Guest {
         if stays {
             self.stay(unit, space);
         }
-        if self.is_others(unit) {
-            return self.repair(unit, space, image);
-        }
         let place = self.table.place(unit);
         let of = place.at..place.at + place.len;
+        if self.is_others(unit) {
+            // It may have left since this was asked.
+            if !space.fetch(place.at, &mut [0; PAGE]) {
+                space.wake(of);
+                return Put::Done;
+            }
+            return self.repair(unit, space, image);
+        }
         match space.link(of.clone()) {
             Ok(()) => self.came(unit, space),
             Err(error) => return refused(error, of, space),

@@ -340,6 +340,9 @@ impl Files for Kernel {
     fn fetch(&mut self, at: usize, into: &mut [u8]) -> bool {
         self.call();
         let first = (at - BASE) / PAGE;
+        if self.pages[first].word.is_none() {
+            return false;
+        }
         for (n, page) in into.chunks_mut(PAGE).enumerate() {
             page.copy_from_slice(&bytes(self.pages[first + n].word.unwrap_or(0)));
         }

@@ -105,6 +105,7 @@ fn run(seed: u64, twin: Twin) -> Seen {
     }
     let counts = guest.counts;
     seen.shared = u64::from(guest.leaving().is_some_and(|leaving| leaving.is_shared));
+    assert!(kernel.others || seen.shared == 0, "nobody else maps the file");
     (seen.left, seen.stayed, seen.returned) = (counts.left, counts.stayed, counts.returned);
     seen.touches = kernel.touches;
     kernel.is_quiet = true;

@@ -5,6 +5,8 @@
 mod common;
 mod vmm;
 
+use std::time::{Duration, Instant};
+
 use common::{SEED, World};
 use vmm::{Vmm, first_word};
 use zfold_guest::{NoOrigin, ServerOptions, images_options};
@@ -80,31 +82,37 @@ fn what_is_as_in_the_image_costs_nothing_when_it_left() {
     world.server.origin(1).expect("nothing is missing in a difference");
 }
 
+/// Returns how long pages are to leave at least, by `ZFOLD_EVICT_SECONDS`.
+fn told() -> Option<Duration> {
+    let seconds = std::env::var("ZFOLD_EVICT_SECONDS").ok()?;
+    Some(Duration::from_secs(seconds.parse().expect("ZFOLD_EVICT_SECONDS is a number")))
+}
+
 /// Threads that read, write and discard, and know what each page must hold.
 #[test]
 fn no_write_is_lost_while_a_hundred_thousand_pages_leave() {
     let world = world(512, 32);
+    let until = Instant::now() + told().unwrap_or_default();
     // How many leave in a while depends on how busy the machine is.
     let left = || world.server.stats().given.left_pages_total;
-    for seed in (1..100).take_while(|_| left() < 100_000) {
+    for seed in (1..).take_while(|_| left() < 100_000 || Instant::now() < until) {
         let mut guest = vmm!(world, "memfd");
         assert_eq!(guest.ask(&format!("hammer {SEED} 200000 {seed}")), "right");
     }
     let given = world.server.stats().given;
+    println!("{given:?}");
     assert!(given.left_pages_total >= 100_000, "{given:?}");
     assert!(given.returned_pages_total > 10_000 && given.discards_total > 1000, "{given:?}");
 }
 
-/// A processor of KVM that counts in eight pages, all of which leave all the time;
-/// `ZFOLD_COUNT_SECONDS` says for how long.
+/// A processor of KVM that counts in eight pages, all of which leave all the time.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_virtual_processor_loses_no_write() {
     let world = world(64, 4);
     let mut guest = vmm!(world, "memfd");
-    let seconds = std::env::var("ZFOLD_COUNT_SECONDS");
-    let seconds: u64 = seconds.map_or(3, |told| told.parse().expect("a number"));
-    let told = guest.ask(&format!("processor {}", seconds * 1000));
+    let time = told().unwrap_or(Duration::from_secs(3));
+    let told = guest.ask(&format!("processor {}", time.as_millis()));
     if let Some(why) = told.strip_prefix("without: ") {
         return skip("a virtual processor", format!("KVM gives none: {why}"));
     }
@@ -144,6 +152,18 @@ fn the_end_of_a_server_gives_guests_all_back() {
 fn verify_all_but(guest: &mut Vmm, number: u64) {
     assert_eq!(guest.ask(&format!("verify {SEED} 0 {number} 1")), "right");
     assert_eq!(guest.ask(&format!("verify {SEED} {} 512 1", number + 1)), "right");
+}
+
+/// All is in the file and nothing mapped at first, so that threads ask for pages just before these
+/// leave.
+#[test]
+fn a_page_that_leaves_when_it_is_to_be_mapped_is_not_taken_for_somebody_elses() {
+    let world = world(4096, 512);
+    for seed in 0..4 {
+        let mut guest = vmm!(world, "numbered");
+        assert_eq!(guest.ask(&format!("hammer-numbered 4000 {seed}")), "right");
+        assert!(!world.heard("another process"));
+    }
 }
 
 /// Another mapping sees zeros where a page has left; the guest does not, and nothing leaves then.

@@ -53,6 +53,11 @@ impl World {
         Vmm::start(&self.socket, self.pages, message)
     }
 
+    /// Returns whether the server has said a line with this part.
+    pub(crate) fn heard(&self, part: &str) -> bool {
+        self.said.lock().expect("no panic").iter().any(|line| line.contains(part))
+    }
+
     /// Waits until the server has said a line with this part.
     pub(crate) fn hears(&self, part: &str) {
         wait_for(|| {

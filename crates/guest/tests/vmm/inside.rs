@@ -11,16 +11,16 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use zfold_testing::Random;
 use zfold_uffd::{Faults, Features, Uffd};
 
-use super::{PAGE, first_word, page};
+use super::{PAGE, page};
 
+#[path = "hammer.rs"]
+mod hammer;
 #[path = "live.rs"]
 mod live;
 #[cfg(target_arch = "x86_64")]
@@ -64,6 +64,14 @@ impl Memory {
         Some((Self { base, pages, shared: true }, file))
     }
 
+    /// Has a file hold the pages that `of` returns.
+    fn hold(self, file: &OwnedFd, of: impl Fn(u64) -> Vec<u8>) {
+        let file = File::from(file.try_clone().expect("a descriptor"));
+        for number in 0..self.pages {
+            file.write_all_at(&of(number), (number + 1) * PAGE as u64).expect("written");
+        }
+    }
+
     /// Returns the words of a page.
     fn at(self, number: u64) -> *mut u64 {
         assert!(number < self.pages);
@@ -80,7 +88,6 @@ impl Memory {
         unsafe { self.at(number).write_volatile(value) }
     }
 
-    #[cfg(target_arch = "x86_64")]
     fn write_word(self, number: u64, at: usize, value: u64) {
         assert!(at < PAGE / 8);
         // SAFETY: as of `read`; a word of the page.
@@ -114,6 +121,22 @@ impl Memory {
     }
 }
 
+/// Returns a page, all words of which are its number, from 1 on.
+fn numbered(number: u64) -> Vec<u8> {
+    (number + 1).to_le_bytes().repeat(PAGE / 8)
+}
+
+/// Returns what returns the pages of the file that the environment names.
+fn filled() -> impl Fn(u64) -> Vec<u8> {
+    let path = std::env::var_os("ZFOLD_GUEST_MEMORY").expect("a path");
+    let file = File::open(path).expect("a file");
+    move |number| {
+        let mut bytes = vec![0; PAGE];
+        file.read_exact_at(&mut bytes, number * PAGE as u64).expect("as long as the memory");
+        bytes
+    }
+}
+
 fn open() -> std::io::Result<Uffd> {
     let uffd = Uffd::open(Faults::All).or_else(|_| Uffd::open(Faults::UserOnly))?;
     uffd.handshake(Features::DISCARDS.with(Features::FILES))?;
@@ -128,12 +151,19 @@ pub(crate) fn run() {
     let (pages, message) = how.split_once(' ').expect("two words");
     let pages = pages.parse().expect("a number");
     let made = match message {
-        "memfd" => Memory::file(pages, libc::MAP_SHARED),
+        "memfd" | "numbered" | "filled" => Memory::file(pages, libc::MAP_SHARED),
         "private" => Memory::file(pages, libc::MAP_PRIVATE),
         _ => None,
     };
     let (memory, file) = match made {
-        Some((memory, file)) => (Some(memory), Some(file)),
+        Some((memory, file)) => {
+            match message {
+                "numbered" => memory.hold(&file, numbered),
+                "filled" => memory.hold(&file, filled()),
+                _ => {}
+            }
+            (Some(memory), Some(file))
+        }
         None => (Memory::new(pages, message == "hugetlb"), None),
     };
     let (uffd, memory) = match (open(), memory) {
@@ -293,7 +323,12 @@ fn obey(
                 memory.discard(number(1), number(2));
                 "ok".to_owned()
             }
-            "hammer" => hammer(memory, number(1), number(2), number(3)),
+            "hammer" => hammer::hammer(memory, number(1), number(2), number(3)),
+            // The same without discards, and with whole pages.
+            "hammer-numbered" => hammer::compare(memory, numbered, true, number(1), number(2)),
+            "hammer-filled" => hammer::compare(memory, filled(), false, number(1), number(2)),
+            // Writes all pages of a file that are something else.
+            "turn-into" => turn_into(memory, words[1]),
             // Lives for so many milliseconds, and says how long it waited at most. It begins with
             // what a file has, and leaves what it has then in another one.
             "live" => {
@@ -332,6 +367,20 @@ fn snapshot(memory: Memory, path: &str) -> String {
     "ok".to_owned()
 }
 
+fn turn_into(memory: Memory, path: &str) -> String {
+    let (file, mut bytes) = (File::open(path).expect("a file"), [0; PAGE]);
+    for number in 0..memory.pages {
+        file.read_exact_at(&mut bytes, number * PAGE as u64).expect("as long as the memory");
+        if memory.copy(number) != bytes {
+            for (at, word) in bytes.chunks_exact(8).enumerate() {
+                let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+                memory.write_word(number, at, word);
+            }
+        }
+    }
+    "ok".to_owned()
+}
+
 fn verify(memory: Memory, seed: u64, pages: Range<u64>, step: u64) -> String {
     let len = pages.end - pages.start;
     for n in 0..len {
@@ -353,43 +402,4 @@ fn time(memory: Memory, pages: Range<u64>) -> String {
         began.elapsed().as_nanos().to_string()
     });
     times.collect::<Vec<_>>().join(" ")
-}
-
-/// Four threads, each with every fourth page, read, write and discard in a random order; what they
-/// read must be what they know. All pages are of the image of `image` at first.
-fn hammer(memory: Memory, image: u64, rounds: u64, seed: u64) -> String {
-    const THREADS: u64 = 4;
-    let wrong = AtomicU64::new(u64::MAX);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let wrong = &wrong;
-            scope.spawn(move || {
-                let mut known: Vec<u64> =
-                    (0..memory.pages).map(|number| first_word(image, number)).collect();
-                let mut random = Random::new(seed * THREADS + thread);
-                for _ in 0..rounds {
-                    let number = random.below(memory.pages / THREADS) * THREADS + thread;
-                    match random.below(8) {
-                        0 => {
-                            memory.discard(number, 1);
-                            known[number as usize] = 0;
-                        }
-                        1 | 2 => {
-                            let word = random.word();
-                            memory.write(number, word);
-                            known[number as usize] = word;
-                        }
-                        _ if memory.read(number) != known[number as usize] => {
-                            wrong.store(number, Ordering::Relaxed);
-                        }
-                        _ => {}
-                    }
-                }
-            });
-        }
-    });
-    match wrong.into_inner() {
-        u64::MAX => "right".to_owned(),
-        number => format!("page {number} is wrong"),
-    }
 }

@@ -34,8 +34,8 @@ fn check(page: &str, name: &str, text: &str) {
         return fs::write(&path, whole).expect("the page can be written");
     }
     panic!(
-        "docs/use/{page}: the {name} are others than those that are declared. To write them there, \
-         run\n\n    ZFOLD_WRITE_DOCS=1 cargo test -p zfold documents\n"
+        "docs/use/{page}: the {name} differ from the declared ones. To update them, run\n\n    \
+            ZFOLD_WRITE_DOCS=1 cargo test -p zfold documents\n"
     );
 }
 

@@ -20,11 +20,11 @@ pub(crate) fn run(args: &JupyterArgs) -> Result<(), Failure> {
     let name = &args.name;
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || is_mark(byte)) {
         return Err(Failure::usage(format!(
-            "'{name}' is no name of a kernel: use letters, digits, '.', '-' and '_'"
+            "'{name}' cannot be the name of a kernel: use letters, digits, '.', '-' and '_'"
         )));
     }
     let zfold = env::current_exe().map_err(|error| {
-        Failure::new(format!("cannot tell where zfold is: {error}; is /proc there?"))
+        Failure::new(format!("cannot find the path of zfold: {error}; is /proc mounted?"))
     })?;
     let python = interpreter(args.python.as_deref(), &zfold)?;
     let folder = data_folder(args.prefix.as_deref())?.join("kernels").join(name);
@@ -57,14 +57,14 @@ fn interpreter(given: Option<&Path>, zfold: &Path) -> Result<PathBuf, Failure> {
     };
     let show = python.display();
     let output = Command::new(python).args(["-c", PROBE]).output().map_err(|error| {
-        Failure::new(format!("cannot run {show}: {error}; name a Python interpreter by --python"))
+        Failure::new(format!("cannot run {show}: {error}; name a Python interpreter with --python"))
     })?;
     let said = String::from_utf8_lossy(&output.stdout);
     match said.lines().next_back() {
         Some(path) if output.status.success() => Ok(path.into()),
         _ => Err(Failure::new(format!(
             "{show} has no ipykernel: {show} -m pip install ipykernel, or name another \
-             interpreter by --python"
+                interpreter with --python"
         ))),
     }
 }
@@ -85,7 +85,7 @@ fn try_run(under_limit: &[String]) {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().replace('\n', " "),
         Err(error) => error.to_string(),
     };
-    remark(&format!("kernels cannot start here as yet ({reason}); see zfold check"));
+    remark(&format!("kernels cannot start here yet ({reason}); see zfold check"));
 }
 
 /// Returns the folder of Jupyter's data: below `prefix`, or this user's.
@@ -96,7 +96,7 @@ fn data_folder(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
         .or_else(|| variable("JUPYTER_DATA_DIR"))
         .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("jupyter")))
         .or_else(|| variable("HOME").map(|home| home.join(".local/share/jupyter")))
-        .ok_or_else(|| Failure::new("no HOME is set: name a folder by --prefix"))
+        .ok_or_else(|| Failure::new("HOME is not set: name a folder with --prefix"))
 }
 
 /// Returns whether there is a kernel of somebody else.

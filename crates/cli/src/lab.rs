@@ -13,10 +13,10 @@ const PROGRAM: &str = "zfold-lab";
 pub(crate) fn run(args: &[OsString]) -> Failure {
     let Some(path) = find(PROGRAM) else {
         return Failure::new(
-            "there is no zfold-lab beside zfold or in PATH: build it by cargo build --release -p \
+            "there is no zfold-lab beside zfold or in PATH: build it with cargo build --release -p \
              zfold-lab, or install it",
         );
     };
     let error = Command::new(&path).args(args).exec();
-    Failure::new(format!("cannot start {}: {error}; build or install it anew", path.display()))
+    Failure::new(format!("cannot start {}: {error}; build or install it again", path.display()))
 }

@@ -1,4 +1,4 @@
-//! `zfold ps`: this user's runs, disks and servers of guests.
+//! `zfold ps`: this user's runs, disks and guest servers.
 
 use std::time::Duration;
 

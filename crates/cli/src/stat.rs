@@ -51,7 +51,7 @@ fn repeat<T: DeserializeOwned>(
             StatFormat::Table => {
                 let now: T = serde_json::from_value(result).map_err(|error| {
                     Failure::new(format!(
-                        "the statistics are not {schema} ({error}): use the zfold that was started"
+                        "the statistics are not {schema} ({error}): use the zfold that serves them"
                     ))
                 })?;
                 let since = before.as_ref().and_then(|(old, then)| Since::new(old, *then, at));
@@ -88,7 +88,7 @@ fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec
     })
 }
 
-/// Returns the state of a run for people.
+/// Returns the state of a run as text for people.
 fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
     let mut text = format!("{}: {}\n\n", state.pid, clean(&state.command));
     let figures = |table: &str, rated: bool| {
@@ -108,7 +108,7 @@ fn of_run(state: &RunState, since: Option<Since<'_, RunState>>) -> String {
     text
 }
 
-/// Returns the statistics for people.
+/// Returns the statistics as text for people.
 fn tables(report: &Report, since: Option<Since<'_, Report>>) -> String {
     let mut text = String::new();
     for disk in &report.disks {

@@ -42,7 +42,7 @@ fn rollup(process: impl Display, name: &str) -> io::Result<u64> {
 /// shares with others; `None` if there is no such process, or it has no memory.
 ///
 /// # Cost
-/// Some 20 microseconds.
+/// About 20 microseconds.
 pub fn anonymous_bytes(process: u32) -> Option<u64> {
     bytes(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, "RssAnon:")
 }
@@ -65,7 +65,7 @@ pub fn bytes(text: &str, name: &str) -> Option<u64> {
 /// Returns a process and its descendants, each behind its parent.
 ///
 /// # Cost
-/// Some 10 microseconds for every process of the system.
+/// About 10 microseconds for every process of the system.
 pub fn tree(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in all() {

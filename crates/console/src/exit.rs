@@ -36,8 +36,8 @@ impl Failure {
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         {
             return Self::usage(format!(
-                "{option}... is no option, and no size or number here is below 0: give one without \
-                 the '-' (see {} --help)",
+                "{option}... is not an option, and no size or number here is below 0: leave out \
+                    the '-' (see {} --help)",
                 command(&error.render().to_string())
             ));
         }
@@ -115,7 +115,7 @@ pub fn write_text(text: &str) -> Result<(), Failure> {
 /// cleaned where stdout is a terminal, which people look at.
 ///
 /// # Errors
-/// As of [`write_text`].
+/// Same as [`write_text`].
 pub fn write_records(text: &str) -> Result<(), Failure> {
     if io::stdout().is_terminal() { write_text(text) } else { write_data(text.as_bytes()) }
 }
@@ -123,7 +123,7 @@ pub fn write_records(text: &str) -> Result<(), Failure> {
 /// Writes results for programs to stdout, as they are.
 ///
 /// # Errors
-/// As of [`write_text`].
+/// Same as [`write_text`].
 pub fn write_data(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     finish_output(stdout.write_all(bytes).and_then(|()| stdout.flush()))
@@ -132,7 +132,7 @@ pub fn write_data(bytes: &[u8]) -> Result<(), Failure> {
 /// Writes one of several results to stdout; returns whether somebody reads on.
 ///
 /// # Errors
-/// As of [`write_text`].
+/// Same as [`write_text`].
 pub fn write_part(form: Form, text: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(form.formed(text).as_bytes()).and_then(|()| stdout.flush());

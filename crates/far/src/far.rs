@@ -61,7 +61,8 @@ impl Far {
         let units = (options.len / UNIT as u64) as u32;
         let most = usize::try_from(options.object_bytes).unwrap_or(usize::MAX);
         let log = Log::new(units, engine.object_bytes().min(most));
-        let sealer = Sealer::new().ok_or_else(|| io::Error::other("no random key can be had"))?;
+        let sealer = Sealer::new()
+            .ok_or_else(|| io::Error::other("the system has no random numbers for a key"))?;
         Ok(Self {
             ahead: Ahead::new(engine.read_bytes(), options.read_ahead),
             here: options.near.as_ref().map(|near| Here::new(near, units)),

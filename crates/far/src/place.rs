@@ -190,7 +190,7 @@ fn redis(
             _ => None,
         }
         .ok_or_else(|| {
-            place_error!("{scheme}://: ?{option} is no option: give ?copies=1 to {COPIES_MAX}")
+            place_error!("{scheme}://: ?{option} is not an option: give ?copies=1 to {COPIES_MAX}")
         })?;
     }
     let given = |text: Option<&str>, name| match text.filter(|text| !text.is_empty()) {

@@ -191,7 +191,7 @@ fn guests_out_of_which_nothing_can_be_taken_are_named() {
     let mut guest = vmm!(world, "whole");
     verify(&world, &mut guest);
     world.hears("no page of guest 1");
-    world.hears("handed over no file");
+    world.hears("did not hand over a file");
     // What it has put into its file is not what it has mapped.
     let mut private = vmm!(world, "private");
     verify(&world, &mut private);

@@ -69,9 +69,9 @@ fn what_is_no_offer_is_hung_up_on() {
         world(64, 8, Duration::from_secs(2)),
     );
     for (world, message, said) in [
-        (&patient, "pipe", "no userfaultfd"),
+        (&patient, "pipe", "not a userfaultfd"),
         (&patient, "two", "more descriptors than belong"),
-        (&patient, "garbage", "no list of regions"),
+        (&patient, "garbage", "not a list of regions"),
         (&short, "nofd", "it sent no userfaultfd"),
         (&short, "silent", "did not say in time"),
     ] {
@@ -95,7 +95,7 @@ fn what_is_no_offer_is_hung_up_on() {
     }
 }
 
-/// A userfaultfd without its own hand-shake answers every call alike, whether its address space is
+/// A userfaultfd without its own handshake answers every call alike, whether its address space is
 /// there or not.
 #[test]
 fn a_userfaultfd_that_was_never_set_up_is_none() {
@@ -103,7 +103,7 @@ fn a_userfaultfd_that_was_never_set_up_is_none() {
     let Some(mut peer) = world.vmm("no-api") else {
         return skip("a_userfaultfd_that_was_never_set_up_is_none", "no userfaultfd");
     };
-    world.hears("what it sent is no userfaultfd");
+    world.hears("what it sent is not a userfaultfd");
     peer.kill();
     world.has_guests(0);
     assert_eq!(world.server.stats().served.held_total, 0);

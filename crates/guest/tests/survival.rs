@@ -313,7 +313,7 @@ fn asleep(folder: &Path, guest: &Vmm, name: &str, file: &Path) {
         match (asked, &*answer) {
             (Ok(()), "asleep") => Ok(()),
             // The one before was killed when it had done it, before it said so.
-            (Ok(()), said) if said.starts_with("there is an image") => Ok(()),
+            (Ok(()), said) if said.starts_with("there is already an image") => Ok(()),
             (asked, said) => Err(format!("{asked:?} {said}")),
         }
     });
@@ -452,7 +452,7 @@ fn a_server_that_does_not_look_is_named_and_can_be_ended() {
     kill_process(server, Signal::STOP).expect("it runs");
     wait_until("all of its threads stand still", || is_stopped(server));
     guest.say("read 4");
-    world.hears("its server has not looked");
+    world.hears("its server has not answered");
     kill(server);
     assert_ne!(guest.hear(), "0");
 }

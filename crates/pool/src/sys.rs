@@ -53,12 +53,12 @@ pub(crate) fn wiped_page() -> Option<NonNull<u8>> {
     let (page, bytes) = (reserve(page_bytes()).ok()?, page_bytes());
     // SAFETY: all of a reservation that was made just now.
     let opened = unsafe { open(page, bytes) };
-    // SAFETY: as above.
+    // SAFETY: same as above.
     let wiped = unsafe { libc::madvise(page.as_ptr().cast(), bytes, libc::MADV_WIPEONFORK) };
     if opened.is_ok() && wiped == 0 {
         return Some(page);
     }
-    // SAFETY: as above, and nobody else knows it.
+    // SAFETY: same as above, and nobody else knows it.
     unsafe { unreserve(page, bytes) };
     None
 }

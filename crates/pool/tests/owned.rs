@@ -194,10 +194,10 @@ fn what_no_owner_names_stays_where_it_is() {
         // SAFETY: it is live and has that length; no owner names it, and only this thread frees it.
         let found = unsafe { world.owned().read_owned(key, at, 500) };
         assert_eq!(found.unwrap(), bytes(content, 500));
-        // SAFETY: as above.
+        // SAFETY: same as above.
         let wrong = unsafe { world.owned().read_owned(key + 1, at, 500) };
         assert_eq!(wrong.unwrap_err(), HandleError::Stale);
-        // SAFETY: as above.
+        // SAFETY: same as above.
         unsafe { world.owned().free_owned(at, 500) }.unwrap();
     }
     world.check(0);

@@ -1,5 +1,6 @@
-//! What the regions of one memory share: the words of all pages, the limit, the staging area,
-//! the store. Pages have keys, numbers without regard to regions, so most of it knows no addresses.
+//! The state that the regions of one memory share: the words of all pages, the limit, the staging
+//! area, the store. Pages have keys, which are numbered across regions, so most of this code uses
+//! no addresses.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -20,7 +21,7 @@ use crate::sys::map::{Mapping, Words, Zeros};
 use zfold_uffd::page::page_len;
 use zfold_uffd::policy::{Clock, Past};
 
-/// Pages whose residents are counted together; regions begin at a multiple.
+/// Pages of a chunk, whose residents are counted together; regions begin at a multiple.
 pub(super) const CHUNK: u32 = 512;
 
 /// The end of the list of pages with copies.
@@ -29,10 +30,10 @@ const NIL: u32 = u32::MAX;
 /// Pages listed between two wake-ups for them, and copies that are always kept.
 const COPIES_MANY: u64 = 256;
 
-/// Looks at a word before a thread sleeps on it.
+/// How often a thread reads a word before it sleeps on it.
 const LOOKS: u32 = 200;
 
-/// What a thread needs to bring pages.
+/// The buffers that a thread needs to bring pages in.
 #[derive(Debug)]
 pub(super) struct Scratch {
     pub loader: Loader,
@@ -49,17 +50,17 @@ pub(super) struct Core {
     pub scratches: Claims<Scratch>,
     pub counters: Counters,
     pub latency: Histogram,
-    /// Zeros, for pages that nobody has touched before.
+    /// Zeros, for pages that were not touched before.
     pub zeros: Zeros,
     words: Words,
     /// For each listed page the next one.
     links: Words,
-    /// What is remembered of each page, and for how many rounds of the hand it is spared: hints, of
-    /// which a change may be lost to one at the same time.
+    /// The history of each page, and the rounds of the hand for which it is spared: hints, of which
+    /// one of two simultaneous changes may be lost.
     pasts: Words,
     /// Counts pages that leave.
     pub clock: Clock,
-    /// For each chunk the pages that are in their place.
+    /// For each chunk, the number of pages that are in their place.
     residents: Words,
     /// The newest page of the list of those with copies.
     listed: AtomicU32,
@@ -74,7 +75,7 @@ pub(super) struct Core {
     pub stored: AtomicU64,
     pub pinned: AtomicU64,
     spaces: RwLock<Vec<Arc<Space>>>,
-    /// The mover's: where it looks next. Who has it may move pages out.
+    /// Where the mover looks next. The thread that holds the lock may move pages out.
     pub hand: Mutex<u32>,
     /// The store has refused a page since the last one that it took.
     pub refused: AtomicBool,
@@ -129,13 +130,13 @@ impl Core {
         Page(&self.words[key as usize])
     }
 
-    /// Returns what is remembered of a page, and for how many rounds it is spared.
+    /// Returns the history of a page, and for how many rounds it is spared.
     pub(super) fn past(&self, key: u32) -> (Past, u8) {
         let word = self.pasts[key as usize].load(Ordering::Relaxed);
         (Past::from_bits(word as u16), (word >> 16) as u8)
     }
 
-    /// Remembers that.
+    /// Sets both.
     pub(super) fn remember(&self, key: u32, past: Past, rounds: u8) {
         let word = u32::from(past.bits()) | u32::from(rounds) << 16;
         self.pasts[key as usize].store(word, Ordering::Relaxed);
@@ -157,7 +158,7 @@ impl Core {
         self.residents[(key / CHUNK) as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Uncounts one that is not any more.
+    /// Subtracts a page that no longer is.
     pub(super) fn count_out(&self, key: u32) {
         self.residents[(key / CHUNK) as usize].fetch_sub(1, Ordering::Relaxed);
     }
@@ -173,7 +174,7 @@ impl Core {
         spaces.insert(at, space);
     }
 
-    /// Removes a region; no page of it is moved any more when this returns.
+    /// Removes a region; none of its pages is moved after this returns.
     pub(super) fn remove_space(&self, space: &Space) {
         let mut spaces = self.spaces.write().unwrap_or_else(PoisonError::into_inner);
         spaces.retain(|other| other.keys() != space.keys());
@@ -196,8 +197,8 @@ impl Core {
         }
     }
 
-    /// Ends being in charge of a page, wakes who waits for it, and lists it if the store has a
-    /// copy of it from now on.
+    /// Releases a page that this thread is in charge of, wakes the threads that wait for it, and
+    /// lists it if the store has a copy of it from now on.
     pub(super) fn settle(&self, key: u32, state: State, value: u32, copied: bool) {
         if copied {
             // It was Stored.
@@ -235,11 +236,11 @@ impl Core {
         }
     }
 
-    /// Drops the copies that are more than the pages that lie in the store alone: they make a
-    /// page that leaves cheaper, but take memory for what is in memory anyway.
+    /// Drops copies until there are no more of them than pages that lie only in the store: copies
+    /// make evictions cheaper, but take memory for pages that are in memory anyway.
     pub(super) fn trim_copies(&self) {
         let most = match self.backed {
-            // There the store writes pages to the file for the room that copies take.
+            // A store with a file writes pages to it instead of losing room to copies.
             true => 0,
             false => self.stored.load(Ordering::Relaxed).max(COPIES_MANY),
         };
@@ -261,7 +262,7 @@ impl Core {
                 break;
             }
             let key = *taken;
-            // Read before the page is off the list, when it may be listed again.
+            // Read before the page is taken off the list, after which it may be listed again.
             *taken = self.links[key as usize].load(Ordering::Relaxed);
             self.page(key).unlist();
             dropped += u64::from(self.drop_copy(key));
@@ -279,14 +280,14 @@ impl Core {
         drops
     }
 
-    /// The store holds nothing for a page any more that this thread is storing.
+    /// Records that the store no longer holds anything for a page that this thread is storing.
     pub(super) fn freed(&self, key: u32) {
         if let Ok(before) = self.page(key).change(|word| Some(word.freed())) {
             self.uncount_copy(before);
         }
     }
 
-    /// A page that was so has no copy any more.
+    /// Subtracts a copy, if the page had one in this state.
     pub(super) fn uncount_copy(&self, before: Word) {
         self.copies.fetch_sub(u64::from(before.is_copied()), Ordering::Relaxed);
     }

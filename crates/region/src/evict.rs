@@ -1,13 +1,13 @@
-//! Pages leave: out of their places into the staging area, many with one call of the system, and
-//! from there, compressed, into the store. Never in a thread that touches a page.
+//! Pages leave: from their places to the staging area, many by one system call, and from there,
+//! compressed, to the store. Never in a thread that touches a page.
 //!
 //! The mover goes over the pages in the order of their addresses, like the hand of a clock, and
-//! spares those that came back soon when they had left (`zfold_uffd::policy`). Whoever is touched
-//! again soon comes back from the staging area without having been compressed. Neighbours leave
-//! together because each call makes all processors that run this process forget translations, which
-//! costs more than moving a page.
+//! spares those that came back soon when they had left (`zfold_uffd::policy`). A page that is
+//! touched again soon comes back from the staging area without having been compressed. Neighbours
+//! leave together because each call flushes translations on all processors that run this process,
+//! which costs more than moving a page.
 //!
-//! - E1: only who holds the hand moves pages out and fills slots.
+//! - E1: only the thread that holds the hand moves pages out and fills slots.
 //! - E2: nothing here touches the memory of a region; pages are read in the staging area.
 
 use std::ops::Range;
@@ -24,15 +24,14 @@ use crate::sys::signal::{Blocked, die};
 use zfold_uffd::page::{is_zero, page_len};
 use zfold_uffd::policy::Haste;
 
-/// Time without any progress after which a page that is waited for is given up, and with it the
-/// process.
+/// Time without progress while a thread waits for a page, after which the process is ended.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often a background thread must have looked in that time: where the process was stopped, or
-/// hardly ran, little progress says nothing.
+/// How often a background thread must have looked in that time: if the process was stopped, or
+/// hardly ran, little progress means nothing.
 const LOOKS: u32 = 50;
 
-/// When there was progress last, as one background thread has seen it while a page was waited for.
+/// The last progress that a background thread has seen while a thread waited for a page.
 #[derive(Debug)]
 pub(super) struct Progress {
     done: u64,
@@ -45,7 +44,7 @@ impl Progress {
         Self { done: 0, since: Instant::now(), looks: 0 }
     }
 
-    /// Notes how much has been done, by whomever; returns whether that has not grown for long.
+    /// Records how much work all threads have done; returns whether that has not grown for long.
     fn is_over(&mut self, done: u64) -> bool {
         if self.done != done {
             *self = Self { done, since: Instant::now(), looks: 0 };
@@ -70,7 +69,7 @@ impl Core {
     }
 
     pub(super) fn hand(&self) -> Hand<'_> {
-        // A number that only says where to begin.
+        // The number only says where to begin.
         self.hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +86,7 @@ impl Core {
         let waited = self.room.is_waited_for();
         if self.refused.load(Ordering::Relaxed) {
             if !waited {
-                // What the store does not take stays, as long as nobody needs the room.
+                // Pages that the store refuses stay while no thread needs the room.
                 return false;
             }
             self.store.compact();
@@ -126,7 +125,7 @@ impl Core {
         moved.unwrap_or(0)
     }
 
-    /// The same, in one round of the hand at most.
+    /// The same, in at most one round of the hand.
     fn move_round(&self, hand: &mut Hand<'_>, most: u32, haste: Haste) -> u32 {
         let spaces = self.spaces();
         let mut moved = 0;
@@ -169,8 +168,8 @@ impl Core {
         left.is_some()
     }
 
-    /// Moves up to `most` pages of a range out that leave, as far as there are slots; returns where
-    /// it stopped, and how many.
+    /// Moves out up to `most` pages of a range that are not spared, as far as there are slots;
+    /// returns where it stopped, and how many it moved.
     fn move_out(
         &self,
         _hand: &Hand<'_>,
@@ -236,8 +235,8 @@ impl Core {
         (to - slot) as u32
     }
 
-    /// Stores the pages that are longest in the staging area, up to `most`, and drops them there;
-    /// returns whether there were any.
+    /// Stores the oldest pages of the staging area, up to `most`, and drops them there; returns
+    /// whether there were any.
     pub(super) fn store_some(&self, most: u64) -> bool {
         let Some(batch) = self.ring.begin(most) else { return false };
         let slots = self.ring.slots_of(&batch);
@@ -249,8 +248,8 @@ impl Core {
         true
     }
 
-    /// Stores what is in a slot, unless it has been touched; returns whether something is left
-    /// there to drop. `scratch` is a page to work with.
+    /// Stores the page in a slot, unless it was touched; returns whether the slot still has to be
+    /// dropped. `scratch` is a buffer of a page.
     fn store_slot(&self, slot: usize, scratch: &mut [u8]) -> bool {
         let key = match self.ring.owner(slot) {
             Owner::Nobody => return false,
@@ -258,7 +257,7 @@ impl Core {
             Owner::Key(key) => key,
         };
         let number = slot as u32;
-        // From here on nobody drops its copy, nor makes one (word/W3).
+        // From here on no other thread drops its copy, or makes one (word/W3).
         let word = loop {
             match self.page(key).change(|word| word.storing(number)) {
                 Ok(before) => break before,
@@ -277,7 +276,7 @@ impl Core {
             self.counters.zero_pages_total.add(1);
             return self.end_storing(key, slot, Word::emptied);
         }
-        // Not of one that was changed the last time: mostly it is changed again.
+        // Not for a page that had changed last time: usually it has changed again.
         let looks = word.is_copied() && !word.is_changed();
         if looks && self.store.holds(key.into(), page, scratch) {
             self.counters.kept_copies_total.add(1);
@@ -286,17 +285,18 @@ impl Core {
         if !self.store_page(key, page) {
             return !self.stay(key, slot);
         }
-        // Relaxed: only says that it is worth trying.
+        // Relaxed: only a hint that it is worth trying.
         self.refused.store(false, Ordering::Relaxed);
         self.counters.stores_total.add(1);
         self.end_storing(key, slot, if looks { Word::changed } else { Word::stored })
     }
 
-    /// Has the store take a page; copies of others go first. Returns whether it did.
+    /// Stores a page, dropping copies of others if there is no room. Returns whether the store took
+    /// it.
     fn store_page(&self, key: u32, page: &[u8]) -> bool {
         while self.store.store(key.into(), page).is_err() {
             if self.drop_copies(self.batch().into()) == 0 {
-                // Another thread may have dropped the last ones.
+                // Another thread may have dropped the last copies.
                 self.store.compact();
                 return self.store.store(key.into(), page).is_ok();
             }
@@ -305,8 +305,8 @@ impl Core {
         true
     }
 
-    /// Makes a page known as stored. If it was touched, what the store holds is a copy of it, or
-    /// is dropped if the page has been given up (word/W4).
+    /// Marks a page as stored. If it was touched, the stored bytes are a copy of it, or are dropped
+    /// if the page was given up (word/W4).
     fn end_storing(&self, key: u32, slot: usize, to: fn(Word, u32) -> Option<Word>) -> bool {
         if let Ok(before) = self.page(key).change(|word| to(word, slot as u32)) {
             self.uncount_copy(before);
@@ -330,7 +330,7 @@ impl Core {
         true
     }
 
-    /// The store does not take a page: it goes back to its place. Returns whether it did.
+    /// Puts a page that the store refused back in its place. Returns whether it did.
     fn stay(&self, key: u32, slot: usize) -> bool {
         self.counters.store_failures_total.add(1);
         self.refused.store(true, Ordering::Relaxed);
@@ -357,7 +357,7 @@ impl Core {
         false
     }
 
-    /// Waits until the page of a slot, which a thread is in charge of, has been copied back.
+    /// Waits until the page of a slot has been copied back by the thread in charge of it.
     fn await_copied(&self, slot: usize) {
         while !matches!(self.ring.owner(slot), Owner::Done) {
             std::thread::yield_now();
@@ -387,8 +387,8 @@ impl Core {
         before == self.counters.store_failures_total.get()
     }
 
-    /// Makes pages of a range missing, whatever they are; they are zeros when touched. Pinned
-    /// pages are left as they are. Returns for how many room is to be given.
+    /// Makes pages of a range missing, wherever they are; they are zeros when touched. Pinned pages
+    /// stay. Returns for how many pages room is to be given back.
     pub(super) fn forget(&self, space: &Space, keys: Range<u32>, drop_pages: bool) -> u32 {
         let mut left = 0;
         let mut key = keys.start;
@@ -416,7 +416,7 @@ impl Core {
         left
     }
 
-    /// Takes charge of a page that is in its place and returns true, or makes it missing.
+    /// Takes charge of a page that is in its place and returns true; makes any other page missing.
     fn forget_claim(&self, key: u32) -> bool {
         loop {
             let word = self.page(key).load();

@@ -1,4 +1,4 @@
-//! Bringing pages: what happens when a thread touches one that is missing, in that thread.
+//! Brings pages in when a thread touches one that is missing, in that thread.
 //!
 //! Runs inside a signal handler (signal/H1 to H3): it sleeps only in `room` and
 //! `await_page`, and both are woken by threads that never touch a region.
@@ -21,7 +21,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Resolves a touch of a missing page, if the address is ours.
+/// Resolves a touch of a missing page, if the address belongs to a region.
 pub(super) fn resolve(address: usize) -> bool {
     let from = now();
     let found = registry::find(address, |managed| {
@@ -40,8 +40,8 @@ impl Core {
         }
     }
 
-    /// Brings a page, and up to `window` in all that follow it and can come the same way.
-    /// Returns whether it had to be brought by this thread.
+    /// Brings in a page, together with pages that follow it and come from the same state, up to
+    /// `window` in all. Returns whether this thread had to bring it in.
     pub(super) fn bring(&self, space: &Space, key: u32, window: u32) -> bool {
         let mut has_room = false;
         let brought = loop {
@@ -54,7 +54,8 @@ impl Core {
                 continue;
             }
             if !has_room {
-                // room/L1: before the page belongs to this thread, which may have to wait here.
+                // room/L1: before this thread is in charge of the page, because it may have to wait
+                // here.
                 if self.room.take() {
                     self.counters.waits_for_room_total.add(1);
                 }
@@ -96,8 +97,8 @@ impl Core {
         claimed
     }
 
-    /// Brings a page that this thread is in charge of, and what follows it, of which `touched`
-    /// count as touched.
+    /// Brings in a page that this thread is in charge of, and those that follow it, of which
+    /// `touched` count as touched.
     fn bring_from(&self, space: &Space, key: u32, was: Word, window: u32, touched: u32) {
         let pages = self.claim_more(space, key, was, window);
         let to = space.address_of(key);
@@ -145,8 +146,8 @@ impl Core {
         self.zeros.pages(pages as usize)
     }
 
-    /// The page is said to be there. Usually another thread has brought it just now; but if its
-    /// owner has dropped it by `madvise(MADV_DONTNEED)`, it is zeros from now on.
+    /// The page's word says that it is there. Usually another thread has just brought it in; but if
+    /// its owner has dropped it by `madvise(MADV_DONTNEED)`, it is zeros from now on.
     fn check_there(&self, space: &Space, key: u32) {
         let word = self.page(key).load();
         let address = space.address_of(key);
@@ -159,8 +160,8 @@ impl Core {
         self.frames.wake(address);
     }
 
-    /// Brings the pages of a range that the store or the staging area holds, as long as there is
-    /// room that need not be made.
+    /// Brings in the pages of a range from the store and the staging area, as long as there is free
+    /// room.
     pub(super) fn prefetch(&self, space: &Space, keys: Range<u32>) {
         let mut key = keys.start;
         while key < keys.end {
@@ -188,7 +189,7 @@ impl Core {
         }
     }
 
-    /// Takes all pins of a range back, for which there is nobody left.
+    /// Removes all pins of a range that have no owner left.
     pub(super) fn unpin_all(&self, keys: Range<u32>) {
         for key in keys {
             while self.page(key).change(Word::unpinned).is_ok() {
@@ -197,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Takes a pin back.
+    /// Removes a pin.
     pub(super) fn unpin(&self, keys: Range<u32>) {
         self.pinned.fetch_sub(u64::from(keys.end - keys.start), Ordering::Relaxed);
         for key in keys {

@@ -1,6 +1,6 @@
-//! Where pages are: the calls that put them in their place, move them to the staging area and
-//! drop them. All `unsafe` of paging is here; who may call what when is word/W1 and ring/G1, G2
-//! of `ring`.
+//! The calls that put pages in their place, move them to the staging area and drop them. All
+//! `unsafe` code of paging is here; word/W1 and ring/G1, G2 say which thread may make which call
+//! when.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::sys::signal::die;
 use zfold_uffd::page::{is_zero, page_len};
 use zfold_uffd::{Partial, Uffd};
 
-/// How often a move is tried again that the kernel asks to try again.
+/// How often a move is retried when the kernel asks for it.
 const TRIES: u32 = 1000;
 
 /// The descriptor and the staging area.
@@ -23,12 +23,12 @@ pub(super) struct Frames {
     wakes: bool,
 }
 
-/// What became of pages that were to leave.
+/// The result of moving pages out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// Pages from the front that are where they should be.
+    /// Pages from the beginning that were moved.
     pub done: usize,
-    /// Why the next one is not.
+    /// Why the next one was not.
     pub why: Option<Stays>,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Stays {
     Busy,
     /// It is not there: the owner has dropped it by `madvise`.
     Gone,
-    /// The mapping is not as it was made: protected, or replaced.
+    /// The mapping was changed: protected, or replaced.
     Changed,
 }
 
@@ -50,12 +50,12 @@ impl Frames {
     /// The system's, if the area cannot be registered.
     pub(super) fn new(uffd: Uffd, staging: Mapping, wakes: bool) -> std::io::Result<Self> {
         let all = staging.range(0..staging.len() / page_len());
-        // A page of it may be missing that is read: one whose owner has given it up by `MADV_FREE`,
-        // which the kernel took here. And a program that locks all its memory has the kernel fill
-        // what is missing. Neither is to wait for anybody; where the processor cannot protect pages
-        // from writing, they do.
+        // A page that is read here may be missing: one that its owner has discarded by `MADV_FREE`
+        // and that the kernel took here. And for a program that locks all its memory, the kernel
+        // fills missing pages. Neither must wait for a thread; they do wait if the processor cannot
+        // protect pages from writing.
         if uffd.register_quietly(&all).is_err() {
-            // SAFETY: the area was made for this, and is only reached where pages are.
+            // SAFETY: the area was made for this, and is only accessed where pages are.
             unsafe { uffd.register(all) }?;
         }
         Ok(Self { uffd, staging, wakes })
@@ -65,7 +65,7 @@ impl Frames {
         &self.uffd
     }
 
-    /// Begins to answer for the missing pages of a region.
+    /// Registers a region, whose missing pages are brought in from now on.
     ///
     /// # Errors
     /// The system's.
@@ -76,13 +76,13 @@ impl Frames {
     }
 
     /// Fills missing pages from `to` on. The caller is in charge of them (word/W1). Returns how
-    /// many were there already, which only happens if their owner has touched the mapping itself.
+    /// many were already there, which only happens if their owner has changed the mapping.
     pub(super) fn put(&self, to: usize, pages: &[u8]) -> usize {
         let (mut at, mut there, mut step) = (0, 0, pages.len());
         while at < pages.len() {
             let some = &pages[at..pages.len().min(at + step)];
-            // SAFETY: the range is registered, and the caller, in charge of the pages, has what
-            // belongs there.
+            // SAFETY: the range is registered, and the caller, in charge of the pages, has their
+            // contents.
             let result = unsafe { self.uffd.copy(to + at, some, self.wakes) };
             let Err(Partial { done, error }) = result else {
                 at += some.len();
@@ -95,7 +95,8 @@ impl Frames {
                     there += 1;
                     at += page_len();
                 }
-                // Its owner has split the mapping, by mprotect or so: no call goes across.
+                // Its owner has split the mapping, for example by mprotect: no call crosses the
+                // border.
                 Errno::NOENT if some.len() > page_len() => step = page_len(),
                 Errno::NOMEM => die("cannot bring a page back", "the system has no memory"),
                 _ => die(
@@ -107,7 +108,7 @@ impl Frames {
         there
     }
 
-    /// Wakes who waits in the kernel for a page that is there.
+    /// Wakes the threads that wait in the kernel for a page that is there.
     pub(super) fn wake(&self, page: usize) {
         if self.wakes {
             let _ = self.uffd.wake(page..page + page_len());
@@ -122,8 +123,8 @@ impl Frames {
             let slot = slots.start + done..slots.start + done + 1;
             let filled = !is_zero(self.staged(slot.clone()));
             if !filled {
-                // By the kernel, for a program that locks its memory. If it was the page itself, it
-                // is found missing in its place.
+                // Filled by the kernel, for a program that locks its memory. If it was the page
+                // itself, it is found missing in its place.
                 self.drop_staged(slot);
             }
             filled
@@ -140,8 +141,8 @@ impl Frames {
         moved.done == 1
     }
 
-    /// `is_it` tells whether what is in a place is the page, whose move was not reported; if not,
-    /// the place is empty afterwards.
+    /// `is_it` returns whether a page found at the destination is the one whose move was not
+    /// reported; if not, it empties the destination.
     fn take(&self, to: usize, from: usize, count: usize, is_it: impl Fn(usize) -> bool) -> Moved {
         let (mut done, mut step, mut tries, page) = (0, count, 0, page_len());
         while done < count {
@@ -155,13 +156,13 @@ impl Frames {
             };
             done += partial.done / page;
             let why = match partial.error {
-                // Somebody else holds the page, or the address space is being changed.
+                // The page is in use elsewhere, or the address space is being changed.
                 Errno::AGAIN if tries < TRIES => {
                     tries += 1;
                     rustix::thread::sched_yield();
                     continue;
                 }
-                // The mapping may be split: no call goes across.
+                // The mapping may be split: no call crosses the border.
                 _ if partial.done == 0 && some > 1 => {
                     step = 1;
                     continue;
@@ -184,16 +185,16 @@ impl Frames {
         Moved { done, why: None }
     }
 
-    /// The pages in slots, which nobody writes; what is missing reads as zeros. The caller is the
-    /// only one that may drop them (ring/G1, G2).
+    /// The pages in slots, which no thread writes; missing pages read as zeros. Only the caller may
+    /// drop them (ring/G1, G2).
     pub(super) fn staged(&self, slots: Range<usize>) -> &[u8] {
         // SAFETY: pages get there and leave only by moves, and are dropped only by the caller of
-        // `drop_staged`, which waits for those who read (ring/G2). The kernel puts only zeros where
-        // there is nothing.
+        // `drop_staged`, which waits for readers (ring/G2). The kernel puts only zeros where there
+        // is nothing.
         unsafe { self.staging.bytes(slots) }
     }
 
-    /// Drops what is in slots that nobody reads any more (ring/G1, G2).
+    /// Drops the pages in slots that no thread reads any longer (ring/G1, G2).
     pub(super) fn drop_staged(&self, slots: Range<usize>) {
         // SAFETY: ring/G1, G2.
         unsafe { self.staging.drop_pages(slots) };

@@ -1,11 +1,11 @@
-//! `Heap`: blocks of any size out of few regions, for thousands of arrays in one memory.
+//! `Heap`: blocks of any size from a few regions, for thousands of arrays in one memory.
 //!
 //! ```text
 //!   region:  | block | hole | block, whole pages   | hole ...
 //! ```
 //!
-//! - A1: blocks and holes of a region do not overlap, and holes do not touch each other. What is in
-//!   neither is a block that is being freed.
+//! - A1: blocks and holes of a region do not overlap, and holes do not touch each other. Bytes in
+//!   neither belong to a block that is being freed.
 //! - A2: a page that lies in a hole as a whole holds zeros, and takes no memory unless it was
 //!   brought ahead of a sequence of touches. A page that a block shares with a hole may hold
 //!   anything there.
@@ -84,7 +84,7 @@ struct Arena {
 pub struct HeapStats {
     /// Blocks in use.
     pub blocks: u64,
-    /// Their bytes, rounded up to what they take of a region.
+    /// Their bytes, as they take up in a region.
     pub block_bytes: u64,
     /// Regions that they lie in.
     pub regions: u64,
@@ -100,9 +100,9 @@ pub struct Block {
     len: usize,
 }
 
-// SAFETY: memory of the block's own, which belongs to no thread.
+// SAFETY: memory that belongs to the block, not to a thread.
 unsafe impl Send for Block {}
-// SAFETY: shared references give its address only.
+// SAFETY: shared references give only its address.
 unsafe impl Sync for Block {}
 
 /// Pages that stay where they are until this is dropped; see [`Heap::pin`].
@@ -134,8 +134,8 @@ impl Heap {
         !self.shared.memory.shared.is_elsewhere()
     }
 
-    /// Returns a block of at least `len` bytes, all zeros, at a multiple of 64; one of 16 KiB and
-    /// more has its pages for itself.
+    /// Returns a block of at least `len` bytes, all zeros, at a multiple of 64; a block of 16 KiB
+    /// and more shares no page with others.
     ///
     /// # Errors
     /// Those of [`Memory::region`]; [`RegionError::Elsewhere`] in a forked child.
@@ -164,14 +164,14 @@ impl Heap {
         drop(arenas);
         let block = Block { heap: self.clone(), start, len };
         if len < whole() {
-            // A2: the pages may have been in use.
-            // SAFETY: `len` bytes of a region that nobody else uses (A1).
+            // A2: the pages may have been in use. SAFETY: `len` bytes of a region that no other
+            // code uses (A1).
             unsafe { start.as_ptr().write_bytes(0, len) };
         }
         Ok(block)
     }
 
-    /// Makes a block again of what [`Block::into_raw`] returned; `None` if no block of this heap
+    /// Makes a block again from the result of [`Block::into_raw`]; `None` if no block of this heap
     /// begins there.
     ///
     /// # Safety
@@ -185,8 +185,8 @@ impl Heap {
         Some(Block { heap: self.clone(), start, len })
     }
 
-    /// Returns whether an address lies in a region of this heap. In a forked child that cannot
-    /// know, because a thread of its parent was changing the heap, it does.
+    /// Returns whether an address lies in a region of this heap. Also true in a forked child that
+    /// cannot know, because a thread of its parent was changing the heap.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
         let holds = |arenas: &Vec<Arena>| arenas.iter().any(|arena| arena.contains(address));
@@ -196,7 +196,7 @@ impl Heap {
         holds(&self.arenas())
     }
 
-    /// Brings the pages of `len` bytes from `address` on and keeps them where they are until the
+    /// Brings in the pages of `len` bytes from `address` on and keeps them in their place until the
     /// result is dropped.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl Heap {
         done
     }
 
-    /// Brings the compressed pages that have one of `len` bytes from `address` on, as
+    /// Brings in the compressed pages that have one of `len` bytes from `address` on, as
     /// [`Region::prefetch`] does: as long as there is room.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Returns what the heap holds.
+    /// Returns the figures of the heap.
     #[must_use]
     pub fn stats(&self) -> HeapStats {
         self.arenas().iter().fold(HeapStats::default(), |sum, arena| HeapStats {
@@ -253,7 +253,7 @@ impl Heap {
         self.shared.arenas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the region of an address and keeps it from going.
+    /// Finds the region of an address and keeps it alive.
     fn enter(
         &self,
         address: usize,
@@ -289,14 +289,14 @@ impl Heap {
         }
     }
 
-    /// Takes a region out that is not in use any more, unless it is the last one.
+    /// Removes a region that is no longer in use, unless it is the last one.
     fn take_empty(arenas: &mut Vec<Arena>, at: usize) -> Option<Arena> {
         let empty = arenas[at].blocks.is_empty() && arenas[at].busy == 0;
         (empty && arenas.len() > 1).then(|| arenas.swap_remove(at))
     }
 
     fn free(&self, start: NonNull<u8>, len: usize) {
-        // A forked child has neither the block nor, maybe, the lock.
+        // A forked child does not have the block, and may not be able to take the lock.
         if !self.is_here() {
             return;
         }
@@ -306,11 +306,11 @@ impl Heap {
         let offset = address - arenas[at].base();
         arenas[at].blocks.remove(&offset);
         if len >= whole() {
-            // A3: nobody has a byte of these pages; they are in neither table meanwhile.
+            // A3: no block has a byte of these pages; they are in neither table meanwhile.
             arenas[at].busy += 1;
             let region = Arc::clone(&arenas[at].region);
             drop(arenas);
-            // SAFETY: as above.
+            // SAFETY: same as above.
             unsafe { region.clear(offset..offset + len) };
             let mut arenas = self.arenas();
             if let Some(arena) = arenas.iter_mut().find(|arena| Arc::ptr_eq(&arena.region, &region))
@@ -368,7 +368,7 @@ impl Arena {
         let fits =
             |&&(hole, start): &&(usize, usize)| start.next_multiple_of(align) - start + len <= hole;
         let close = self.by_len.range((len, 0)..).take(LOOKS).find(fits);
-        // Large enough wherever it begins.
+        // Large enough at any alignment.
         let sure = || self.by_len.range((len + align, 0)..).next();
         let &(hole, start) = close.or_else(sure)?;
         self.by_len.remove(&(hole, start));
@@ -384,7 +384,7 @@ impl Arena {
         NonNull::new(self.region.as_ptr().wrapping_add(block))
     }
 
-    /// Makes a hole of what was a block, joined with those beside it.
+    /// Turns a block into a hole, joined with adjacent ones.
     fn give(&mut self, start: usize, len: usize) -> Range<usize> {
         let mut hole = start..start + len;
         if let Some((&before, &before_len)) = self.holes.range(..start).next_back()
@@ -418,17 +418,18 @@ impl Block {
         self.len
     }
 
-    /// Returns the heap that the block is of.
+    /// Returns the heap that the block belongs to.
     #[must_use]
     pub fn heap(&self) -> &Heap {
         &self.heap
     }
 
-    /// Gives up that the block is freed when dropped; [`Heap::from_raw`] makes it one again.
+    /// Leaks the block, which is then not freed when dropped; [`Heap::from_raw`] makes it a block
+    /// again.
     #[must_use]
     pub fn into_raw(self) -> NonNull<u8> {
         let start = self.start;
-        // Its `Drop` must not run, but its share of the heap must end.
+        // Its `Drop` must not run, but its reference to the heap must be dropped.
         let mut this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is not used any more.
         unsafe { std::ptr::drop_in_place(&raw mut this.heap) };

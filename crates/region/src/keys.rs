@@ -1,4 +1,4 @@
-//! Which keys are whose: ranges of them, from a fixed number.
+//! Allocates ranges of keys, out of a fixed number.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ impl Keys {
         Self { free: std::iter::once(0..count).collect() }
     }
 
-    /// Takes `count` keys that follow each other, from the first place that has them.
+    /// Takes the first `count` consecutive keys that are free.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
         let count = count.checked_next_multiple_of(CHUNK)?;
         let at = self.free.iter().position(|range| range.end - range.start >= count)?;
@@ -29,7 +29,7 @@ impl Keys {
         Some(first)
     }
 
-    /// Gives keys back that were taken together.
+    /// Returns keys that were taken together.
     pub(super) fn give(&mut self, first: u32, count: u32) {
         let end = first + count.next_multiple_of(CHUNK);
         let at = self.free.partition_point(|range| range.start < first);

@@ -1,4 +1,4 @@
-//! Memory of which only a part is resident and the rest lies compressed, for programs whose data is
+//! Memory of which only a part is resident and the rest is compressed, for programs whose data is
 //! larger than memory.
 //!
 //! ```
@@ -13,10 +13,10 @@
 //! # Ok::<(), zfold_region::RegionError>(())
 //! ```
 //!
-//! A [`Region`] is a range of addresses of which a [`Memory`] keeps at most so many bytes
-//! uncompressed. Missing pages raise `SIGBUS` in the thread that touches them (userfaultfd with
-//! `UFFD_FEATURE_SIGBUS`, which every process may have), and a handler brings them, in that thread:
-//! no other one has to wake up.
+//! A [`Region`] is a range of addresses, of which a [`Memory`] keeps at most a limited number of
+//! bytes uncompressed. Missing pages raise `SIGBUS` in the thread that touches them (userfaultfd
+//! with `UFFD_FEATURE_SIGBUS`, which every process may have), and a handler brings them in, in that
+//! thread: no other thread has to wake up.
 //!
 //! ```text
 //!            touch: copy                          touch: decompress
@@ -28,36 +28,34 @@
 //!     first touch: zeros
 //! ```
 //!
-//! - M1: uncompressed are at most as many pages as the limit says (room/L1): in their
-//!   place, on their way, and in the staging area. A thread that needs room waits for background
-//!   threads.
+//! - M1: at most as many pages as the limit allows are uncompressed (room/L1): in their place, on
+//!   their way, and in the staging area. A thread that needs room waits for background threads.
 //! - M2: a page is in exactly one of: nowhere, its place, a slot of the staging area, the store.
-//!   One word says where, and one thread at a time changes that (word/W1 to W5, modelled).
-//!   Besides, the store may have a copy of what a page was. Nobody reads it; when the page leaves
-//!   it becomes the page if both are equal (word/W2, W4).
+//!   One word says where, and one thread at a time changes that (word/W1 to W5, modelled). In
+//!   addition, the store may have a copy with old contents of a page. It is never read; when the
+//!   page leaves, the copy becomes the page if both are equal (word/W2, W4).
 //! - M3: pages leave by `UFFDIO_MOVE`, which takes the page itself: a write of another thread is in
-//!   it or waits until it is back. Pages that a device uses are refused by the kernel, and stay.
-//! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits
-//!   on a small stack (signal/H1 to H3). It waits only for threads that never
-//!   touch a region: those that evict, and threads on this same path.
-//! - M5: what cannot be right is not hidden: bytes that do not decode, a store that takes no more
-//!   while room is needed, a mapping changed by others end the process with a line on the error
-//!   output.
+//!   it or waits until it is back. The kernel refuses pages that a device uses, and these stay.
+//! - M4: the path of a fault allocates nothing, takes no lock of the standard library, and fits on
+//!   a small stack (signal/H1 to H3). It waits only for threads that never touch a region, which
+//!   evict, and for threads on this same path.
+//! - M5: failures are not hidden: bytes that do not decode, a store that refuses pages while room
+//!   is needed, and a mapping that was changed by others end the process with a line on stderr.
 //! - M6: a thread that holds a lock of this module, or is in charge of a page, has its signals
-//!   blocked: a handler that touches a region never waits for the thread that it interrupts. Calls
-//!   on many pages let signals through between pieces.
+//!   blocked: so a handler that touches a region never waits for the thread that it interrupts.
+//!   Calls on many pages let signals through at intervals.
 //!
 //! Locks, none of them taken on the path of a fault: the hand of the mover, then the list of
 //! regions, then the batches of the ring. The store's are below all of them.
 //!
 //! # What programs must know
-//! - System calls that are given missing pages fail with `EFAULT`, and so do futexes there:
-//!   [`pin`](Region::pin) first, or choose [`FaultMode::Thread`]. Do not build an allocator for
-//!   everything on a region.
-//! - A forked child does not have the regions: a touch there raises `SIGSEGV`. It may drop what it
-//!   has of them; other calls may wait for ever, unless [`zfold_pool::process::Local`] refuses.
-//! - Threads that touch a region must not block `SIGBUS`; a program's own handler for it belongs
-//!   before the first region, and is called for all faults that are not ours.
+//! - System calls and futexes on missing pages fail with `EFAULT`: [`pin`](Region::pin) the pages
+//!   first, or choose [`FaultMode::Thread`]. Do not build a general allocator on a region.
+//! - A forked child does not have the regions: a touch there raises `SIGSEGV`. It may drop its
+//!   values of these types; other calls may wait for ever, unless [`zfold_pool::process::Local`]
+//!   refuses.
+//! - Threads that touch a region must not block `SIGBUS`; a program must install its own handler
+//!   for it before it makes the first region; that handler is called for all other faults.
 //! - Use [`discard`](Region::discard) in place of `madvise`. Do not `munmap` or `mremap` a part.
 
 #![cfg(target_os = "linux")]

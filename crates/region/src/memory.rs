@@ -1,11 +1,11 @@
-//! `Memory`: what several regions share.
+//! `Memory`: the limit, the store and the threads that several regions share.
 //!
 //! All of it lives in [`Shared`], until the last region and the last clone are gone; then the
-//! threads are ended, and with the core go store and staging. A forked child has the memory without
-//! the threads, and leaves alone what it cannot end.
+//! threads are ended, and store and staging are dropped with the core. A forked child has the
+//! memory without the threads, and leaves alone what it cannot end.
 //!
-//! Of its locks, `keys` is taken to make and to drop a region, with signals blocked, and `workers`
-//! only where nobody else has the value. Neither is taken on the path of a fault.
+//! Its locks: `keys` is taken to make and to drop a region, with signals blocked; `workers` only by
+//! the last owner. Neither is taken on the path of a fault.
 
 use std::fs::File;
 use std::io;
@@ -31,11 +31,11 @@ use crate::sys::signal::{self, Blocked};
 use zfold_uffd::page::page_len;
 use zfold_uffd::{Faults, Features, Uffd};
 
-/// Threads that may bring compressed pages at a time; others wait for the moment it takes.
+/// Threads that may bring in compressed pages at the same time; others wait for a moment.
 const SCRATCHES: usize = 16;
 
-/// A resident limit, a store for what is beyond it, and the threads that bring pages there. Regions
-/// made from it share all three. It lives as long as one of its regions or clones.
+/// A resident limit, a store for pages beyond it, and the threads that bring pages there. Regions
+/// made from it share all three. It lives as long as any of its regions or clones.
 ///
 /// # Examples
 /// ```
@@ -54,7 +54,7 @@ pub struct Memory {
     pub(super) shared: Arc<Shared>,
 }
 
-/// What ends with the last clone and the last region.
+/// The state that ends with the last clone and the last region.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub core: Arc<Core>,
@@ -67,8 +67,8 @@ impl Memory {
     /// Makes a memory without regions.
     ///
     /// # Errors
-    /// [`RegionError`] if an option is out of range, the kernel is older than Linux 6.8, handling
-    /// faults as asked for is not permitted, or the system refuses.
+    /// [`RegionError`] if an option is out of range, the kernel is older than Linux 6.8, the
+    /// requested way to handle faults is not permitted, or the system refuses.
     ///
     /// # Cost
     /// Threads, address space in proportion to the capacity, and about 1 MiB of memory.
@@ -98,7 +98,7 @@ impl Memory {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns what the memory holds and has done.
+    /// Returns the figures of the memory.
     #[must_use]
     pub fn stats(&self) -> MemoryStats {
         let core = &self.shared.core;
@@ -120,7 +120,7 @@ impl Memory {
         }
     }
 
-    /// Takes room for pins of `pages` pages, if enough is left for what is not pinned.
+    /// Takes room for pins of `pages` pages, if enough is left for pages that are not pinned.
     pub(super) fn reserve_pins(&self, pages: u32) -> Result<(), RegionError> {
         let core = &self.shared.core;
         let limit = u64::from(core.room.limit());

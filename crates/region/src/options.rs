@@ -1,4 +1,4 @@
-//! What a memory is made of, and why one was not made.
+//! The options of a memory, and its errors.
 
 use std::io;
 
@@ -15,17 +15,17 @@ pub(super) const LIMIT_PAGES_MIN: usize = 64;
 #[non_exhaustive]
 pub enum FaultMode {
     /// The thread that touches it, inside a handler of `SIGBUS`. Needs no privilege. System calls
-    /// that are given memory with missing pages fail with `EFAULT`; pin it before
+    /// on memory with missing pages fail with `EFAULT`; pin it first
     /// ([`Region::pin`](super::Region::pin)).
     #[default]
     InThread,
     /// Threads of the memory, one for each CPU, at most four. System calls work on any page. Needs
     /// the right to handle faults of the kernel: root, access to `/dev/userfaultfd`, or the sysctl
-    /// `vm.unprivileged_userfaultfd`. A fault takes two switches of threads more.
+    /// `vm.unprivileged_userfaultfd`. A fault takes two more context switches.
     Thread,
 }
 
-/// What a [`Memory`](super::Memory) is made of: public fields with defaults. Start from
+/// The options of a [`Memory`](super::Memory): public fields with defaults. Start from
 /// [`MemoryOptions::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -39,7 +39,8 @@ pub struct MemoryOptions {
     /// The codec, and the dictionary that it works with.
     pub codec: CodecChoice,
     /// Most bytes that compressed pages may take. `None`: no limit. A memory whose store is full
-    /// keeps pages uncompressed up to its limit; who needs room then ends the process.
+    /// keeps pages uncompressed up to its limit; a thread that needs more room then ends the
+    /// process.
     pub store_limit: Option<u64>,
     /// Where compressed pages go when they hit `store_limit`, the least recently used ones first.
     /// Needs [`FaultMode::Thread`].
@@ -88,7 +89,7 @@ impl MemoryOptions {
         if self.backing.is_some() && self.faults != FaultMode::Thread {
             return Err(RegionError::BackingNeedsThreads);
         }
-        // More than a page that is nowhere can count is no limit.
+        // More than the pages that can be counted is no limit.
         let limit = (self.resident_limit / page_len()).min(1 << 30) as u32;
         let capacity = (1..8 << 40).contains(&self.capacity);
         let capacity = capacity.then_some(self.capacity.div_ceil(page_len()) as u32);
@@ -115,7 +116,7 @@ pub enum RegionError {
     /// A region has at least one byte.
     #[error("a region needs at least one byte")]
     Empty,
-    /// The memory has not so much address space left for another region.
+    /// The memory does not have enough address space left for another region.
     #[error("no address space for {bytes} more bytes (raise the memory's capacity)")]
     NoCapacity {
         /// Bytes asked for.
@@ -124,7 +125,7 @@ pub enum RegionError {
     /// The process has 1024 regions already.
     #[error("the process already has {} regions", super::registry::REGIONS_MAX)]
     TooManyRegions,
-    /// So much cannot be pinned: 32 pages of the limit stay for what is not.
+    /// The limit does not allow so many pins: 32 of its pages stay for pages that are not pinned.
     #[error(
         "cannot pin {bytes} more bytes: {pinned} are pinned, the resident limit is {limit} (raise \
          it, or pin less)"
@@ -141,13 +142,13 @@ pub enum RegionError {
     #[error("the store takes no more pages (raise its limit)")]
     StoreFull,
     /// The memory was made by the parent of this process.
-    #[error("the memory is the parent process's (make one of your own after a fork)")]
+    #[error("the memory belongs to the parent process (make a new one after a fork)")]
     Elsewhere,
     /// The bytes do not lie in one region of the heap.
     #[error("the bytes do not lie in one region of this heap")]
     NotOurs,
-    /// Pages can be brought from a file by threads only.
-    #[error("pages can be brought from a file by threads only (FaultMode::Thread)")]
+    /// Only threads can bring pages in from a file.
+    #[error("only threads can bring pages in from a file (FaultMode::Thread)")]
     BackingNeedsThreads,
     /// The system's pages are larger than 64 KiB.
     #[error("regions need pages of at most 64 KiB, the system has pages of {0} bytes")]

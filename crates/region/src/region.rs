@@ -1,14 +1,13 @@
 //! `Region`: memory of which a part is resident.
 //!
-//! A region has its address space and its keys, which are one range of its memory's, for itself
-//! from `adopt` to the end of `drop`. It is in the registry, where faults look, before its address
-//! is known to anybody, and leaves it first: from there on no touch is resolved and no page moved,
-//! and its keys are given back once no thread is in the middle of one of its pages.
+//! A region owns its address space and its keys, one range of its memory's, from `adopt` to the end
+//! of `drop`. It enters the registry, where faults look it up, before its address is known, and
+//! leaves it first: from then on no touch is resolved and no page is moved, and its keys are
+//! returned once no thread is working on one of its pages.
 //!
-//! References to its bytes follow the rules of any slice: what moves pages underneath changes no
-//! byte. Every call that takes a lock or is in charge of a page blocks the thread's signals
-//! meanwhile, and calls on many pages let them through every 64 (M6). A forked child does nothing
-//! when it drops one.
+//! References to its bytes follow the rules of any slice: moving pages changes no byte. Every call
+//! that takes a lock or is in charge of a page blocks the thread's signals meanwhile, and calls on
+//! many pages let them through every 64 (M6). A forked child does nothing when it drops one.
 
 use std::ops::{Bound, Range, RangeBounds};
 use std::ptr::NonNull;
@@ -29,7 +28,7 @@ use zfold_uffd::page::page_len;
 /// Bytes of address space of which a [`Memory`] keeps as many uncompressed as its limit allows.
 /// The rest lies compressed and comes back when it is touched. Zeros at first.
 ///
-/// All of it can be used as ordinary memory, from any thread; but see the [module](super) for
+/// All of it can be used as ordinary memory, from any thread; but see the [module](super) about
 /// system calls, `fork` and `madvise`. Dropping a region frees all of it.
 ///
 /// # Examples
@@ -56,7 +55,7 @@ pub struct Region {
 
 // SAFETY: the memory is the region's own and belongs to no thread; faults are resolved in any.
 unsafe impl Send for Region {}
-// SAFETY: shared references allow reading only; what moves pages underneath shows in no byte.
+// SAFETY: shared references only allow reading; moving pages changes no byte.
 unsafe impl Sync for Region {}
 
 impl Memory {
@@ -119,18 +118,17 @@ impl Region {
         self.len
     }
 
-    /// Returns the address of the first byte, for threads and foreign code that share the memory
-    /// by means of their own. Valid until the region is dropped: a touch afterwards raises
-    /// `SIGSEGV`.
+    /// Returns the address of the first byte, for threads and foreign code that synchronise their
+    /// own accesses. Valid until the region is dropped: a touch afterwards raises `SIGSEGV`.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Returns all of the region as a slice of `T`: bytes, numbers, any type of which every pattern
-    /// of bits is a value. Bytes at the end that are less than a `T` are not in it.
+    /// Returns all of the region as a slice of `T`: bytes, numbers, any type for which every bit
+    /// pattern is a valid value. Trailing bytes that do not fill a `T` are left out.
     ///
-    /// Whoever writes to the region through [`as_ptr`](Self::as_ptr) must see to it that no
+    /// Code that writes to the region through [`as_ptr`](Self::as_ptr) must make sure that no
     /// reference is in use meanwhile.
     ///
     /// # Panics
@@ -158,8 +156,8 @@ impl Region {
     }
 
     fn bytes_of(&self) -> &[u8] {
-        // SAFETY: mapped, readable and initialised (zeros) for the lifetime of `self`. Nobody
-        // writes during the borrow but who has promised not to; paging changes no byte.
+        // SAFETY: mapped, readable and initialised (zeros) for the lifetime of `self`. No code
+        // writes during the borrow, by the contract of `as_ptr`; paging changes no byte.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
@@ -187,7 +185,7 @@ impl Region {
     /// Turns bytes into byte positions.
     ///
     /// # Panics
-    /// If the range ends before it begins or behind the region.
+    /// If the range ends before it begins, or after the region.
     fn bytes(&self, range: impl RangeBounds<usize>) -> Range<usize> {
         let start = match range.start_bound() {
             Bound::Included(&at) => at,
@@ -216,7 +214,7 @@ impl Region {
     /// pages and pages that a device uses stay, and so may some that other threads touch meanwhile.
     ///
     /// # Errors
-    /// [`RegionError::StoreFull`]; what the store did not take is as it was.
+    /// [`RegionError::StoreFull`]; pages that the store refused are unchanged.
     ///
     /// # Panics
     /// If the range is not inside the region.
@@ -242,7 +240,7 @@ impl Region {
         }
     }
 
-    /// Brings the pages of the range and keeps them where they are until the result is dropped:
+    /// Brings in the pages of the range and keeps them in their place until the result is dropped:
     /// for system calls, devices and foreign code, which cannot wait for a page.
     ///
     /// # Errors
@@ -273,13 +271,13 @@ impl Region {
         self.pin_keys(self.keys_touched(bytes))
     }
 
-    /// Takes back what `pin_for_ever` did.
+    /// Undoes `pin_for_ever`.
     pub(super) fn unpin(&self, bytes: Range<usize>) {
         self.memory.shared.core.unpin(self.keys_touched(bytes));
     }
 
-    /// Makes the range zeros, and frees what its whole pages took. Pages whose pins were forgotten
-    /// (`mem::forget`) are filled with zeros where they are.
+    /// Fills the range with zeros, and frees the memory of its whole pages. Pages whose pins were
+    /// forgotten (`mem::forget`) are filled with zeros where they are.
     ///
     /// # Panics
     /// If the range is not inside the region.
@@ -297,10 +295,10 @@ impl Region {
         unsafe { self.clear(whole) };
     }
 
-    /// Makes whole pages zeros and frees what they took.
+    /// Makes whole pages zeros and frees their memory.
     ///
     /// # Safety
-    /// Nobody else reads or writes them meanwhile.
+    /// No other code reads or writes them meanwhile.
     pub(super) unsafe fn clear(&self, whole: Range<usize>) {
         let (core, keys) = (&self.memory.shared.core, self.keys_touched(whole));
         for piece in pieces(keys.clone()) {
@@ -312,13 +310,13 @@ impl Region {
         let first = self.space().keys().start;
         for key in keys.filter(|&key| core.page(key).load().state() == State::Pinned) {
             let at = self.base.as_ptr().wrapping_add((key - first) as usize * page_len());
-            // SAFETY: a page of the region, which the caller has for itself.
+            // SAFETY: a page of the region, which only the caller uses.
             unsafe { at.write_bytes(0, page_len()) };
         }
     }
 }
 
-/// Cuts a range of keys into what is done at a time, between which signals come through (M6).
+/// Cuts a range of keys into pieces, between which signals are let through (M6).
 fn pieces(keys: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     const PIECE: u32 = 64;
     keys.clone()

@@ -1,8 +1,8 @@
-//! Which addresses are ours: a table that the signal handler searches without a lock.
+//! The table of all regions, which the signal handler searches without a lock.
 //!
 //! - R1: an entry's space stays alive while its pointer is in the table and while `inside` is not
-//!   zero. A thread announces itself in `inside` before it looks at the pointer; who removes the
-//!   pointer looks at `inside` afterwards (both `SeqCst`).
+//!   zero. A thread announces itself in `inside` before it reads the pointer; a thread that removes
+//!   the pointer reads `inside` afterwards (both `SeqCst`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 pub(super) fn find<R>(address: usize, with: impl Fn(&Managed) -> R) -> Option<R> {
     let used = USED.load(Ordering::Acquire);
     for entry in &ENTRIES[..used.min(REGIONS_MAX)] {
-        // Relaxed: a first look; what counts is looked at under R1.
+        // Relaxed: a first look, which is repeated under R1.
         let (start, end) = (entry.start.load(Ordering::Relaxed), entry.end.load(Ordering::Relaxed));
         if !(start..end).contains(&address) {
             continue;
@@ -66,8 +66,8 @@ pub(super) fn find<R>(address: usize, with: impl Fn(&Managed) -> R) -> Option<R>
     None
 }
 
-/// Has entries of the same addresses not found any more: those of regions of the parent process,
-/// which a forked child does not have, so that a region of its own may lie where they were.
+/// Hides entries of the same addresses: those of regions of the parent process, which a forked
+/// child does not have, so that one of its own regions may lie there.
 fn hide(start: usize, end: usize) {
     for entry in &ENTRIES {
         let theirs = entry.start.load(Ordering::Relaxed)..entry.end.load(Ordering::Relaxed);
@@ -90,22 +90,22 @@ pub(super) fn add(managed: Managed) -> bool {
         if free.is_ok() {
             entry.end.store(end, Ordering::Relaxed);
             entry.start.store(start, Ordering::Relaxed);
-            // Release: whoever sees the count sees the addresses.
+            // Release: a thread that sees the count sees the addresses.
             USED.fetch_max(at + 1, Ordering::AcqRel);
             return true;
         }
     }
-    // SAFETY: made above, and nobody has seen it.
+    // SAFETY: made above, and no other thread has seen it.
     drop(unsafe { Box::from_raw(managed) });
     false
 }
 
-/// Makes a region unknown; waits for threads that are at it.
+/// Removes a region; waits for threads that are using its entry.
 pub(super) fn remove(space: &Arc<Space>) {
     for entry in &ENTRIES {
         let managed = entry.managed.load(Ordering::SeqCst);
-        // Only the owner of a region removes it, so what is looked at cannot go meanwhile if it
-        // is the owner's; the addresses tell.
+        // Only the owner of a region removes it, so its own entry cannot go meanwhile; the
+        // addresses identify it.
         if managed.is_null() || entry.start.load(Ordering::Relaxed) != space.range().start {
             continue;
         }
@@ -115,7 +115,7 @@ pub(super) fn remove(space: &Arc<Space>) {
         while entry.inside.load(Ordering::SeqCst) != 0 {
             std::thread::yield_now();
         }
-        // SAFETY: made by `add`, out of the table, and nobody is inside (R1).
+        // SAFETY: made by `add`, out of the table, and no thread is inside (R1).
         drop(unsafe { Box::from_raw(managed) });
         return;
     }

@@ -1,6 +1,6 @@
-//! The staging area's slots: a ring that pages enter in the order in which they leave their
-//! places, and leave in the same order for the store. What is touched meanwhile is copied back, and
-//! its slot is dropped when its turn comes.
+//! The slots of the staging area: a ring that pages enter in the order in which they leave their
+//! places, and leave in the same order for the store. A page that is touched meanwhile is copied
+//! back, and its slot is dropped when its turn comes.
 //!
 //! ```text
 //!        head            next            tail
@@ -10,8 +10,8 @@
 //!
 //! - G1: slots from `tail` on, up to `head` once around, are empty and belong to the one mover.
 //! - G2: a batch of slots, from `next` on, belongs to the background thread that has begun it. It
-//!   drops a page only when the owner's word says that the page is not in the slot any more, and
-//!   nobody copies from it (`DONE`).
+//!   drops a page only when the owner's word says that the page is no longer in the slot, and no
+//!   thread copies from it (`DONE`).
 //! - G3: an owner is a key plus one: of the page that was moved there. The faulting thread that
 //!   has copied the page back sets it to `DONE`.
 
@@ -26,10 +26,10 @@ use crate::sys::map::Words;
 const NEVER: u32 = 0;
 const DONE: u32 = u32::MAX;
 
-/// What is in a slot of a batch.
+/// The contents of a slot of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Nothing came here.
+    /// No page came here.
     Nobody,
     /// A page that has been copied back.
     Done,
@@ -72,7 +72,7 @@ impl Ring {
         })
     }
 
-    /// Empty slots that follow each other; the mover asks.
+    /// The next consecutive empty slots, for the mover.
     pub(super) fn empty(&self) -> Range<usize> {
         let tail = self.tail.load(Ordering::Relaxed);
         // Acquire pairs with the Release in `finish`: the slots have been dropped.
@@ -81,24 +81,25 @@ impl Ring {
         first as usize..(first + free.min(self.slots - first)) as usize
     }
 
-    /// A page has been moved to a slot; the mover says so before the page's word does.
+    /// Records that a page was moved to a slot; the mover calls this before it changes the page's
+    /// word.
     pub(super) fn fill(&self, slot: usize, key: u32) {
         self.owners[slot].store(key + 1, Ordering::Relaxed);
     }
 
-    /// The next `count` empty slots are full, as far as pages came.
+    /// Records that the next `count` empty slots are full, as far as pages came.
     pub(super) fn advance(&self, count: usize) {
         // Release pairs with the Acquire in `begin`: owners and pages are seen.
         self.tail.fetch_add(count as u64, Ordering::Release);
     }
 
-    /// The page of a slot has been copied back.
+    /// Records that the page of a slot was copied back.
     pub(super) fn copied(&self, slot: u32) {
         // Release pairs with the Acquire in `owner`: the copy comes before the drop.
         self.owners[slot as usize].store(DONE, Ordering::Release);
     }
 
-    /// What is in a slot.
+    /// The contents of a slot.
     pub(super) fn owner(&self, slot: usize) -> Owner {
         match self.owners[slot].load(Ordering::Acquire) {
             NEVER => Owner::Nobody,
@@ -107,7 +108,7 @@ impl Ring {
         }
     }
 
-    /// Slots that nobody has begun with.
+    /// Slots that no thread has begun.
     pub(super) fn waiting(&self) -> u64 {
         let next = self.next.load(Ordering::Relaxed);
         self.tail.load(Ordering::Relaxed).saturating_sub(next)
@@ -119,7 +120,7 @@ impl Ring {
         self.tail.load(Ordering::Relaxed).saturating_sub(head)
     }
 
-    /// Position behind the last page that came; `is_past` says when all before have left.
+    /// Position after the last page that came; `is_past` says when all before it have left.
     pub(super) fn end(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
     }
@@ -134,7 +135,7 @@ impl Ring {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with the oldest slots that nobody has begun with, up to `most` (G2).
+    /// Begins the oldest slots that no thread has begun, up to `most` (G2).
     pub(super) fn begin(&self, most: u64) -> Option<Batch> {
         let mut batches = self.batches();
         let start = self.next.load(Ordering::Relaxed);
@@ -155,7 +156,7 @@ impl Ring {
         first..first + batch.len as usize
     }
 
-    /// The slots of a batch have been dropped.
+    /// Records that the slots of a batch were dropped.
     pub(super) fn finish(&self, batch: &Batch) {
         for slot in self.slots_of(batch) {
             self.owners[slot].store(NEVER, Ordering::Relaxed);

@@ -1,22 +1,22 @@
-//! The limit: pages that may be in memory uncompressed, and who waits for room.
+//! The limit of uncompressed pages in memory, and the threads that wait for room.
 //!
 //! - L1: `used` is at most `limit`. It counts pages in their place or on their way there, and
 //!   pages of the staging area until they are dropped. Room is taken before a page is brought.
-//! - L2: who finds no room announces itself, looks again, and sleeps; who gives room looks for
-//!   announced ones afterwards. So no wake-up is lost (both sides are `SeqCst`), and a sleep is
-//!   bounded anyway.
-//! - L3: while `used` is above the low mark, a background thread is awake or is woken by who takes
-//!   room.
+//! - L2: a thread that finds no room announces itself, looks again, and sleeps; a thread that gives
+//!   room checks for announced threads afterwards. So no wake-up is lost (both sides are `SeqCst`);
+//!   and sleeps are bounded anyway.
+//! - L3: while `used` is above the low mark, a background thread is awake, or is woken by a thread
+//!   that takes room.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::wait::{sleep_while, wake};
 
-/// The longest sleep before a look around.
+/// The longest sleep before the next check.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// Looks before a thread that waits for room sleeps: about as long as a wake-up takes.
+/// Checks before a thread that waits for room sleeps: about as long as a wake-up takes.
 const LOOKS: u32 = 300;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Room {
     low: u32,
     high: u32,
     used: AtomicU32,
-    /// Grows when room is given while somebody waits.
+    /// Grows when room is given while a thread waits.
     given: AtomicU32,
     waiting: AtomicU32,
     /// Grows when there is work for background threads.
@@ -62,7 +62,7 @@ impl Room {
         self.limit.saturating_sub(self.used())
     }
 
-    /// Whether eviction should begin, and go on.
+    /// Whether eviction should begin, and continue.
     pub(super) fn is_low(&self) -> bool {
         self.free() < self.low
     }
@@ -71,8 +71,9 @@ impl Room {
         self.free() < self.high
     }
 
-    /// Whether somebody cannot go on for want of room. One who waits although there is room has
-    /// not run since it was made, which may take long on a busy machine: no more is made for it.
+    /// Whether a thread cannot continue because there is no room. A waiting thread for which there
+    /// is room has not run since room was made, which may take long on a busy machine: no more room
+    /// is made for it.
     pub(super) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0 && self.free() == 0
     }
@@ -97,8 +98,8 @@ impl Room {
         taken
     }
 
-    /// Room left alone by those who take more than they need. It lies well below what eviction
-    /// makes, so that there is room for windows while there is pressure.
+    /// Room that read-ahead leaves free. It is well below what eviction makes, so that there is
+    /// room for windows under pressure.
     pub(super) fn reserve(&self) -> u32 {
         self.low / 2
     }
@@ -126,7 +127,7 @@ impl Room {
         true
     }
 
-    /// Gives room back.
+    /// Returns room.
     pub(super) fn give(&self, count: u32) {
         if count == 0 {
             return;

@@ -1,9 +1,8 @@
 //! The addresses of one region, and the keys of its pages.
 //!
 //! Addresses and keys stay as they are for the life of the region, so they are read without a lock,
-//! also in a signal handler. What changes are hints of where touches go on; threads that change
-//! them at a time cost a prefetch. The one unsafe call drops pages, for a caller that is in charge
-//! of them (word/W1).
+//! also in a signal handler. Only the hints about sequences change; simultaneous changes cost a
+//! prefetch. The one unsafe call drops pages, for a caller that is in charge of them (word/W1).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::sys::map::Mapping;
 use zfold_uffd::page::page_len;
 
-/// Sequences of touches that are followed at a time.
+/// Sequences of touches that are followed at the same time.
 const STREAMS: usize = 4;
 
-/// Most pages that are brought at once: 16 of 4 KiB, fewer larger ones.
+/// Most pages that are brought in at once: 16 of 4 KiB, fewer larger ones.
 pub(super) fn window_max() -> u32 {
     ((64 << 10) / page_len()).max(2) as u32
 }
@@ -28,8 +27,8 @@ pub(super) struct Space {
     /// Key of the first page.
     first: u32,
     pages: u32,
-    /// For each sequence the page that it should touch next, and how many came at once last:
-    /// hints, each in one word.
+    /// For each sequence, the page that it should touch next, and how many pages its last touch
+    /// brought in: hints, each in one word.
     streams: [AtomicU64; STREAMS],
     turn: AtomicU64,
 }
@@ -43,8 +42,8 @@ impl Space {
     /// Drops the contents of pages, counted from the region's first; the caller is in charge of
     /// them.
     pub(super) fn drop_pages(&self, pages: Range<usize>) {
-        // SAFETY: word/W1: who touches one of them waits until the caller is done; the region's
-        // owner has given the contents up.
+        // SAFETY: word/W1: a thread that touches one of them waits until the caller is done; the
+        // region's owner has discarded the contents.
         unsafe { self.map.drop_pages(pages) };
     }
 
@@ -73,10 +72,10 @@ impl Space {
         self.base + (key - self.first) as usize * page_len()
     }
 
-    /// Returns how many pages from `key` on to bring: one, or twice as many as the last time if
-    /// the touch is where a sequence was expected to go on.
+    /// Returns how many pages from `key` on to bring: one, or twice as many as last time if the
+    /// touch continues a sequence.
     pub(super) fn window(&self, key: u32) -> u32 {
-        // Relaxed: hints. Two threads that change one of them at a time cost a prefetch.
+        // Relaxed: hints. Two simultaneous changes of one of them cost a prefetch.
         let follows = self.streams.iter().find(|stream| {
             let word = stream.load(Ordering::Relaxed);
             word >> 32 == u64::from(key) && word as u32 > 0

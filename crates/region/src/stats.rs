@@ -1,14 +1,14 @@
 //! The figures of a memory, each declared once, which threads and a signal handler count.
 //!
 //! Any thread counts, at any time; nothing here is locked or allocated after it was made. Each
-//! number is right by itself; several read one after the other may be of different moments.
+//! number is used on its own; numbers read one after the other may be from different moments.
 
 use std::time::Duration;
 
 use zfold_figures::{Quantiles, figures};
 
-/// How long faults took, from the touch reaching us to the page being there. What the kernel
-/// needs to deliver the signal comes on top.
+/// How long faults took, from the entry of the handler to the presence of the page. The delivery of
+/// the signal comes on top.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
@@ -32,14 +32,14 @@ impl From<Quantiles> for Latency {
 }
 
 figures! {
-    /// What a [`Memory`](super::Memory) holds and has done. `_total` counters only grow, the
-    /// others are of now; all are read while threads are at work.
+    /// The figures of a [`Memory`](super::Memory). `_total` counters only grow, the others are
+    /// current values; all are read while threads work.
     #[non_exhaustive]
     pub struct MemoryStats {
         /// How long faults took.
         pub latency: Latency,
     };
-    /// What threads and the signal handler count.
+    /// The counters of threads and of the signal handler.
     pub(super) struct Counters;
 
     gauge page_bytes: Bytes, "size of a page of the system", [];
@@ -51,8 +51,8 @@ figures! {
         [];
     gauge pinned_pages: Pages, "of these, pinned; a page counts once for each pin", [];
     gauge stored_pages: Pages, "pages that are compressed in the store, and nowhere else", [];
-    // One that leaves unchanged need not be compressed again. The store's limit counts them, and
-    // they go first when it is reached.
+    // A page with a copy that leaves unchanged need not be compressed again. Copies count against
+    // the store's limit, and go first when it is reached.
     gauge copied_pages: Pages,
         "pages in memory or given up that have a compressed copy in the store", [];
     gauge compressed_bytes: Bytes, "compressed bytes of stored and copied pages", [];

@@ -1,4 +1,4 @@
-//! What lock-free code synchronises with: the standard library, or loom's models of it when the
+//! The atomics of lock-free code: from the standard library, or loom's models of them when the
 //! crate is built with `--cfg loom`.
 
 #[cfg(loom)]

@@ -1,4 +1,4 @@
-//! The state of a page: one atomic word, and what may become of it.
+//! The state of a page: one atomic word, and its transitions.
 //!
 //! ```text
 //!   31 ........ 8   7         6        5         4        3        2 .. 0
@@ -23,20 +23,20 @@
 //!   Missing, Resident, Stored, Staged --arriving--> Arriving --settle--> Missing (discard)
 //! ```
 //!
-//! - W1: between `arriving` or `leaving` and `settle` the page belongs to the thread that won the
-//!   exchange; nobody else moves, fills or drops it.
-//! - W2: *copied*: the store still holds what the page was when it came from there, or when it was
-//!   in the staging area last; only when the page is not Stored. It may have changed since: it is
-//!   compared before the copy becomes the page (W4). Such a page is *listed*, so that its copy can
-//!   be dropped for room, or *storing*, or about to be listed.
+//! - W1: between `arriving` or `leaving` and `settle`, the thread that won the exchange is in
+//!   charge of the page; no other thread moves, fills or drops it.
+//! - W2: *copied*: the store still holds the page's contents of when it came from there, or when it
+//!   was last in the staging area; only if the page is not Stored. The page may have changed since:
+//!   it is compared before the copy becomes the page (W4). Such a page is *listed*, so that its
+//!   copy can be dropped for room, or *storing*, or about to be listed.
 //! - W3: *storing*: one background thread changes what the store holds for this page. While it is
 //!   set the page may be touched and arrive, but does not leave again and no other thread changes
 //!   its entry.
-//! - W4: a background thread makes a page Stored only if the page was in the same slot, untouched,
-//!   since it set *storing*, and the store holds the bytes of that slot: it has stored them, or
-//!   compared them, since. Otherwise what the store holds is a copy.
-//! - W5: *waited*: somebody sleeps until the word changes; `settle` clears it and says so.
-//! - W6: *changed*: when the page was compared last, it was not its copy: a hint.
+//! - W4: a background thread makes a page Stored only if the page has been in the same slot,
+//!   untouched, since the thread set *storing*, and the store holds the bytes of that slot, stored
+//!   or compared since. Otherwise the stored bytes are a copy.
+//! - W5: *waited*: a thread sleeps until the word changes; `settle` clears it and returns that.
+//! - W6: *changed*: when the page was last compared, it differed from its copy: a hint.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -76,8 +76,8 @@ const FLAGS: u32 = WAITED | COPIED | STORING | LISTED | CHANGED;
 /// Most slots of a staging area, and most pins of a page.
 pub(crate) const VALUE_MAX: u32 = u32::MAX >> VALUE_SHIFT;
 
-/// A word as it was read. Each method that returns an `Option` says what the word becomes, or
-/// `None` if that step cannot be taken from here.
+/// A word as it was read. Each method that returns an `Option` returns the new word, or `None` if
+/// that step cannot be taken from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u32);
 
@@ -166,25 +166,25 @@ impl Word {
         may.then(|| self.with(STORING))
     }
 
-    /// The store holds the page, which nobody has touched meanwhile (W4).
+    /// The store holds the page, which was not touched meanwhile (W4).
     pub(crate) fn stored(self, slot: u32) -> Option<Self> {
         let same = self.state() == State::Staged && self.value() == slot && self.is_storing();
         same.then(|| self.to(State::Stored, 0).without(STORING | COPIED | CHANGED))
     }
 
-    /// As `stored`, of a page that was not its copy.
+    /// Same as `stored`, for a page that differed from its copy.
     pub(crate) fn changed(self, slot: u32) -> Option<Self> {
         self.stored(slot).map(|word| word.with(CHANGED))
     }
 
-    /// The store holds what the page was in the staging area, from where it has been taken since:
-    /// a copy, unless the page has been given up.
+    /// The store holds the contents that the page had in the staging area, which it has left since:
+    /// a copy, unless the page was given up.
     pub(crate) fn kept(self) -> Option<Self> {
         let kept = self.is_storing() && self.state() != State::Missing;
         kept.then(|| self.without(STORING).with(COPIED | LISTED))
     }
 
-    /// As `stored`, of a page of zeros, for which the store holds nothing.
+    /// Same as `stored`, for a page of zeros, for which the store holds nothing.
     pub(crate) fn emptied(self, slot: u32) -> Option<Self> {
         self.stored(slot).map(|word| word.to(State::Missing, 0))
     }
@@ -194,7 +194,7 @@ impl Word {
         (self.is_copied() && !self.is_storing()).then(|| self.with(STORING))
     }
 
-    /// The store holds nothing for the page any more.
+    /// The store no longer holds anything for the page.
     pub(crate) fn freed(self) -> Self {
         self.without(STORING | COPIED | CHANGED)
     }
@@ -219,7 +219,7 @@ impl Word {
         }
     }
 
-    /// Somebody is going to wait.
+    /// A thread is about to wait.
     pub(crate) fn waited(self) -> Option<Self> {
         let busy = matches!(self.state(), State::Leaving | State::Arriving);
         busy.then(|| self.with(WAITED))
@@ -236,10 +236,10 @@ impl Word {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Page<'a>(pub(crate) &'a AtomicU32);
 
-/// What `settle` leaves to be done.
+/// The work that `settle` leaves to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// Wake who sleeps on the word.
+    /// Wake the threads that sleep on the word.
     pub wake: bool,
     /// The page was not listed before; the caller lists it.
     pub list: bool,
@@ -253,7 +253,8 @@ impl Page<'_> {
         Word(self.0.load(Ordering::Acquire))
     }
 
-    /// Takes a step from what was read; `None` if that cannot be done, or the word has changed.
+    /// Takes a step from the word that was read; returns false if the step is impossible, or the
+    /// word has changed.
     pub(crate) fn step(self, from: Word, to: Option<Word>) -> bool {
         let Some(to) = to else { return false };
         // Release pairs with the Acquire in `load`.
@@ -261,8 +262,8 @@ impl Page<'_> {
         done.is_ok()
     }
 
-    /// Takes a step from whatever the word is; returns what it was, or the word from which the
-    /// step cannot be taken.
+    /// Takes a step from the current word; returns the old word, or as an error the word from which
+    /// the step is impossible.
     pub(crate) fn change(self, step: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         loop {
             let word = self.load();
@@ -273,7 +274,7 @@ impl Page<'_> {
         }
     }
 
-    /// Ends being in charge of the page; `copied` if the store keeps what it was.
+    /// Ends this thread's charge of the page; `copied` if the store keeps its contents.
     pub(crate) fn settle(self, state: State, value: u32, copied: bool) -> Settled {
         let before = self.change(|word| Some(word.settled(state, value, copied)));
         let before = before.unwrap_or_else(|word| word);

@@ -1,4 +1,4 @@
-//! Threads of a memory: those that evict, and, if faults are resolved by threads, those that do.
+//! The threads of a memory, which evict, and resolve faults if that is left to threads.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const READERS_MAX: usize = 4;
 #[derive(Debug)]
 pub(super) struct Workers {
     threads: Vec<JoinHandle<()>>,
-    /// A page for each reader, whose touch it is told of when it is to end.
+    /// A page for each reader; a touch of it tells the reader to end.
     bells: Option<Mapping>,
 }
 
@@ -30,7 +30,7 @@ impl Workers {
     /// Starts `evictors` threads and, if `readers`, those that resolve faults.
     ///
     /// # Errors
-    /// The system's, if there can be no thread. Those that were started end by `stop`.
+    /// The system's, if a thread cannot be started. Threads that were started are ended by `stop`.
     pub(super) fn start(core: &Arc<Core>, evictors: usize, readers: bool) -> io::Result<Self> {
         let mut this = Self { threads: Vec::new(), bells: None };
         for _ in 0..evictors {
@@ -45,15 +45,15 @@ impl Workers {
 
     fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let thread = std::thread::Builder::new().name(name.to_owned());
-        // A handler of the program that runs here and touches a region would wait for this thread.
+        // A signal handler that runs here and touches a region would wait for this thread.
         let _blocked = Blocked::new();
         let thread = thread.spawn(work)?;
         self.threads.push(thread);
         Ok(())
     }
 
-    /// A thread for each CPU, bound to it: then the one that is woken is on the CPU of the thread
-    /// that touched, which wakes it fastest.
+    /// A thread for each CPU, bound to it: then the woken thread is on the CPU of the touching
+    /// thread, which is the fastest wake-up.
     fn start_readers(&mut self, core: &Arc<Core>) -> io::Result<()> {
         let allowed = sched_getaffinity(None)?;
         let cpus: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
@@ -67,7 +67,7 @@ impl Workers {
             self.spawn("zfold-fault", move || {
                 let mut own = CpuSet::new();
                 own.set(cpu);
-                // Somewhere else it works, too.
+                // On another CPU it works, too.
                 let _ = sched_setaffinity(None, &own);
                 read(&core, &bells);
             })?;
@@ -86,12 +86,12 @@ impl Workers {
         }
         for thread in self.threads.drain(..) {
             core.room.call_all();
-            // A panic there has said so.
+            // A panic there was reported.
             let _ = thread.join();
         }
     }
 
-    /// Gives the threads up, which a forked child does not have.
+    /// Forgets the threads, which a forked child does not have.
     pub(super) fn abandon(&mut self) {
         self.threads.clear();
         self.bells = None;
@@ -107,10 +107,11 @@ fn evict(core: &Core) {
             continue;
         }
         if !wanted {
-            // Nobody waits: nobody has waited for long when the next one does.
+            // No thread waits, so the time without progress begins anew.
             seen = Progress::new();
         }
-        // If there was nothing to do although it is wanted, others are at it, or nothing can leave.
+        // If there was nothing to do although room is wanted, others are working on it, or nothing
+        // can leave.
         let look = || core.stop.load(Ordering::SeqCst) || (!wanted && core.room.is_low());
         core.room.await_work(look);
     }
@@ -131,7 +132,7 @@ fn read(core: &Core, bells: &std::ops::Range<usize>) {
             return;
         }
         if !resolve(address) {
-            // The region is gone: whoever touches it sees what is there now.
+            // The region is gone: a thread that touches the address sees what is mapped there now.
             core.frames.wake(address & !(page_len() - 1));
         }
     }

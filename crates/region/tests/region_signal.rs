@@ -66,7 +66,7 @@ fn allocations_of_faults(region: &mut Region) -> u64 {
             bytes[page % (bytes.len() / PAGE) * PAGE] ^= 1;
         }
         let after = COUNT.get();
-        // SAFETY: as above.
+        // SAFETY: same as above.
         assert_eq!(unsafe { *errno() }, 77, "a fault has changed errno");
         after - before
     };

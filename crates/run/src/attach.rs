@@ -1,4 +1,4 @@
-//! Processes that run already, under a limit from now on to their end.
+//! Puts a limit on processes that already run, until they end.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,17 +15,17 @@ use crate::sys::proc;
 use crate::trace::begin::{NotFollowed, trace_running};
 use crate::trace::{Handle, News};
 
-/// Processes that run already and are to have a limit, together with their descendants.
+/// Processes that already run and are to get a limit, together with their descendants.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct AttachOptions {
     /// The processes, each once.
     pub running: Vec<Running>,
-    /// Most bytes of their anonymous memory that are resident, as of a run.
+    /// The most bytes of their anonymous memory that may be resident, as for a run.
     pub limit_bytes: u64,
-    /// The pool that holds what is compressed.
+    /// The pool that holds compressed pages.
     pub pool: Box<dyn Pool>,
-    /// The store over it, as of a run.
+    /// The store over it, as for a run.
     pub store: StoreOptions,
 }
 
@@ -42,13 +42,14 @@ impl AttachOptions {
     }
 }
 
-/// Puts processes under a limit that run already, from the process that calls, with which they end
-/// from then on. Gives out the control, tells when all of them are traced ([`Event::Caught`]), and
-/// returns when their last descendant has ended.
+/// Puts processes that already run under a limit, from the calling process, with which they end
+/// from then on. Hands out the control, reports when all of them are traced ([`Event::Caught`]),
+/// and returns when their last descendant has ended.
 ///
 /// # Errors
-/// [`RunError::Refused`]: one of them cannot be traced or managed; all go on as before. Others are
-/// as of [`manage`](crate::manage).
+///
+/// [`RunError::Refused`]: one of them cannot be traced or managed; all go on as before.
+/// Other errors: same as [`manage`](crate::manage).
 pub fn attach(
     options: AttachOptions,
     access: &Access,

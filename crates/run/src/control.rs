@@ -1,4 +1,4 @@
-//! Looking at a run, and steering it, while it goes on.
+//! Observes and controls a run while it lasts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use super::engine::Engine;
 use super::figures::Figures;
 
-/// How long paging out may take.
+/// How long a page-out may take.
 const PAGE_OUT_MAX: Duration = Duration::from_secs(30);
 
-/// How often is looked whether pages have left.
+/// How often to check whether pages have left.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A run that goes on. After its end, nothing changes any more.
+/// A run. After its end, nothing changes any longer.
 #[derive(Clone)]
 pub struct Control(Arc<Engine>);
 
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Control {
     }
 }
 
-/// What a run holds now and has done so far, and how it is set.
+/// The figures and settings of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct State {
@@ -40,7 +40,7 @@ impl Control {
         Self(engine)
     }
 
-    /// Returns what the run holds now.
+    /// Returns the current state.
     ///
     /// # Cost
     /// Some microseconds, and one for each address space.
@@ -58,17 +58,16 @@ impl Control {
         self.0.fault_latency(8)
     }
 
-    /// Changes the limit to so many bytes; what exceeds it leaves within moments, as at the old
-    /// limit.
+    /// Changes the limit to `bytes`; pages above it leave within moments.
     pub fn set_limit(&self, bytes: u64) {
         self.0.set_limit(bytes);
     }
 
-    /// Changes the most that compressed pages may take, tables included.
+    /// Changes the most memory that compressed pages may take, tables included.
     ///
     /// # Errors
-    /// With less than is taken now and no backing file, the next page to leave would find no room:
-    /// nothing changes, and the error is what is taken, in bytes.
+    /// If that is less than is taken now and there is no backing file, the next page to leave would
+    /// find no room: nothing changes, and the error is the bytes that are taken.
     pub fn set_store_limit(&self, bytes: u64) -> Result<(), u64> {
         let store = self.0.store();
         let held = store.held_bytes();
@@ -77,12 +76,13 @@ impl Control {
         }
         let mut tunables = store.tunables();
         tunables.limit_bytes = Some(bytes);
-        // A limit is in no range.
+        // A limit has no range.
         store.tune(&tunables).map_err(|_| held)
     }
 
-    /// Compresses pages from now on by another of the store's codecs; see [`State::codec`]. Returns
-    /// whether there is one of this number. What is compressed already stays as it is.
+    /// Compresses pages with another of the store's codecs from now on; see [`State::codec`].
+    /// Returns whether there is a codec of this number. Pages that are already compressed stay as
+    /// they are.
     pub fn set_codec(&self, codec: u8) -> bool {
         let store = self.0.store();
         let mut tunables = store.tunables();
@@ -90,15 +90,15 @@ impl Control {
         store.tune(&tunables).is_ok()
     }
 
-    /// Stops all threads of the program where they are, or lets them go on. They do not notice,
-    /// but for the time that passes; signals wait until they go on, except those that kill. Returns
-    /// at once: a thread that is in the middle of a call stops behind it.
+    /// Stops all threads of the program where they are, or lets them continue. They notice only the
+    /// time that passes; signals wait until they continue, except those that kill. Returns at once:
+    /// a thread in a system call stops after it.
     pub fn pause(&self, paused: bool) {
         self.0.pause(paused);
     }
 
-    /// Has all pages leave that can, down to `least` bytes, and returns how many bytes are resident
-    /// then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
+    /// Pages out all memory that can leave, down to `least` bytes, and returns how many bytes are
+    /// resident then. Waits up to 30 s. Programs that use their memory meanwhile wait for it.
     pub fn page_out(&self, least: u64) -> u64 {
         let before = self.0.figures().limit_bytes;
         let began = Instant::now();
@@ -107,7 +107,7 @@ impl Control {
         loop {
             std::thread::sleep(LOOK);
             let now = self.0.figures();
-            // Nothing leaves any more: the rest is in use, or cannot leave.
+            // Nothing more leaves: the rest is in use, or cannot leave.
             let is_still = now.resident_bytes >= resident && now.evictions_total == evicted;
             (resident, evicted) = (now.resident_bytes, now.evictions_total);
             if resident <= least || (is_still && began.elapsed() > LOOK * 25) {

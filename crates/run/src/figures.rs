@@ -1,32 +1,31 @@
-//! The figures of a run, each declared once: what it is, and where it is shown.
+//! The figures of a run, each declared once: its meaning, and where it is shown.
 //!
-//! Counters are relaxed atomics that any thread adds to; each is right by itself, and nothing is
-//! decided by them. docs/use/stats-run.md has them as a table, which a test of the program keeps
-//! right.
+//! Counters are relaxed atomics that any thread adds to; each is used on its own, and no decision
+//! depends on them. docs/use/stats-run.md has them as a table, which a test of the program checks.
 
 use zfold_figures::{FIELD, View, figures, report, state};
 
-/// Titles of the tables in which people see them.
+/// Titles of the tables that show them.
 pub mod table {
-    /// What there is.
+    /// Memory that is held.
     pub const MEMORY: &str = "memory";
     /// The backing file.
     pub const BACKING: &str = "backing file";
-    /// What cannot leave.
+    /// Memory that cannot leave.
     pub const STAYS: &str = "memory that cannot leave";
     /// Of a report: pages that were missing.
     pub const FAULTS: &str = "page faults that zfold answered";
-    /// What was done.
+    /// Work that was done.
     pub const WORK: &str = "work";
 }
 
 use table::{BACKING, FAULTS, MEMORY, STAYS, WORK};
 
 figures! {
-    /// What a run holds and has done. What ends in `_total` only grows, what begins with `peak_` is
-    /// the most so far, the rest is of now.
+    /// The figures of a run. Names in `_total` only grow, names in `peak_` are the most so far, and
+    /// the others are current values.
     pub struct Figures;
-    /// What the threads of the memory side count.
+    /// Counters of the threads of the memory side.
     pub(crate) struct Counters;
 
     gauge limit_bytes: Bytes, "the most that may be resident",
@@ -75,7 +74,7 @@ figures! {
     gauge peak_page_table_bytes: Bytes, "the most page tables, which do not count",
         [report(MEMORY).row("peak_page_table")];
 
-    total faults_total: Count, "missing pages that were asked for and brought",
+    total faults_total: Count, "missing pages that were asked for and brought in",
         [report(FAULTS), state(WORK).row("faults"), View::Rate];
     counter first_touches_total: Count, "pages that did not exist before",
         [report(FAULTS).row("  first_touches")];
@@ -87,8 +86,8 @@ figures! {
         [state(WORK).row("  p50")];
     gauge fault_p99_ns: Nanoseconds, "99 % of the faults took at most this",
         [state(WORK).row("  p99")];
-    counter prefetched_total: Count, "pages brought along with a neighbour", [report(FAULTS)];
-    counter first_touch_pages_total: Count, "pages that first touches brought, neighbours included",
+    counter prefetched_total: Count, "pages brought in along with a neighbour", [report(FAULTS)];
+    counter first_touch_pages_total: Count, "pages of first touches, neighbours included",
         [];
     counter spurious_faults_total: Count, "faults on pages that were there by then", [];
     counter waits_for_room_total: Count, "faults that waited for room", [];

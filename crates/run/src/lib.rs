@@ -1,10 +1,10 @@
-//! `run`: a program and its children whose anonymous memory is kept under a limit.
+//! `run` keeps the anonymous memory of a program and its children under a limit.
 //!
-//! The manager, a process of its own, starts the program and traces it. It looks how much memory
-//! the program has; when that nears the limit, it gives the large address spaces a helper, a
-//! process that shares their memory and makes system calls there, and closes their memory: has
-//! userfaultfd tell of missing pages and of changes. Nothing of zfold runs inside the program's
-//! threads, and nothing of it stands in their way before that.
+//! The manager, a process of its own, starts the program and traces it. It watches how much memory
+//! the program has. When that nears the limit, it gives each large address space a helper, a
+//! process that shares its memory and makes system calls there, and closes its memory: userfaultfd
+//! then reports missing pages and changes. No code of zfold runs in the program's threads, and
+//! before that point nothing slows them down.
 //!
 //! | room | what is there |
 //! | --- | --- |
@@ -20,8 +20,8 @@
 //! | `core` | what is decided about the pages of one address space, as plain data |
 //! | `sys` | system calls about other processes |
 //!
-//! Of other processors than x86-64 and aarch64 there are the figures alone, so that programs there
-//! know them. What differs between the two is in `sys/arch`.
+//! For other processors than x86-64 and aarch64 only the figures exist, so that programs there know
+//! them. `sys/arch` has the differences between the two.
 
 #![cfg(target_os = "linux")]
 

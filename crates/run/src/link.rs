@@ -1,9 +1,9 @@
-//! What the tracer and the memory side of the manager say to each other.
+//! The interface between the tracer and the memory side of the manager.
 //!
 //! The tracer (one thread) sees tasks and stops; the memory side sees address spaces, ranges and
-//! pages, and learns of most changes from the kernel itself. What the kernel tells nobody, or too
-//! late, comes from stops of the tracer: a thread that is about to make such a call, or has made
-//! it, is held until the memory side says that it may go on ([`Tracing::go_on`]).
+//! pages, and learns of most changes from the kernel. Changes that the kernel does not report, or
+//! reports too late, come from stops of the tracer: a thread that is about to make such a call, or
+//! has made it, is held until the memory side lets it continue ([`Tracing::go_on`]).
 
 use std::io;
 use std::ops::Range;
@@ -20,12 +20,13 @@ pub(crate) struct SpaceId(pub u64);
 pub(crate) struct Ticket {
     /// Its number.
     pub thread: i32,
-    /// Increases with each; a thread that was told to go on twice goes on once.
+    /// Increases with each ticket, so that a second [`Tracing::go_on`] for the same ticket does
+    /// nothing.
     pub turn: u64,
 }
 
-/// A thread that is about to end: the kernel clears its number and looks through its robust mutexes
-/// after that, and does not wait for pages then.
+/// A thread that is about to end: after that the kernel clears its number and walks its robust
+/// mutexes, and does not wait for pages.
 pub(crate) struct Ending<'a> {
     /// Where its number is.
     pub tid_at: Option<usize>,
@@ -35,27 +36,27 @@ pub(crate) struct Ending<'a> {
     pub word: &'a dyn Fn(usize) -> Option<usize>,
 }
 
-/// What the memory side does while a thread is held. Ranges are whole pages.
+/// Work of the memory side while a thread is held. Ranges are whole pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     /// madvise(PAGEOUT): the pages should leave now.
     PageOut { range: Range<usize> },
-    /// The range is about to become read-only or inaccessible, so that nothing can leave it any
-    /// more: it leaves before, if there is not room for it.
+    /// The range is about to become read-only or inaccessible, after which no page can leave it:
+    /// its pages leave before, if there is not enough room for them.
     Protect { range: Range<usize> },
-    /// What left the range comes back, and the kernel alone has it until the thread's call has
-    /// returned ([`Request::Opened`]), and after it as long as its mappings say so.
+    /// Pages that left the range come back, and it stays open until the thread's call has returned
+    /// ([`Request::Opened`]), and after that as long as its mappings require it.
     Open { range: Range<usize> },
-    /// It has.
+    /// That call has returned.
     Opened,
     /// The range is about to be moved or resized: it must be one mapping for the kernel, closed as
     /// a whole or not at all.
     Level { range: Range<usize> },
-    /// It was, to here, or that has failed: what is added is closed if the rest is, and left to the
-    /// program if that is.
+    /// It was moved, to `to`, or that has failed: an added part is closed if the rest is, and left
+    /// to the program if the rest is.
     Moved { from: Range<usize>, to: Option<Range<usize>> },
-    /// The kernel can read at this address, whoever has to bring the page: the thread's own call is
-    /// about to.
+    /// The page at this address comes in, whoever serves it, because the thread's own call is about
+    /// to read it.
     Fetch { address: usize },
     /// A large new mapping for which there may be no room.
     Mapped { range: Range<usize> },
@@ -67,13 +68,13 @@ pub(crate) enum Request {
     Hold { pages: Option<Vec<usize>> },
 }
 
-/// New memory that is looked at when it is made, since a program could pass the limit with it
-/// before anybody looks.
+/// New memory that is checked when it is made, since a program could exceed the limit with it
+/// before the watcher looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// Mappings of so many bytes and more that can be written to.
+    /// Writable mappings of at least this many bytes.
     pub mapping_bytes: u32,
-    /// Also those that cannot be written to yet, and the heap.
+    /// Also mappings that are not writable yet, and the heap.
     pub all: bool,
 }
 
@@ -88,14 +89,15 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Number that the descriptor for missing pages has in the helper.
+    /// Number of the userfaultfd in the helper.
     pub(crate) const NUMBER: u32 = 1;
-    /// As `ioctl` calls there name it. The kernel does not look at the upper half, the filter does.
+    /// The descriptor as `ioctl` calls there name it. The kernel ignores the upper half; the filter
+    /// does not.
     pub(crate) const UFFD: u64 = Self::NUMBER as u64 | (Self::MARK as u64) << 32;
     /// The upper half: the filter lets such calls pass. A program that does the same registers its
     /// own memory unseen.
     pub(crate) const MARK: u32 = 0x7a01;
-    /// Calls that go to the helper at once, at most.
+    /// Most calls that go to the helper at once.
     pub(crate) const AT_ONCE: usize = 256;
 }
 
@@ -111,120 +113,119 @@ pub(crate) trait Inside: Send {
     /// Reads the helper's own memory.
     ///
     /// # Errors
-    /// As of [`call`](Self::call).
+    /// Same as [`call`](Self::call).
     fn read(&mut self, from: usize, into: &mut [u8]) -> io::Result<()>;
 
     /// Writes to it.
     ///
     /// # Errors
-    /// As of [`call`](Self::call).
+    /// Same as [`call`](Self::call).
     fn write(&mut self, to: usize, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// What is needed to have pages of an address space leave: made by the tracer at a stop of one of
-/// its threads.
+/// What pages need to leave an address space, made by the tracer at a stop of one of its threads.
 pub(crate) struct Attached {
-    /// Descriptor for its missing pages, after the handshake, not blocking. `None` if the memory
-    /// side has it already, from a fork.
+    /// Its userfaultfd, after the handshake, not blocking. `None` if the memory side has it
+    /// already, from a fork.
     pub uffd: Option<Uffd>,
     /// The descriptor as the helper names it in its calls: its number, marked for the filter.
     pub number: u64,
     /// Makes calls there.
     pub inside: Box<dyn Inside>,
-    /// Number of the helper as the kernel's messages name it.
+    /// Number of the helper in the kernel's messages.
     pub helper: i32,
-    /// The same here; 0 if it is no process.
+    /// Its number here; 0 if it is not a process.
     pub helper_here: i32,
     /// The number of its process here.
     pub pid: i32,
     /// An empty writable mapping of the helper's own, which receives pages that are moved out; not
     /// inherited by fork.
     pub staging: Range<usize>,
-    /// More of these, one for each protection of memory that can be moved there (bits of `PROT_`);
-    /// as far as the system permits them.
+    /// Further such mappings, one for each protection of memory that can be moved there (bits of
+    /// `PROT_`), as far as the system permits them.
     pub others: Vec<(u8, Range<usize>)>,
     /// Where the arguments of ioctls may be written, 16 KiB.
     pub arguments: usize,
-    /// Addresses that are the helper's, the above and its code among them: they never leave.
+    /// All addresses of the helper, including the above and its code: they never leave.
     pub all: Range<usize>,
-    /// The helper may change protections: no filter of the program's own is asked.
+    /// The helper may change protections: no filter of the program applies.
     pub may_protect: bool,
 }
 
-/// The memory side. Called by the tracer thread only, and never waits.
+/// The memory side. Only the tracer's thread calls it, and it never waits.
 pub(crate) trait Memory: Send + Sync {
     /// A program begins in a new address space; `pid` is stopped before its first instruction.
     fn exec(&self, pid: i32) -> SpaceId;
-    /// A process that ran before it was traced. Some of its memory it may have in common with those
-    /// that it was forked from. Returns its space.
+    /// A process that ran before it was traced. It may share memory with the processes that it was
+    /// forked from. Returns its space.
     fn found(&self, pid: i32) -> SpaceId;
     /// A process with a copy of an address space was made; it has not run yet. Returns its space.
     fn forked(&self, parent: SpaceId, pid: i32) -> SpaceId;
     /// A thread shares an address space from now on.
     fn joined(&self, space: SpaceId, thread: i32);
-    /// The thread of `ticket` is about to end. Returns true if it may go on at once, because what
-    /// the kernel needs of it is there; else it is held by the ticket.
+    /// The thread of `ticket` is about to end. Returns true if it may continue at once, because the
+    /// pages that the kernel needs are present; otherwise the ticket holds it.
     fn ends(&self, space: SpaceId, ending: &Ending<'_>, ticket: Ticket) -> bool;
-    /// A thread no longer shares it; it may still be on its way to its end.
+    /// A thread no longer shares it; it may not have ended yet.
     fn left(&self, space: SpaceId, thread: i32);
-    /// A thread of it was killed, and others go on: what it did last may not be told.
+    /// A thread of it was killed, and others continue: its last actions may not be reported.
     fn doubt(&self, space: SpaceId);
     /// Whether this space should be attached at the next opportunity (asked at each stop, cheap).
     fn wants(&self, space: SpaceId) -> bool;
     /// The descriptor of a space that has one, for its helper.
     ///
     /// # Errors
-    /// There is no number for it.
+    /// The process has no free descriptor.
     fn descriptor(&self, space: SpaceId) -> io::Result<Option<OwnedFd>>;
-    /// Whether anything of a space is or was ever closed or may be.
+    /// Whether any part of a space may be closed, now or before.
     fn is_attached(&self, space: SpaceId) -> bool;
-    /// It is attached now: its thread is held by `ticket`, the others run.
+    /// It is attached now: `ticket` holds its thread, and the others run.
     fn attach(&self, space: SpaceId, attached: Attached, ticket: Ticket);
-    /// It could not be attached; the reason goes to the person.
+    /// It could not be attached; the reason is reported to the user.
     fn cannot_attach(&self, space: SpaceId, reason: String);
-    /// A thread of an attached space is held by `ticket`. Returns true if it may go on at once,
+    /// A thread of an attached space is held by `ticket`. Returns true if it may continue at once,
     /// because there is nothing to do.
     fn request(&self, space: SpaceId, request: Request, ticket: Ticket) -> bool;
     /// Whether so many bytes can be mapped and used without closing them first.
     fn fits(&self, bytes: usize) -> bool;
-    /// At which growth threads of a space that is attached now should stop.
+    /// The growth at which threads of a space that is being attached should stop.
     fn growth(&self) -> Growth;
     /// After [`Request::Hold`]: the child is there, stopped before it runs, attached; `ticket`
     /// holds the child and its parent.
     fn born(&self, parent: SpaceId, child: SpaceId, attached: Attached, ticket: Ticket);
     /// A fork of an attached space has failed: there is no child.
     fn unborn(&self, parent: SpaceId);
-    /// A thread was stopped because the memory side wanted to see it stopped.
+    /// A thread was stopped, as [`Tracing::visit`] asked.
     fn visited(&self, space: SpaceId, thread: i32);
     /// All threads of a space are held, as was asked in this turn ([`Tracing::stand`]).
     fn stands(&self, space: SpaceId, turn: u64);
     /// The helper of a space has ended; the space may get another one.
     fn unattached(&self, space: SpaceId);
-    /// The last task of a space has left it; what is stored for it can go.
+    /// The last task of a space has left it; its stored pages can go.
     fn gone(&self, space: SpaceId);
 }
 
-/// What the memory side asks of the tracer; may be called from any thread and does not wait.
+/// Requests of the memory side to the tracer; may be called from any thread and does not wait.
 pub(crate) trait Tracing: Send + Sync {
     /// Stop a thread of this space soon and attach it, if it still wants to be.
     fn attach(&self, space: SpaceId);
-    /// What a thread was held for is done.
+    /// Let a held thread continue: the work for it is done.
     fn go_on(&self, ticket: Ticket);
-    /// Stop a thread for a moment, and say so by [`Memory::visited`].
+    /// Stop a thread for a moment, and report that by [`Memory::visited`].
     fn visit(&self, thread: i32);
-    /// Stop all threads where they are, without anybody noticing, or let them go on.
+    /// Stop all threads where they are, without being noticed, or let them continue.
     fn pause(&self, paused: bool);
-    /// Hold all threads of a space where they are, without anybody noticing, and say in
-    /// [`Memory::stands`] when all are; or let them go on. A thread that does not stop soon, as the
-    /// parent of a vfork, is waited for until then.
+    /// Hold all threads of a space where they are, without being noticed, and report by
+    /// [`Memory::stands`] when all are held; or let them continue. If a thread does not stop soon,
+    /// such as the parent of a vfork, the report waits for it.
     fn stand(&self, space: SpaceId, turn: u64, still: bool);
-    /// End the helper of a space, which is late; [`Memory::unattached`] says when it has ended.
+    /// End the helper of a space, which is late; [`Memory::unattached`] reports its end.
     fn end_helper(&self, space: SpaceId);
-    /// End the processes that have this space, because what it needs cannot be served. The message
-    /// is for the person.
+    /// End the processes that have this space, because its pages cannot be served. The message is
+    /// for the user.
     fn end_space(&self, space: SpaceId, message: String);
-    /// Tell the person of processes that are not managed, whom the memory side knows.
+    /// Report to the user the unmanaged processes that the memory side knows.
     fn tell(&self);
-    /// End the whole tree: what it needs cannot be served. The message is for the person.
+    /// End the whole tree, because its pages cannot be served. The message is for the user.
     fn end(&self, message: String);
 }

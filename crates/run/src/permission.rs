@@ -37,7 +37,7 @@ pub enum Denied {
     Kernel,
     /// The kernel has pages of so many bytes.
     #[error(
-        "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with these",
+        "this kernel has pages of {} KiB, and a run needs 4 KiB; boot a kernel with pages of 4 KiB",
         .0 >> 10
     )]
     Pages(usize),
@@ -49,8 +49,8 @@ pub enum Denied {
     Permission,
     /// Somebody traces this process and its children already.
     #[error(
-        "this process is traced already, and its children would be by two; run it without the \
-         debugger or strace"
+        "this process is traced already, so its children cannot be; run it without the debugger \
+            or strace"
     )]
     Traced,
     /// Children may not be traced.

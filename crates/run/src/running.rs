@@ -53,7 +53,7 @@ impl Running {
         }
         if has_flag(pid, KERNEL) {
             return refused(format!(
-                "process {pid} ({program}) is the kernel's, without memory of its own"
+                "process {pid} ({program}) is a thread of the kernel, without memory of its own"
             ));
         }
         if !process::is_leader(pid) {
@@ -65,7 +65,8 @@ impl Running {
         }
         if !process::tells_number() {
             return refused(
-                "this kernel does not say where the numbers of threads are that run already: use \
+                "this kernel does not report where threads that already run keep their numbers: \
+                    use \
                  one with CONFIG_CHECKPOINT_RESTORE, or zfold run"
                     .to_owned(),
             );
@@ -98,7 +99,7 @@ impl Running {
 
     /// Returns the line that says that it is another.
     pub(crate) fn is_anothers(&self) -> String {
-        format!("the number {} is another process's by now: see ps", self.pid)
+        format!("the number {} belongs to another process by now: see ps", self.pid)
     }
 
     /// Returns the line that says that it is gone.
@@ -142,8 +143,8 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
     }
     if proc::begins_pid_namespace(pid) {
         return Some(format!(
-            "process {pid} ({program}) has begun a PID namespace, whose process 1 a helper would \
-             be: attach to its children"
+            "process {pid} ({program}) has made a PID namespace, in which a helper would be \
+                process 1: attach to its children"
         ));
     }
     // Opening it asks for the same right as tracing does, and changes nothing.
@@ -163,7 +164,7 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
     Some(match scope.trim() {
         "3" => format!(
             "process {pid} ({program}) may not be traced: this system forbids that until it is \
-             booted again without kernel.yama.ptrace_scope=3"
+                rebooted without kernel.yama.ptrace_scope=3"
         ),
         "1" => format!(
             "process {pid} ({program}) may not be traced (kernel.yama.ptrace_scope=1): {grant}, or \
@@ -173,8 +174,8 @@ pub(crate) fn refusal(pid: i32) -> Option<String> {
             "process {pid} ({program}) may not be traced (kernel.yama.ptrace_scope=2): {grant}"
         ),
         _ => format!(
-            "process {pid} ({program}) does not let itself be traced, as one that protects its \
-             memory or has more rights: {grant}"
+            "process {pid} ({program}) cannot be traced, because it protects its memory or has \
+                more rights: {grant}"
         ),
     })
 }

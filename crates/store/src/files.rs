@@ -82,7 +82,9 @@ pub fn open_believed(path: &Path) -> io::Result<File> {
     let found = file.metadata()?;
     refuse_planted(&path, &found)?;
     if found.is_file() && found.mode() & 0o002 != 0 {
-        return Err(io::Error::other("everybody may write to it: chmod o-w, if it is as it was"));
+        return Err(io::Error::other(
+            "everybody may write to it: check its contents, then chmod o-w",
+        ));
     }
     Ok(file)
 }
@@ -171,7 +173,7 @@ pub fn replaceable(path: &Path) -> io::Result<PathBuf> {
         Ok(_) => Err(io::Error::other("it is not a regular file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match found == path {
             true => Ok(found),
-            false => Err(io::Error::other("it is a link to nothing")),
+            false => Err(io::Error::other("it is a link to a file that does not exist")),
         },
         Err(error) => Err(error),
     }

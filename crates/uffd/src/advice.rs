@@ -10,8 +10,8 @@ use rustix::mm::{Advice, madvise};
 pub const DONTNEED_LOCKED: libc::c_int = 24;
 
 /// Asks the system to page out the whole pages of `bytes` now: the kernel, which does if there is
-/// swap, or `zfold run` if the program runs under it. Returns when they have left; whatever cannot
-/// leave stays.
+/// swap, or `zfold run` if the program runs under it. Returns when they have left; pages that
+/// cannot leave stay.
 ///
 /// # Errors
 /// The kernel has no such advice (Linux 5.4), or cannot give it to this kind of memory.
@@ -24,16 +24,16 @@ pub fn page_out(bytes: &[u8]) -> io::Result<()> {
         return Ok(());
     }
     let address = whole.as_ptr().cast::<c_void>().cast_mut();
-    // SAFETY: the whole pages at `address` are mapped and lent by `bytes`; the advice moves where
-    // they lie, not what they hold, whoever else uses them.
+    // SAFETY: the whole pages at `address` are mapped and lent by `bytes`; the advice changes where
+    // the pages lie, not their contents, whoever else uses them.
     unsafe { madvise(address, whole.len(), Advice::LinuxPageOut) }.map_err(io::Error::from)
 }
 
-/// Gives up what the whole pages of `bytes` hold, if they are private memory: they read as zeros
-/// then, or as what is in the file that they map, and take no memory until they are touched.
+/// Discards the contents of the whole pages of `bytes`, if they are private memory: they then read
+/// as zeros, or as the file that they map, and take no memory until they are touched.
 ///
 /// # Errors
-/// The pages are locked in memory, or of a kind that cannot be given up.
+/// The pages are locked in memory, or of a kind that cannot be discarded.
 ///
 /// # Cost
 /// One system call.

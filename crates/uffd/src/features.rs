@@ -1,8 +1,8 @@
-//! What a descriptor is opened for.
+//! The features and faults that a descriptor is opened for.
 
 use linux_raw_sys::general as raw;
 
-/// What the kernel is asked for when a descriptor is opened; `UFFD_FEATURE_*` of its interface.
+/// Features that the kernel is asked for when a descriptor is opened: `UFFD_FEATURE_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features(pub(crate) u64);
 
@@ -13,22 +13,22 @@ impl Features {
     pub const THREAD_ID: Self = Self(raw::UFFD_FEATURE_THREAD_ID as u64);
     /// Pages can be moved within the address space.
     pub const MOVE: Self = Self(raw::UFFD_FEATURE_MOVE as u64);
-    /// Messages tell of registered mappings that were moved (and stay registered), unmapped, and
-    /// whose contents are about to be given up. Whoever does that waits until the message is
-    /// read, and until then nothing can be filled in or moved.
+    /// Messages report registered mappings that were moved (and stay registered), were unmapped, or
+    /// are about to be discarded. The thread that does so waits until the message is read, and
+    /// until then no page can be filled in or moved.
     pub const CHANGES: Self = Self(
         (raw::UFFD_FEATURE_EVENT_REMAP
             | raw::UFFD_FEATURE_EVENT_REMOVE
             | raw::UFFD_FEATURE_EVENT_UNMAP) as u64,
     );
-    /// Of these only that contents are about to be given up.
+    /// Of these, only discards.
     pub const DISCARDS: Self = Self(raw::UFFD_FEATURE_EVENT_REMOVE as u64);
     /// A message brings the descriptor of a child of fork, whose mappings stay registered. Needs
     /// `CAP_SYS_PTRACE`.
     pub const FORKS: Self = Self(raw::UFFD_FEATURE_EVENT_FORK as u64);
 
-    /// Files in memory: missing pages, pages that are in the file and not mapped, and writes to
-    /// protected pages are all told.
+    /// Files in memory: messages report missing pages, pages that are in the file and not mapped,
+    /// and writes to protected pages.
     pub const FILES: Self = Self(
         (raw::UFFD_FEATURE_MISSING_SHMEM
             | raw::UFFD_FEATURE_MINOR_SHMEM
@@ -36,17 +36,16 @@ impl Features {
             | raw::UFFD_FEATURE_WP_HUGETLBFS_SHMEM) as u64,
     );
 
-    /// Both.
+    /// Returns both sets of features.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// Which missing pages the descriptor is told of.
+/// Which faults on missing pages the descriptor reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Faults {
-    /// Those that user code touches; the kernel's own accesses fail with `EFAULT`. Every process
-    /// may have it.
+    /// Faults of user code; the kernel's own accesses fail with `EFAULT`. Every process may use it.
     UserOnly,
     /// All; needs the right to trace, the sysctl, or access to the device.
     All,

@@ -1,8 +1,9 @@
-//! Pages of files in memory that several processes map: whoever has descriptor and file takes pages
-//! out from outside, and puts them back.
+//! Pages of files in memory that several processes map: a process with the descriptor and the file
+//! can take pages out and put them back.
 //!
-//! A page that is protected is not written to until it is let go, or taken out of the file. What is
-//! in the file and not mapped is told, too, so that nobody sees what others put there meanwhile.
+//! A protected page is not written to until the protection is lifted or the page is taken out of
+//! the file. Touches of pages that are in the file and not mapped are reported, too, so that no
+//! thread sees a page that another process has put there.
 
 use std::io;
 use std::ops::Range;
@@ -20,13 +21,13 @@ const CONTINUE: libc::Ioctl = code::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE
 const MODE_PROTECT: u64 = 1;
 
 impl Uffd {
-    /// Asks to be told of all that [`Features::FILES`](super::Features::FILES) names in a range.
+    /// Asks for all messages that [`Features::FILES`](super::Features::FILES) names, for a range.
     ///
     /// # Errors
-    /// As of [`register`](Self::register); also `EINVAL` where the processor cannot do that.
+    /// Same as [`register`](Self::register); also `EINVAL` if the processor does not support it.
     ///
     /// # Safety
-    /// As of [`register`](Self::register).
+    /// Same as [`register`](Self::register).
     pub unsafe fn register_file(&self, of: &Range<usize>) -> io::Result<()> {
         let mode = raw::UFFDIO_REGISTER_MODE_MISSING
             | raw::UFFDIO_REGISTER_MODE_WP
@@ -36,11 +37,11 @@ impl Uffd {
         unsafe { self.register_by(request) }
     }
 
-    /// Protects the pages of a range from writes, mapped or not; or lets writes to them go on.
+    /// Protects the pages of a range from writes, mapped or not; or allows writes again.
     ///
     /// # Errors
-    /// `NOENT`: not all of the range is registered for that; what lies before is done. `AGAIN`: the
-    /// address space is being changed; nothing is done. `SRCH`: it is gone.
+    /// `NOENT`: not all of the range is registered for that; the pages before are done. `AGAIN`:
+    /// the address space is being changed; nothing is done. `SRCH`: it is gone.
     pub fn protect(&self, of: &Range<usize>, on: bool) -> Result<(), Errno> {
         let mode = if on { MODE_PROTECT } else { 0 };
         let mut protect = raw::uffdio_writeprotect { range: range(of), mode };
@@ -52,14 +53,14 @@ impl Uffd {
         }
     }
 
-    /// Maps pages that are in the file, unprotected, and wakes who waits for them.
+    /// Maps pages that are in the file, unprotected, and wakes the threads that wait for them.
     ///
     /// # Errors
-    /// `EXIST`: it is mapped; `FAULT`: it is not in the file; otherwise as of
+    /// `EXIST`: it is mapped; `FAULT`: it is not in the file; otherwise same as
     /// [`protect`](Self::protect).
     pub fn link(&self, of: &Range<usize>) -> Result<(), Errno> {
         let mut proceed = raw::uffdio_continue { range: range(of), mode: 0, mapped: 0 };
-        // SAFETY: as of `protect`: what is mapped is what the file has there.
+        // SAFETY: same as for `protect`: what is mapped is what the file has there.
         match unsafe { libc::ioctl(self.as_fd().as_raw_fd(), CONTINUE, &raw mut proceed) } {
             0 => Ok(()),
             _ => Err(last_errno()),

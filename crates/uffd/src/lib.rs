@@ -1,10 +1,10 @@
-//! What regions and runs share: userfaultfd, the size of a page, advice about memory, and which
-//! pages leave.
+//! Code that regions, runs and guests share: userfaultfd, page sizes, advice to the kernel, and the
+//! policy of which pages leave.
 //!
-//! - [`Uffd`]: the kernel reports missing pages, and takes pages to put there.
-//! - [`advice`]: pages leave, or are given up.
-//! - [`page`]: how many bytes they have.
-//! - [`policy`]: what is remembered of pages that left, and for how long they stay then.
+//! - [`Uffd`]: the kernel reports missing pages, and puts pages there.
+//! - [`advice`]: pages are paged out or discarded.
+//! - [`page`]: page sizes.
+//! - [`policy`]: what is remembered of pages that left, and how long they stay when they are back.
 
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! The page sizes: that of the system, which regions have, and the one that a run and guests need.
+//! Page sizes: that of the system, which regions use, and the one that runs and guests need.
 
 use std::io;
 use std::sync::OnceLock;
@@ -24,13 +24,13 @@ pub fn is_zero(page: &[u8]) -> bool {
     page[0] == 0 && page[last] == 0 && page[..last] == page[1..]
 }
 
-/// Where that page is, unless something else is there: the kernel refuses a source that ends behind
-/// the address space, so nearly all of it lies behind the page.
+/// The address of that page, unless it is taken: the kernel refuses a source that ends after the
+/// address space, so the page is low, with nearly all addresses after it.
 const LOW: usize = 1 << 36;
 
-/// Returns the address of a page that nobody can read or write, the same at each call; mapped at
-/// the first one, for as long as the process lives. It is low, so that it can stand for the source
-/// of a copy of any length.
+/// Returns the address of a page that cannot be read or written, the same at each call. The first
+/// call maps it for the life of the process. It is low, so that it can stand for the source of a
+/// copy of any length.
 ///
 /// # Errors
 /// The address space is full.
@@ -41,12 +41,12 @@ pub fn unreadable() -> io::Result<usize> {
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let hint = std::ptr::without_provenance_mut(LOW);
-    // SAFETY: without MAP_FIXED, a fresh mapping overlaps nothing, wherever it is wanted.
+    // SAFETY: without MAP_FIXED, a fresh mapping overlaps nothing, wherever it is requested.
     let base = unsafe { libc::mmap(hint, PAGE, libc::PROT_NONE, flags, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // Of two that come first, one has mapped a page in vain.
+    // If two threads are first, one has mapped a page that is not used.
     Ok(*AT.get_or_init(|| base.addr()))
 }
 

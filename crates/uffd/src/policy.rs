@@ -1,35 +1,34 @@
-//! Which pages leave: what a memory that sees faults alone remembers of each page, in 16 bits, and
-//! what follows from that. Nothing in here locks, allocates or calls the system.
+//! Which pages leave: what is remembered of each page, in 16 bits, when only faults can be seen,
+//! and what follows from that. Nothing here locks, allocates or calls the system.
 //!
-//! How often a page that is resident is touched, nobody says. But a page that has left and comes
-//! back soon was needed more than some that stayed. How soon is counted in pages that left
-//! meanwhile, as shares of what is resident: Linux calls this the refault distance
-//! (mm/workingset.c), and makes a page with a short one active, of which it then sees accesses.
-//! Here there are none to be seen, so returns are all there is. With each that is in time a page
-//! gains *heat*, and with each that is late it loses some. The hand of the clock spares a page as
-//! many rounds as its heat says, twice as many with each degree: what has been needed for long is
-//! tried seldom, and a page that is no more needed is found out after as long as it had been. Pages
-//! that nobody knows have no heat, so those of a scan pass by beside what is hot.
+//! Nothing reports how often a resident page is touched. But a page that left and comes back soon
+//! was needed more than some that stayed. How soon is counted in pages that left meanwhile, as a
+//! share of the resident pages: Linux calls this the refault distance (mm/workingset.c), and makes
+//! a page with a short one active, whose accesses it then sees. Here accesses cannot be seen, so
+//! refaults are the only evidence. With each refault that is in time a page gains *heat*, and with
+//! each late one it loses some. The hand of the clock spares a page for as many rounds as its heat
+//! says, twice as many for each degree: a page that has been needed for long is rarely tried, and a
+//! page that is no longer needed is found after about as long as it had been needed. Unknown pages
+//! have no heat, so a scan passes through without displacing hot pages.
 //!
 //! - P1: a search for pages to leave ends: after [`Haste::ROUNDS`] rounds no page is spared.
 //! - P2: a page that has just come is not taken before others, though it has no heat: it may not
-//!   even have been touched, and the hand may go the same way as a sequence of faults, right before
-//!   it.
-//! - P3: all that is remembered is a hint. One that is wrong, since it is older than eras can be
-//!   told apart or of what lay at this place before, costs a fault.
+//!   even have been touched, and the hand may move just ahead of a sequence of faults.
+//! - P3: all that is remembered is a hint. A wrong hint, because it is too old for eras to be told
+//!   apart or belongs to an earlier page at this address, costs one fault.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Eras in which as many pages leave as are resident.
 const ERAS: u16 = 32;
 
-/// Bits of an era; what is remembered is told apart over 256 times what is resident.
+/// Bits of an era; eras can be told apart while up to 256 times the resident pages leave.
 const ERA_BITS: u32 = 13;
 const ERA_MASK: u16 = (1 << ERA_BITS) - 1;
 
-/// Eras before which a page is back at once, soon, and in time, and after which it is one that
-/// nobody knows. What took longer to come back than as much as is resident to leave has not been
-/// better than what stayed.
+/// Bounds, in eras, of returns at once, soon, and in time; after the last, a page is unknown. A
+/// page that returned after more pages had left than are resident was needed no more than those
+/// that stayed.
 const AT_ONCE: u16 = ERAS / 16;
 const SOON: u16 = ERAS / 2;
 const IN_TIME: u16 = ERAS;
@@ -58,14 +57,14 @@ impl Era {
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// Notes that `left` pages leave, where `resident` are resident.
+    /// Counts `left` pages that leave while `resident` are resident.
     pub fn advance(&self, left: usize, resident: usize) {
         let share = ((left as u128 * u128::from(ERAS)) << FRACTION) / resident.max(1) as u128;
-        // Relaxed: a number that is right by itself.
+        // Relaxed: the number is used on its own.
         self.0.fetch_add(share as u64, Ordering::Relaxed);
     }
 
-    /// Returns what era it is.
+    /// Returns the current era.
     pub fn now(&self) -> Era {
         Era((self.0.load(Ordering::Relaxed) >> FRACTION) as u16 & ERA_MASK)
     }
@@ -91,7 +90,7 @@ impl Past {
         Era(self.0 & ERA_MASK)
     }
 
-    /// What is remembered as bits, and from them.
+    /// Returns what is remembered as bits.
     pub fn bits(self) -> u16 {
         self.0
     }
@@ -101,7 +100,7 @@ impl Past {
         Self(bits)
     }
 
-    /// A page that nobody knows comes.
+    /// An unknown page comes.
     pub fn first(now: Era) -> Self {
         Self::new(0, now)
     }
@@ -128,7 +127,7 @@ impl Past {
         Self::new(heat.min(HEAT_MAX), now)
     }
 
-    /// Returns for how many rounds of the hand the page is spared, which has come.
+    /// Returns for how many rounds of the hand the page, which has come, is spared.
     pub fn rounds(self) -> u8 {
         ROUNDS[usize::from(self.heat().min(HEAT_MAX))]
     }
@@ -139,7 +138,7 @@ impl Past {
     }
 }
 
-/// How much longer a search for pages may take: the longer it has found none, the less is spared.
+/// How urgent a search for pages is: the longer it has found none, the fewer pages it spares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Haste(u32);
 
@@ -147,13 +146,13 @@ impl Haste {
     /// Rounds after which a search has looked at each page at least once with nothing spared.
     pub const ROUNDS: usize = 9;
 
-    /// In the first round, or after so many that found nothing.
+    /// The haste after `rounds` rounds that found nothing.
     pub fn after(rounds: usize) -> Self {
         Self(rounds.saturating_sub(1) as u32)
     }
 
-    /// The hand passes a page that it should spare for `rounds` rounds more. Returns how many these
-    /// are now, or `None` if the page leaves.
+    /// The hand passes a page that it should spare for `rounds` more rounds. Returns how many are
+    /// left, or `None` if the page leaves.
     pub fn pass(self, rounds: u8, past: Past, now: Era) -> Option<u8> {
         let step = 1_u8.checked_shl(self.0).unwrap_or(u8::MAX);
         let spared = rounds > 0 || (self.0 == 0 && past.is_fresh(now));

@@ -1,8 +1,8 @@
-//! userfaultfd: a descriptor by which the kernel tells of missing pages of one address space, and
-//! takes pages to put there.
+//! userfaultfd: a descriptor by which the kernel reports missing pages of one address space, and
+//! puts pages there.
 //!
-//! Addresses are of that address space, which may be another process's: every operation but
-//! [`Uffd::take_whole`] works from outside, too. All ranges are whole pages.
+//! Addresses belong to that address space, which may be another process's: every operation except
+//! [`Uffd::take_whole`] works from other processes, too. All ranges are whole pages.
 
 use std::fs::File;
 use std::io;
@@ -26,12 +26,12 @@ pub enum Event {
     },
     /// A thread waits to write to a page that is protected.
     Protected {
-        /// As of `Missing`.
+        /// Same as in `Missing`.
         address: usize,
     },
     /// A thread waits for a page that is in the file which is mapped there, and not mapped itself.
     Unlinked {
-        /// As of `Missing`.
+        /// Same as in `Missing`.
         address: usize,
     },
     /// A child of fork was made; its memory is answered through this descriptor.
@@ -45,11 +45,11 @@ pub enum Event {
         /// Bytes of it.
         len: usize,
     },
-    /// What is in a range will be given up.
+    /// The contents of a range will be discarded.
     Discarded(Range<usize>),
     /// A range is no longer mapped.
     Unmapped(Range<usize>),
-    /// Anything that was not asked for.
+    /// A message that was not asked for.
     Other,
 }
 
@@ -58,9 +58,9 @@ pub enum Event {
 pub struct Partial {
     /// Bytes at the beginning of the range that are done.
     pub done: usize,
-    /// What stopped it at the page behind them. Of copying: `EXIST`, a page is there; `NOENT`,
-    /// nothing that is registered; `AGAIN`, the address space is being changed; `SRCH`, it is
-    /// gone; `NOSPC`/`NOMEM`. Of moving also `BUSY`: the page is shared or pinned; `INVAL`: the
+    /// What stopped it at the page after them. For copies: `EXIST`, a page is there; `NOENT`,
+    /// nothing is registered there; `AGAIN`, the address space is being changed; `SRCH`, it is
+    /// gone; `NOSPC`/`NOMEM`. For moves also `BUSY`: the page is shared or pinned; `INVAL`: the
     /// mappings do not match in access.
     pub error: rustix::io::Errno,
 }
@@ -111,7 +111,7 @@ fn finish(result: libc::c_int, reported: i64, len: usize) -> Result<(), Partial>
 
 impl Uffd {
     /// Opens a descriptor for the calling process, not blocking and closed by exec. The handshake
-    /// is still to be made.
+    /// must follow.
     ///
     /// # Errors
     /// `EPERM` if [`Faults::All`] is not permitted by the system call; the device may permit it.
@@ -130,8 +130,8 @@ impl Uffd {
         Ok(Self { fd })
     }
 
-    /// Opens a descriptor for the calling process with all faults through `/dev/userfaultfd`,
-    /// which asks for no right but that of opening the device.
+    /// Opens a descriptor for the calling process with all faults through `/dev/userfaultfd`, which
+    /// requires only the right to open the device.
     pub fn open_by(device: &File) -> io::Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: the call makes a descriptor and touches no memory.
@@ -144,10 +144,10 @@ impl Uffd {
         Ok(Self { fd })
     }
 
-    /// Returns another descriptor of the same.
+    /// Returns a duplicate of the descriptor.
     ///
     /// # Errors
-    /// `EMFILE` if there is no number for it.
+    /// `EMFILE` if the process has no free descriptor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.fd.try_clone()
     }
@@ -171,34 +171,34 @@ impl Uffd {
         }
     }
 
-    /// Asks to be told of missing pages in a range. What is there stays there.
+    /// Asks for messages about missing pages in a range. Pages that are there stay.
     ///
     /// # Errors
     /// `EINVAL` for memory that is not anonymous, `ENOMEM` if nothing is mapped there, `EBUSY` if
     /// another descriptor has it.
     ///
     /// # Safety
-    /// From now on nobody but the owner of this descriptor fills missing pages of the range: the
-    /// caller answers all of them, for whoever owns that memory.
+    /// From now on only the owner of this descriptor fills missing pages of the range: the caller
+    /// answers all faults there, on behalf of the owner of that memory.
     pub unsafe fn register(&self, of: Range<usize>) -> io::Result<()> {
         // SAFETY: the caller answers for the range.
         unsafe { self.register_by(Self::register_request(&of)) }
     }
 
-    /// Has pages moved to a range without being told of what is missing there, which is zeros: it
-    /// asks to be told of writes to protected pages, of which there are none.
+    /// Allows pages to be moved to a range without messages about its missing pages, which are
+    /// zeros: it asks for messages about writes to protected pages, of which there are none.
     ///
     /// # Errors
-    /// As of [`register`](Self::register); also `EINVAL` where the processor cannot do that.
+    /// Same as [`register`](Self::register); also `EINVAL` if the processor does not support it.
     pub fn register_quietly(&self, of: &Range<usize>) -> io::Result<()> {
         let mode = u64::from(raw::UFFDIO_REGISTER_MODE_WP);
         let request = raw::uffdio_register { mode, ..Self::register_request(of) };
-        // SAFETY: no access to the range waits for anybody.
+        // SAFETY: no access to the range waits for an answer.
         unsafe { self.register_by(request) }
     }
 
     /// # Safety
-    /// The caller answers for what is asked for.
+    /// The caller answers the messages that it asks for.
     pub(crate) unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
         // SAFETY: the structure is the one that this number names and lives across the call.
         match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) } {
@@ -207,7 +207,8 @@ impl Uffd {
         }
     }
 
-    /// No longer asks; who waits in the range is woken. Missing pages are zeros from now on.
+    /// Ends the messages about a range, and wakes the threads that wait there. Missing pages are
+    /// zeros from now on.
     ///
     /// # Safety
     /// No page of the range is held elsewhere for its owner.
@@ -220,7 +221,8 @@ impl Uffd {
         }
     }
 
-    /// Fills missing pages from `from` on with `pages` and, if `wake`, wakes who waits for them.
+    /// Fills missing pages from `to` on with `pages` and, if `wake`, wakes the threads that wait
+    /// for them.
     ///
     /// # Safety
     /// The range is registered with this descriptor, and these are the contents that its owner
@@ -239,15 +241,15 @@ impl Uffd {
         finish(result, copy.copy, pages.len())
     }
 
-    /// Asks whether a range lies in one mapping that is registered with this descriptor, of which
-    /// no change is unread; changes nothing, whatever is there.
+    /// Asks whether a range lies in one mapping that is registered with this descriptor and has no
+    /// unread change; changes nothing, whatever is there.
     ///
-    /// It is a copy whose source cannot be read: the kernel looks at the mapping and for unread
-    /// changes first. `FAULT`: it came as far as the source, so the answer is yes; `EXIST`: as far
-    /// as a huge page that is there.
+    /// It is a copy whose source cannot be read: the kernel checks the mapping and unread changes
+    /// first. `FAULT`: it reached the source, so the answer is yes; `EXIST`: it reached a huge page
+    /// that is there.
     ///
     /// # Errors
-    /// As of [`copy`](Self::copy).
+    /// Same as [`copy`](Self::copy).
     pub fn probe(&self, of: &Range<usize>) -> Result<(), rustix::io::Errno> {
         let Ok(source) = crate::page::unreadable() else { return Err(rustix::io::Errno::NOMEM) };
         let mut copy = raw::uffdio_copy {
@@ -268,8 +270,8 @@ impl Uffd {
         }
     }
 
-    /// Fills missing pages with zeros, which cost no memory until they are written, and, if
-    /// `wake`, wakes who waits for them.
+    /// Fills missing pages with zeros, which cost no memory until they are written, and, if `wake`,
+    /// wakes the threads that wait for them.
     ///
     /// # Safety
     /// The range is registered with this descriptor, and its owner expects zeros there.
@@ -286,14 +288,14 @@ impl Uffd {
         finish(result, zero.zeropage, len)
     }
 
-    /// Moves pages from one range to another of the calling process: the pages of `from` are
-    /// missing then. `to` is registered and empty. Stops at a missing page of `from` with `NOENT`.
+    /// Moves pages from one range to another of the calling process, after which those of `from`
+    /// are missing. `to` is registered and empty. Stops at a missing page of `from` with `NOENT`.
     /// Atomic for each page: a store by another thread is in the page or waits for it.
     ///
-    /// Not all that was moved is always reported. Seen on Linux 6.18.44: when the entry of a page
-    /// changes at that very moment (zeros are written, an accessed bit is set), the kernel tries
-    /// again, moves on, and tries what it has just moved once more. That ends with `EXIST`, or with
-    /// `AGAIN` and fewer pages than were moved.
+    /// The kernel may report fewer pages than it moved. Seen on Linux 6.18.44: if the entry of a
+    /// page changes at that very moment (zeros are written, an accessed bit is set), the kernel
+    /// tries again, moves on, and then retries pages that it has just moved. That ends with
+    /// `EXIST`, or with `AGAIN` and fewer pages than were moved.
     ///
     /// # Safety
     /// Both ranges belong to the caller, who answers for the missing pages that are left.
@@ -306,8 +308,8 @@ impl Uffd {
         finish(result, take.move_, len)
     }
 
-    /// The number and the argument of the call by which a process moves its pages, for those that
-    /// make it elsewhere.
+    /// The argument of the call by which a process moves its pages, for code that makes the call in
+    /// another process.
     pub fn move_request(to: usize, from: &Range<usize>) -> raw::uffdio_move {
         raw::uffdio_move {
             dst: to as u64,
@@ -321,8 +323,8 @@ impl Uffd {
     /// Number of the ioctl that takes [`Uffd::move_request`].
     pub const MOVE_CODE: libc::c_ulong = MOVE as u32 as libc::c_ulong;
 
-    /// The argument of [`Uffd::register`] for those that make the call elsewhere; it begins with
-    /// that of [`Uffd::unregister`].
+    /// The argument of [`Uffd::register`], for code that makes the call in another process; it
+    /// begins with that of [`Uffd::unregister`].
     pub fn register_request(of: &Range<usize>) -> raw::uffdio_register {
         raw::uffdio_register {
             range: range(of),
@@ -341,7 +343,7 @@ impl Uffd {
     /// its argument is the flags.
     pub const NEW_CODE: libc::c_ulong = NEW as u32 as libc::c_ulong;
 
-    /// Wakes who waits in a range; they look again.
+    /// Wakes the threads that wait in a range; they look again.
     pub fn wake(&self, of: Range<usize>) -> io::Result<()> {
         let mut range = range(&of);
         // SAFETY: waking changes no memory; at worst a thread faults once more.
@@ -351,12 +353,12 @@ impl Uffd {
         }
     }
 
-    /// Reads up to `max` messages, 16 at most, and adds them to `events`; returns how many. Waits
-    /// for the first if the descriptor is blocking.
+    /// Reads up to `max` messages, at most 16, and adds them to `events`; returns how many. Waits
+    /// for the first one if the descriptor is blocking.
     ///
     /// # Errors
-    /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if there is no number
-    /// for the descriptor of a child, whose parent goes on waiting.
+    /// `EAGAIN` if there is none and the descriptor does not block; `EMFILE` if the process has no
+    /// free descriptor for that of a child, whose parent continues to wait.
     pub fn read(&self, events: &mut Vec<Event>, max: usize) -> io::Result<usize> {
         const AT_ONCE: usize = 16;
         let mut bytes = [0_u8; AT_ONCE * MESSAGE];
@@ -365,19 +367,19 @@ impl Uffd {
         Ok(got / MESSAGE)
     }
 
-    /// Reads messages as their bytes lie, of [`MESSAGE`] bytes each; returns how many bytes. The
-    /// kernel writes them there before this process can end: what was read is in `into` even if
-    /// the process is killed at that moment.
+    /// Reads messages as bytes, [`MESSAGE`] bytes each; returns how many bytes. The kernel writes
+    /// them before this process can end: messages that were read are in `into` even if the process
+    /// is killed at that moment.
     ///
-    /// It never waits, whatever the descriptor is set to: whoever has it, too, can change that at
-    /// any time. Before Linux 6.10 there is no such read. There it looks whether there is a
-    /// message, and then waits if another reader takes it meanwhile and the descriptor blocks.
+    /// It never waits, even if the descriptor blocks, which another process that holds it can
+    /// change at any time. Before Linux 6.10 there is no such read. There it checks for a message
+    /// first, and waits if another reader takes that message meanwhile and the descriptor blocks.
     ///
     /// # Errors
-    /// `EAGAIN` if there is no message; `EMFILE` as of [`read`](Self::read).
+    /// `EAGAIN` if there is no message; `EMFILE` same as [`read`](Self::read).
     pub fn read_now(&self, into: &mut [u8]) -> io::Result<usize> {
         use rustix::io::{Errno, IoSliceMut, ReadWriteFlags, preadv2};
-        // It has no position, which this number means.
+        // This number means that it has no position.
         let nowait = ReadWriteFlags::NOWAIT;
         let result = preadv2(&self.fd, &mut [IoSliceMut::new(into)], u64::MAX, nowait);
         Ok(match result {
@@ -400,14 +402,14 @@ impl Uffd {
 /// Bytes of a message.
 pub const MESSAGE: usize = size_of::<raw::uffd_msg>();
 
-/// Returns the messages that were read as bytes just now, each set of them once: one that brings
-/// a descriptor owns it.
+/// Returns the messages in bytes that were just read. To be called once for each read, because a
+/// message that brings a descriptor owns it.
 pub fn messages(bytes: &[u8]) -> impl Iterator<Item = Event> + '_ {
     bytes.chunks_exact(MESSAGE).map(parse)
 }
 
-/// Returns the ranges that were given up or unmapped, of messages that perhaps another process
-/// has read, at any time. Bytes of zeros are no message.
+/// Returns the ranges that were discarded or unmapped, from messages that any process read at any
+/// time. Zero bytes are not a message.
 pub fn given_up(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     let is_one = |message: &&[u8]| {
         [raw::UFFD_EVENT_REMOVE, raw::UFFD_EVENT_UNMAP].contains(&u32::from(message[0]))
@@ -418,7 +420,7 @@ pub fn given_up(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-/// A message as its bytes lie: u8 event, 7 bytes of nothing, then what belongs to the event.
+/// A message as bytes: u8 event, 7 unused bytes, then the fields of the event.
 fn parse(message: &[u8]) -> Event {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
     match u32::from(message[0]) {
@@ -426,7 +428,7 @@ fn parse(message: &[u8]) -> Event {
         raw::UFFD_EVENT_PAGEFAULT => {
             let (flags, address) = (word(8), word(16) as usize);
             let is = |flag: u32| flags & u64::from(flag) != 0;
-            // The kernel says what a write to a protected page is before anything else.
+            // A write to a protected page counts as that, whatever the other flags are.
             if is(raw::UFFD_PAGEFAULT_FLAG_WP) {
                 Event::Protected { address }
             } else if is(raw::UFFD_PAGEFAULT_FLAG_MINOR) {
@@ -437,7 +439,7 @@ fn parse(message: &[u8]) -> Event {
         }
         // u32 descriptor
         raw::UFFD_EVENT_FORK => {
-            // SAFETY: the kernel made it for the reader of this message, nobody else owns it.
+            // SAFETY: the kernel made it for the reader of this message, and nothing else owns it.
             Event::Forked(Uffd { fd: unsafe { OwnedFd::from_raw_fd(word(8) as u32 as i32) } })
         }
         // u64 from, u64 to, u64 length

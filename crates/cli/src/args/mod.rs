@@ -84,11 +84,11 @@ pub(crate) enum Command {
     /// guest touches them.
     #[command(after_help = guest::EXAMPLES)]
     Guest(GuestArgs),
-    /// List this user's runs, disks and servers of guests: limit, resident and compressed memory,
+    /// List this user's runs, disks and guest servers: limit, resident and compressed memory,
     /// faults per second.
     #[command(after_help = ps::EXAMPLES)]
     Ps(PsArgs),
-    /// Watch this user's runs, disks and servers of guests: memory, ratio, faults; change a limit,
+    /// Watch this user's runs, disks and guest servers: memory, ratio, faults; change a limit,
     /// page out.
     #[command(after_help = top::EXAMPLES)]
     Top(TopArgs),

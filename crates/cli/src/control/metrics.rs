@@ -69,19 +69,19 @@ impl Text {
     pub(crate) fn begin(&mut self, name: &str, kind: Kind, help: &str) {
         let (first, rest) = help.split_at(help.len().min(1));
         let (help, kind) = (first.to_uppercase() + rest, kind.name());
-        // As above.
+        // Same as above.
         let _ = write!(self.0, "# HELP zfold_{name} {help}\n# TYPE zfold_{name} {kind}\n");
     }
 
     /// Adds a value of a metric.
     pub(crate) fn value(&mut self, name: &str, value: u64) {
-        // As above.
+        // Same as above.
         let _ = writeln!(self.0, "zfold_{name} {value}");
     }
 
     /// Adds a value of a metric for something of a name.
     pub(crate) fn value_of(&mut self, name: &str, (label, of): (&str, &str), value: u64) {
-        // As above.
+        // Same as above.
         let _ = writeln!(self.0, "zfold_{name}{{{label}=\"{}\"}} {value}", escape(of));
     }
 

@@ -18,7 +18,7 @@ const CONTROL: &str = "sock";
 /// Suffix of control sockets of runs, which are named after their fronts.
 const RUN: &str = "run";
 
-/// Suffix of control sockets of servers of guests, and of those at which guests connect.
+/// Suffix of control sockets of guest servers, and of those at which guests connect.
 const GUESTS: &str = "guests";
 const GUEST: &str = "guest";
 
@@ -38,7 +38,7 @@ pub(crate) fn run_path(front: u32) -> Result<PathBuf, Failure> {
 /// Returns the control sockets of this user's runs that answer, with the numbers of their fronts.
 ///
 /// # Errors
-/// As of [`live_controls`].
+/// Same as [`live_controls`].
 pub(crate) fn live_runs() -> Result<Vec<(u32, PathBuf)>, Failure> {
     let numbered = |path: PathBuf| {
         let number = path.file_stem()?.to_str()?.parse().ok()?;
@@ -49,7 +49,7 @@ pub(crate) fn live_runs() -> Result<Vec<(u32, PathBuf)>, Failure> {
     Ok(runs)
 }
 
-/// Returns the path of the control socket of this process, a server of guests.
+/// Returns the path of the control socket of this process, a guest server.
 pub(crate) fn guests_path() -> Result<PathBuf, Failure> {
     Ok(make()?.join(format!("{}.{GUESTS}", std::process::id())))
 }
@@ -59,10 +59,10 @@ pub(crate) fn guest_path(image: &str) -> Result<PathBuf, Failure> {
     Ok(make()?.join(format!("{}.{image}.{GUEST}", std::process::id())))
 }
 
-/// Returns the control sockets of this user's servers of guests that answer.
+/// Returns the control sockets of this user's guest servers that answer.
 ///
 /// # Errors
-/// As of [`live_controls`].
+/// Same as [`live_controls`].
 pub(crate) fn live_guests() -> Result<Vec<PathBuf>, Failure> {
     live(GUESTS)
 }

@@ -45,7 +45,7 @@ pub(super) fn text(document: &Document<'_>) -> String {
     let result = if document.same { "the same" } else { "ANOTHER" };
     let (uncompressed, all) = match document.way {
         Way::Run => ("VmHWM of the program, code included", "with zfold and the compressed pages"),
-        Way::Region => ("in the region", "of the process, as the kernel counts"),
+        Way::Region => ("in the region", "of the process, as counted by the kernel"),
     };
     let rows = [
         ("limit", "none  ".to_owned(), size(document.limit_bytes), "a quarter of the data"),

@@ -125,7 +125,7 @@ fn work_on(mut memory: Memory) -> Result<Said, Failure> {
             fill(page, number);
         } else {
             let sum = verified(page);
-            let sum = sum.ok_or_else(|| Failure::new(format!("page {number} is not as it was")))?;
+            let sum = sum.ok_or_else(|| Failure::new(format!("page {number} has changed")))?;
             match step / pages {
                 1 if at.is_multiple_of(2) => update(page, &mut chance),
                 1 => {}

@@ -82,7 +82,7 @@ figures! {
         [state(MEMORY).row("  idle").within("store")];
     gauge duplicate_pages: Count, "pages that share another one's object",
         [state(PAGES).within("store"), metric("duplicate_pages")];
-    total recompressed_total: Count, "pages that another codec made shorter",
+    total recompressed_total: Count, "pages that recompression made smaller",
         [state(PAGES).row("recompressed").within("store"), metric("recompressed_pages_total")];
     total recompressed_saved_bytes_total: Bytes, "bytes that recompression saved",
         [FIELD.within("store")];

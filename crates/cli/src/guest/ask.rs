@@ -1,4 +1,4 @@
-//! The commands that ask a server of guests for something.
+//! The commands that ask a guest server for something.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ fn told(
     }
     let report: GuestsReport = serde_json::from_value(found).map_err(|error| {
         Failure::new(format!(
-            "the statistics are not {SCHEMA} ({error}): use the zfold that was started"
+            "the statistics are not {SCHEMA} ({error}): use the zfold that serves them"
         ))
     })?;
     exit::write_text(&text(&report))
@@ -74,18 +74,18 @@ fn ask(server: &GuestTarget, command: &str, words: Vec<String>) -> Result<Value,
     Client::at(&path, None)?.with_remedy(REMEDY).ask(command, words)
 }
 
-/// Returns the control socket of this user's only server of guests.
+/// Returns the control socket of this user's only guest server.
 fn the_only_one() -> Result<PathBuf, Failure> {
     let mut live = runtime::live_guests()?;
     match live.len() {
         1 => Ok(live.remove(0)),
         0 => Err(Failure::new(
-            "found no server of guests of this user: start zfold guest serve, or give --control",
+            "found no guest server of this user: start zfold guest serve, or give --control",
         )),
         _ => {
             let paths: Vec<_> = live.iter().map(|path| path.display().to_string()).collect();
             Err(Failure::usage(format!(
-                "several servers of guests are running: name one with --control (choices: {})",
+                "several guest servers are running: name one with --control (choices: {})",
                 paths.join(", ")
             )))
         }

@@ -1,4 +1,4 @@
-//! What servers of guests say when something fails.
+//! What guest servers say when something fails.
 
 use std::path::Path;
 

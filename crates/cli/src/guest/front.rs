@@ -92,9 +92,9 @@ pub(super) fn run(args: &GuestServeArgs) -> Result<ExitCode, Failure> {
     match front.run(&sockets, hear) {
         End::Done(status) => Ok(ExitCode::from(status)),
         End::NotBegun => not_begun(&mut child),
-        End::Lost(0) => Err(Failure::new("the server of guests was lost: see above")),
+        End::Lost(0) => Err(Failure::new("the guest server was lost: see above")),
         End::Lost(guests) => Err(Failure::new(format!(
-            "the server of guests was lost, and {guests} guests wait for ever: end their processes"
+            "the guest server was lost, and {guests} guests wait for ever: end their processes"
         ))),
     }
 }

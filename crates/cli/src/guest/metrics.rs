@@ -1,4 +1,4 @@
-//! The metrics of a server of guests.
+//! The metrics of a guest server.
 
 use zfold_figures::Kind;
 
@@ -15,24 +15,26 @@ const NOW: [Metric<GuestsReport>; 9] = [
         of.guests.iter().filter(|guest| guest.late).count() as u64
     }),
     ("guest_stored_bytes", "bytes of images that are not zeros", |of| of.stored_pages_bytes),
-    ("guest_compressed_bytes", "their compressed size, equal pages once", |of| of.payload_bytes),
-    ("guest_memory_bytes", "all memory that images take", |of| of.held_bytes),
+    ("guest_compressed_bytes", "their compressed size, equal pages counted once", |of| {
+        of.payload_bytes
+    }),
+    ("guest_memory_bytes", "all memory that images take, tables included", |of| of.held_bytes),
     ("guest_memory_limit_bytes", "the most memory that images may take; 0: no limit", |of| {
         of.limit_bytes
     }),
-    ("guest_resident_limit_bytes", "most that guests may have in memory, 0 for any number", |of| {
-        of.resident_limit_bytes
-    }),
-    ("guest_out_memory_bytes", "all memory that pages take which left guests", |of| {
-        of.out_held_bytes
-    }),
+    (
+        "guest_resident_limit_bytes",
+        "the most guest memory that may be resident; 0: no limit",
+        |of| of.resident_limit_bytes,
+    ),
+    ("guest_out_memory_bytes", "memory that pages which left guests take", |of| of.out_held_bytes),
     ("guest_duplicate_pages", "pages that share another one's bytes", |of| of.duplicate_pages),
 ];
 
 /// What each image is and costs.
 const IMAGES: [Metric<ImageReport>; 4] = [
     ("guest_image_size_bytes", "size of an image", |of| of.size_bytes),
-    ("guest_image_own_pages", "pages of an image that its base has not", |of| of.own_pages),
+    ("guest_image_own_pages", "pages of an image that differ from its base", |of| of.own_pages),
     ("guest_image_working_set_pages", "pages of its working set", |of| of.working_set_pages),
     ("guest_image_guests", "guests of an image", |of| of.guests),
 ];
@@ -46,7 +48,7 @@ pub(super) fn text(report: &GuestsReport) -> String {
         text.begin(name, Kind::Gauge, help);
         text.value(name, of(report));
     }
-    text.begin(TAKEOVERS, Kind::Counter, "servers that were lost, and replaced");
+    text.begin(TAKEOVERS, Kind::Counter, "servers that were lost and replaced");
     text.value(TAKEOVERS, report.takeovers_total);
     text.figures(&report.served);
     text.figures(&report.given);

@@ -60,7 +60,7 @@ fn check(args: &GuestServeArgs) -> Result<(), Failure> {
     }
     if let Some(folder) = args.sockets.as_ref().filter(|folder| !folder.is_dir()) {
         let folder = folder.display();
-        return Err(Failure::usage(format!("--sockets {folder} is no folder: make it first")));
+        return Err(Failure::usage(format!("--sockets {folder} is not a folder: make it first")));
     }
     Ok(())
 }

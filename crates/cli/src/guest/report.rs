@@ -1,4 +1,4 @@
-//! What a server of guests has, as it is sent and shown.
+//! What a guest server has, as it is sent and shown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -144,7 +144,7 @@ impl GuestsReport {
         Self { images, ..self }
     }
 
-    /// Returns the images for people.
+    /// Returns the images as text for people.
     pub(super) fn image_text(&self) -> String {
         if self.images.is_empty() {
             return "no images: zfold guest import NAME FILE\n".to_owned();
@@ -172,7 +172,11 @@ impl GuestsReport {
         let limit = if self.limit_bytes == 0 { "none".to_owned() } else { size(self.limit_bytes) };
         let rows = [
             ("stored", size(self.stored_pages_bytes), "pages of images that are not zeros"),
-            ("compressed", size(self.payload_bytes), "compressed size of these, equal pages once"),
+            (
+                "compressed",
+                size(self.payload_bytes),
+                "compressed size of these, equal pages counted once",
+            ),
             ("held", size(self.held_bytes), "all memory that this takes"),
             ("limit", limit, ""),
             ("duplicates", count(self.duplicate_pages), "pages that share another one's bytes"),
@@ -183,7 +187,7 @@ impl GuestsReport {
         rows.extend(all_of(TABLE, Doc::State, &self.given));
         if self.resident_limit_bytes > 0 {
             rows.push(("resident limit", size(self.resident_limit_bytes), "of pages in memory"));
-            rows.push(("out held", size(self.out_held_bytes), "memory that pages take that left"));
+            rows.push(("out held", size(self.out_held_bytes), "memory of pages that left"));
         }
         table(&mut text, TABLE, &rows);
         if !self.guests.is_empty() {

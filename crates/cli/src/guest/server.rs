@@ -1,4 +1,4 @@
-//! A server of guests at work: images, their sockets, and what it is asked for.
+//! A guest server at work: images, their sockets, and what it is asked for.
 //!
 //! An image is there before its socket, and goes before it: whoever connects in between is held.
 //! The lock of the sockets is held for moments, and while figures are read; those of the images and
@@ -71,15 +71,16 @@ impl Served {
     /// # Errors
     /// As of `import`.
     fn hibernate(&self, guest: &str, name: &str, path: &Path) -> Result<Value, String> {
-        let number = guest.parse().map_err(|_| format!("'{guest}' is no number of a guest"))?;
+        let number =
+            guest.parse().map_err(|_| format!("'{guest}' is not the number of a guest"))?;
         let origin = self.server.origin(number).map_err(|error| error.to_string())?;
         let failed =
             |error: &dyn std::fmt::Display| format!("cannot import {}: {error}", path.display());
         let file = open_believed(path).map_err(|error| failed(&error))?;
         let done = self.images.import_over(name, &file, &origin).map_err(|error| match error {
             ImageError::Chain(base) => format!(
-                "guest {number} cannot sleep over {base}, which has as many bases as there may be: \
-                 take its snapshot of type Full, and import that without --base"
+                "guest {number} cannot sleep over {base}, whose chain of bases is as long as it \
+                    may be: take a snapshot of type Full, and import that without --base"
             ),
             error => failed(&error),
         })?;
@@ -105,7 +106,7 @@ impl Served {
     /// it might not be saved, and whoever hears that it is there may end its guest.
     fn accept(&self, name: &str) -> Result<PathBuf, String> {
         let ends = self.ends();
-        let late = || Err("the server ends, and takes nothing new".to_owned());
+        let late = || Err("the server is ending, and takes nothing new".to_owned());
         if *ends {
             return late();
         }
@@ -151,7 +152,7 @@ impl Served {
                 return Err(format!("{} has other arguments (see zfold guest)", request.command));
             }
             (command, _) => {
-                return Err(format!("a server of guests knows no '{command}' (see zfold guest)"));
+                return Err(format!("a guest server has no command '{command}' (see zfold guest)"));
             }
         };
         Ok((found, false))
@@ -199,7 +200,7 @@ impl Served {
     /// Has what changed in the process that stands by, too. Without, it has what was before.
     fn renewed(&self) {
         if let Err(error) = (self.renew)() {
-            remark(&format!("no process stands by that has the last change: {error}"));
+            remark(&format!("no standby process has the last change: {error}"));
         }
     }
 

@@ -122,13 +122,13 @@ fn wait(served: &Served, args: &GuestServeArgs, happened: &Receiver<Event>) -> u
         match happened.recv_timeout(LOOK) {
             Ok(Event::Front(Told::Renew)) => {
                 if let Err(error) = (served.renew)() {
-                    remark(&format!("no process stands by for this one: {error}"));
+                    remark(&format!("this server has no standby process: {error}"));
                 }
             }
             Ok(Event::Front(Told::Release)) => return release(served, args),
             Ok(Event::Front(Told::Gone)) if !is_alone => {
                 is_alone = true;
-                remark("the front is gone: guests are served until they end, and no others");
+                remark("the front is gone: guests are served until they end, but no new ones");
             }
             Ok(Event::Stop) => served.link.stop(),
             _ => {}
@@ -144,7 +144,7 @@ fn release(served: &Served, args: &GuestServeArgs) -> u8 {
     served.end();
     let left = served.server.release(PATIENCE);
     if left > 0 {
-        remark(&format!("{left} guests could not be given all of their pages: they wait for ever"));
+        remark(&format!("{left} guests could not be given all their pages: they wait for ever"));
     }
     let saved = args.save.as_deref().map_or(Ok(()), |path| {
         served.images.save_to(path).map(drop).map_err(|error| not_saved(path, &error))

@@ -63,7 +63,7 @@ pub(super) fn start_manager(
 pub(super) fn tell_unmanaged(Unmanaged { pid, program, reason }: &Unmanaged) {
     let remedy = denied::remedy(reason);
     remark(&format!(
-        "process {pid} ({program}) is not managed, its memory stays: {reason}; {remedy}"
+        "process {pid} ({program}) is not managed, and its memory stays: {reason}; {remedy}"
     ));
 }
 

@@ -91,10 +91,10 @@ fn wishes(has_access: bool) -> [Need; 2] {
     let privileged = "run zfold as root, or: sudo setcap cap_sys_ptrace+ep $(command -v zfold)";
     let slow = "forks of large programs take longer without CAP_SYS_PTRACE";
     let forks = match has_access && may_follow_forks() {
-        true => Need::found("messages of forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
+        true => Need::found("messages about forks", &[Use::Run], false, "CAP_SYS_PTRACE"),
         false => {
             let grants = [privileged.to_owned(), "docker run --cap-add SYS_PTRACE".to_owned()];
-            Need::missing("messages of forks", &[Use::Run], false, slow.to_owned(), &grants)
+            Need::missing("messages about forks", &[Use::Run], false, slow.to_owned(), &grants)
         }
     };
     let sandboxed = "programs with a filter of their own, such as browsers, are not managed";

@@ -84,7 +84,7 @@ impl Outbox {
         if left_out > 0 {
             self.waiting.fetch_add(1, Ordering::Relaxed);
             let line =
-                format!("{left_out} more remarks are left out, because they were not read in time");
+                format!("{left_out} more messages were dropped because they were not read in time");
             let _ = messages.send(ToFront::Told(line));
         }
     }

@@ -49,8 +49,7 @@ impl BackingPlan {
     pub(crate) fn checked(self) -> Result<Self, Failure> {
         match (&self.target, &self.far, self.bandwidth) {
             (Target::Far(_), Some(_), _) => Err(Failure::usage(
-                "--far is for pages that lie in a file first: give --backing FILE, or leave --far \
-                 out",
+                "--far takes pages from a backing file: give --backing FILE, or leave --far out",
             )),
             (Target::File(_), None, Some(_)) => Err(Failure::usage(
                 "--far-bandwidth is for pages on other machines: give --backing redis://HOST, or \

@@ -106,7 +106,7 @@ impl FarReport {
             _ if self.absent => "absent".to_owned(),
             0 => "there".to_owned(),
             1 => "1 server away".to_owned(),
-            away => format!("{away} servers away"),
+            away => format!("{away} servers unreachable"),
         }
     }
 

@@ -18,7 +18,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn of_a_run(pid: u32) -> String {
     format!(
         "pages stay in memory until it takes them again, and the run ends when they reach \
-         --store-limit: start it or mend what it says, or raise the limit (zfold ctl --pid {pid} \
+            --store-limit: start it or fix what it reports, or raise the limit (zfold ctl --pid \
+            {pid} \
          set store-limit=SIZE)"
     )
 }
@@ -26,7 +27,7 @@ pub(crate) fn of_a_run(pid: u32) -> String {
 /// Returns the same for a disk.
 pub(crate) fn of_a_disk() -> String {
     "pages stay in memory until it takes them again, and writes fail when they reach --limit: \
-     start it or mend what it says, or raise the limit (zfold ctl set mem_limit=SIZE)"
+        start it or fix what it reports, or raise the limit (zfold ctl set mem_limit=SIZE)"
         .to_owned()
 }
 
@@ -97,8 +98,8 @@ impl Told {
             let is_all = far.absent && *server == far.engine;
             if !is_all && !self.away.iter().any(|(told, _)| told == server) {
                 lines.push(format!(
-                    "{server} does not answer; pages that lie there alone cannot be read until it \
-                     is back: start it again"
+                    "{server} does not answer; pages that only it holds cannot be read until it \
+                        is back: start it again"
                 ));
                 self.away.push((server.clone(), now));
             }

@@ -13,12 +13,12 @@ use crate::watched::subject::Subject;
 
 /// Keys and what they do, as help shows them.
 pub(super) const HELP: [(&str, &str); 9] = [
-    ("up, down", "choose a run, a disk or a server of guests"),
+    ("up, down", "choose a run, a disk or a guest server"),
     ("Enter", "open it; Esc closes it"),
     ("s, S", "order by the next column, the one before"),
     ("r", "reverse the order"),
     ("l", "change its limit"),
-    ("o", "have all pages of a run leave that can"),
+    ("o", "page out all memory of a run that can leave"),
     ("p", "pause a run, or let it go on"),
     ("?", "this help"),
     ("q", "quit"),
@@ -146,7 +146,7 @@ impl App {
                 word
             }
             Subject::Guests(_) => {
-                return Err("a server of guests keeps the --limit it began with".to_owned());
+                return Err("a guest server keeps the --limit it started with".to_owned());
             }
         };
         Ok(ask(chosen, "set", vec![word], format!("limit {size} for {}", chosen.pid())))
@@ -158,10 +158,11 @@ impl App {
         let others = match chosen {
             Subject::Run(_) => None,
             Subject::Disk(_) => Some("disks"),
-            Subject::Guests(_) => Some("servers of guests"),
+            Subject::Guests(_) => Some("guest servers"),
         };
         if let Some(others) = others {
-            self.message = Some(format!("{others} know no {command}; see zfold ctl --help"));
+            self.message =
+                Some(format!("{others} have no command {command}; see zfold ctl --help"));
             return None;
         }
         let ask = ask(chosen, command, Vec::new(), format!("{what} {}", chosen.pid()));

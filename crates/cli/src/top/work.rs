@@ -87,6 +87,8 @@ impl Workers {
 fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let thread = thread::Builder::new().name("zfold-top".to_owned()).spawn(work);
     thread.map(drop).map_err(|error| {
-        Failure::new(format!("cannot start a thread: {error}; raise the limit of processes"))
+        Failure::new(format!(
+            "cannot start a thread: {error}; raise the limit of processes (ulimit -u)"
+        ))
     })
 }

@@ -1,4 +1,4 @@
-//! Servers of guests with what they did between two looks.
+//! Guest servers with what they did between two looks.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::rates::{Rates, Since, rates, ratio};
 use crate::guest::report::GuestsReport;
 use crate::shared::figures::in_state;
 
-/// A server of guests.
+/// A guest server.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Guests {
     pub(crate) pid: u32,
@@ -47,7 +47,7 @@ impl Guests {
     }
 }
 
-/// Returns all servers of guests, with their rates since an earlier look.
+/// Returns all guest servers, with their rates since an earlier look.
 pub(crate) fn guests(now: &Look, before: &Look) -> Vec<Guests> {
     let of = |said: &Said<GuestsReport>| {
         // A server that took over counts from 0.

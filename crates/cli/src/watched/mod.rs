@@ -1,4 +1,4 @@
-//! What this user's runs, disks and servers of guests hold and do: looks at all of them, and rates
+//! What this user's runs, disks and guest servers hold and do: looks at all of them, and rates
 //! between two looks.
 
 pub(crate) mod columns;

@@ -1,4 +1,4 @@
-//! A run, a disk or a server of guests, as one line of a table.
+//! A run, a disk or a guest server, as one line of a table.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use super::look::Look;
 use super::rates::{self, Disk, Run};
 use crate::shared::clean::clean;
 
-/// A run, a disk or a server of guests.
+/// A run, a disk or a guest server.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Run(Box<Run>),

@@ -87,7 +87,7 @@ fn what_makes_no_sense_is_refused() {
     serve(&["--image", "web"], 2, &["NAME=FILE"]);
     serve(&["--image", "web=/x", "--image", "web=/y"], 2, &["two images"]);
     serve(&["--socket-mode", "x"], 2, &["permissions"]);
-    serve(&["--sockets", "/nowhere"], 2, &["no folder"]);
+    serve(&["--sockets", "/nowhere"], 2, &["not a folder"]);
     serve(&["--load", "/nowhere"], 1, &["cannot load"]);
     serve(&["--image", "web=/nowhere"], 1, &["cannot import"]);
     let runtime = tempfile::tempdir().expect("a folder");

@@ -59,7 +59,10 @@ fn a_killed_server_is_replaced_with_all_that_it_had() {
     let said = server.done(&["guest", "hibernate", "1", "asleep", changed]);
     assert!(said.contains("0 of 2001 pages stored"), "{said}");
     server.refused(&["guest", "hibernate", "9", "x", changed], &["no guest 9 is served"]);
-    server.refused(&["guest", "hibernate", "1", "asleep", changed], &["there is an image asleep"]);
+    server.refused(
+        &["guest", "hibernate", "1", "asleep", changed],
+        &["there is already an image asleep"],
+    );
     let short = two.to_str().expect("text");
     server.refused(&["guest", "hibernate", "1", "x", short], &["its base 8196096"]);
     server.refused(&["guest", "hibernate", "1", "x", "/dev/null"], &["cannot import /dev/null"]);

@@ -107,7 +107,7 @@ fn system_page_bytes() -> io::Result<u64> {
     let found = pairs.iter().find(|&&[key, _]| key == AT_PAGESZ);
     found
         .map(|&[_, value]| value)
-        .ok_or_else(|| io::Error::other("the kernel does not tell its page size"))
+        .ok_or_else(|| io::Error::other("the kernel does not report its page size"))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Address {
 
     /// Reads the same; without a port it is `port`.
     pub(super) fn parse_with(text: &str, port: u16) -> Result<Self, PlaceError> {
-        let wrong = || place_error!("`{text}` is no server: give HOST or HOST:PORT");
+        let wrong = || place_error!("`{text}` is not a server: give HOST or HOST:PORT");
         let bare = text.matches(':').count() > 1 && !text.starts_with('[');
         let (host, port) = match text.rsplit_once(':') {
             // An IPv6 address as servers write it: the last colon is the port's.

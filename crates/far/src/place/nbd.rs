@@ -36,7 +36,9 @@ impl NbdPlace {
             Ok(export) if export.len() <= NAME_MAX && !export.contains(char::is_control) => {
                 Ok(Self { server, export: export.into_owned() })
             }
-            _ => Err(place_error!("nbd://{server}/: the export's name is no text of 4096 bytes")),
+            _ => Err(place_error!(
+                "nbd://{server}/: the export's name is not text of at most 4096 bytes"
+            )),
         }
     }
 }

@@ -43,7 +43,7 @@ impl S3Place {
     ) -> Result<Self, PlaceError> {
         if rest.contains('@') {
             return Err(place_error!(
-                "s3://: credentials do not belong into an address: set AWS_ACCESS_KEY_ID and \
+                "s3://: credentials do not belong in an address: set AWS_ACCESS_KEY_ID and \
                  AWS_SECRET_ACCESS_KEY"
             ));
         }

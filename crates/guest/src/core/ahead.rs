@@ -1,12 +1,12 @@
-//! Read-ahead: which pages to put in behind one that was asked for.
+//! Read-ahead: which pages to put in after one that was asked for.
 //!
-//! There is none until a fault follows the page before it, or continues where a window ended; then
-//! each is twice as long as the one before. The ends of a few windows are remembered, since several
-//! processors of a guest read at a time.
+//! There is none until a fault follows the page before it, or continues where a window ended. Each
+//! window is twice as long as the one before. The ends of a few windows are remembered, because
+//! several processors of a guest read at the same time.
 
 use std::ops::Range;
 
-/// Units of the shortest window, and of the longest.
+/// Lengths of the shortest and of the longest window, in units.
 const FIRST: u64 = 4;
 const LONGEST: u64 = 64;
 
@@ -15,7 +15,7 @@ const STREAMS: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
-    /// The unit behind the window; 0 of none.
+    /// The unit after the window; 0 if there is no window.
     end: u64,
     len: u64,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Returns the units to put in behind `unit`, which was asked for, below `end`.
+    /// Returns the units below `end` to put in after `unit`, which was asked for.
     pub(crate) fn window(&mut self, unit: u64, end: u64) -> Range<u64> {
         let continued = self.streams.iter_mut().find(|stream| stream.end == unit && unit > 0);
         let len = match &continued {
@@ -47,7 +47,7 @@ impl Ahead {
         window
     }
 
-    /// Moves the end of a window that went on to `end`.
+    /// Moves the end of a window that continued to `end`.
     pub(crate) fn extend(&mut self, window: &Range<u64>, end: u64) {
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.end == window.end) {
             stream.end = end;

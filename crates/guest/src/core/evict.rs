@@ -1,21 +1,25 @@
-//! Pages leave a guest whose memory is a file that zfold has, too, and come back.
+//! Pages leave and return to a guest whose memory is a file that zfold has open, too.
 //!
-//! A unit that is there is frozen: protected from writes. What it holds is read from the file and
-//! kept, unless it is what the image has there. If it is frozen still, it is taken out of the file.
+//! A resident unit is first frozen: protected from writes. Its contents are read from the file and
+//! kept, unless they equal those of the image. If it is still frozen then, it is taken out of the
+//! file.
 //!
-//! - L1: a unit is taken out only if nothing has let a write to it go on since before it was read:
-//!   whatever does takes it out of the batch first. Letting go is one of these things, and mapping
-//!   what is in the file another, since the kernel forgets the protection there.
-//! - L2: where a unit is, once it left, is written down before it leaves: it is out and kept, or
-//!   it is unsettled, where the image has the same and the guest never gave it up (G1).
-//! - L3: who waits to write to a page is woken when it is let go. Who is woken after the page has
-//!   left asks for it as one that is missing.
-//! - L4: what is found in the file where a unit has left is somebody else's, who maps the file,
-//!   too. What was kept is written over it before the guest has it, and nothing leaves any more.
-//! - L5: what the guest gave up is neither frozen nor out: nothing of before comes back.
-//! - L6: a unit that is out and not in the file is with the server that took it out, and nowhere
-//!   else. One that is in the file is what the guest has, whatever the bits say: a server ended in
-//!   between. (Of somebody else's page a successor knows nothing: L4 holds as long as a server.)
+//! - L1: a unit is taken out only if no write to it was allowed since before it was read: every
+//!   step that allows one removes the unit from the batch first. There are two such steps: lifting
+//!   the protection, and mapping a page that is in the file, since the kernel then forgets the
+//!   protection.
+//! - L2: before a unit leaves, the bits record where it will be: out and kept, or unsettled if the
+//!   image has the same contents and the guest never gave the unit up (G1).
+//! - L3: a thread that waits to write to a page is woken when the protection is lifted. If it is
+//!   woken after the page has left, it faults on a missing page.
+//! - L4: a page found in the file where a unit has left was put there by another process that maps
+//!   the file, too. The kept contents are written over it before the guest gets it, and from then
+//!   on nothing leaves.
+//! - L5: a unit that the guest gave up is neither frozen nor out: old contents never come back.
+//! - L6: the contents of a unit that is out and not in the file are held by the server that took it
+//!   out, and by nobody else. A unit that is in the file is the guest's, whatever the bits say: a
+//!   server ended in between. (A successor cannot recognize another process's page: L4 holds as
+//!   long as one server lives.)
 
 use std::ops::Range;
 
@@ -32,21 +36,21 @@ use super::space::{Image, Space, load};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
     Nothing,
-    /// What is let go is taken out all the same.
+    /// A unit is taken out although its protection was lifted.
     LetGoLeaves,
-    /// What is mapped anew is taken out all the same.
+    /// A unit is taken out although it was mapped again.
     LinkedLeaves,
-    /// Pages are taken out before it is written down.
+    /// Pages are taken out before the bits record it.
     PunchFirst,
-    /// What was found in the place of a page that left is taken for it.
+    /// A page found in the place of one that left is taken for it.
     OthersAreOurs,
-    /// What is given up is still out.
+    /// A unit that was given up is still out.
     GivenUpIsOut,
 }
 
 impl Guest {
-    /// Lets pages leave from now on: the guest's memory is a file, in which the pages at these
-    /// addresses are. Returns how many of them are lost: they were out, with a server that was lost
+    /// Lets pages leave from now on: the guest's memory is a file, which has pages at these
+    /// addresses. Returns how many pages are lost: those that were out, with a server that was lost
     /// (L6).
     pub(crate) fn begin_leaving(
         &mut self,
@@ -63,21 +67,21 @@ impl Guest {
                 leaving.came(place.unit, now);
             }
         }
-        // Where a server was lost, pages may be protected; who waits looks again.
+        // A server that was lost may have left pages protected; waiting threads look again.
         for region in self.table.regions() {
-            // A write to what is protected still is let go when it is told.
+            // A write to a page that is still protected is allowed when it is reported.
             let _ = space.protect(region.at.clone(), false);
         }
         self.leaving = Some(leaving);
         self.table.outs()
     }
 
-    /// Returns what is known of pages that leave, if they can.
+    /// Returns the state of pages that leave, if they can leave.
     pub(crate) fn leaving(&mut self) -> Option<&mut Leaving> {
         self.leaving.as_mut()
     }
 
-    /// Returns how many pages have left and are something else than the image has.
+    /// Returns how many pages have left and differ from the image.
     pub(crate) fn outs(&self) -> u64 {
         self.table.outs()
     }
@@ -87,7 +91,7 @@ impl Guest {
         self.leaving.as_ref().is_some_and(|leaving| leaving.broken == broken)
     }
 
-    /// Notes that a unit is there.
+    /// Records that a unit is resident.
     pub(super) fn came(&mut self, unit: u64, space: &impl Space) {
         self.table.settle(unit);
         if let Some(leaving) = &mut self.leaving {
@@ -106,7 +110,7 @@ impl Guest {
         }
     }
 
-    /// Takes in that units were given up (L5).
+    /// Records that units were given up (L5).
     pub(super) fn given_up(&mut self, of: Vec<Range<u64>>, space: &mut impl Space) {
         #[cfg(test)]
         if self.is_broken(Broken::GivenUpIsOut) {
@@ -124,7 +128,7 @@ impl Guest {
         }
     }
 
-    /// Returns whether what is in the file in the place of a unit is somebody else's (L4).
+    /// Returns whether another process put the page there that the file has in a unit's place (L4).
     pub(super) fn is_others(&self, unit: u64) -> bool {
         #[cfg(test)]
         if self.is_broken(Broken::OthersAreOurs) {
@@ -133,7 +137,7 @@ impl Guest {
         self.leaving.is_some() && (self.table.is_out(unit) || !self.table.is_settled(unit))
     }
 
-    /// Lets a write go on (L3).
+    /// Allows a write (L3).
     pub(super) fn let_write(&mut self, unit: u64, space: &mut impl Space) -> Put {
         let place = self.table.place(unit);
         let of = place.at..place.at + place.len;
@@ -149,7 +153,7 @@ impl Guest {
         }
     }
 
-    /// Maps what is in the file.
+    /// Maps a page that is in the file.
     pub(super) fn link(&mut self, unit: u64, space: &mut impl Space, image: &impl Image) -> Put {
         #[cfg(test)]
         let stays = !self.is_broken(Broken::LinkedLeaves);
@@ -175,7 +179,7 @@ impl Guest {
         Put::Done
     }
 
-    /// Writes what a unit was over what somebody else has put there, and maps it (L4).
+    /// Writes a unit's kept contents over another process's page, and maps it (L4).
     pub(super) fn repair(&mut self, unit: u64, space: &mut impl Space, image: &impl Image) -> Put {
         let place = self.table.place(unit);
         let mut page = [0; PAGE];
@@ -221,7 +225,7 @@ impl Guest {
             Err(Errno::AGAIN) => return Put::Waits(0, Why::Discard),
             Err(Errno::EXIST) if self.is_others(unit) => return self.repair(unit, space, image),
             Err(Errno::EXIST) => space.wake(place.at..place.at + PAGE),
-            // It is mapped no longer.
+            // It is no longer mapped.
             Err(Errno::NOENT) => {
                 space.wake(place.at..place.at + PAGE);
                 self.given_up(std::iter::once(unit..unit + 1).collect(), space);
@@ -234,7 +238,7 @@ impl Guest {
         Put::Done
     }
 
-    /// Brings back a piece of all that is out.
+    /// Brings back some of the units that are out.
     pub(super) fn bring_back(&mut self, space: &mut impl Space, image: &impl Image) -> Filled {
         let (mut from, mut is_more) = (0, false);
         for _ in 0..PIECE {
@@ -242,17 +246,17 @@ impl Guest {
             match self.bring(unit, space, image) {
                 Put::Done => is_more = true,
                 Put::Waits(_, Why::Discard) => return Filled::Again(0),
-                // The others can come back.
+                // The other units can come back.
                 Put::Waits(..) => from = unit + 1,
                 Put::Gone => return Filled::Gone,
             }
         }
-        // Perhaps more is left.
+        // There may be more.
         self.wanted = is_more.then(|| self.table.units());
         Filled::To(0)
     }
 
-    /// Does a piece of what is to be done for pages that leave: `To` 1 where more is left.
+    /// Does some of the work for pages that leave; returns `To` 1 if more is left.
     pub(super) fn evict(&mut self, space: &mut impl Space, image: &impl Image) -> Filled {
         let Some(leaving) = &mut self.leaving else { return Filled::To(0) };
         if self.all || leaving.is_shared {
@@ -268,7 +272,7 @@ impl Guest {
         Filled::To(1)
     }
 
-    /// Gives up the batch.
+    /// Abandons the batch.
     fn let_all_go(&mut self, space: &mut impl Space) -> Filled {
         let batch = self.leaving.as_ref().and_then(|leaving| leaving.batch.clone());
         let Some(Batch { units, .. }) = batch else { return Filled::To(0) };
@@ -299,7 +303,7 @@ impl Guest {
             Err(Errno::SRCH) => return Filled::Gone,
             Err(Errno::AGAIN) => return Filled::Again(0),
             Err(_) => {
-                // A part of it is mapped no longer.
+                // A part of it is no longer mapped.
                 let _ = space.protect(of, false);
                 units.for_each(|unit| leaving.gone(unit));
             }
@@ -307,7 +311,7 @@ impl Guest {
         Filled::To(1)
     }
 
-    /// Reads a piece of the batch, and keeps what is not the image's.
+    /// Reads a part of the batch, and keeps pages that differ from the image.
     fn copy_out(
         &mut self,
         units: Range<u64>,
@@ -341,9 +345,9 @@ impl Guest {
         Filled::To(1)
     }
 
-    /// Returns whether a page is what the image has there, so that nothing is to be kept (L2).
+    /// Returns whether a page equals the image's, so that it need not be kept (L2).
     fn is_image(&self, unit: u64, page: &[u8], image: &impl Image) -> bool {
-        // What was given up is zeros in a difference of the guest that does not have it.
+        // A unit that was given up is zeros in a Diff snapshot that lacks it.
         let given_up = self.table.was_given_up(unit);
         if given_up || self.leaving.as_ref().is_some_and(|leaving| leaving.is_changed(unit)) {
             return false;
@@ -356,7 +360,7 @@ impl Guest {
         image.load(place.page, &mut of_image).is_ok() && of_image == page
     }
 
-    /// Takes what is frozen still out of the file.
+    /// Takes units that are still frozen out of the file.
     fn take_out(&mut self, batch: &Batch, space: &mut impl Space) {
         let (mut from, mut left) = (batch.units.start, 0);
         while let Some(units) = batch.run(from, RUN) {
@@ -396,8 +400,8 @@ impl Guest {
     }
 }
 
-/// Returns what becomes of a fault where the kernel did not do what it asked for. Nobody waits for
-/// what is mapped or let go already; who does looks again.
+/// Returns what becomes of a fault after the kernel refused a call for it. Nobody waits for a page
+/// that is already mapped or unprotected; a waiting thread looks again.
 fn refused(error: Errno, of: Range<usize>, space: &mut impl Space) -> Put {
     match error {
         Errno::SRCH => Put::Gone,

@@ -1,4 +1,4 @@
-//! What a guest waits for, what became of that, and what was counted.
+//! Faults of a guest, their outcomes, and counts of both.
 
 use rustix::io::Errno;
 use zfold_store::LoadError;
@@ -8,17 +8,17 @@ use zfold_store::LoadError;
 pub(crate) enum Next {
     /// At once: there is more to do.
     Now,
-    /// In a moment, or when it says something: a discard is under way.
+    /// In a moment, or at the next message: a discard is under way.
     Soon,
-    /// In a second, or when it says something: a fault cannot be answered.
+    /// In a second, or at the next message: a fault cannot be answered.
     Later,
-    /// When it says something.
+    /// At the next message.
     Idle,
     /// Never: it is gone.
     Gone,
 }
 
-/// Totals of a guest, in pages of its own size but for `copied`.
+/// Totals of a guest, in pages of its own size, except `copied`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Faults that were answered.
@@ -27,11 +27,11 @@ pub(crate) struct Counts {
     pub(crate) copied: u64,
     /// Zeros that were mapped.
     pub(crate) zeroed: u64,
-    /// Of both, what nobody had asked for yet.
+    /// Of both, pages that nobody had asked for yet.
     pub(crate) beforehand: u64,
     /// Messages of discards.
     pub(crate) discards: u64,
-    /// Times that something had to wait for a discard.
+    /// Times that a call had to wait for a discard.
     pub(crate) retries: u64,
     /// Pages that left.
     pub(crate) left: u64,
@@ -50,18 +50,18 @@ pub(crate) enum Why {
     Discard,
     /// The page cannot be read.
     Load(LoadError),
-    /// The kernel does not take it.
+    /// The kernel refuses it.
     Kernel(Errno),
 }
 
-/// What somebody waits for.
+/// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A page that is not there.
+    /// A missing page.
     Missing,
     /// A page that is in the file, and not mapped.
     Unlinked,
-    /// That it may write to a page that is protected.
+    /// Permission to write to a protected page.
     Write,
 }
 
@@ -70,9 +70,9 @@ pub(super) enum Kind {
 pub(crate) struct Fault {
     pub(super) unit: u64,
     pub(super) kind: Kind,
-    /// Bytes of the unit that are there.
+    /// Bytes of the unit that were put in.
     pub(super) done: usize,
-    /// Somebody waits; otherwise it is what is left of a unit of which a part was put in.
+    /// A thread waits; otherwise this is the rest of a unit of which a part was put in.
     pub(super) is_asked: bool,
     /// When it was read, in nanoseconds.
     pub(crate) since: u64,
@@ -89,9 +89,9 @@ pub(super) enum Put {
     Gone,
 }
 
-/// What became of a piece that nobody asked for.
+/// What became of pages that nobody asked for.
 pub(super) enum Filled {
-    /// What is left begins there.
+    /// The rest begins there.
     To(u64),
     Again(u64),
     Gone,

@@ -1,12 +1,13 @@
-//! A guest: what it was told, what it asks for, and what it gets next.
+//! A guest: its messages, the faults that wait, and which pages to put in next.
 //!
-//! - U1: all that was read is taken in before anything is answered, discards before faults (G2).
-//! - U2: a fault is in `waiting` from when it is read until its page is there, or its waiter was
+//! - U1: all messages that were read are processed before one is answered, discards before faults
+//!   (G2).
+//! - U2: a fault is in `waiting` from when it is read until its page is there, or its thread was
 //!   woken (G3).
 //! - U3: a unit is settled when the kernel says that its page is there, or that the guest gave it
 //!   up, and not before (G1).
-//! - U4: the bits, and the messages that were read last, outlive this process. All that was read
-//!   is taken in before more is read over it; a discard that is taken in twice is none the worse.
+//! - U4: the bits and the last messages read outlive this process. All messages are processed
+//!   before others are read over them; processing a discard twice does no harm.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,29 +23,29 @@ use super::regions::Region;
 use super::space::{Image, Space, copy_around, load};
 use super::table::{Bits, Place, Table};
 
-/// Units that are put in between two looks at what the guest says.
+/// Units that are put in between two reads of the guest's messages.
 pub(super) const PIECE: u64 = 16;
 
-/// Units of zeros that are mapped at once: they cost no memory, and hardly any time.
+/// Units of zeros that are mapped by one call: they cost no memory, and hardly any time.
 const ZEROS: u64 = 64;
 
 /// A guest; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(super) table: Table,
-    /// What is known of pages that can leave; none where they cannot.
+    /// The state of pages that can leave; `None` if they cannot.
     pub(super) leaving: Option<Leaving>,
     events: Vec<Event>,
     waiting: Vec<Fault>,
     ahead: Ahead,
-    /// Windows that are not put in yet.
+    /// Read-ahead windows that are not put in yet.
     windows: VecDeque<Range<u64>>,
-    /// The unit at which the working set goes on.
+    /// The unit from which to continue with the working set.
     pub(super) wanted: Option<u64>,
-    /// All that is left is put in, not the working set alone.
+    /// All missing pages are put in, not only the working set.
     pub(super) all: bool,
     pub(super) buffer: Vec<u8>,
-    /// Faults outside of all regions, which nobody answers, and where the first one was.
+    /// Faults outside of all regions, which get no answer, and the address of the first one.
     pub(crate) strays: u64,
     pub(crate) first_stray: Option<usize>,
     pub(crate) counts: Counts,
@@ -69,8 +70,8 @@ impl Guest {
         }
     }
 
-    /// Takes over from a server that was lost: `given_up` is what its last messages said, and
-    /// whoever waits for an answer to the others asks again (U4).
+    /// Takes over from a server that was lost: `given_up` is from its last messages; threads that
+    /// wait for an answer to others of them ask again (U4).
     pub(crate) fn take_over(
         &mut self,
         given_up: impl Iterator<Item = Range<usize>>,
@@ -83,18 +84,18 @@ impl Guest {
         self.table.regions().iter().for_each(|region| space.wake(region.at.clone()));
     }
 
-    /// Has all pages put in that are missing, as there is time.
+    /// Has all missing pages put in when there is nothing more urgent.
     pub(crate) fn put_in_all(&mut self) {
         self.all = true;
         self.wanted = Some(0);
     }
 
-    /// Returns whether the image counts for no page.
+    /// Returns whether no page is to come from the image.
     pub(crate) fn is_complete(&self) -> bool {
         self.table.left() == 0 && self.table.outs() == 0 && self.waiting.is_empty()
     }
 
-    /// Returns how many pages there are, and for how many of them the image counts.
+    /// Returns how many pages there are, and how many of them are still to come from the image.
     pub(crate) fn pages(&self) -> (u64, u64) {
         (self.table.units(), self.table.left())
     }
@@ -108,7 +109,7 @@ impl Guest {
         self.waiting.iter().min_by_key(|fault| fault.since)
     }
 
-    /// Takes in what the guest says, and does what is most urgent; `now` is in nanoseconds.
+    /// Processes the guest's messages, and does what is most urgent; `now` is in nanoseconds.
     pub(crate) fn step(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Next {
         space.read(&mut self.events);
         self.take_in(space, now);
@@ -135,7 +136,7 @@ impl Guest {
         }
     }
 
-    /// Takes in all messages (U1).
+    /// Processes all messages (U1).
     fn take_in(&mut self, space: &mut impl Space, now: u64) {
         for event in std::mem::take(&mut self.events) {
             match event {
@@ -168,10 +169,10 @@ impl Guest {
         self.waiting.push(Fault { unit, kind, done, is_asked: true, since: now, why, at, page });
     }
 
-    /// Answers what waits, as far as that is possible (U2).
+    /// Answers the faults that wait, as far as possible (U2).
     fn answer(&mut self, space: &mut impl Space, image: &impl Image) -> Result<(), ()> {
         for mut fault in std::mem::take(&mut self.waiting) {
-            // Of another one it is known that the kernel takes nothing now.
+            // The kernel has just refused another one, and takes nothing now.
             if self.waiting.last().is_some_and(|before| before.why == Why::Discard) {
                 self.waiting.push(Fault { why: Why::Discard, ..fault });
                 continue;
@@ -205,7 +206,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Puts in the page that somebody waits for.
+    /// Puts in the page that a thread waits for.
     fn put(&mut self, fault: &Fault, space: &mut impl Space, image: &impl Image) -> Put {
         let place = self.table.place(fault.unit);
         self.stay(place.unit, space);
@@ -224,7 +225,7 @@ impl Guest {
             self.count(zeros, place.len, 0);
             self.came(place.unit, space);
             if fault.done > 0 {
-                // Who asked for what was there may have lost it since.
+                // The page was there when it was asked for, and may have gone since.
                 space.wake(place.at..place.at + place.len);
             }
             return Put::Done;
@@ -242,13 +243,13 @@ impl Guest {
         }
     }
 
-    /// Returns whether the contents of a unit are zeros: it is settled, or the image's are.
+    /// Returns whether a unit is zeros: it is settled, or the image has zeros there.
     pub(super) fn is_zero(&self, place: Place, image: &impl Image) -> bool {
         let mut pages = place.page..place.page + (place.len / PAGE) as u64;
         self.table.is_settled(place.unit) || pages.all(|page| image.is_zero(page))
     }
 
-    /// Notes that a page was asked for, or has the pages behind it put in.
+    /// Records that a page was asked for, or has the pages after it put in.
     fn note(&mut self, unit: u64, image: &impl Image) {
         let place = self.table.place(unit);
         let pages = place.page..place.page + (place.len / PAGE) as u64;
@@ -273,7 +274,7 @@ impl Guest {
         }
     }
 
-    /// Puts in a piece that nobody has asked for yet: of a window, or else of the working set.
+    /// Puts in some pages that nobody has asked for yet: of a window, otherwise of the working set.
     fn beforehand(&mut self, space: &mut impl Space, image: &impl Image, now: u64) -> Filled {
         if let Some(window) = self.windows.pop_front() {
             let filled = self.fill(window.clone(), space, image, now);
@@ -295,7 +296,7 @@ impl Guest {
         filled
     }
 
-    /// Returns the next units of the working set that are not settled, a piece at most.
+    /// Returns the next unsettled units of the working set, at most `PIECE`.
     fn next_run(&self, from: u64, image: &impl Image) -> Option<Range<u64>> {
         let mut unit = self.table.next_unsettled(from)?;
         loop {
@@ -316,7 +317,7 @@ impl Guest {
                     let is_wanted = |unit: &u64| {
                         let page = self.table.place(*unit).page;
                         let is_near = |found: u64| found - page < region.pages();
-                        // Where all are, the set is not searched for each of them.
+                        // If all are settled, the set is not searched for each of them.
                         self.all || image.next_wanted(page).is_some_and(is_near)
                     };
                     let len = (next..most).take_while(is_wanted).count() as u64;
@@ -328,7 +329,7 @@ impl Guest {
         }
     }
 
-    /// Puts in a piece at the beginning of a range that lies in one region.
+    /// Puts in pages at the beginning of a range that lies in one region.
     fn fill(
         &mut self,
         range: Range<u64>,
@@ -360,7 +361,7 @@ impl Guest {
             self.buffer.clear();
             self.buffer.resize(bytes, 0);
             if !zeros && load(image, place.page, &mut self.buffer).is_err() {
-                // Of the page that cannot be read whoever asks for it will hear.
+                // A fault on the page that cannot be read will report it.
                 return match len {
                     1 => Filled::To(first + 1),
                     _ => self.fill(first..first + 1, space, image, now),
@@ -376,9 +377,9 @@ impl Guest {
         match error {
             None => Filled::To(next),
             Some(Errno::SRCH) => Filled::Gone,
-            // What the kernel says of the rest it says again.
+            // The kernel will repeat its answer for the rest.
             Some(_) if next > first => Filled::To(next),
-            // Of a large one a server before may have put in a part.
+            // An earlier server may have put in a part of a large unit.
             Some(error) if done > 0 || (error == Errno::EXIST && place.len > PAGE) => {
                 let Place { at, page, .. } = place;
                 let (is_asked, why, kind) = (false, Why::Discard, Kind::Missing);
@@ -390,7 +391,7 @@ impl Guest {
                 self.counts.retries += 1;
                 Filled::Again(first)
             }
-            // The pages lie in more than one mapping, or some are given up.
+            // The pages lie in more than one mapping, or some were given up.
             Some(Errno::NOENT) if len > 1 => self.fill(first..first + 1, space, image, now),
             Some(Errno::EXIST) if self.is_others(first) => match self.repair(first, space, image) {
                 Put::Done => Filled::To(first + 1),

@@ -1,9 +1,10 @@
-//! The forms in which VMMs say where their memory is.
+//! The formats in which VMMs describe their memory.
 //!
 //! - Firecracker's: an array of `GuestRegionUffdMapping`. Earlier versions call `page_size` by
 //!   another name, `page_size_kib`, and mean bytes all the same.
-//! - One that also says in which files the memory lies, so that pages can be taken out of it. Its
-//!   fields are those of a proposal for cloud-hypervisor, which is not decided: it may change.
+//! - A format that also names the files in which the memory lies, so that pages can be taken out of
+//!   it. Its fields are those of a proposal for cloud-hypervisor that is not decided, so it may
+//!   change.
 
 use serde::Deserialize;
 use zfold_uffd::page::PAGE;
@@ -11,7 +12,7 @@ use zfold_uffd::page::PAGE;
 /// Most files of a guest.
 pub(crate) const FILES: usize = 3;
 
-/// A region as it is told; nothing of it is believed.
+/// A region as the message describes it, not checked yet.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) address: u64,
@@ -19,7 +20,7 @@ pub(super) struct Told {
     /// Where it is in the image.
     pub(super) offset: u64,
     pub(super) page_size: Option<u64>,
-    /// The file in which it lies, and where there.
+    /// The file in which it lies, and the offset there.
     pub(super) place: Option<(usize, u64)>,
 }
 
@@ -89,17 +90,17 @@ impl HandOver for Backed {
     }
 }
 
-/// Returns whether a message, perhaps the beginning of one, is of a form with files.
+/// Returns whether a message, or the beginning of one, is of the format with files.
 pub(crate) fn has_files(text: &[u8]) -> bool {
     text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{')
 }
 
-/// Returns how many descriptors belong to a message that is whole: the userfaultfd, and the files.
+/// Returns how many descriptors belong to a complete message: the userfaultfd, and the files.
 pub(crate) fn descriptors(text: &[u8]) -> usize {
     if !has_files(text) {
         return 1;
     }
-    // Of one that makes no sense whoever looks at its regions will say so.
+    // A message that makes no sense is refused when its regions are checked.
     let files =
         read(text).unwrap_or_default().into_iter().filter_map(|told| told.place).map(|at| at.0);
     1 + files.map(|number| number.min(FILES - 1) + 1).max().unwrap_or(0)

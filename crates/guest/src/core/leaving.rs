@@ -1,16 +1,16 @@
-//! What is known of the pages of a guest that can leave, and of those that are about to.
+//! The state of a guest's pages that can leave, and of the batch that is about to leave.
 //!
-//! Nothing says how often a page that is there is touched. Which pages leave is decided by how soon
-//! they came back, as for regions and runs (`zfold_uffd::policy`), by the hand of a clock.
+//! Nothing reports how often a resident page is touched. The hand of a clock decides which pages
+//! leave, by how soon they came back (`zfold_uffd::policy`), as for regions and runs.
 
 use std::ops::Range;
 
 use zfold_uffd::policy::{Era, Haste, Past};
 
-/// Most units that leave at a time: they are protected by one call, and taken out by few.
+/// Most units of a batch: they are protected by one call, and taken out by few.
 pub(super) const RUN: u64 = 64;
 
-/// Units at which the hand looks at a time.
+/// Units that the hand passes in one search.
 const SEARCH: u64 = 4096;
 
 /// A set of units.
@@ -37,15 +37,15 @@ impl Set {
     }
 }
 
-/// Units side by side that are about to leave: they were protected together.
+/// Adjacent units that are about to leave: they were protected together.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
     pub(super) units: Range<u64>,
-    /// Where copying goes on.
+    /// The unit to copy next.
     pub(super) next: u64,
-    /// A bit for each unit that is frozen: nothing has let a write to it go on (evict/L1).
+    /// A bit for each frozen unit: no write to it was allowed (evict/L1).
     frozen: u64,
-    /// Of these, units that were kept; those that were copied and not kept are as the image's.
+    /// Of these, units that were kept; units that were copied and not kept equal the image's.
     kept: u64,
 }
 
@@ -72,7 +72,7 @@ impl Batch {
         self.kept |= self.bit(unit);
     }
 
-    /// Returns the frozen units side by side that come first from `from` on, so many at most.
+    /// Returns the first run of frozen units from `from` on, at most `most` of them.
     pub(super) fn run(&self, from: u64, most: u64) -> Option<Range<u64>> {
         let first = (from..self.units.end).find(|unit| self.is_frozen(*unit))?;
         let len =
@@ -88,30 +88,30 @@ pub(super) enum Found {
     Units(Range<u64>),
     /// None yet.
     More,
-    /// None is asked for, or none is left that is not spared.
+    /// None is asked for, or the hand spares all that are left.
     Nothing,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// What is in the file, as far as zfold has put it there.
+    /// Units that are in the file, as far as zfold has put them there.
     resident: Set,
-    /// What was found to be something else than the image has.
+    /// Units that were found to differ from the image.
     changed: Set,
     pasts: Vec<Past>,
     /// Rounds for which the hand spares a unit.
     rounds: Vec<u8>,
     hand: u64,
-    /// Units that are asked for, and those that the hand has passed since.
+    /// Units that are asked for, and units that the hand has passed since.
     asked: u64,
     passed: u64,
-    /// Times in a row that fewer were found than asked for.
+    /// Times in a row that fewer units were found than asked for.
     tries: usize,
     pub(super) batch: Option<Batch>,
-    /// Nothing leaves: somebody else puts pages into the file, too.
+    /// Nothing leaves: another process puts pages into the file, too.
     pub(crate) is_shared: bool,
-    /// There was no room to keep a page, or none leaves for another reason.
+    /// There was no room to keep a page, or pages cannot leave for another reason.
     pub(crate) is_stuck: bool,
     #[cfg(test)]
     pub(super) broken: super::evict::Broken,
@@ -151,7 +151,7 @@ impl Leaving {
         self.asked > 0 || self.batch.is_some()
     }
 
-    /// Stops: there is no room.
+    /// Stops pages from leaving: there is no room.
     pub(super) fn stuck(&mut self) {
         (self.asked, self.is_stuck) = (0, true);
     }
@@ -168,7 +168,7 @@ impl Leaving {
         self.changed.set(unit, true);
     }
 
-    /// Notes that a unit is there; nothing if that was known.
+    /// Records that a unit is resident; does nothing if that was known.
     pub(super) fn came(&mut self, unit: u64, now: Era) {
         if !self.is_resident(unit) {
             self.resident.set(unit, true);
@@ -177,13 +177,13 @@ impl Leaving {
         }
     }
 
-    /// Notes that a unit has left.
+    /// Records that a unit has left.
     pub(super) fn left(&mut self, unit: u64, now: Era) {
         self.resident.set(unit, false);
         self.pasts[unit as usize] = self.pasts[unit as usize].left(now);
     }
 
-    /// Notes that what was there is given up: what comes next is another page.
+    /// Records that a unit was given up: the page that comes next is another one.
     pub(super) fn gone(&mut self, unit: u64) {
         self.resident.set(unit, false);
         self.pasts[unit as usize] = Past::UNKNOWN;
@@ -206,7 +206,7 @@ impl Leaving {
         self.batch = Some(Batch::new(units));
     }
 
-    /// Has the hand look for units to leave, side by side in a region of `regions` (their ends).
+    /// Has the hand look for adjacent units to leave, within one region; `end_of` returns its end.
     pub(super) fn search(&mut self, end_of: impl Fn(u64) -> u64, now: Era) -> Found {
         let units = self.pasts.len() as u64;
         if self.asked == 0 || self.is_shared {
@@ -224,7 +224,7 @@ impl Leaving {
             }
             let end = end_of(first).min(first + RUN.min(self.asked));
             while self.hand > first && self.hand < end && self.leaves(now) {}
-            // The hand may have passed one that stays.
+            // The hand may have passed a unit that stays.
             let len =
                 (first..end).take_while(|unit| self.rounds[*unit as usize] == u8::MAX).count();
             let run = first..first + len as u64;
@@ -238,7 +238,7 @@ impl Leaving {
         Found::More
     }
 
-    /// Moves the hand over a unit; returns whether that one leaves, and marks it.
+    /// Moves the hand over a unit; returns whether that unit leaves, and marks it.
     fn leaves(&mut self, now: Era) -> bool {
         let at = self.hand as usize;
         self.hand = (self.hand + 1) % self.pasts.len() as u64;

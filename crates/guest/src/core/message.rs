@@ -1,26 +1,26 @@
 //! The message of a VMM, put together from its pieces: one JSON array or object.
 //!
-//! Nobody says how long it is, so its end is where its brackets close. Each byte is looked at once,
-//! however many pieces there are.
+//! Its length is not sent, so it ends where its brackets close. Each byte is examined once, however
+//! many pieces there are.
 
 /// Longest message in bytes: some thousand regions.
 const LEN_MAX: usize = 256 << 10;
 
-/// A message of which perhaps not all has come.
+/// A message, possibly incomplete.
 #[derive(Debug, Default)]
 pub(crate) struct Message {
     bytes: Vec<u8>,
-    /// Brackets that are open.
+    /// Open brackets.
     depth: u32,
     in_text: bool,
     escaped: bool,
     whole: bool,
 }
 
-/// Why what came is no message.
+/// Why the bytes received are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// It begins as neither.
+    /// It begins as neither an array nor an object.
     NoArray,
     /// It is longer than any that makes sense.
     TooLong,
@@ -44,17 +44,17 @@ impl Message {
         Ok(())
     }
 
-    /// Returns whether all has come.
+    /// Returns whether it is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// Returns what has come so far.
+    /// Returns the bytes received so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns what has come.
+    /// Returns the bytes received.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,4 +1,4 @@
-//! What is decided about one guest, as plain data: no system call, no thread, no clock.
+//! The decisions about one guest, on plain data: no system call, no thread, no clock.
 
 mod ahead;
 mod evict;

@@ -25,26 +25,26 @@ pub(crate) struct Region {
     pub(crate) page: u64,
     /// Bytes of a page there.
     pub(crate) unit: usize,
-    /// Number of its first page among those of all regions.
+    /// Number of its first page among the pages of all regions.
     pub(crate) first: u64,
 }
 
 impl Region {
-    /// Returns its pages, by their numbers among those of all regions.
+    /// Returns its pages, by their numbers among the pages of all regions.
     pub(crate) fn units(&self) -> Range<u64> {
         self.first..self.first + (self.at.len() / self.unit) as u64
     }
 
-    /// Pages of the image in one of its own.
+    /// Pages of the image in one page of this region.
     pub(crate) fn pages(&self) -> u64 {
         (self.unit / PAGE) as u64
     }
 }
 
-/// Why regions are not believed.
+/// Why regions are refused.
 #[derive(Debug, Error)]
 pub(crate) enum RegionError {
-    /// The text is none of regions.
+    /// The text does not describe regions.
     #[error("the message does not say where memory is: {0}")]
     Text(#[from] serde_json::Error),
     /// There are none.
@@ -57,17 +57,17 @@ pub(crate) enum RegionError {
     #[error("a region does not say its page size")]
     NoPageSize,
     /// The page size is neither 4 KiB nor 2 MiB.
-    #[error("pages of {0} bytes are neither of 4 KiB nor of 2 MiB")]
+    #[error("a page size of {0} bytes is neither 4 KiB nor 2 MiB")]
     PageSize(u64),
-    /// A range is empty, not of whole pages, or no range of addresses.
-    #[error("{size} bytes at {address:#x} are no range of whole pages")]
+    /// A range is empty, not of whole pages, or not a range of addresses.
+    #[error("{size} bytes at {address:#x} are not a range of whole pages")]
     Range {
         /// Its address.
         address: u64,
         /// Bytes of it.
         size: u64,
     },
-    /// It ends behind the image.
+    /// It ends after the image.
     #[error(
         "a region ends at {end} of the memory file, but the image has {image} bytes: connect to \
          the image of this snapshot"
@@ -99,11 +99,11 @@ pub(crate) enum RegionError {
 pub(crate) struct Regions {
     /// Sorted by address.
     pub(crate) regions: Vec<Region>,
-    /// The file of each, and where it lies there; none where the VMM has handed over no file.
+    /// The file of each region and the offset there; empty if the VMM handed over no file.
     pub(crate) places: Vec<(usize, u64)>,
 }
 
-/// Returns the regions of a message of a guest of an image of so many pages.
+/// Returns the regions in the message of a guest, whose image has `image_pages` pages.
 pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Regions, RegionError> {
     let told = hand_over::read(text)?;
     match told.len() {
@@ -117,7 +117,7 @@ pub(crate) fn parse(text: &[u8], image_pages: u64) -> Result<Regions, RegionErro
     both.sort_by_key(|(region, _)| region.at.start);
     let places = both.iter().filter_map(|(_, place)| *place).collect();
     let mut regions: Vec<_> = both.into_iter().map(|(region, _)| region).collect();
-    // So what a guest costs here is bounded by the image (G6).
+    // So the image bounds what a guest costs here (G6).
     let all = regions.iter().fold(0_u64, |all, region| all.saturating_add(region.at.len() as u64));
     if all > image {
         return Err(RegionError::Large { all, image });
@@ -209,7 +209,7 @@ mod tests {
             (one(4096, 0, 0, 4096), "whole pages"),
             (one(u64::MAX - 4095, 8192, 0, 4096), "whole pages"),
             (one(1 << 60, 8192, 0, 4096), "whole pages"),
-            (one(4096, 4096, 0, 8192), "neither of 4 KiB"),
+            (one(4096, 4096, 0, 8192), "neither 4 KiB"),
             (one(4096, 2 << 20, 0, 2 << 20), "whole pages"),
         ] {
             assert!(told.contains(said), "{told}");

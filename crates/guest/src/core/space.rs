@@ -1,4 +1,4 @@
-//! What a guest's memory and its image are to those who decide.
+//! The interface of a guest's memory and of its image to the core.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use zfold_uffd::page::PAGE;
 use zfold_uffd::policy::Era;
 use zfold_uffd::{Event, Partial};
 
-/// The file in which a guest's memory lies, what left it, and where that is.
+/// The files in which a guest's memory lies, and the pages that left it.
 pub(crate) trait Files {
-    /// Protects pages from writes, or lets writes go on and wakes who waits for that.
+    /// Protects pages from writes, or allows writes and wakes the threads that wait for that.
     fn protect(&mut self, of: Range<usize>, on: bool) -> Result<(), Errno>;
-    /// Maps pages that are in the file, unprotected, and wakes who waits for them.
+    /// Maps pages that are in the file, unprotected, and wakes the threads that wait for them.
     fn link(&mut self, of: Range<usize>) -> Result<(), Errno>;
     /// Reads pages from the file; returns whether they could be read.
     fn fetch(&mut self, at: usize, into: &mut [u8]) -> bool;
@@ -24,44 +24,44 @@ pub(crate) trait Files {
     fn keep(&mut self, unit: u64, page: &[u8]) -> bool;
     /// Reads a page that was kept.
     fn recall(&mut self, unit: u64, into: &mut [u8]) -> Result<(), LoadError>;
-    /// Keeps a page no longer.
+    /// Drops a kept page.
     fn forget(&mut self, unit: u64);
-    /// Returns what era it is for pages that come and leave.
+    /// Returns the current era of pages that come and leave.
     fn era(&self) -> Era;
-    /// Notes that so many pages have left.
+    /// Records that so many pages have left.
     fn left(&mut self, pages: u64);
 }
 
-/// The guest's memory, as its kernel lets others act on it.
+/// The guest's memory, as the kernel lets other processes act on it.
 pub(crate) trait Space: Files {
-    /// Adds all messages that are unread.
+    /// Adds all unread messages.
     fn read(&mut self, into: &mut Vec<Event>);
-    /// Fills missing pages, and wakes who waits for them.
+    /// Fills missing pages, and wakes the threads that wait for them.
     fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial>;
-    /// Maps zeros where pages are missing, and wakes who waits for them.
+    /// Maps zeros where pages are missing, and wakes the threads that wait for them.
     fn zero(&mut self, of: Range<usize>) -> Result<(), Partial>;
-    /// Has all who wait in a range look again.
+    /// Wakes all threads that wait in a range; they look again.
     fn wake(&mut self, of: Range<usize>);
-    /// Notes that a fault was answered which was read at that time.
+    /// Records that a fault that was read at that time was answered.
     fn answered(&mut self, since: u64);
 }
 
-/// What the guest was made of.
+/// The image from which the guest was restored.
 pub(crate) trait Image {
     /// Returns whether a page is known to be zeros, without reading it.
     fn is_zero(&self, page: u64) -> bool;
     /// Reads a page.
     fn load(&self, page: u64, into: &mut [u8]) -> Result<(), LoadError>;
-    /// Returns whether pages that guests ask for are to be noted.
+    /// Returns whether the pages that guests ask for are recorded.
     fn is_recorded(&self) -> bool;
-    /// Notes that a guest asked for a page.
+    /// Records that a guest asked for a page.
     fn touched(&self, page: u64);
     /// Returns the first page from `page` on that guests are known to ask for.
     fn next_wanted(&self, page: u64) -> Option<u64>;
 }
 
-/// Fills what is missing of a unit from `done` on, of which parts may be there: a server that was
-/// lost had put them in. How much is done counts from there.
+/// Fills the missing pages of a unit from `done` on. Parts may be there, put in by a server that
+/// was lost. The bytes done count from `done`.
 pub(super) fn copy_around(
     space: &mut impl Space,
     at: usize,

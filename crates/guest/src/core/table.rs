@@ -1,7 +1,7 @@
 //! Which pages of a guest are settled: one bit for each (G1).
 //!
 //! The bits are atomics because they lie in memory that another process maps later, not because
-//! threads share them: the guest's thread alone has them.
+//! threads share them: only the guest's thread uses them.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::regions::Region;
 
-/// Where the bits are: memory that may outlive the process that writes them, of which one thread
-/// at a time does. A word is written as a whole, so whoever comes after a process that was killed
-/// finds each bit as it was before or after.
+/// Where the bits are: memory that may outlive the process that writes them. One thread at a time
+/// writes. A word is written as a whole, so the successor of a process that was killed finds each
+/// bit as it was before or after a change.
 pub(crate) trait Bits: fmt::Debug + Send {
-    /// Returns the words: first those of what is settled, then as many of what the guest gave up,
-    /// and of what is out, each of at least one for each 64 units; then one that says whether
-    /// anything was ever out.
+    /// Returns the words: a bit for each unit that is settled, then as many words for units that
+    /// the guest gave up, and for units that are out, each at least one word per 64 units; then a
+    /// word that says whether any unit was ever out.
     fn words(&self) -> &[AtomicU64];
 }
 
@@ -34,12 +34,12 @@ fn words_of_one(units: u64) -> usize {
     units.div_ceil(64) as usize
 }
 
-/// Returns the first of some units whose bit is set; with `than` all ones, is not set.
+/// Returns the first of some units whose bit is set; if `than` is all ones, whose bit is not set.
 pub(crate) fn next(words: &[AtomicU64], units: Range<u64>, than: u64) -> Option<u64> {
     let mut at = units.start / 64;
     let mut open = u64::MAX << (units.start % 64);
     while at * 64 < units.end {
-        // Relaxed: as of `Table::word`.
+        // Relaxed: same as for `Table::word`.
         let found = (words[at as usize].load(Ordering::Relaxed) ^ than) & open;
         if found != 0 {
             let unit = at * 64 + u64::from(found.trailing_zeros());
@@ -50,8 +50,8 @@ pub(crate) fn next(words: &[AtomicU64], units: Range<u64>, than: u64) -> Option<
     None
 }
 
-/// Returns the pages of the image that a guest of these regions gave up at any time, whatever it
-/// did there since.
+/// Returns the pages of the image that a guest with these regions gave up at any time, whatever it
+/// wrote there since.
 pub(crate) fn given_up(
     regions: &[Region],
     bits: &(impl Bits + ?Sized),
@@ -69,7 +69,7 @@ pub(crate) fn given_up(
     })
 }
 
-/// Returns whether any unit of a guest of so many was ever out.
+/// Returns whether any of a guest's `units` was ever out.
 pub(crate) fn was_any_out(units: u64, bits: &(impl Bits + ?Sized)) -> bool {
     bits.words()[3 * words_of_one(units)].load(Ordering::Relaxed) != 0
 }
@@ -96,7 +96,7 @@ pub(crate) struct Place {
 }
 
 impl Table {
-    /// Returns the table of these regions, which are sorted; settled is what `settled` says.
+    /// Returns the table of these regions, which are sorted; `settled` has the bits.
     pub(crate) fn new(regions: Vec<Region>, settled: Box<dyn Bits>) -> Self {
         let units = regions.last().map_or(0, |last| last.units().end);
         let mut table = Self { regions, settled, left: 0, outs: 0 };
@@ -114,8 +114,8 @@ impl Table {
     }
 
     fn word(&self, at: usize) -> u64 {
-        // Relaxed: one thread has them; after a process that was killed, the kernel's word that
-        // it is gone stands between its writes and these reads.
+        // Relaxed: one thread uses them; after a process was killed, the kernel's report of its end
+        // comes between its writes and these reads.
         self.settled.words()[at].load(Ordering::Relaxed)
     }
 
@@ -171,7 +171,7 @@ impl Table {
         self.word((unit / 64) as usize) >> (unit % 64) & 1 == 1
     }
 
-    /// Says that the image no longer counts for a unit.
+    /// Records that a unit no longer comes from the image.
     pub(crate) fn settle(&mut self, unit: u64) {
         self.left -= u64::from(!self.is_settled(unit));
         self.set((unit / 64) as usize, unit, true);
@@ -182,7 +182,7 @@ impl Table {
         next(self.settled.words(), unit..self.units(), u64::MAX)
     }
 
-    /// Says that the image counts for a unit again: it left, and is what the image has.
+    /// Records that a unit comes from the image again: it left, and equals the image's.
     pub(crate) fn unsettle(&mut self, unit: u64) {
         self.left += u64::from(self.is_settled(unit));
         self.set((unit / 64) as usize, unit, false);
@@ -199,19 +199,19 @@ impl Table {
         self.outs
     }
 
-    /// Returns whether a unit is out: it left, and is something else than the image has.
+    /// Returns whether a unit is out: it left, and differs from the image.
     pub(crate) fn is_out(&self, unit: u64) -> bool {
         let word = self.word(2 * words_of_one(self.units()) + (unit / 64) as usize);
         self.outs > 0 && word >> (unit % 64) & 1 == 1
     }
 
-    /// Says whether a unit is out.
+    /// Records whether a unit is out.
     pub(crate) fn set_out(&mut self, unit: u64, out: bool) {
         let was = self.is_out(unit);
         self.outs = self.outs + u64::from(out && !was) - u64::from(was && !out);
         let words = words_of_one(self.units());
         if out {
-            // Relaxed: as of `word`.
+            // Relaxed: same as for `word`.
             self.settled.words()[3 * words].store(1, Ordering::Relaxed);
         }
         self.set(2 * words + (unit / 64) as usize, unit, out);
@@ -226,12 +226,12 @@ impl Table {
     fn set(&self, at: usize, unit: u64, on: bool) {
         let (word, bit) = (&self.settled.words()[at], 1 << (unit % 64));
         let before = self.word(at);
-        // Relaxed: as of `word`.
+        // Relaxed: same as for `word`.
         word.store(if on { before | bit } else { before & !bit }, Ordering::Relaxed);
     }
 
-    /// Settles the units that lie wholly in a range of addresses, which the guest gave up, and
-    /// returns them. What is a part of a unit is not given up: the kernel keeps the whole.
+    /// Settles the units that lie wholly in a range of addresses that the guest gave up, and
+    /// returns them. A unit that lies there in part is not given up: the kernel keeps all of it.
     pub(crate) fn discard(&mut self, of: &Range<usize>) -> Vec<Range<u64>> {
         let mut units = Vec::new();
         for region in &self.regions {

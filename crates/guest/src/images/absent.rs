@@ -1,7 +1,7 @@
 //! Pages that left guests: a store of their own, with a range of keys for each guest.
 //!
-//! They are a server's and of now: no snapshot has them, and a copy of this memory drops them. All
-//! calls are within the gate of the images (gate/F1), which whoever makes them has opened.
+//! They belong to one server while it lives: no snapshot has them, and a copy of this memory drops
+//! them. Callers have opened the gate of the images (gate/F1).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use zfold_store::{LoadError, Store, StoreOptions, StoreStats};
 
 use super::keys::{free, keys_of};
 
-/// The store, and whose keys are whose: the end by the beginning.
+/// The store, and the ranges of keys in use: each end by its beginning.
 #[derive(Debug)]
 pub(crate) struct Absent {
     options: StoreOptions,
-    /// Made when it is needed first.
+    /// Made when it is first needed.
     store: OnceLock<Store>,
     taken: Mutex<BTreeMap<u64, u64>>,
 }
@@ -40,7 +40,7 @@ impl Absent {
         self.store.get().map_or_else(StoreStats::default, Store::stats)
     }
 
-    /// Forgets all, in a copy of this memory that has no other threads.
+    /// Forgets everything, in a copy of this memory that has no other threads.
     pub(super) fn clear(&self) {
         let taken = std::mem::take(&mut *self.taken());
         let Some(store) = self.store.get() else { return };
@@ -54,7 +54,7 @@ impl Absent {
     pub(crate) fn take(self: &Arc<Self>, pages: u64) -> Option<Keys> {
         if self.store.get().is_none() {
             let made = Store::open(&self.options).ok()?;
-            // Another thread may have been first.
+            // Another thread may have been faster.
             let _ = self.store.set(made);
         }
         let mut taken = self.taken();
@@ -79,7 +79,7 @@ impl Keys {
     pub(crate) fn recall(&self, unit: u64, into: &mut [u8]) -> Result<(), LoadError> {
         match self.store().load(self.keys.start + unit, into)? {
             true => Ok(()),
-            // Nobody asks for what was not kept.
+            // Nobody asks for a page that was not kept.
             false => Err(LoadError::Dead),
         }
     }
@@ -88,7 +88,7 @@ impl Keys {
         self.store().invalidate(self.keys.start + unit);
     }
 
-    /// Drops all that is kept, and lets others have the keys.
+    /// Drops all kept pages, and returns the keys.
     pub(crate) fn give_back(&self) {
         self.store().invalidate_range(self.keys.clone());
         self.store().compact_if_due();

@@ -19,14 +19,14 @@ pub enum ImageError {
     )]
     Name(String),
     /// There is an image of that name, or one is being imported.
-    #[error("there is an image {0}: remove it first, or choose another name")]
+    #[error("there is already an image {0}: remove it first, or choose another name")]
     Exists(String),
     /// There is no image of that name.
     #[error("there is no image {name}{}", others(choices))]
     Missing {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The images that exist.
         choices: Vec<String>,
     },
     /// The image is used.
@@ -34,14 +34,11 @@ pub enum ImageError {
     InUse {
         /// The image.
         name: String,
-        /// By what.
+        /// The user.
         by: String,
     },
-    /// The length of a memory file is 0, or not of whole pages.
-    #[error(
-        "{0} bytes are no memory of a guest, which has whole pages of 4096: give the memory file \
-         of a snapshot"
-    )]
+    /// The length of a memory file is 0, or not a whole number of pages.
+    #[error("{0} bytes are not whole pages of 4096 bytes: give the memory file of a snapshot")]
     Length(u64),
     /// A difference and its base have different lengths.
     #[error(
@@ -55,15 +52,12 @@ pub enum ImageError {
         base: u64,
     },
     /// The base has as many bases as an image may have.
-    #[error(
-        "{0} has {CHAIN_MAX} bases one upon the other: export it, and import that file without a \
-         base"
-    )]
+    #[error("{0} has a chain of {CHAIN_MAX} bases: export it, and import that file without a base")]
     Chain(String),
     /// No range of keys is long enough.
     #[error("the images have 16 TiB together: remove some")]
     NoKeys,
-    /// The list of so many images has no room for another one.
+    /// The list of images has no room for another one.
     #[error("a server has no room for more than {0} images: start another one")]
     TooMany(usize),
     /// The file cannot be read or written.
@@ -83,8 +77,8 @@ pub enum ImageError {
     /// The snapshot cannot be written or read.
     #[error("{0}")]
     Snapshot(#[from] SnapshotError),
-    /// The snapshot is none of images.
-    #[error("it is no snapshot of images of guests")]
+    /// The snapshot does not hold images.
+    #[error("it is not a snapshot of guest images")]
     Foreign,
     /// Its list of images makes no sense.
     #[error("its list of images is damaged ({0})")]

@@ -1,11 +1,11 @@
 //! The gate to the store of images.
 //!
-//! - F1: whoever calls the store is within the gate, and waits for nothing but the store there. So
-//!   while the gate is closed nobody is within the store, and no lock of it is held: a copy of this
-//!   memory can be used, in which other threads do not exist.
+//! - F1: a thread that calls the store is within the gate, and waits there for nothing but the
+//!   store. So while the gate is closed, no thread is within the store and none of its locks is
+//!   held: a copy of this memory, in which other threads do not exist, can be used.
 //!
-//! It is a lock for readers and a writer: those who go in wait while it is closed, and who closes
-//! it waits for those who are in.
+//! It is a reader-writer lock: threads that enter wait while it is closed, and a thread that closes
+//! it waits for those within.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -14,12 +14,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) struct Gate(RwLock<()>);
 
 impl Gate {
-    /// Goes in, until the guard is dropped.
+    /// Enters, until the guard is dropped.
     pub(crate) fn open(&self) -> RwLockReadGuard<'_, ()> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something within.
+    /// Does `work` within the gate.
     pub(super) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         let _open = self.open();
         work()

@@ -1,8 +1,8 @@
-//! An image: the memory of a guest as it was, in a store.
+//! An image: the memory of a guest at the time of its snapshot, in a store.
 //!
-//! - C1: the count of an image's claims grows under the lock of the catalog that has it. Whoever
-//!   removes an image looks at the count under that lock, and then at nothing of the image but its
-//!   keys: so no page is read of keys that are another's.
+//! - C1: the count of an image's claims grows under the lock of the catalog that has it. A thread
+//!   that removes an image reads the count under that lock, and then uses only the image's keys: so
+//!   no page is read by keys that belong to another image.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::keys::{BITS, keys_of};
 use super::page_set::PageSet;
 use crate::core::space;
 
-/// Most images from one to the last base, so that a look-up ends soon.
+/// Most images of a chain of bases, so that a look-up ends soon.
 pub(crate) const CHAIN_MAX: usize = 16;
 
-/// An image. It does not change (I1), but for its working set.
+/// An image. It does not change (I1), except for its working set.
 #[derive(Debug)]
 pub struct Image {
     name: String,
@@ -39,13 +39,13 @@ pub struct Claim(Arc<Image>);
 impl Claim {
     /// Claims an image of a catalog that is locked.
     pub(super) fn new(image: &Arc<Image>) -> Self {
-        // Relaxed: who removes images looks at it under the same lock. One that sees a claim that
-        // has just ended refuses, which is no harm.
+        // Relaxed: a thread that removes images reads it under the same lock. If it sees a claim
+        // that has just ended, it refuses, which does no harm.
         image.users.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(image))
     }
 
-    /// Returns the image, as one that is above it holds it.
+    /// Returns the image, for an image whose base it is.
     pub(crate) fn image(&self) -> &Arc<Image> {
         &self.0
     }
@@ -61,14 +61,14 @@ impl Deref for Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Release: what its holder read was read before the keys are another's; pairs with
+        // Release: its holder's reads come before the keys belong to another image; pairs with
         // `is_claimed`.
         self.0.users.fetch_sub(1, Ordering::Release);
     }
 }
 
 impl Image {
-    /// Returns the image of so many pages whose keys begin at `first`.
+    /// Returns the image of `pages` pages whose keys begin at `first`.
     pub(crate) fn new(
         name: String,
         store: Arc<Store>,
@@ -81,7 +81,7 @@ impl Image {
         Self { name, store, first, pages, own_pages: 0, base, set, recorded, users }
     }
 
-    /// Says how many pages of its own it has in the store.
+    /// Sets how many pages of its own it has in the store.
     pub(super) fn with_own_pages(self, own_pages: u64) -> Self {
         Self { own_pages, ..self }
     }
@@ -117,11 +117,11 @@ impl Image {
 
     /// Returns whether the pages that guests ask for are added to its working set.
     pub(crate) fn is_recorded(&self) -> bool {
-        // Relaxed: a hint, as the set.
+        // Relaxed: a hint, like the set.
         self.recorded.load(Ordering::Relaxed)
     }
 
-    /// Begins or ends the recording of what guests ask for.
+    /// Starts or stops recording the pages that guests ask for.
     pub fn record(&self, on: bool) {
         self.recorded.store(on, Ordering::Relaxed);
     }
@@ -150,7 +150,7 @@ impl Image {
         Ok(())
     }
 
-    /// Returns whether a page is zeros by what the store's slots say.
+    /// Returns whether the store's slots say that a page is zeros.
     #[must_use]
     pub fn is_zero(&self, page: u64) -> bool {
         let mut held = self.chain().map(|image| self.store.peek(image.first + page));
@@ -161,17 +161,17 @@ impl Image {
         }
     }
 
-    /// Returns the image and its bases, from the nearest on.
+    /// Returns the image and its bases, nearest first.
     pub(crate) fn chain(&self) -> impl Iterator<Item = &Image> {
         std::iter::successors(Some(self), |image| image.base.as_deref())
     }
 
-    /// Forgets who uses it, in a copy of this memory that has no other threads.
+    /// Forgets its claims, in a copy of this memory that has no other threads.
     pub(super) fn forget_claims(&self) {
         self.users.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether somebody uses it. Under the catalog's lock no claim begins.
+    /// Returns whether it is in use. Under the catalog's lock no claim begins.
     pub(super) fn is_claimed(&self) -> bool {
         self.users.load(Ordering::Acquire) > 0
     }
@@ -185,8 +185,8 @@ impl Image {
         self.first + self.pages
     }
 
-    /// Stores the working set with the pages. Where the store has no room for it, what was stored
-    /// before stays: a set is a hint, for which no image is lost.
+    /// Stores the working set with the pages. If the store has no room for it, the pieces stored
+    /// before stay: a set is a hint, and no image is lost for it.
     pub(crate) fn save_set(&self) -> Result<(), StoreError> {
         for (key, page) in (self.set_key()..).zip(self.set.to_pages()) {
             match page.iter().all(|&byte| byte == 0) {
@@ -200,7 +200,7 @@ impl Image {
         Ok(())
     }
 
-    /// Reads the working set that was stored. One that cannot be read is empty.
+    /// Reads the stored working set; empty if it cannot be read.
     pub(crate) fn load_set(&self) {
         let mut page = vec![0; 4096];
         for number in 0..self.pages.div_ceil(BITS) {

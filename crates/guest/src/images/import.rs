@@ -1,7 +1,7 @@
-//! A memory file becomes pages of the store, and pages become a memory file.
+//! Imports a memory file into pages of the store, and exports pages to a memory file.
 //!
-//! Both are sparse: what is a hole in a file is not read, what is zeros is not written. Memory is a
-//! buffer, however long the file is.
+//! Both are sparse: holes of a file are not read, and zeros are not written. Both use one buffer of
+//! memory, however long the file is.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use super::gate::Gate;
 use super::image::Image;
 use super::page_set::PageSet;
 
-/// Bytes of a file that are read or written at a time.
+/// Bytes of a file that are read or written at once.
 const BUFFER: usize = 1 << 20;
 
 /// What an import found.
@@ -27,7 +27,7 @@ const BUFFER: usize = 1 << 20;
 pub struct Imported {
     /// Pages of the file, holes included.
     pub pages: u64,
-    /// Of them, those that were stored: not zeros, or not what the base has.
+    /// Of these, pages that were stored: not zeros, or different from the base.
     pub stored_pages: u64,
     /// Pages that were read.
     pub read_pages: u64,
@@ -36,7 +36,7 @@ pub struct Imported {
 /// Returns the pages of a memory file.
 ///
 /// # Errors
-/// It has none, or half a page.
+/// It has no pages, or ends within one.
 pub(super) fn pages_of(file: &File) -> Result<u64, ImageError> {
     let len = file.metadata()?.len();
     match len {
@@ -46,8 +46,8 @@ pub(super) fn pages_of(file: &File) -> Result<u64, ImageError> {
     }
 }
 
-/// Stores what is in `file` from the key `first` on: pages that are not those of the base, or not
-/// zeros if there is none. Of pages that a guest gave up, a hole is zeros.
+/// Stores the pages of `file` from the key `first` on that differ from the base, or from zeros if
+/// there is no base. A hole at a page that a guest gave up is zeros.
 pub(super) fn import(
     (store, gate): (&Store, &Gate),
     file: &File,
@@ -88,8 +88,8 @@ pub(super) fn import(
     Ok(imported)
 }
 
-/// Stores zeros in a hole over pages of the base that the guest gave up and that are none; returns
-/// how many.
+/// Stores zeros in a hole for pages that the guest gave up and that are not zeros in the base;
+/// returns how many.
 fn zero(
     base: &Image,
     given_up: &PageSet,
@@ -109,7 +109,7 @@ fn zero(
     Ok(stored)
 }
 
-/// Returns whether a page is other than what an image without it would have there (I2).
+/// Returns whether a page differs from what an image without it would have there (I2).
 fn differs(
     page: u64,
     bytes: &[u8],
@@ -137,13 +137,13 @@ fn shrunk(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns the next range of whole pages from `at` on that is not all hole, before `end`.
+/// Returns the next range of whole pages between `at` and `end` that holds data.
 fn next_data(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     let page = PAGE as u64;
     let start = match seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // The file system knows no holes.
+        // The file system does not support holes.
         Err(Errno::INVAL | Errno::NOTSUP) => at,
         Err(error) => return Err(error.into()),
     };

@@ -1,23 +1,23 @@
-//! Which keys of the store are whose.
+//! Which keys of the store belong to which image.
 
 use std::ops::Range;
 
-/// Keys of the store: 16 TiB of memory files. They cost address space alone.
+/// Keys of the store: 16 TiB of memory files. They cost only address space.
 pub const KEYS: u64 = 1 << 32;
 
 /// Pages whose bits of a working set fit into one page.
 pub(crate) const BITS: u64 = 8 * 4096;
 
-/// Images begin at multiples of it, so that what one frees no other one holds: the slots of a store
-/// come and go in groups of so many.
+/// Images begin at multiples of it, because the slots of a store come and go in groups of this
+/// many: so the groups that one image frees hold nothing of another.
 const ALIGN: u64 = 256;
 
-/// Returns how many keys an image of so many pages has.
+/// Returns how many keys an image of `pages` pages has.
 pub(crate) fn keys_of(pages: u64) -> u64 {
     (pages + pages.div_ceil(BITS)).next_multiple_of(ALIGN)
 }
 
-/// Returns the first range of so many keys that none of `taken` overlaps, which are sorted.
+/// Returns the first range of `len` keys that overlaps none of `taken`, which are sorted.
 pub(crate) fn free(taken: impl Iterator<Item = Range<u64>>, len: u64) -> Option<u64> {
     let mut first = 0;
     for range in taken {

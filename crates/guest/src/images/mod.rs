@@ -1,8 +1,8 @@
 //! Images of guests' memory, by name, in one store.
 //!
 //! Lock order: `changes`, then `catalog`, then `gate`; all above the store's. The working sets and
-//! the counts of claims are atomics; `page_set.rs` and `image.rs` say what they guard.
-//! A snapshot is within `changes` instead of the gate (gate/F1): it may last.
+//! the counts of claims are atomics; `page_set.rs` and `image.rs` say what they guard. A snapshot
+//! holds `changes` instead of the gate (gate/F1), because it may take long.
 
 mod absent;
 mod error;
@@ -38,14 +38,14 @@ pub use keys::KEYS;
 pub use origin::Origin;
 use page_set::PageSet;
 
-/// Name of the form of the list.
+/// Name of the list's format.
 const SCHEMA: &str = "zfold.guest-images/1";
 
-/// Keys that are dropped at a time, and the longest name in bytes.
+/// Keys that are dropped at once, and the longest name in bytes.
 const DROPPED: u64 = 1 << 16;
 const NAME_MAX: usize = 64;
 
-/// What a snapshot of images says of itself: which keys are whose (I3).
+/// The label of a snapshot of images: which keys belong to which image (I3).
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -57,7 +57,7 @@ struct List {
 #[derive(Debug, Deserialize, Serialize)]
 struct Listed(String, u64, u64, Option<String>);
 
-/// What an image is and costs.
+/// Describes an image and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ImageInfo {
@@ -67,7 +67,7 @@ pub struct ImageInfo {
     pub base: Option<String>,
     /// Its pages of 4 KiB.
     pub pages: u64,
-    /// Of these, those that its base has not, and that are not zeros.
+    /// Of these, pages that differ from its base and are not zeros.
     pub own_pages: u64,
     /// Pages of its working set.
     pub working_set_pages: u64,
@@ -78,7 +78,7 @@ pub struct ImageInfo {
 #[derive(Debug, Default)]
 struct Catalog {
     images: BTreeMap<String, Arc<Image>>,
-    /// Keys of imports that are under way.
+    /// Keys of imports in progress.
     coming: BTreeMap<String, Range<u64>>,
 }
 
@@ -105,7 +105,7 @@ struct Catalog {
 #[derive(Debug)]
 pub struct Images {
     store: Arc<Store>,
-    /// Held by who removes an image, or takes a snapshot.
+    /// Held while an image is removed, or a snapshot is taken.
     changes: Mutex<()>,
     catalog: Mutex<Catalog>,
     gate: Gate,
@@ -123,11 +123,11 @@ impl Images {
     /// Returns a store of these options, with no image in it.
     ///
     /// # Errors
-    /// As of [`Store::open`].
+    /// Same as [`Store::open`].
     pub fn new(options: &StoreOptions) -> Result<Self, zfold_store::OpenError> {
         let store = Arc::new(Store::open(options)?);
         let (changes, catalog, gate) = (Mutex::default(), Mutex::default(), Gate::default());
-        // What images may take is no limit for it.
+        // The limit of images does not apply to it.
         let absent = Arc::new(Absent::new(images_options(options.codec, None)));
         Ok(Self { store, changes, catalog, gate, absent })
     }
@@ -152,7 +152,7 @@ impl Images {
         self.absent.stats()
     }
 
-    /// Returns keys for pages that leave a guest, if there are any.
+    /// Returns keys for pages that leave a guest, if any are left.
     pub(crate) fn take_keys(&self, pages: u64) -> Option<Keys> {
         let _open = self.open();
         self.absent.take(pages)
@@ -163,7 +163,7 @@ impl Images {
         self.gate.open()
     }
 
-    /// Does something while nobody is within the store, and no image comes or goes.
+    /// Does `work` while no thread is within the store, and no image comes or goes.
     pub(crate) fn standing_still<T>(&self, work: impl FnOnce() -> T) -> T {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let _catalog = self.catalog();
@@ -171,8 +171,8 @@ impl Images {
         work()
     }
 
-    /// Forgets, in a copy of this memory, what threads of the original do: nobody uses an image,
-    /// and no image comes or goes.
+    /// In a copy of this memory, forgets the original's threads: no image is in use, and none comes
+    /// or goes.
     pub(crate) fn forget_others(&self) {
         let mut catalog = self.catalog();
         catalog.images.values().for_each(|image| image.forget_claims());
@@ -182,8 +182,8 @@ impl Images {
         self.absent.clear();
     }
 
-    /// Makes an image of a memory file. With a base, a hole of the file is what the base has there,
-    /// and so are pages that equal the base's; without one, holes are zeros.
+    /// Makes an image from a memory file. With a base, holes of the file, and pages that equal the
+    /// base's, come from the base; without one, holes are zeros.
     ///
     /// # Errors
     /// [`ImageError`]; there is no such image then, and nothing of it in the store.
@@ -198,11 +198,11 @@ impl Images {
         })
     }
 
-    /// Makes an image of the difference of a guest: of pages that the guest gave up, a hole of the
-    /// file is zeros.
+    /// Makes an image from a Diff snapshot of a guest: a hole of the file at a page that the guest
+    /// gave up is zeros.
     ///
     /// # Errors
-    /// As of [`import`](Self::import).
+    /// Same as [`import`](Self::import).
     pub fn import_over(
         &self,
         name: &str,
@@ -281,7 +281,7 @@ impl Images {
     /// are not holes.
     ///
     /// # Errors
-    /// [`ImageError`]; the file has an undefined part of it then.
+    /// [`ImageError`]; the file then holds an undefined part of the image.
     pub fn export(&self, name: &str, file: &File) -> Result<u64, ImageError> {
         let image = self.claim(name)?;
         import::export(&image, (&self.store, &self.gate), file)
@@ -307,7 +307,7 @@ impl Images {
                 return Err(ImageError::InUse { name: name.into(), by });
             }
             catalog.images.remove(name);
-            // Nobody else takes its keys before its pages have left.
+            // No other image takes its keys before its pages are dropped.
             catalog.coming.insert(name.into(), image.keys());
             image
         };
@@ -316,7 +316,7 @@ impl Images {
         Ok(())
     }
 
-    /// Returns an image, which cannot be removed meanwhile.
+    /// Returns an image, which cannot be removed while the claim lives.
     ///
     /// # Errors
     /// There is none of that name.
@@ -348,13 +348,13 @@ impl Images {
     /// Saves all images with their working sets to a file, which is replaced as a whole.
     ///
     /// # Errors
-    /// [`ImageError`]; the file of before stays as it was.
+    /// [`ImageError`]; the previous file stays as it was.
     pub fn save_to(&self, path: &Path) -> Result<SnapshotReport, ImageError> {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let images: Vec<_> = self.catalog().images.values().cloned().collect();
         images.iter().try_for_each(|image| image.save_set())?;
-        // An image that comes from here on is in the snapshot without its name, so not at all; none
-        // goes before it is complete.
+        // An image that is added from here on is in the snapshot without its name, so not at all;
+        // none is removed before the snapshot is complete.
         let label = self.catalog().label();
         Ok(self.store.save_to(&label, path)?)
     }
@@ -394,7 +394,7 @@ impl Images {
         self.store.compact();
     }
 
-    /// Makes the images of a list, of which nothing is believed, bases first.
+    /// Makes the images of a list, which is not trusted, bases first.
     fn enter_listed(&self, mut listed: Vec<Listed>) -> Result<(), ImageError> {
         let damaged = ImageError::Damaged;
         while !listed.is_empty() {
@@ -435,7 +435,8 @@ impl Images {
         Ok(())
     }
 
-    /// Drops the pages between images: of imports that had not ended when it was saved.
+    /// Drops the pages between images: those of imports that had not ended when the snapshot was
+    /// saved.
     fn drop_strays(&self) {
         let mut from = 0;
         for keys in self.catalog().taken() {
@@ -458,7 +459,7 @@ impl Catalog {
         })
     }
 
-    /// Returns the image itself, not another one of its name.
+    /// Returns the image itself, not another one of the same name.
     fn get_same(&self, image: &Arc<Image>) -> Result<&Arc<Image>, ImageError> {
         let found = self.get(image.name())?;
         let missing = || ImageError::Missing { name: image.name().into(), choices: Vec::new() };
@@ -485,7 +486,7 @@ impl Catalog {
     }
 }
 
-/// Checks that a name can be that of an image, and of a file.
+/// Checks that a name can be that of an image and of a file.
 ///
 /// # Errors
 /// It cannot.

@@ -1,4 +1,4 @@
-//! What a guest's difference is over.
+//! The image and the pages that a guest's Diff snapshot builds on.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::image::Image;
 use super::page_set::PageSet;
 
-/// The image from which a guest was restored, and the pages of it that the guest gave up since: a
-/// difference has no page where they were, and they are zeros.
+/// The image from which a guest was restored, and the pages that the guest gave up since: a Diff
+/// snapshot has no pages there, and they are zeros.
 #[derive(Debug)]
 pub struct Origin {
-    /// Not claimed: it is compared with what the catalog has, and its pages are not read.
+    /// Not claimed: it is compared with the catalog's image, and its pages are not read.
     image: Arc<Image>,
     given_up: PageSet,
 }

@@ -1,9 +1,8 @@
 //! Pages of an image: a bit for each.
 //!
-//! Those of a working set, for which guests ask, are hints. Whatever order threads see them change
-//! in, a page that is missing is asked for, and one too many is put in; so all accesses are
-//! relaxed.
-//! A set that is no hint is filled by one thread before others have it.
+//! The bits of a working set are hints. If threads see changes in another order, a page is asked
+//! for that could have been put in, or one too many is put in; so all accesses are relaxed. A set
+//! that is not a hint is filled by one thread before others have it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,13 +41,13 @@ impl PageSet {
         self.next_in(page..u64::MAX)
     }
 
-    /// Returns the first page of a range that is in it; looks at no bit behind the range's word.
+    /// Returns the first page of a range that is in it; reads no word after the range's last.
     pub(crate) fn next_in(&self, pages: Range<u64>) -> Option<u64> {
         let end = pages.end.min(self.words.len() as u64 * 64);
         next(&self.words, pages.start..end, 0)
     }
 
-    /// Returns its bits in pieces of a page of the store.
+    /// Returns its bits, a page of the store at a time.
     pub(crate) fn to_pages(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.words.chunks(512).map(|words| {
             let words = words.iter().map(|word| word.load(Ordering::Relaxed).to_le_bytes());
@@ -58,7 +57,7 @@ impl PageSet {
         })
     }
 
-    /// Adds the bits of the `number`th piece.
+    /// Adds the bits of the `number`th page.
     pub(crate) fn add_page(&self, number: usize, page: &[u8]) {
         let words = self.words.iter().skip(number * 512);
         for (word, bytes) in words.zip(page.chunks_exact(8)) {

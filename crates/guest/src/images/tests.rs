@@ -312,7 +312,7 @@ fn a_snapshot_of_something_else_or_with_a_wrong_list_is_refused() {
     store.store(0, &text(1)).expect("stored");
     store.save_to(b"{\"size\":4096}", &path).expect("saved");
     let refused = images(None).load_from(&path).expect_err("refused");
-    assert!(refused.to_string().contains("no snapshot of images"), "{refused}");
+    assert!(refused.to_string().contains("not a snapshot of guest images"), "{refused}");
     for (list, said) in [
         (r#"["a",0,8,"b"]"#, "a base"),
         (r#"["a",0,8,"a"]"#, "a base"),

@@ -1,4 +1,4 @@
-//! What front, server and stock say to each other: a JSON document a packet, with descriptors.
+//! Messages between front, server and stock: one JSON document a packet, with descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,14 +17,14 @@ use crate::core::hand_over::FILES;
 /// Longest message in bytes.
 const LEN_MAX: usize = 16 << 10;
 
-/// Most descriptors of a message: those of a guest, with the files in which its memory lies.
+/// Most descriptors of a message: those of a guest, with the files of its memory.
 const FDS: usize = 3 + FILES;
 
-/// Said to a server.
+/// A message to a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToServer {
-    /// The first one: whose server it is, after how many others; the sockets to answer.
+    /// The first message: the front, the servers lost before, and the sockets to answer.
     Begin {
         /// The front's process.
         front: u32,
@@ -33,17 +33,17 @@ pub(super) enum ToServer {
     },
     /// Serve this guest: its descriptor, its journal, its connection, its files.
     Guest(u64),
-    /// What became of the last request: where guests connect, or why they cannot.
+    /// The answer to the last request: where guests connect, or why they cannot.
     Answer(Result<String, String>),
-    /// So many hand-shakes have come to nothing so far.
+    /// The number of handshakes that have failed so far.
     Failed(u64),
     /// Make a new stock.
     Renew,
-    /// Give each guest all of its pages, and end.
+    /// Give each guest all its pages, and end.
     Release,
 }
 
-/// Said to the front by a server.
+/// A message to the front from a server.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToFront {
@@ -53,17 +53,17 @@ pub(super) enum ToFront {
     Close(String),
     /// All images are there.
     Ready,
-    /// A guest needs nobody.
+    /// A guest needs no server.
     Ended(u64),
     /// Here is the other end of the stock's channel.
     Stock,
-    /// Somebody asks for the end.
+    /// A user asks for the end.
     Stop,
     /// All is done; ends with this status.
     Done(u8),
 }
 
-/// Said to the stock.
+/// A message to the stock.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToStock {
@@ -94,7 +94,7 @@ impl Channel {
         self.0
     }
 
-    /// Sends a message; does not wait for room.
+    /// Sends a message without waiting for room.
     ///
     /// # Errors
     /// `AGAIN`: there is no room now; otherwise nobody listens.
@@ -138,7 +138,7 @@ impl Channel {
         }
     }
 
-    /// Waits for a message; none comes from a process that has ended.
+    /// Waits for a message; returns none if the other process has ended.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> Option<(T, Vec<OwnedFd>)> {
         let mut bytes = vec![0; LEN_MAX];
         loop {
@@ -147,8 +147,8 @@ impl Channel {
             let flags = RecvFlags::CMSG_CLOEXEC;
             let mut into = [IoSliceMut::new(&mut bytes)];
             let len = match recvmsg(&self.0, &mut into, &mut beside, flags) {
-                // A process that ends leaves messages unread, which Linux tells once, before those
-                // that it sent.
+                // If a process ends with unread messages, Linux reports that once, before the
+                // messages that it sent.
                 Err(Errno::INTR | Errno::CONNRESET) => continue,
                 Ok(received) if received.bytes > 0 => received.bytes,
                 _ => return None,
@@ -158,7 +158,7 @@ impl Channel {
                 _ => None,
             });
             let fds = rights.flatten().collect();
-            // Both ends are of one program.
+            // Both ends belong to the same program.
             return serde_json::from_slice(&bytes[..len]).ok().map(|message| (message, fds));
         }
     }

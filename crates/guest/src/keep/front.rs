@@ -1,8 +1,8 @@
-//! The front: it keeps what guests need to outlive their server, and sees to it that there is one.
+//! The front keeps what guests need to outlive their server, and makes sure that there is one.
 //!
-//! One thread waits for what server and stock say, and alone replaces them; a thread for each image
-//! accepts. What they share has one lock, which is held for moments: no message is waited for with
-//! it, none that has no room is waited for at all, and no thread is joined.
+//! One thread waits for messages of server and stock, and alone replaces them; one thread for each
+//! image accepts guests. Their shared state has one lock, which is held for moments: no thread
+//! waits for a message with it, sends a message that would wait for room, or joins a thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::serve::accept::Reception;
 use crate::serve::handshake::Offer;
 use crate::serve::listening::Listening;
 
-/// Wait between two looks at guests and servers of which nothing tells.
+/// Wait between two checks of what sends no message.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Wait where the system has no descriptor or memory, or a server has no room for a message.
@@ -40,23 +40,23 @@ struct State {
     number: u64,
     /// Places that are taken.
     taken: usize,
-    /// Hand-shakes that came to nothing, and how many of them the server of now knows.
+    /// Handshakes that failed, and how many of them the current server knows.
     failed: (u64, u64),
     is_ending: bool,
-    /// No server is left, nor a stock.
+    /// Neither a server nor a stock is left.
     is_lost: bool,
 }
 
-/// What the threads of a front share.
+/// The state that the threads of a front share.
 struct Inner {
     state: Mutex<State>,
     options: FrontOptions,
-    /// Readable when the thread that waits has something else to do.
+    /// Readable when the waiting thread has something else to do.
     bell: OwnedFd,
     tell: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Keeps what guests need to outlive their server, and sees to it that there is one. Clones are the
+/// Keeps what guests need to outlive their server, and makes sure that there is one. Clones are the
 /// same front.
 #[derive(Clone)]
 pub struct Front(Arc<Inner>);
@@ -67,15 +67,15 @@ impl fmt::Debug for Front {
     }
 }
 
-/// What is known of the servers.
+/// The state of the servers.
 #[derive(Debug, Default)]
 struct Servers {
     takeovers: u64,
-    /// The server of now has all images.
+    /// The current server has all images.
     is_ready: bool,
-    /// Servers in a row that ended before they had.
+    /// Servers in a row that ended before they had all images.
     in_vain: u32,
-    /// A status that one said.
+    /// The status that a server reported.
     done: Option<u8>,
     /// When a stock was asked for.
     asked: Option<Instant>,
@@ -116,11 +116,11 @@ impl Front {
     }
 
     fn ring(&self) {
-        // It fails only where it rang more often than a number of 64 bits can count.
+        // It fails only if the counter would exceed 64 bits.
         let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Accepts nobody from now on, and has each guest given all of its pages.
+    /// Accepts no more guests, and has each guest given all its pages.
     pub fn release(&self) {
         let mut state = self.state();
         state.is_ending = true;
@@ -142,8 +142,8 @@ impl Front {
         paths.collect()
     }
 
-    /// Keeps guests and sees to a server until the end; `sockets` are those that servers answer, up
-    /// to three.
+    /// Keeps guests, and a server for them, until the end; `sockets`, at most three, are those that
+    /// servers answer.
     pub fn run(&self, sockets: &[OwnedFd], mut hear: impl FnMut(Heard)) -> End {
         let mut servers = Servers::default();
         // Without it, the server ends.
@@ -183,7 +183,7 @@ impl Front {
         }
     }
 
-    /// Waits until the server says something, or the stock has ended, or for a moment.
+    /// Waits until the server sends a message, the stock has ended, or `TICK` has passed.
     fn wait(&self, server: &Channel, stock: Option<&Channel>) -> (bool, bool) {
         let (is_lost, is_behind) = {
             let state = self.state();
@@ -191,7 +191,7 @@ impl Front {
             (state.is_lost, waits || !state.owed.is_empty())
         };
         let mut fds = vec![PollFd::new(&self.0.bell, PollFlags::IN)];
-        // The channel of a server that is lost says so for ever.
+        // The channel of a lost server stays readable.
         let server_at = (!is_lost).then(|| {
             fds.push(PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN));
             fds.len() - 1
@@ -215,7 +215,7 @@ impl Front {
         ready
     }
 
-    /// Does what a server says.
+    /// Acts on a message from a server.
     fn heed(&self, message: ToFront, fds: Vec<OwnedFd>, servers: &mut Servers) -> Option<Heard> {
         match message {
             ToFront::Listen(image) => {
@@ -241,7 +241,7 @@ impl Front {
             ToFront::Stock => {
                 let stock = fds.into_iter().next().map(|fd| Arc::new(Channel::new(fd)));
                 servers.asked = None;
-                // The one before ends with its channel.
+                // The previous stock ends with its channel.
                 self.state().stock = stock;
             }
             ToFront::Stop => return Some(Heard::Stop),
@@ -254,7 +254,7 @@ impl Front {
     fn listen(&self, image: &str) -> Result<String, String> {
         let mut state = self.state();
         if state.is_ending {
-            // Nobody is accepted; a server that takes over now has only to release guests.
+            // No guest is accepted; a server that takes over now only has to release guests.
             return Ok(String::new());
         }
         if let Some((path, _)) = state.listening.get(image) {
@@ -273,7 +273,8 @@ impl Front {
         let began = Instant::now();
         if !servers.is_ready {
             servers.in_vain += 1;
-            // Once or twice is chance; otherwise something ends all of them at once.
+            // Once or twice may be chance; more often means that something ends all of them at
+            // once.
             thread::sleep(BREATH * servers.in_vain.saturating_sub(2).min(50));
         }
         servers.is_ready = false;
@@ -292,13 +293,13 @@ impl Front {
             Ok(ours) => state.server = Arc::new(ours),
             Err(error) => {
                 drop(state);
-                self.tell(&format!("no server can be made ({error})"));
+                self.tell(&format!("cannot start a server ({error})"));
                 return self.lose();
             }
         }
         state.guests.values_mut().for_each(|guest| guest.is_sent = false);
         state.failed.1 = 0;
-        // What another one asked for this one asks for again.
+        // The new server repeats the requests of the last one.
         state.owed.clear();
         if state.is_ending {
             state.owed.push_back(ToServer::Release);
@@ -307,13 +308,13 @@ impl Front {
         drop(state);
         self.hand_on();
         self.tell(&format!(
-            "the server of guests was lost; another one serves the {guests} guests that it had, \
+            "the guest server was lost; another one serves its {guests} guests, \
              after {} us",
             began.elapsed().as_micros()
         ));
     }
 
-    /// Says that nobody serves guests any longer, and does with them what was asked for.
+    /// Reports that guests are no longer served, and treats them as `on_loss` says.
     fn lose(&self) {
         let mut state = self.state();
         state.is_lost = true;
@@ -327,15 +328,15 @@ impl Front {
         listening.into_values().for_each(|(_, one)| one.close());
         self.tell(&match killed {
             0 => format!(
-                "the server of guests was lost with its stock: {guests} guests wait for ever; end \
+                "the guest server was lost with its images: {guests} guests wait for ever; end \
                  them, and then this process"
             ),
-            _ => format!("the server of guests was lost with its stock: killed {killed} guests"),
+            _ => format!("the guest server was lost with its images: killed {killed} guests"),
         });
     }
 
-    /// Sends the server what it has not been told, and guests that it does not have yet. Where
-    /// there is no room, there is some later, or there will be another server.
+    /// Sends the server pending messages, and guests that it does not have yet. If there is no
+    /// room, there is some later, or another server takes over.
     fn hand_on(&self) {
         let mut state = self.state();
         if state.is_lost {
@@ -359,7 +360,7 @@ impl Front {
         }
     }
 
-    /// Looks after what nobody tells.
+    /// Checks what sends no message.
     fn watch(&self, servers: &mut Servers) {
         let mut state = self.state();
         let patience = self.0.options.patience;
@@ -380,8 +381,8 @@ impl Front {
         drop(state);
         for who in told {
             self.tell(&format!(
-                "{who} asks for memory, and its server has not looked for {} s: end that process \
-                 (zfold guest stat names it), and another one takes over",
+                "{who} waits for memory, and its server has not answered for {} s: end that \
+                    process (zfold guest stat names it), and another one takes over",
                 patience.as_secs()
             ));
         }
@@ -392,7 +393,7 @@ impl Front {
     }
 }
 
-/// Says to a server what it begins with.
+/// Sends a server its first message.
 fn begin(server: &Channel, takeovers: u64, sockets: &[OwnedFd]) -> io::Result<()> {
     let begin = ToServer::Begin { front: std::process::id(), takeovers };
     let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
@@ -440,7 +441,7 @@ impl Reception for Front {
                 Ok(kept) => {
                     self.state().guests.insert(number, kept);
                     self.hand_on();
-                    // Where there was no room, it is tried again.
+                    // If there was no room, it is tried again.
                     return self.ring();
                 }
                 Err((error, again)) => {

@@ -18,7 +18,7 @@ use crate::serve::journal;
 use crate::serve::session::Done;
 use crate::serve::start::Arrived;
 
-/// What a guest is, as its journal says in its first line; behind that is its message, as it came.
+/// The first line of a guest's journal; after it comes the guest's message as received.
 #[derive(Debug, Deserialize, Serialize)]
 struct About {
     number: u64,
@@ -38,18 +38,18 @@ pub(super) struct Kept {
     from: u64,
     stream: UnixStream,
     pidfd: Option<OwnedFd>,
-    /// The server of now has it.
+    /// The current server has it.
     pub(super) is_sent: bool,
-    /// Looks that the server had taken, and since when there is no further one.
+    /// Looks that the server had taken, and the time of the last change.
     looks: (Option<u64>, Instant),
     is_reported: bool,
 }
 
 impl Kept {
-    /// Keeps a guest that has said all.
+    /// Keeps a guest whose message is complete.
     ///
     /// # Errors
-    /// There is no number for a descriptor, or no memory; the guest is as it was.
+    /// There is no number for a descriptor, or no memory; the guest is unchanged.
     pub(super) fn new(number: u64, image: &str, offer: Offer) -> Result<Self, (io::Error, Offer)> {
         let about = About { number, image: image.to_owned(), pid: offer.pid };
         let mut text = serde_json::to_vec(&about).expect("names and numbers are JSON");
@@ -76,7 +76,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Returns the guest for people.
+    /// Returns the guest as text for people.
     pub(super) fn who(&self) -> String {
         let About { number, image, pid } = &self.about;
         match pid {
@@ -85,7 +85,7 @@ impl Kept {
         }
     }
 
-    /// Returns whether its address space is gone, or was never one of a guest.
+    /// Returns whether its address space is gone, or never was that of a guest.
     pub(super) fn is_gone(&self) -> bool {
         let copy = self.uffd.try_clone().ok();
         copy.is_some_and(|fd| Descriptor::new(fd).map_or(true, |descriptor| descriptor.is_gone()))
@@ -97,8 +97,8 @@ impl Kept {
         self.pidfd.as_ref().is_some_and(|pidfd| kill(pidfd).is_ok())
     }
 
-    /// Returns whether it has said something at which no server has looked for so long, or one
-    /// looks for so long; says so once.
+    /// Returns, once, whether its messages have been unread for `patience`, or the server has been
+    /// busy with it for so long.
     pub(super) fn is_unheard(&mut self, patience: Duration) -> bool {
         let looks = journal::beats(&self.journal, self.from);
         let now = Instant::now();
@@ -106,7 +106,7 @@ impl Kept {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let speaks = poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
             && fds[0].revents().contains(PollFlags::IN);
-        // An odd number: somebody looks, and has not come back.
+        // An odd number: a server is looking, and has not finished.
         let is_busy = looks.is_some_and(|looks| looks % 2 == 1);
         if looks != self.looks.0 || !(speaks || is_busy) {
             (self.looks, self.is_reported) = ((looks, now), false);
@@ -116,7 +116,7 @@ impl Kept {
     }
 }
 
-/// Returns the guest that a front has handed on.
+/// Returns the guest that a front has handed over.
 pub(super) fn arrived(fds: Vec<OwnedFd>, done: Done) -> io::Result<Arrived> {
     let mut fds = fds.into_iter();
     let (Some(fd), Some(journal), Some(stream)) = (fds.next(), fds.next(), fds.next()) else {

@@ -1,8 +1,8 @@
 //! A server's end of the channel to its front.
 //!
-//! One thread hears; any may speak. Who asks for something holds the lock of the answers until
-//! there is one, and the front answers in the order in which it was asked. The lock for a new stock
-//! is taken with none of these.
+//! One thread receives; any may send. A thread that makes a request holds the lock of the answers
+//! until it has one, and the front answers requests in order. The lock for a new stock is not taken
+//! together with these.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::channel::{Channel, ToFront, ToServer};
 use super::kept::arrived;
 use crate::serve::Server;
 
-/// What a front tells.
+/// What a front asks of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// Make a new stock: [`renew`](super::renew).
@@ -31,7 +31,7 @@ pub enum Told {
 pub struct Begin {
     /// The front's process.
     pub front: u32,
-    /// Servers before it that were lost.
+    /// Earlier servers that were lost.
     pub takeovers: u64,
     /// The sockets to answer, as the front has them.
     pub sockets: Vec<OwnedFd>,
@@ -40,7 +40,7 @@ pub struct Begin {
 /// A server's end of the channel to its front.
 pub struct Link {
     pub(super) channel: Arc<Channel>,
-    /// What became of requests: one at a time is under way.
+    /// Answers to requests, which are made one at a time.
     answers: Mutex<Receiver<Result<String, String>>>,
     /// Held while a stock is made and sent: the front keeps the last one.
     pub(super) renewing: Mutex<()>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Serves the guests that the front hands on, and gives what else it says to `tell`.
+    /// Serves the guests that the front hands over, and passes its other messages to `tell`.
     ///
     /// # Errors
     /// No thread can be started, or the front is gone.
@@ -88,41 +88,41 @@ impl Link {
         self.ask(&ToFront::Listen(image.to_owned())).map(PathBuf::from)
     }
 
-    /// Has no guest of an image accepted from now on; its socket is gone then.
+    /// Stops accepting guests of an image, and removes its socket.
     pub fn close(&self, image: &str) {
-        // A front that is gone accepts nobody.
+        // A front that is gone accepts no guests.
         let _ = self.ask(&ToFront::Close(image.to_owned()));
     }
 
     fn ask(&self, request: &ToFront) -> Result<String, String> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = || "its front is gone: nobody accepts guests".to_owned();
+        let gone = || "its front is gone: no guests are accepted".to_owned();
         self.channel.send(request, &[]).map_err(|_| gone())?;
         answers.recv().map_err(|_| gone())?
     }
 
-    /// Says that all images are there.
+    /// Reports that all images are there.
     pub fn ready(&self) {
         self.say(&ToFront::Ready);
     }
 
-    /// Asks for the end, which the front then tells.
+    /// Asks for the end, which the front then orders.
     pub fn stop(&self) {
         self.say(&ToFront::Stop);
     }
 
-    /// Says that this process ends with this status.
+    /// Reports that this process ends with this status.
     pub fn done(&self, status: u8) {
         self.say(&ToFront::Done(status));
     }
 
     fn say(&self, message: &ToFront) {
-        // A front that is gone needs to hear nothing.
+        // A front that is gone needs no report.
         let _ = self.channel.send(message, &[]);
     }
 }
 
-/// Does what the front says, until it is gone.
+/// Acts on the front's messages until it is gone.
 fn hear(
     channel: &Arc<Channel>,
     server: &Server,
@@ -134,21 +134,21 @@ fn hear(
             ToServer::Guest(number) => {
                 let to = Arc::clone(channel);
                 let done = move || {
-                    // As above.
+                    // Same as above.
                     let _ = to.send(&ToFront::Ended(number), &[]);
                 };
-                // One that cannot be read stays with the front (H2), which says that nobody
-                // answers it.
+                // A guest that cannot be read stays with the front (H2), which reports that it gets
+                // no answer.
                 if let Ok(arrived) = arrived(fds, Box::new(done)) {
                     server.adopt(arrived);
                 }
             }
-            // Who asked has an ear for it.
+            // The thread that asked waits for it.
             ToServer::Answer(found) => drop(said.send(found)),
             ToServer::Failed(number) => server.failed_before(number),
             ToServer::Renew => tell(Told::Renew),
             ToServer::Release => tell(Told::Release),
-            // It was the first one.
+            // It was the first message.
             ToServer::Begin { .. } => {}
         }
     }

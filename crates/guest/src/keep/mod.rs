@@ -1,4 +1,4 @@
-//! Guests outlive their server: processes, of which each can be killed.
+//! Guests outlive their server: three processes, each of which can be killed.
 //!
 //! The **front** keeps sockets, guests' descriptors and journals, and nothing else. A **server**
 //! has the images and serves guests. The **stock** is a copy of a server's memory, made by `fork`,
@@ -7,22 +7,22 @@
 //!
 //! - H1: a guest's descriptor is the front's first. It accepts guests itself, and writes what they
 //!   are into a journal before it hands anything on.
-//! - H2: the front closes a descriptor when a server says that the guest needs nobody, or when it
-//!   sees itself that the guest is gone; not because a server is lost. A server closes its copy of
-//!   a descriptor when its guest needs nobody, or when it ends. So as long as either of the two
-//!   lives, a guest that lives has its descriptor open outside of its own process.
-//! - H3: a server begins when the one before has ended with all of its threads: the end of its
-//!   channel says so, of which no other process has a copy but for moments, during which the end
-//!   only comes later. So no call that fills a guest's memory goes on beside a successor's.
-//! - H4: a server that takes over looks at the messages that the one before read last, and then
-//!   has all who wait look again, before it answers anything (core/guest/U4).
-//! - H5: no guest of an image is accepted before the stock has that image. What a server adds,
-//!   it has in a new stock before it says so.
-//! - H6: a copy is made while nobody is within the store (gate/F1) and nobody writes to stderr; it
-//!   has one thread, uses the images and its channel, and has no other descriptor.
-//! - H7: a front that is gone is no reason to end for a server: it serves the guests it has.
+//! - H2: the front closes a descriptor when a server reports that the guest needs no server, or
+//!   when it finds that the guest is gone; never because a server is lost. A server closes its copy
+//!   of a descriptor when the guest needs no server, or when it ends. So as long as either process
+//!   lives, the descriptor of a living guest is open outside the guest's own process.
+//! - H3: a server begins when its predecessor has ended with all its threads, which the end of its
+//!   channel reports. Other processes have a copy of that channel only for moments, which can only
+//!   delay the report. So no call that fills a guest's memory runs beside a successor's.
+//! - H4: a server that takes over processes the messages that its predecessor read last, and then
+//!   wakes all waiting threads, before it answers anything (core/guest/U4).
+//! - H5: no guest of an image is accepted before the stock has that image. A server that adds an
+//!   image makes a new stock before it reports the image.
+//! - H6: a copy is made while no thread is within the store (gate/F1) or writes to stderr; it has
+//!   one thread, uses the images and its channel, and has no other descriptor.
+//! - H7: a server does not end because its front is gone: it serves the guests it has.
 //!
-//! Lock order: a front's state is its only lock, and no message is waited for with it.
+//! Lock order: a front's state is its only lock; no thread waits for a message with it.
 
 mod channel;
 mod front;

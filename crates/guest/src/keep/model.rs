@@ -33,7 +33,7 @@ struct World {
     /// It has connected, and nobody has accepted it.
     is_queued: bool,
     front_holds: bool,
-    /// The server of now was sent a copy, which it has not received.
+    /// The current server was sent a copy, which it has not received.
     is_coming: bool,
     is_sent: bool,
     server_holds: bool,

@@ -14,19 +14,19 @@ use super::channel::{Channel, ToFront, ToStock};
 use super::link::Link;
 use crate::images::Images;
 
-/// Makes a new stock of the images as they are now. It makes servers, which do what `serve` says
-/// with their end of a channel, for [`Link::start`], and end with the status that it returns.
+/// Makes a new stock of the images as they are now. Servers that it makes call `serve` with their
+/// end of a channel, for [`Link::start`], and end with the status that it returns.
 ///
 /// # Errors
 /// There is no process or no descriptor for it.
 pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -> io::Result<()> {
     let _one = link.renewing.lock().unwrap_or_else(PoisonError::into_inner);
     let (ours, theirs) = Channel::pair()?;
-    // SAFETY: the disposition of a signal of which no handler exists here; children that end are
-    // not waited for.
+    // SAFETY: the disposition of a signal that has no handler here; nothing waits for children that
+    // end.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     let quiet = io::stderr().lock();
-    // SAFETY: the child has this thread alone. It uses the images, which nobody is within (H6),
+    // SAFETY: the child has only this thread. It uses the images, which no thread is within (H6),
     // what the C library and this one guard across a fork, and what `quiet` guards.
     let child = images.standing_still(|| unsafe { libc::fork() });
     let error = io::Error::last_os_error();
@@ -38,7 +38,7 @@ pub fn renew(images: &Arc<Images>, link: &Link, serve: &dyn Fn(OwnedFd) -> u8) -
     }
 }
 
-/// Waits for the need of a server, in a process of its own, which ends with its channel.
+/// Waits in a process of its own until a server is needed; the process ends with its channel.
 fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -> ! {
     let waited = catch_unwind(AssertUnwindSafe(|| {
         let channel = alone(channel)?;
@@ -52,7 +52,7 @@ fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -
                     drop(channel);
                     return Ok(serve(to_front));
                 }
-                // The front hears that nobody has the other end.
+                // The front sees that the other end is closed.
                 -1 => {}
                 _ => {}
             }
@@ -62,8 +62,8 @@ fn wait(channel: Channel, images: &Arc<Images>, serve: &dyn Fn(OwnedFd) -> u8) -
     let status = waited.map_or(101, |status| status.unwrap_or(1));
     // It is not buffered.
     let _ = io::stderr().flush();
-    // SAFETY: ends this process, of which nothing is left to do; what the frames above own is
-    // another process's.
+    // SAFETY: ends this process, which has nothing left to do; what the frames above own belongs to
+    // another process.
     unsafe { libc::_exit(i32::from(status)) }
 }
 
@@ -73,8 +73,7 @@ fn alone(channel: Channel) -> io::Result<Channel> {
     dup2_stdin(&channel)?;
     // Its number is closed below.
     let _ = channel.into_fd().into_raw_fd();
-    // SAFETY: this process has one thread, and nothing that it uses from here on has a descriptor
-    // of those (H6).
+    // SAFETY: this process has one thread, and uses none of these descriptors from here on (H6).
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if closed != 0 {
         return Err(io::Error::last_os_error());

@@ -1,4 +1,4 @@
-//! What a front is asked for, and what it says.
+//! Options of a front, and the events that it reports.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -16,27 +16,27 @@ pub trait Sockets: Send {
     fn unbind(&mut self, image: &str);
 }
 
-/// What becomes of guests that nobody can serve.
+/// What happens to guests that no server can serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLoss {
-    /// They wait, and their descriptors are kept: they can be seen, and ended.
+    /// They wait, and their descriptors are kept, so that they can be listed and ended.
     #[default]
     Wait,
     /// They are killed.
     Kill,
 }
 
-/// What a front grants.
+/// The limits of a front.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FrontOptions {
-    /// Guests and hand-shakes at a time. Where all places are taken, connections wait.
+    /// Guests and handshakes at the same time. While all places are taken, connections wait.
     pub places: usize,
-    /// How long a hand-shake may take.
+    /// How long a handshake may take.
     pub handshake: Duration,
-    /// How long a guest may ask for something without anybody looking, before that is reported.
+    /// How long a guest's message may stay unread before that is reported.
     pub patience: Duration,
-    /// What becomes of guests that nobody can serve.
+    /// What happens to guests that no server can serve.
     pub on_loss: OnLoss,
 }
 
@@ -47,22 +47,22 @@ impl Default for FrontOptions {
     }
 }
 
-/// What a front hears.
+/// An event that a front reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// All images are there, for the first time.
     Ready,
-    /// Somebody asks for the end.
+    /// A user asks for the end.
     Stop,
 }
 
 /// How a front ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As its server said, with this status.
+    /// Its server ended with this status.
     Done(u8),
     /// The first server ended before it had all images.
     NotBegun,
-    /// No server was left, and then no guest, or so many when the end was asked for.
+    /// No server was left, and then no guest, or this many when the end was asked for.
     Lost(usize),
 }

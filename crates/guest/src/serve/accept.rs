@@ -1,8 +1,8 @@
-//! The thread of an image's socket: it accepts, and reads hand-shakes.
+//! The thread of an image's socket: it accepts connections and reads handshakes.
 //!
 //! - A1: a connection has a place before it is accepted (G7).
-//! - A2: so many hand-shakes are read at a time; where there are more, the oldest gives way. So
-//!   nobody keeps others out by saying nothing.
+//! - A2: at most `HANDSHAKES` handshakes are read at the same time; if there are more, the oldest
+//!   is ended. So a silent peer keeps nobody out.
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
@@ -14,29 +14,29 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::handshake::{Failed, Handshake, Offer};
 
-/// Hand-shakes of an image at a time.
+/// Most handshakes of an image at the same time.
 const HANDSHAKES: usize = 32;
 
-/// Wait where there is no place, or the system has no descriptor or thread.
+/// Wait if no place is free, or the system has no descriptor or thread.
 const BREATH: Duration = Duration::from_millis(100);
 
-/// Whose guests are accepted.
+/// The receiver of accepted guests.
 pub(crate) trait Reception {
-    /// How long a hand-shake may take.
+    /// How long a handshake may take.
     fn handshake(&self) -> Duration;
     /// Takes a place, if one is free.
     fn take_place(&self) -> bool;
     fn has_place(&self) -> bool;
     /// Gives a place back.
     fn leave_place(&self);
-    /// Counts a hand-shake that came to nothing, whose place is free again.
+    /// Counts a handshake that failed, whose place is free again.
     fn failed(&self);
     fn report(&self, line: &str);
-    /// Takes a guest that has said all.
+    /// Takes a guest whose message is complete.
     fn receive(&self, image: &str, offer: Offer);
 }
 
-/// Accepts the guests of an image until `closed`, of which the listener's end tells.
+/// Accepts guests of an image until `closed`, which the shutdown of the listener announces.
 pub(crate) fn accept(
     to: &impl Reception,
     image: &str,
@@ -44,7 +44,7 @@ pub(crate) fn accept(
     closed: &AtomicBool,
 ) {
     let mut pending: Vec<Handshake> = Vec::new();
-    // Acquire: pairs with the one that closes; the listener was shut down before.
+    // Acquire: pairs with the store by the closing thread; the listener was shut down before.
     while !closed.load(Ordering::Acquire) {
         let (heard, called) = wait(to, listener, &pending);
         for at in heard.into_iter().rev() {
@@ -82,7 +82,7 @@ pub(crate) fn accept(
     pending.drain(..).for_each(|one| end(to, image, one));
 }
 
-/// Ends a hand-shake that is done, or has had its time.
+/// Ends a handshake that is complete, or has run out of time.
 fn end(to: &impl Reception, image: &str, one: Handshake) {
     match one.finish() {
         Ok(offer) => to.receive(image, offer),
@@ -91,11 +91,11 @@ fn end(to: &impl Reception, image: &str, one: Handshake) {
 }
 
 fn fail(to: &impl Reception, image: &str, failed: &Failed) {
-    to.report(&format!("a connection to {image} came to nothing: {failed}"));
+    to.report(&format!("a connection to {image} failed: {failed}"));
     to.failed();
 }
 
-/// Waits until somebody says something; returns who, and whether somebody new is there.
+/// Waits until a peer sends something; returns which, and whether there is a new connection.
 fn wait(to: &impl Reception, listener: &UnixListener, pending: &[Handshake]) -> (Vec<usize>, bool) {
     let listens = to.has_place();
     let fds = pending.iter().map(AsFd::as_fd).chain(listens.then(|| listener.as_fd()));

@@ -1,4 +1,4 @@
-//! What it takes that pages leave a guest: its files, keys for what leaves, a seat in the room.
+//! What a guest needs so that pages can leave: its files, keys for the pages, a seat in the room.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ pub(super) struct Away {
     pub(super) backing: Backing,
     pub(super) keys: Keys,
     pub(super) seat: Seat,
-    /// Pages that are there at the beginning.
+    /// Pages that are resident at the beginning.
     pub(super) present: Vec<Range<usize>>,
 }
 
 impl Away {
-    /// Returns what a guest of so many pages needs.
+    /// Returns what a guest of `pages` pages needs.
     pub(super) fn new(
         images: &Arc<Images>,
         room: &Arc<Room>,
@@ -29,7 +29,7 @@ impl Away {
         let present = backing.present();
         let present = present.map_err(|error| format!("its memfd cannot be searched: {error}"))?;
         let seat = Seat::new(room).map_err(|error| error.to_string())?;
-        let keys = images.take_keys(pages).ok_or("there is no room for what would leave")?;
+        let keys = images.take_keys(pages).ok_or("there is no room for pages that would leave")?;
         Ok(Self { images: Arc::clone(images), backing, keys, seat, present })
     }
 }

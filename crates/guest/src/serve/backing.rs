@@ -1,8 +1,8 @@
-//! The files that a guest's memory is: its VMM has handed them over beside the userfaultfd.
+//! The files of a guest's memory, which its VMM handed over with the userfaultfd.
 //!
-//! - B1: a file is a memfd of pages of 4 KiB, out of which pages can be taken, and as long as what
-//!   lies in it. What its owner does to it later is that one's to lose: a call fails then, and
-//!   nothing leaves.
+//! - B1: a file is a memfd of pages of 4 KiB, out of which pages can be taken, and at least as long
+//!   as the regions in it. If its owner changes that later, only the guest suffers: a call fails
+//!   then, and nothing leaves.
 
 use std::fmt;
 use std::fs::File;
@@ -21,7 +21,7 @@ use zfold_uffd::page::PAGE;
 
 use crate::core::regions::Region;
 
-/// What `statfs` says of memfds.
+/// The file system type that `statfs` returns for memfds.
 const TMPFS: i64 = 0x0102_1994;
 
 /// Why pages cannot be taken out of a guest's memory.
@@ -29,17 +29,17 @@ const TMPFS: i64 = 0x0102_1994;
 pub(super) enum Unbacked {
     /// A region has pages of another size.
     PageSize,
-    /// A region names a descriptor that did not come.
+    /// A region names a descriptor that was not sent.
     Missing(usize),
-    /// A descriptor is none of a memfd of ordinary pages.
+    /// A descriptor is not a memfd of ordinary pages.
     NoMemfd,
     /// It cannot be written to.
     ReadOnly,
     /// It is sealed against changes.
     Sealed,
-    /// A region ends behind its file.
+    /// A region ends after its file.
     Short,
-    /// The userfaultfd does not tell of writes or of what is not mapped.
+    /// The userfaultfd does not report writes, or touches of unmapped pages.
     Features(Errno),
 }
 
@@ -48,22 +48,22 @@ impl fmt::Display for Unbacked {
         match self {
             Self::PageSize => write!(f, "its pages are not of 4 KiB"),
             Self::Missing(number) => {
-                write!(f, "a region lies in file {number}, which did not come")
+                write!(f, "a region lies in file {number}, which was not sent")
             }
-            Self::NoMemfd => write!(f, "what it lies in is no memfd"),
+            Self::NoMemfd => write!(f, "its memory does not lie in a memfd"),
             Self::ReadOnly => write!(f, "its memfd cannot be written to"),
             Self::Sealed => write!(f, "its memfd is sealed against writes"),
             Self::Short => write!(f, "its memfd is shorter than a region"),
             Self::Features(error) => write!(
                 f,
-                "its userfaultfd does not tell of writes to protected pages, or of pages that are \
-                 not mapped ({error}): register MISSING, WP and MINOR"
+                "its userfaultfd does not report writes to protected pages, or touches of pages \
+                    that are not mapped ({error}): register MISSING, WP and MINOR"
             ),
         }
     }
 }
 
-/// A region, and where it lies.
+/// A region, and its place in a file.
 #[derive(Debug)]
 struct Part {
     at: Range<usize>,
@@ -78,7 +78,7 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// Returns where regions lie in these files; `places` has a file and an offset for each.
+    /// Returns the places of regions in these files; `places` has a file and an offset for each.
     pub(super) fn new(
         regions: &[Region],
         places: &[(usize, u64)],
@@ -129,8 +129,8 @@ impl Backing {
         Some((&part.file, part.offset + (at - part.at.start) as u64))
     }
 
-    /// Reads pages; none if the first of them is not in the file, as where this file is not what
-    /// the guest has mapped.
+    /// Reads pages; none if the first of them is not in the file, for example because the guest has
+    /// mapped another file.
     pub(super) fn fetch(&self, at: usize, into: &mut [u8]) -> bool {
         let Some((file, offset)) = self.find(at) else { return false };
         seek(file, SeekFrom::Data(offset)) == Ok(offset) && file.read_exact_at(into, offset).is_ok()
@@ -155,7 +155,7 @@ fn check(file: &File) -> Result<(), Unbacked> {
     let name = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
     let is_named = name.is_ok_and(|name| name.as_bytes().starts_with(b"/memfd:"));
     let is_alone = file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 0);
-    // Not one of huge pages, which lies in another file system.
+    // Not a memfd of huge pages, which lies in another file system.
     let is_ordinary = fstatfs(file).is_ok_and(|found| found.f_type == TMPFS);
     if !(is_named && is_alone && is_ordinary) {
         return Err(Unbacked::NoMemfd);

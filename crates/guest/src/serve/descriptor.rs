@@ -1,7 +1,7 @@
-//! The descriptor of a guest: messages are read, pages are put in.
+//! The descriptor of a guest, by which messages are read and pages are put in.
 //!
-//! - D1: the descriptor came from the process in whose memory it fills pages, which chose the
-//!   ranges; what is in them is that process's to lose. Nothing of this process lies there.
+//! - D1: the descriptor came from the process whose memory it fills. That process chose the ranges
+//!   and answers for their contents; nothing of this process lies there.
 
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
@@ -30,10 +30,10 @@ pub(crate) struct Descriptor {
     uffd: Uffd,
 }
 
-/// Why a descriptor is of no use.
+/// Why a descriptor cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unfit {
-    /// It is none of userfaultfd, or one that was never set up.
+    /// It is not a userfaultfd, or was never set up.
     Other,
     /// The regions are not registered with it.
     Unregistered(Errno),
@@ -42,15 +42,15 @@ pub(crate) enum Unfit {
 }
 
 impl Descriptor {
-    /// Takes a descriptor, if it is one of userfaultfd that was set up.
+    /// Takes a descriptor, if it is a userfaultfd that was set up.
     pub(crate) fn new(fd: OwnedFd) -> Result<Self, Unfit> {
-        // No call is made on anything else: its numbers may mean something there.
+        // No call is made on any other file, to which the call's number may mean something else.
         let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
         if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[userfaultfd]") {
             let descriptor = Self { uffd: Uffd::from_fd(fd) };
-            // One that was never set up takes no call and says the same of each, so nobody would
-            // know when its address space is gone. Nothing waits with it. Of others this is always
-            // right, whether somebody is there to be woken or not.
+            // One that was never set up refuses every call with the same error, so the end of its
+            // address space would stay unnoticed. No thread waits for it. For others this call
+            // always works, whether or not a thread is woken.
             if descriptor.uffd.wake(ANYWHERE..ANYWHERE + PAGE).is_ok() {
                 descriptor.no_waiting();
                 return Ok(descriptor);
@@ -59,18 +59,18 @@ impl Descriptor {
         Err(Unfit::Other)
     }
 
-    /// Has polls wait until there is something to read: they fail at a descriptor whose reads wait.
-    /// The other side can undo it at any time, so no read counts on it.
+    /// Makes reads not wait, so that polls work: they fail on a descriptor whose reads wait. The
+    /// other side can undo this at any time, so no read relies on it.
     pub(super) fn no_waiting(&self) {
         if let Ok(flags) = fcntl_getfl(&self.uffd)
             && !flags.contains(OFlags::NONBLOCK)
         {
-            // It can only fail for flags that are none.
+            // It fails only for invalid flags.
             let _ = fcntl_setfl(&self.uffd, flags | OFlags::NONBLOCK);
         }
     }
 
-    /// Checks that the regions are registered, at their ends at least.
+    /// Checks that the regions are registered, at least at their ends.
     pub(super) fn check(&self, regions: &[Region]) -> Result<(), Unfit> {
         for region in regions {
             let last = region.at.end - region.unit;
@@ -85,11 +85,11 @@ impl Descriptor {
         Ok(())
     }
 
-    /// Asks to be told of all that happens to files, whatever the VMM asked for.
+    /// Asks for all messages about files, whatever the VMM asked for.
     pub(super) fn hear_all(&self, regions: &[Region]) -> Result<(), Errno> {
         for region in regions {
-            // SAFETY: the region is registered with this descriptor for what is missing, which is
-            // answered already (D1); so is what it is told now.
+            // SAFETY: the region is registered with this descriptor for missing pages, which are
+            // answered (D1); the new messages are answered, too.
             let heard = unsafe { self.uffd.register_file(&region.at) };
             heard.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         }
@@ -98,17 +98,17 @@ impl Descriptor {
 
     /// Returns whether the address space is gone.
     pub(crate) fn is_gone(&self) -> bool {
-        // Any address that processes may have: the kernel looks for the address space first.
+        // Any valid address will do: the kernel looks for the address space first.
         self.uffd.probe(&(ANYWHERE..ANYWHERE + PAGE)) == Err(Errno::SRCH)
     }
 
-    /// Leaves the regions to the kernel.
+    /// Unregisters the regions.
     pub(super) fn let_go(&self, regions: &[Region]) {
         for region in regions {
-            // SAFETY: of no page of the region does the image count (`Guest::is_complete`), so what
-            // is missing is zeros, which is what the kernel maps there.
+            // SAFETY: no page of the region is to come from the image (`Guest::is_complete`), so
+            // missing pages are zeros, which the kernel maps there.
             let released = unsafe { self.uffd.unregister(region.at.clone()) };
-            // It fails for what is mapped no longer.
+            // It fails for ranges that are no longer mapped.
             drop(released);
         }
     }
@@ -120,13 +120,14 @@ impl AsFd for Descriptor {
     }
 }
 
-/// Returns the process that connected, if it has a number here; by now it may be another one's.
+/// Returns the number of the process that connected, if it has one here; the number may have been
+/// reused by now.
 pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of_val(&found) as libc::socklen_t;
     // SAFETY: the option is written to a structure of its type and length, which lives across the
-    // call. Not by `rustix`: a process of another namespace has the number 0, which its type for
-    // processes does not have.
+    // call. Not by `rustix`: a process of another namespace has the number 0, which rustix's type
+    // for processes excludes.
     let done = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -139,11 +140,11 @@ pub(super) fn peer(stream: &UnixStream) -> Option<i32> {
     (done == 0 && found.pid > 0).then_some(found.pid)
 }
 
-/// Returns a descriptor of the process that connected, which stays that one's. Linux 6.5.
+/// Returns a pidfd of the process that connected, which never names another one. Linux 6.5.
 pub(crate) fn peer_pidfd(stream: &UnixStream) -> Option<OwnedFd> {
     let mut found: libc::c_int = -1;
     let mut len = size_of_val(&found) as libc::socklen_t;
-    // SAFETY: as of `peer`.
+    // SAFETY: same as for `peer`.
     let done = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -153,7 +154,7 @@ pub(crate) fn peer_pidfd(stream: &UnixStream) -> Option<OwnedFd> {
             &raw mut len,
         )
     };
-    // SAFETY: the kernel made it for this call, nobody else owns it.
+    // SAFETY: the kernel made it for this call, and nothing else owns it.
     (done == 0 && found >= 0).then(|| unsafe { OwnedFd::from_raw_fd(found) })
 }
 
@@ -163,7 +164,7 @@ pub(super) struct Memory<'a> {
     pub(super) latencies: &'a Histogram,
     messages: Messages,
     began: Instant,
-    /// Of a guest of which pages can leave.
+    /// Set if pages of the guest can leave.
     away: Option<&'a Away>,
 }
 
@@ -182,13 +183,12 @@ impl<'a> Memory<'a> {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Says that nothing is done now.
+    /// Records that the thread has finished its work for now.
     pub(super) fn rest(&self) {
         self.messages.look(false);
     }
 
-    /// Returns what the guest gave up by the messages that were read last, perhaps by another
-    /// process.
+    /// Returns the ranges given up by the messages read last, perhaps by another process.
     pub(super) fn given_up(&mut self) -> Vec<Range<usize>> {
         self.messages.given_up()
     }
@@ -198,7 +198,7 @@ impl Space for Memory<'_> {
     fn read(&mut self, into: &mut Vec<Event>) {
         self.messages.look(true);
         for round in self.messages.rounds() {
-            // What cannot be read now is read next time.
+            // Messages that cannot be read now are read next time.
             let Ok(got) = self.descriptor.uffd.read_now(round) else { break };
             into.extend(messages(&round[..got]));
             if got < round.len() {
@@ -208,19 +208,19 @@ impl Space for Memory<'_> {
     }
 
     fn copy(&mut self, to: usize, pages: &[u8]) -> Result<(), Partial> {
-        // SAFETY: the range is of a region that was found registered, else the kernel refuses; its
-        // owner expects the image's pages there (D1).
+        // SAFETY: the range is in a region that was found registered, otherwise the kernel refuses;
+        // its owner expects the image's pages there (D1).
         unsafe { self.descriptor.uffd.copy(to, pages, true) }
     }
 
     fn zero(&mut self, of: Range<usize>) -> Result<(), Partial> {
-        // SAFETY: as of `copy`; its owner expects zeros where the image has zeros, and where it
-        // gave pages up (D1).
+        // SAFETY: same as for `copy`; its owner expects zeros where the image has zeros, and where
+        // it gave pages up (D1).
         unsafe { self.descriptor.uffd.zero(of, true) }
     }
 
     fn wake(&mut self, of: Range<usize>) {
-        // It fails only for what is no range.
+        // It fails only for invalid ranges.
         let _ = self.descriptor.uffd.wake(of);
     }
 

@@ -1,7 +1,7 @@
-//! What a server and its guests have done.
+//! Figures of a server and its guests.
 //!
 //! Each guest's figures have a lock of their own, which its thread takes for a moment after each
-//! step, and under which nobody takes another one: figures that are read together belong together.
+//! step, and under which no other lock is taken. So figures that are read together are consistent.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,38 +16,38 @@ use crate::core::regions::Region;
 use crate::core::table;
 use crate::images::{Image, Origin};
 
-/// The title of the table in which people see what a server and its guests have done.
+/// The title of the table of a server and its guests.
 pub const TABLE: &str = "guests";
 
 figures! {
-    /// What a guest was given, or all guests of a server together.
+    /// Pages that a guest, or all guests of a server, got.
     #[non_exhaustive]
     pub struct Given;
 
     total faults_total: Count, "faults that were answered",
         [state(TABLE).row("faults"), metric("guest_faults_total"), View::Rate];
-    total copied_pages_total: Count, "pages of 4 KiB put in",
+    total copied_pages_total: Count, "pages of 4 KiB put into guests",
         [state(TABLE).row("copied"), metric("guest_copied_pages_total")];
     total zero_pages_total: Count, "pages of zeros, which take no memory",
         [state(TABLE).row("zeros"), metric("guest_zero_pages_total")];
-    total beforehand_pages_total: Count, "of both, before they were asked for",
+    total beforehand_pages_total: Count, "of both, put in before the guest asked for them",
         [state(TABLE).row("beforehand"), metric("guest_beforehand_pages_total")];
-    total discards_total: Count, "messages of memory that was given up",
+    total discards_total: Count, "messages about memory that guests discarded",
         [FIELD, metric("guest_discards_total")];
-    total retries_total: Count, "times that the kernel took nothing while memory was given up",
+    total retries_total: Count, "calls that the kernel refused while memory was being discarded",
         [FIELD, metric("guest_retries_total")];
-    total left_pages_total: Count, "pages that left guests, since these have a limit",
+    total left_pages_total: Count, "pages that left guests to meet --resident-limit",
         [state(TABLE).row("left"), metric("guest_left_pages_total"), View::Rate];
-    total stayed_pages_total: Count, "pages that were about to leave when they were written to",
+    total stayed_pages_total: Count, "pages about to leave that were written to, and stayed",
         [state(TABLE).row("stayed"), metric("guest_stayed_pages_total")];
-    total returned_pages_total: Count, "pages that came back, and were not as in the image",
+    total returned_pages_total: Count, "pages that came back and differ from the image",
         [state(TABLE).row("returned"), metric("guest_returned_pages_total"), View::Rate];
-    total strays_total: Count, "faults outside of the regions named, which nobody answers",
+    total strays_total: Count, "faults outside of the named regions, which get no answer",
         [FIELD, metric("guest_strays_total")];
 }
 
 impl Given {
-    /// Adds what another has been given.
+    /// Adds another guest's figures.
     pub(super) fn add(&mut self, other: &Self) {
         for figure in Self::ALL {
             (figure.set)(self, (figure.of)(self) + (figure.of)(other));
@@ -56,7 +56,7 @@ impl Given {
 }
 
 figures! {
-    /// Whom a server has served.
+    /// The guests that a server has served.
     #[non_exhaustive]
     pub struct Served;
 
@@ -64,19 +64,19 @@ figures! {
         [state(TABLE), metric("guests_begun_total")];
     total held_total: Count, "of these, guests whose regions were refused",
         [state(TABLE), metric("guests_held_total")];
-    total failed_handshakes_total: Count, "connections that came to nothing",
+    total failed_handshakes_total: Count, "connections that failed before a guest was served",
         [state(TABLE).row("failed_handshakes"), metric("guest_failed_handshakes_total")];
     gauge fault_p50_ns: Nanoseconds, "half of the faults were answered within this",
         [state(TABLE).row("fault p50"), metric("guest_fault_p50_ns")];
-    gauge fault_p99_ns: Nanoseconds, "99 % of them were",
+    gauge fault_p99_ns: Nanoseconds, "99 % of the faults were answered within this",
         [state(TABLE).row("fault p99"), metric("guest_fault_p99_ns")];
-    gauge resident_pages: Count, "pages in memory of guests of which pages can leave",
+    gauge resident_pages: Count, "resident pages of guests whose pages can leave",
         [state(TABLE).row("resident"), metric("guest_resident_pages")];
-    gauge out_pages: Count, "pages that have left, and are kept for their guests",
+    gauge out_pages: Count, "pages that have left and are kept for their guests",
         [state(TABLE).row("out"), metric("guest_out_pages")];
 }
 
-/// What becomes of a guest.
+/// The state of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GuestState {
@@ -84,7 +84,7 @@ pub enum GuestState {
     Served,
     /// Its regions were refused: it waits, and its descriptor is kept.
     Held,
-    /// It has all of its pages and needs nobody.
+    /// It has all its pages and needs no server.
     Released,
 }
 
@@ -100,19 +100,19 @@ pub struct GuestStats {
     pub pid: Option<i32>,
     /// How long ago that was.
     pub age: Duration,
-    /// What becomes of it.
+    /// Its state.
     pub state: GuestState,
-    /// Its pages, and those for which the image still counts; of its own page size.
+    /// Its pages, and those still to come from the image; of its own page size.
     pub pages: u64,
     /// See `pages`.
     pub pages_left: u64,
-    /// Its pages that are in memory and can leave; 0 where none can.
+    /// Its pages that are resident and can leave; 0 if none can.
     pub resident_pages: u64,
-    /// Its pages that have left, and are kept.
+    /// Its pages that have left and are kept.
     pub out_pages: u64,
-    /// What it was given.
+    /// The pages that it got.
     pub given: Given,
-    /// Whether a fault has waited for long.
+    /// Whether a fault has waited long.
     pub is_late: bool,
 }
 
@@ -126,11 +126,11 @@ struct Changing {
     counts: Counts,
     strays: u64,
     late: bool,
-    /// Twice how often its thread has looked after it, and one less while it does.
+    /// Twice the number of its thread's looks; one less while a look lasts.
     looks: u64,
 }
 
-/// Where a guest's pages are, what is known of each, and whose they were.
+/// Where a guest's pages are, the bits of each, and the image that they come from.
 #[derive(Debug)]
 pub(super) struct Lies {
     pub(super) regions: Vec<Region>,
@@ -139,7 +139,7 @@ pub(super) struct Lies {
 }
 
 impl Lies {
-    /// Returns whether pages left that are not the image's: a difference may lack them.
+    /// Returns whether pages left that differ from the image: a Diff snapshot may lack them.
     fn was_any_out(&self) -> bool {
         let units = self.regions.last().map_or(0, |last| last.units().end);
         table::was_any_out(units, &self.settled)
@@ -153,16 +153,16 @@ pub(super) struct Figures {
     image: String,
     pid: Option<i32>,
     began: Instant,
-    /// None of one that is held.
+    /// Unset for a guest that is held.
     lies: OnceLock<Lies>,
     changing: Mutex<Changing>,
 }
 
 impl Figures {
-    /// Returns those of a guest that is served, until its thread says something else.
+    /// Returns those of a guest, which is served until its thread says otherwise.
     pub(super) fn new(number: u64, image: &str, pid: Option<i32>) -> Self {
         let (state, counts, strays, late) = (GuestState::Served, Counts::default(), 0, false);
-        // Its thread has not looked yet.
+        // Its thread has not taken a look yet.
         let changing = Changing {
             state,
             pages: 0,
@@ -190,18 +190,18 @@ impl Figures {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says where its pages are, once.
+    /// Sets where its pages are, once.
     pub(super) fn lies(&self, lies: Lies) {
         let said = self.lies.set(lies);
         debug_assert!(said.is_ok(), "it was said before");
     }
 
-    /// Says that its thread looks after it, until that has counted.
+    /// Records that its thread has begun a look, until `set`.
     pub(super) fn look(&self) {
         self.changing().looks |= 1;
     }
 
-    /// Takes over what a guest has counted.
+    /// Takes over a guest's counts.
     pub(super) fn set(&self, guest: &mut Guest) {
         let mut changing = self.changing();
         changing.looks = changing.looks.next_multiple_of(2);
@@ -220,9 +220,9 @@ impl Figures {
         self.changing().late = late;
     }
 
-    /// Returns what a difference of the guest is over. What it gave up before the first call is in
-    /// it: such a message was read by then, so it counts when the look of then has ended. Before
-    /// that, the guest is busy; `since` is for the next call.
+    /// Returns what a Diff snapshot of the guest builds on, including all that it gave up before
+    /// the first call: its thread had read those messages, and has processed them when the look of
+    /// that time ends. Until then the guest is busy; `since` is for the next call.
     pub(super) fn origin(&self, since: &mut Option<u64>) -> Result<Origin, NoOrigin> {
         let Changing { state, looks, .. } = *self.changing();
         let since = *since.get_or_insert(looks);
@@ -236,7 +236,7 @@ impl Figures {
         }
     }
 
-    /// Returns the guest for people.
+    /// Returns the guest as text for people.
     pub(super) fn who(&self) -> String {
         match self.pid {
             Some(pid) => format!("guest {} (process {pid})", self.number),
@@ -278,11 +278,11 @@ impl Figures {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ServerStats {
-    /// Whom it has served.
+    /// The guests that it has served.
     pub served: Served,
-    /// What they were given, the guests of now included.
+    /// The pages that they got, current guests included.
     pub given: Given,
-    /// The guests of now.
+    /// The current guests.
     pub guests: Vec<GuestStats>,
 }
 

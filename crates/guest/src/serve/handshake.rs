@@ -1,6 +1,6 @@
-//! What a VMM sends at the beginning: its regions, and a userfaultfd.
+//! The first message of a VMM: its regions, and a userfaultfd.
 //!
-//! - Q1: what is taken in before a peer is believed is one message of bounded length, and a few
+//! - Q1: before a peer is checked, it can send one message of bounded length, and a few
 //!   descriptors.
 
 use std::io::IoSliceMut;
@@ -17,19 +17,19 @@ use super::descriptor::peer;
 use crate::core::hand_over::{FILES, descriptors, has_files};
 use crate::core::message::{Message, Wrong};
 
-/// Descriptors that are taken in at once; the kernel drops further ones.
+/// Descriptors that are received at once; the kernel drops more than these.
 const FDS: usize = 1 + FILES;
 
 /// Bytes that are read at once.
 const PIECE: usize = 16 << 10;
 
-/// A connection whose message is not whole.
+/// A connection whose message is not complete.
 #[derive(Debug)]
 pub(super) struct Handshake {
     stream: UnixStream,
     message: Message,
     fds: Vec<OwnedFd>,
-    /// Descriptors that belong to the message, once it is whole.
+    /// Descriptors that belong to the message, once it is complete.
     needed: Option<usize>,
     pub(super) since: Instant,
 }
@@ -42,14 +42,14 @@ pub(crate) struct Offer {
     pub(crate) fd: OwnedFd,
     /// The files in which its memory lies, if it named any.
     pub(crate) files: Vec<OwnedFd>,
-    /// The process that connected, for people: it may be another one by now.
+    /// The process that connected, for messages only: the number may have been reused by now.
     pub(crate) pid: Option<i32>,
 }
 
-/// Why a hand-shake came to nothing.
+/// Why a handshake failed.
 #[derive(Debug, Error)]
 pub(super) enum Failed {
-    #[error("it left before it had said where its memory is")]
+    #[error("it disconnected before it said where its memory is")]
     Left,
     #[error("it sent no userfaultfd")]
     NoUffd,
@@ -66,7 +66,7 @@ pub(super) enum Failed {
 fn message(wrong: &Wrong) -> &'static str {
     match wrong {
         Wrong::TooLong => "its message does not end",
-        _ => "what it sent is no list of regions",
+        _ => "its message is not a list of regions",
     }
 }
 
@@ -76,7 +76,7 @@ impl Handshake {
         Self { stream, message, fds: Vec::new(), needed: None, since }
     }
 
-    /// Takes in what has come.
+    /// Receives what was sent.
     pub(super) fn receive(&mut self) -> Result<(), Failed> {
         let mut bytes = [0; PIECE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
@@ -113,12 +113,12 @@ impl Handshake {
         }
     }
 
-    /// Returns whether message and descriptor have come.
+    /// Returns whether the message and its descriptors are complete.
     pub(super) fn is_done(&self) -> bool {
         self.needed == Some(self.fds.len())
     }
 
-    /// Returns what has come, if that is all.
+    /// Returns the offer, if it is complete.
     pub(super) fn finish(self) -> Result<Offer, Failed> {
         let (whole, mut fds) = (self.message.is_whole(), self.fds.into_iter());
         match fds.next().filter(|_| whole) {

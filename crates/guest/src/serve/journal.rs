@@ -1,18 +1,18 @@
-//! What outlives a server of its guests: a file in memory for each, which others hold, too.
+//! The state of a guest that outlives its server: a file in memory, which other processes hold,
+//! too.
 //!
-//! It begins with what the guest is, padded to a page. Then come the messages that were read last,
-//! a count of how often somebody looked, and two bits for each of its pages: whether it is settled,
-//! and whether the guest gave it up.
+//! It begins with a description of the guest, padded to a page. Then come the messages read last, a
+//! count of looks, and the bits of its pages: whether each is settled, was given up, or is out.
 //!
-//! - J1: the kernel writes messages into the journal itself. Whoever discards memory goes on once
-//!   that message was taken from the kernel, so it must be here by then; a copy made afterwards
-//!   would be too late for a server that is killed in between. The pages of it are locked where
+//! - J1: the kernel writes messages into the journal directly. A thread that discards memory
+//!   continues once its message was read, so the message must be in the journal by then; a later
+//!   copy would be lost if the server were killed in between. The journal's pages are locked if
 //!   that is permitted, so that the kernel need not wait for one while the process is being killed.
-//! - J2: messages are read over others only when the bits say what those said (core/guest/U1, U4).
-//! - J3: a mapping is of one guest, and one thread reads messages into it. Forked children have it
-//!   not. It is as long as its file, and no file gets shorter.
-//! - J4: a file of no more than what the guest is was not begun. It grows by one call, and what it
-//!   grows by says that nothing is settled and nothing was read.
+//! - J2: messages are overwritten only when the bits include their effects (core/guest/U1, U4).
+//! - J3: a mapping belongs to one guest, and one thread reads messages into it. Forked children do
+//!   not inherit it. It is as long as its file, and no file gets shorter.
+//! - J4: a file that holds only the description is not begun. It grows by one call, and the zeros
+//!   that this adds mean that nothing is settled and nothing was read.
 
 use std::fmt;
 use std::fs::File;
@@ -29,14 +29,14 @@ use zfold_uffd::{MESSAGE, given_up};
 
 use crate::core::table::{Bits, words_of};
 
-/// Messages that are read by one call, and how often in a row.
+/// Messages that are read by one call, and calls in a row.
 const AT_ONCE: usize = 16;
 const ROUNDS: usize = 16;
 
 /// Bytes of the messages.
 const MESSAGES: usize = AT_ONCE * ROUNDS * MESSAGE;
 
-/// Bytes of what a guest is, at most: its regions above all.
+/// Most bytes of a guest's description, which are mainly its regions.
 const ABOUT_MAX: u64 = 1 << 20;
 
 /// The mapping.
@@ -48,7 +48,7 @@ struct Mapping {
 // SAFETY: the memory belongs to the mapping, not to a thread; words are atomics, and the messages
 // have one owner (J3).
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: same as above.
 unsafe impl Sync for Mapping {}
 
 impl fmt::Debug for Mapping {
@@ -60,7 +60,7 @@ impl fmt::Debug for Mapping {
 impl Mapping {
     /// Maps a file from `from` on.
     fn new(file: &File, from: u64, len: usize) -> io::Result<Self> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses overlaps nothing.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -75,15 +75,15 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         };
         let mapping = Self { base: base.cast(), len };
-        // SAFETY: a range of the mapping just made; the advice concerns children only (J3).
+        // SAFETY: a range of the mapping just made; the advice affects only children (J3).
         unsafe { libc::madvise(base.as_ptr(), len, libc::MADV_DONTFORK) };
-        // SAFETY: as above; it changes no contents. Where it is not permitted, J1 holds as long as
-        // the system does not page these pages out.
+        // SAFETY: same as above; it changes no contents. If it is not permitted, J1 holds as long
+        // as the system does not page these pages out.
         unsafe { libc::mlock(base.as_ptr(), MESSAGES) };
         Ok(mapping)
     }
 
-    /// Returns the words behind the messages: the count, then the bits.
+    /// Returns the words after the messages: the count, then the bits.
     fn words(&self) -> &[AtomicU64] {
         let len = (self.len - MESSAGES) / 8;
         // SAFETY: within the mapping, which is `len` bytes long.
@@ -118,21 +118,21 @@ pub(super) struct Messages(Arc<Mapping>);
 impl Messages {
     /// Returns the room for messages, in pieces for one call each.
     pub(super) fn rounds(&mut self) -> impl Iterator<Item = &mut [u8]> {
-        // SAFETY: mapped for as long as `self` lives; nobody else has these bytes (J3), and
-        // `Settled` has none of them.
+        // SAFETY: mapped for as long as `self` lives; nothing else uses these bytes (J3), and
+        // `Settled` uses none of them.
         let bytes = unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), MESSAGES) };
         bytes.chunks_mut(AT_ONCE * MESSAGE)
     }
 
-    /// Returns what was given up by the messages that were read last.
+    /// Returns the ranges given up by the messages read last.
     pub(super) fn given_up(&mut self) -> Vec<std::ops::Range<usize>> {
         self.rounds().flat_map(|round| given_up(round).collect::<Vec<_>>()).collect()
     }
 
-    /// Counts a look, for whoever watches: odd while it lasts.
+    /// Counts a look, for the front: odd while it lasts.
     pub(super) fn look(&self, lasts: bool) {
         let count = &self.0.words()[0];
-        // Relaxed: a count, which this thread alone changes.
+        // Relaxed: a count that only this thread changes.
         let last = count.load(Ordering::Relaxed);
         if (last % 2 == 1) != lasts {
             count.store(last + 1, Ordering::Relaxed);
@@ -145,15 +145,15 @@ impl Messages {
 pub(super) struct Journal {
     pub(super) settled: Settled,
     pub(super) messages: Messages,
-    /// A server before has had it.
+    /// An earlier server has used it.
     pub(super) is_begun: bool,
 }
 
-/// Makes the file of a guest's journal, which says what the guest is; returns it, and where in it
-/// the journal begins.
+/// Makes the file of a guest's journal with the guest's description; returns the file, and the
+/// offset at which the journal begins.
 ///
 /// # Errors
-/// There is no number for a descriptor, or no memory.
+/// There is no free descriptor, or no memory.
 pub(crate) fn create(about: &[u8]) -> io::Result<(File, u64)> {
     let file = File::from(memfd_create("zfold-guest", MemfdFlags::CLOEXEC)?);
     let len = (8 + about.len()).next_multiple_of(PAGE);
@@ -164,10 +164,10 @@ pub(crate) fn create(about: &[u8]) -> io::Result<(File, u64)> {
     Ok((file, len as u64))
 }
 
-/// Returns what a guest is, and where its journal begins.
+/// Returns a guest's description, and the offset at which its journal begins.
 ///
 /// # Errors
-/// This is no such file.
+/// The file is not a journal.
 pub(crate) fn about(file: &File) -> io::Result<(Vec<u8>, u64)> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, 0)?;
@@ -180,8 +180,8 @@ pub(crate) fn about(file: &File) -> io::Result<(Vec<u8>, u64)> {
     Ok((about, (8 + len).next_multiple_of(PAGE as u64)))
 }
 
-/// Returns twice how often somebody has looked after the guest, and one more while somebody does;
-/// none before anybody has.
+/// Returns twice the number of looks at the guest, one more while a look lasts; `None` before the
+/// first.
 pub(crate) fn beats(file: &File, from: u64) -> Option<u64> {
     let mut word = [0; 8];
     file.read_exact_at(&mut word, from + MESSAGES as u64).ok()?;
@@ -189,10 +189,10 @@ pub(crate) fn beats(file: &File, from: u64) -> Option<u64> {
 }
 
 impl Journal {
-    /// Opens the journal of a guest of so many units; begins it if nobody has.
+    /// Opens the journal of a guest of `units` units; begins it if it is new.
     ///
     /// # Errors
-    /// It is another guest's, or there is no memory for it.
+    /// It belongs to another guest, or there is no memory for it.
     pub(super) fn open(file: &File, from: u64, units: u64) -> io::Result<Self> {
         let len = (MESSAGES + 8 + words_of(units) * 8).next_multiple_of(PAGE);
         let whole = from + len as u64;

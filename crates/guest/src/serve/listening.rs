@@ -1,4 +1,4 @@
-//! A socket at which guests of an image are accepted, with the thread that does so.
+//! A socket at which guests of an image are accepted, with its thread.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -36,11 +36,11 @@ impl Listening {
         Ok(Self { listener, closed, thread })
     }
 
-    /// Accepts nobody from now on. Who has connected already is told by the end of the connection.
+    /// Accepts no more guests. Connections that are not guests yet are closed.
     pub(crate) fn close(self) {
-        // Release: pairs with the thread's look, which the shutdown below causes.
+        // Release: pairs with the thread's load, which the shutdown below causes.
         self.closed.store(true, Ordering::Release);
-        // It is open.
+        // The socket is open.
         let _ = shutdown(&self.listener, Shutdown::Both);
         // A panic there was reported.
         let _ = self.thread.join();

@@ -33,14 +33,14 @@ pub use figures::{Given, GuestState, GuestStats, Served, ServerStats, TABLE};
 pub use origin::NoOrigin;
 pub use shared::ServerOptions;
 
-/// A server of guests.
+/// A guest server.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     listening: Mutex<BTreeMap<String, Listening>>,
 }
 
-/// Guests of this server itself.
+/// Guests that this server accepts itself.
 struct Received(Arc<Shared>);
 
 impl Reception for Received {
@@ -74,11 +74,11 @@ impl Reception for Received {
 }
 
 impl Server {
-    /// Returns a server of these images at which nobody can connect yet. `tell` is given lines for
-    /// people: about peers that are refused, and faults that wait.
+    /// Returns a server of these images, without sockets. `tell` gets messages for people: about
+    /// peers that are refused, and faults that wait.
     ///
     /// # Errors
-    /// There is no number for a descriptor.
+    /// There is no free descriptor.
     pub fn new(
         images: Arc<Images>,
         options: ServerOptions,
@@ -88,7 +88,7 @@ impl Server {
         Ok(Self { shared, listening: Mutex::default() })
     }
 
-    /// Accepts guests of an image at a socket. Who may connect is a matter of its file.
+    /// Accepts guests of an image at a socket. The permissions of its file say who may connect.
     ///
     /// # Errors
     /// No thread can be started, or no descriptor made.
@@ -101,18 +101,18 @@ impl Server {
         Ok(())
     }
 
-    /// Serves a guest that somebody else has accepted, or that another server had.
+    /// Serves a guest that a front accepted, or that another server had.
     pub(crate) fn adopt(&self, arrived: Arrived) {
         self.shared.add_place();
         start(&self.shared, arrived);
     }
 
-    /// Takes over how many hand-shakes came to nothing with somebody else, who accepts guests.
+    /// Sets how many handshakes failed in the front, which accepts guests.
     pub(crate) fn failed_before(&self, number: u64) {
         self.shared.failed_before(number);
     }
 
-    /// Accepts no guest of an image from now on.
+    /// Stops accepting guests of an image.
     pub fn close(&self, image: &str) {
         let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.remove(image);
@@ -120,23 +120,23 @@ impl Server {
         found.into_iter().for_each(Listening::close);
     }
 
-    /// Returns what a difference of a guest is over, for [`Images::import_over`]. The guest is
-    /// paused: what it gives up from now on may be in it or not.
+    /// Returns what a Diff snapshot of a guest builds on, for [`Images::import_over`]. The guest
+    /// must be paused: discards from now on may be included or not.
     ///
     /// # Errors
-    /// [`NoOrigin`], after a moment: a guest may be on its way from another server.
+    /// [`NoOrigin`], after a moment, because a guest may be on its way from another server.
     pub fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
         self.shared.origin(number)
     }
 
-    /// Returns what was done so far.
+    /// Returns the figures so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         self.shared.stats()
     }
 
-    /// Accepts nobody, gives each guest all of its pages, and leaves its memory to the kernel, so
-    /// that it needs nobody from then on. Returns how many guests are left after so long.
+    /// Stops accepting guests, gives each guest all its pages, and unregisters its memory, so that
+    /// it needs no server from then on. Returns how many guests are left after `patience`.
     pub fn release(&self, patience: Duration) -> usize {
         let mut all = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
         let found = std::mem::take(&mut *all);

@@ -1,13 +1,13 @@
-//! The room that guests have together of which pages can leave.
+//! The memory that guests whose pages can leave share.
 //!
-//! - M1: a guest's thread says how many of its pages are there after each look at it. Where all
-//!   have more than the limit together, guests are asked for pages, one after the other, so many of
-//!   each that the rest is below the limit. Nobody waits for room: the limit is exceeded by what is
-//!   asked for and has not left yet.
-//! - M2: a guest is asked for nothing else before it has said what became of that. One that has
-//!   nowhere to keep pages is left alone for a while.
+//! - M1: after each look, a guest's thread reports how many of its pages are resident. While the
+//!   sum is above the limit, guests are asked for pages, one after the other, until the rest is
+//!   below it. No thread waits for room: pages that were asked for and have not left yet exceed the
+//!   limit.
+//! - M2: a guest is not asked again before it has reported the result. A guest that has nowhere to
+//!   keep pages is left alone for a while.
 //!
-//! The lock is held for moments, and nothing is waited for with it.
+//! The lock is held for moments, and no thread waits for anything with it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 use zfold_uffd::policy::{Clock, Era};
 
-/// Most pages that a guest is asked for at a time.
+/// Most pages that a guest is asked for at once.
 const PORTION: u64 = 512;
 
-/// How long a guest is left alone that has nowhere to keep pages.
+/// How long a guest that has nowhere to keep pages is left alone.
 const BREAK: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -34,11 +34,11 @@ struct Guest {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Pages of all that are there, and those that are asked for.
+    /// Resident pages of all guests, and pages that are asked for.
     resident: u64,
     asked: u64,
     guests: BTreeMap<u64, Guest>,
-    /// Who was asked last, and who came last.
+    /// The guest that was asked last, and the newest one.
     hand: u64,
     last: u64,
 }
@@ -63,7 +63,7 @@ impl Room {
 }
 
 impl State {
-    /// Asks guests for what is too much.
+    /// Asks guests for the pages above the limit.
     fn press(&mut self, limit: u64) {
         if self.resident <= limit {
             return;
@@ -82,14 +82,14 @@ impl State {
             if can && portion > 0 {
                 guest.asked = portion;
                 (self.asked, self.hand, more) = (self.asked + portion, *number, more - portion);
-                // It fails only where it rang more often than a number of 64 bits can count.
+                // It fails only if the counter would exceed 64 bits.
                 let _ = rustix::io::write(&guest.bell, &1_u64.to_ne_bytes());
             }
         }
     }
 }
 
-/// A guest's place in the room, which it leaves with this.
+/// A guest's seat in the room; dropping it leaves the room.
 #[derive(Debug)]
 pub(super) struct Seat {
     room: Arc<Room>,
@@ -111,8 +111,8 @@ impl Seat {
         Ok(Self { room: Arc::clone(room), number, bell })
     }
 
-    /// Says how many pages are there; `done` if what was asked for has left, or cannot leave, and
-    /// `stuck` if there is nowhere to keep it. Returns how many pages are asked for.
+    /// Reports how many pages are resident; `done` if the pages asked for have left or cannot
+    /// leave, and `stuck` if there is nowhere to keep them. Returns how many pages are asked for.
     pub(super) fn say(&self, resident: u64, done: bool, stuck: bool) -> u64 {
         let mut state = self.room.state();
         let state = &mut *state;
@@ -131,9 +131,9 @@ impl Seat {
         self.bell.as_fd()
     }
 
-    /// Takes back that it rang.
+    /// Clears the wake-up.
     pub(super) fn heard(&self) {
-        // It may not have rung.
+        // There may have been none.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
@@ -141,7 +141,7 @@ impl Seat {
         self.room.clock.now()
     }
 
-    /// Notes that pages have left.
+    /// Records that pages have left.
     pub(super) fn left(&self, pages: u64) {
         let resident = self.room.state().resident;
         self.room.clock.advance(pages as usize, resident as usize);

@@ -1,4 +1,4 @@
-//! A guest's thread: it waits for what the guest says, and has the core do the rest.
+//! A guest's thread: it waits for the guest's messages, and lets the core process them.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -21,11 +21,11 @@ use crate::images::Claim;
 const SOON: Duration = Duration::from_micros(20);
 const SOON_MAX: Duration = Duration::from_millis(5);
 
-/// Wait between two attempts at what does not go for another reason, and between two looks at an
-/// address space of which nothing else will tell.
+/// Wait between two attempts at a call that fails for another reason, and between two checks
+/// whether an address space still exists.
 const LATER: Duration = Duration::from_secs(1);
 
-/// Is told that a guest needs nobody, and no descriptor.
+/// Called when a guest needs no server and no descriptor any longer.
 pub(crate) type Done = Box<dyn FnOnce() + Send>;
 
 /// A guest that is to be served, or held because it cannot be.
@@ -42,13 +42,13 @@ pub(super) struct Served {
     pub(super) image: Claim,
     pub(super) guest: Guest,
     pub(super) messages: Messages,
-    /// A server before had it.
+    /// An earlier server had it.
     pub(super) is_taken_over: bool,
-    /// Where its pages can leave.
+    /// Set if its pages can leave.
     pub(super) away: Option<Away>,
 }
 
-/// Who wakes a guest's thread.
+/// What wakes a guest's thread.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Guest,
@@ -57,16 +57,16 @@ enum Source {
     End,
 }
 
-/// What was reported of a guest.
+/// What was reported about a guest.
 #[derive(Debug, Default)]
 struct Reported {
-    /// The fault that waited for long: since when, and where.
+    /// The fault that has waited long: since when, and where.
     late: Option<(u64, usize)>,
     stray: bool,
     shared: bool,
 }
 
-/// What happened while a guest was waited for.
+/// Why a wait for a guest ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Woken {
     hung_up: bool,
@@ -74,22 +74,22 @@ struct Woken {
 }
 
 impl Session {
-    /// Notes and reports that the guest is not served, but held.
+    /// Records and reports that the guest is not served, but held.
     pub(super) fn refuse(&self, told: &str) {
         let (who, image) = (self.figures.who(), self.figures.image());
         self.shared.hold(&self.figures);
         self.shared.report(&format!("{who} of {image} is not served, and waits: {told}"));
     }
 
-    /// Serves the guest until its address space is gone, or all that it needs is in it; holds it if
-    /// it cannot be served.
+    /// Serves the guest until its address space is gone or has all its pages; holds it if it cannot
+    /// be served.
     pub(super) fn run(self, served: Option<Served>) {
         let (shared, figures) = (Arc::clone(&self.shared), Arc::clone(&self.figures));
         let is_over = match served {
             Some(served) => self.serve(served) || self.hold(),
             None => self.hold(),
         };
-        // Whoever hears that it has ended may remove its image, and count descriptors.
+        // After this report, its image may be removed and descriptors counted.
         let Self { stream, descriptor, done, .. } = self;
         drop((stream, descriptor));
         shared.ended(&figures);
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Returns whether the guest needs nobody any longer; otherwise it cannot be served.
+    /// Returns whether the guest no longer needs a server; otherwise it cannot be served.
     fn serve(&self, served: Served) -> bool {
         let Served { image, mut guest, messages, is_taken_over, away } = served;
         let (latencies, away) = (&self.shared.latencies, away.as_ref());
@@ -145,7 +145,7 @@ impl Session {
                 return true;
             }
             if next == Next::Idle && woken.ending {
-                // What could not be read may be readable now.
+                // A page that could not be read may be readable now.
                 guest.put_in_all();
             }
             let before = woken;
@@ -159,13 +159,13 @@ impl Session {
         }
     }
 
-    /// Says how much room the guest takes, and asks it for what is too much; returns whether there
-    /// is something new to do.
+    /// Reports how much room the guest takes, and asks it for pages above the limit; returns
+    /// whether there is new work.
     fn leave(&self, away: &Away, guest: &mut Guest, is_asked: &mut bool) -> bool {
         let Some(leaving) = guest.leaving() else { return false };
         let is_done = *is_asked && !leaving.is_busy();
         let is_stuck = std::mem::take(&mut leaving.is_stuck);
-        // What cannot leave is not of this room.
+        // Pages that cannot leave do not count in this room.
         let resident = if leaving.is_shared { 0 } else { leaving.resident() };
         let asked = away.seat.say(resident, is_done, is_stuck);
         if *is_asked && !is_done {
@@ -179,18 +179,18 @@ impl Session {
         *is_asked
     }
 
-    /// Gives up a guest of which pages were with a server that was lost.
+    /// Gives up a guest whose pages were lost with another server.
     fn lose(&self, pages: u64) {
         let kill = |pidfd: OwnedFd| pidfd_send_signal(pidfd, Signal::KILL).is_ok();
         let is_killed = self.shared.options.kill_lost && peer_pidfd(&self.stream).is_some_and(kill);
         let end = if is_killed { "it was killed" } else { "end its process" };
         self.refuse(&format!(
-            "{pages} of its pages had left it, and were lost with the server that had them; {end}"
+            "{pages} of its pages had left it, and were lost with the server that held them; {end}"
         ));
     }
 
-    /// Keeps the descriptor of a guest that cannot be served, until its address space is gone: it
-    /// waits, and must not read zeros (G4). Returns whether it is.
+    /// Keeps the descriptor of a guest that cannot be served until its address space is gone: the
+    /// guest waits, and must not read zeros (G4). Returns whether the address space is gone.
     fn hold(&self) -> bool {
         let mut woken = Woken::default();
         while !woken.ending && !self.descriptor.is_gone() {
@@ -200,7 +200,7 @@ impl Session {
         !woken.ending
     }
 
-    /// Waits until the guest says something, hangs up, or the server ends.
+    /// Waits until the guest sends a message or disconnects, or the server ends.
     fn wait(
         &self,
         wait: Option<Duration>,
@@ -239,7 +239,7 @@ impl Session {
                 (Source::Peer, _) => woken.hung_up = true,
                 (Source::End, _) => woken.ending = true,
                 (Source::Room, _) => away.into_iter().for_each(|away| away.seat.heard()),
-                // The other side has made reads wait: then a poll fails.
+                // The other side has made reads wait, so a poll fails.
                 (_, flags) if flags.contains(PollFlags::ERR) => {
                     self.descriptor.no_waiting();
                     std::thread::sleep(SOON);
@@ -250,13 +250,13 @@ impl Session {
         woken
     }
 
-    /// Reports a fault that has waited for long, and one that nobody can answer; each once.
+    /// Reports a fault that has waited long, and one that gets no answer; each once.
     fn report(&self, image: &Claim, guest: &mut Guest, now: u64, reported: &mut Reported) {
         let is_shared = guest.leaving().is_some_and(|leaving| leaving.is_shared);
         if is_shared && !std::mem::replace(&mut reported.shared, true) {
             self.shared.report(&format!(
                 "no page of {} leaves any longer: another process maps its memory, too, and has \
-                 touched pages that had left; what it read there was zeros",
+                    touched pages that had left, where it read zeros",
                 self.figures.who(),
             ));
         }
@@ -264,7 +264,7 @@ impl Session {
             reported.stray = true;
             self.shared.report(&format!(
                 "{} touched {at:#x}, which is in none of the regions that it named, and waits for \
-                 ever: memory that was plugged in later has no page in {}",
+                 ever: memory that was plugged in later has no pages in {}",
                 self.figures.who(),
                 image.name(),
             ));
@@ -278,12 +278,12 @@ impl Session {
             let Fault { at, page, .. } = fault;
             let why = match &fault.why {
                 Why::New => "it has just come".to_owned(),
-                Why::Discard => "the guest discards memory, and that does not end".to_owned(),
+                Why::Discard => "the guest keeps discarding memory".to_owned(),
                 Why::Load(error) => format!("the page cannot be read: {error}"),
-                Why::Kernel(error) => format!("the kernel does not take it: {error}"),
+                Why::Kernel(error) => format!("the kernel refuses it: {error}"),
             };
             self.shared.report(&format!(
-                "{} waits for page {page} of {} at {at:#x}, and has to: {why}",
+                "{} waits for page {page} of {} at {at:#x}: {why}",
                 self.figures.who(),
                 image.name(),
             ));

@@ -1,9 +1,9 @@
-//! What the threads of a server share: places, guests, figures, and the end.
+//! The state that the threads of a server share: places, guests, figures, and the end.
 //!
-//! - P1: places are taken by who accepts and given back by who ended, once each: a hand-shake that
-//!   came to nothing, or a guest. The count guards nothing else.
-//! - P2: the descriptor of the end is written once and never read, so whoever waits for it, however
-//!   late, is woken.
+//! - P1: the accepting thread takes a place; a handshake that fails, or a guest that ends, returns
+//!   it once. The count guards nothing else.
+//! - P2: the descriptor of the end is written once and never read, so every thread that waits for
+//!   it is woken, however late it starts to wait.
 //!
 //! Lock order: the list of guests, then a guest's figures.
 
@@ -23,25 +23,24 @@ use super::origin::NoOrigin;
 use super::room::Room;
 use crate::images::{Images, Origin};
 
-/// How long a guest may be looked after, or be on its way from another server, before that is said;
-/// and the wait between two looks at it.
+/// How long to wait for a look at a guest to end, or for a guest to arrive from another server,
+/// before an error is returned; and the wait between two checks.
 const MOMENT: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(1);
 
-/// What a server grants.
+/// The limits of a server.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Guests and hand-shakes at a time. Where all places are taken, connections wait.
+    /// Guests and handshakes at the same time. While all places are taken, connections wait.
     pub places: usize,
-    /// How long a hand-shake may take.
+    /// How long a handshake may take.
     pub handshake: Duration,
     /// How long a fault may wait before it is reported.
     pub patience: Duration,
-    /// Most bytes that guests may have in memory together of which pages can leave; none leave
-    /// without.
+    /// Most resident bytes of all guests whose pages can leave; without a limit, no pages leave.
     pub resident_limit: Option<u64>,
-    /// Guests are killed of which pages were lost with another server; otherwise they wait.
+    /// Guests whose pages were lost with another server are killed; otherwise they wait.
     pub kill_lost: bool,
 }
 
@@ -52,12 +51,12 @@ impl Default for ServerOptions {
     }
 }
 
-/// The guests of now, whom there were before, and what those were given.
+/// The current guests, the number of earlier ones, and what those got.
 #[derive(Debug, Default)]
 struct Guests {
     now: Vec<Arc<Figures>>,
     before: Served,
-    /// Hand-shakes that came to nothing before anybody here heard of them.
+    /// Handshakes that failed in the front.
     failed_before: u64,
     given: Given,
 }
@@ -66,11 +65,11 @@ struct Guests {
 pub(super) struct Shared {
     pub(super) images: Arc<Images>,
     pub(super) options: ServerOptions,
-    /// Where there is a limit for guests.
+    /// Set if guests have a limit.
     pub(super) room: Option<Arc<Room>>,
     /// How long faults waited, in nanoseconds.
     pub(super) latencies: Histogram,
-    /// Places that are taken. It grows by one where a thread that accepts finds it below the limit.
+    /// Places that are taken. An accepting thread adds one if it finds the count below the limit.
     taken: AtomicUsize,
     /// Number of the last guest.
     number: AtomicU64,
@@ -124,7 +123,7 @@ impl Shared {
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Takes a place for a guest that has one already, with whoever accepted it.
+    /// Takes a place for a guest that already has one in the front.
     pub(super) fn add_place(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
@@ -138,13 +137,13 @@ impl Shared {
         self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts a hand-shake that came to nothing, whose place is free again.
+    /// Counts a handshake that failed, whose place is free again.
     pub(super) fn failed(&self) {
         self.leave_place();
         self.guests().before.failed_handshakes_total += 1;
     }
 
-    /// Takes over how many hand-shakes came to nothing with whoever accepts guests for this one.
+    /// Sets how many handshakes failed in the front.
     pub(super) fn failed_before(&self, number: u64) {
         self.guests().failed_before = number;
     }
@@ -160,13 +159,13 @@ impl Shared {
         figures
     }
 
-    /// Notes that a guest is not served, but held.
+    /// Records that a guest is not served, but held.
     pub(super) fn hold(&self, figures: &Figures) {
         figures.say(GuestState::Held);
         self.guests().before.held_total += 1;
     }
 
-    /// Takes a guest that has ended off the list; its place is free again.
+    /// Removes a guest that has ended from the list; its place is free again.
     pub(super) fn ended(&self, figures: &Figures) {
         let stats = figures.stats();
         let mut guests = self.guests();
@@ -177,7 +176,7 @@ impl Shared {
         self.fewer.notify_all();
     }
 
-    /// Returns what a difference of a guest is over.
+    /// Returns what a Diff snapshot of a guest builds on.
     pub(super) fn origin(&self, number: u64) -> Result<Origin, NoOrigin> {
         let (until, mut since) = (Instant::now() + MOMENT, None);
         loop {
@@ -212,18 +211,18 @@ impl Shared {
         ServerStats { served, given, guests: now }
     }
 
-    /// Returns what is readable once the server ends.
+    /// Returns the descriptor that is readable once the server ends.
     pub(super) fn ending(&self) -> BorrowedFd<'_> {
         self.ending.as_fd()
     }
 
     /// Tells all threads of the end.
     pub(super) fn end(&self) {
-        // It fails only where it was told more often than a number of 64 bits can count.
+        // It fails only if the counter would exceed 64 bits.
         let _ = rustix::io::write(&self.ending, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until no guest is left but those that are held; returns how many guests are left.
+    /// Waits until only held guests are left; returns how many guests are left.
     pub(super) fn wait(&self, until: Instant) -> usize {
         let mut guests = self.guests();
         while !guests.now.is_empty() {

@@ -1,7 +1,7 @@
-//! A guest begins: it gets a thread, which checks what it said.
+//! The start of a guest: it gets a thread, which checks its message.
 //!
-//! The lock is between two threads of which one has ended its work: it hands the guest to its
-//! thread, or keeps it where none can be started.
+//! The lock is between two threads that never use it at the same time: one hands the guest to its
+//! thread, or keeps it if no thread can be started.
 
 use std::fs::File;
 use std::io;
@@ -22,13 +22,13 @@ use crate::core::guest::Guest;
 use crate::core::regions::{self, Region, Regions};
 use crate::images::Claim;
 
-/// Wait where the system has no thread.
+/// Wait if the system has no thread.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Bytes of a guest's stack.
 const STACK: usize = 256 << 10;
 
-/// A guest that is there, or was with a server before.
+/// A guest that has connected, or that another server had.
 pub(crate) struct Arrived {
     pub(crate) image: String,
     pub(crate) offer: Offer,
@@ -39,7 +39,7 @@ pub(crate) struct Arrived {
 }
 
 impl Arrived {
-    /// Returns a guest of which nobody else knows.
+    /// Returns a new guest.
     pub(super) fn new(image: &str, offer: Offer) -> Self {
         let (image, journal) = (image.to_owned(), journal::create(b"").map(|(file, _)| file));
         Self { image, offer, number: None, journal, done: Box::new(|| {}) }
@@ -53,13 +53,13 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
         Ok(begun) => begun,
         Err(done) => {
             shared.report(&format!(
-                "a connection to {image} came to nothing: what it sent is no userfaultfd"
+                "a connection to {image} failed: what it sent is not a userfaultfd"
             ));
             shared.failed();
             return done();
         }
     };
-    // Where no thread can be started, the guest waits: its descriptor must not be closed.
+    // If no thread can be started, the guest waits: its descriptor must not be closed.
     let handed = Arc::new(Mutex::new(Some(begun)));
     loop {
         let taken = Arc::clone(&handed);
@@ -80,8 +80,8 @@ pub(super) fn start(shared: &Arc<Shared>, arrived: Arrived) {
     }
 }
 
-/// A guest that has its place, its claim and its number. It is in the list already, so that whoever
-/// ends the server waits for it.
+/// A guest with its place, its claim and its number. It is in the list already, so that the end of
+/// the server waits for it.
 struct Begun {
     claim: Result<Claim, String>,
     text: Vec<u8>,
@@ -90,7 +90,7 @@ struct Begun {
     session: Session,
 }
 
-/// Returns the guest, or none if what it sent is no userfaultfd.
+/// Returns the guest; fails if its descriptor is not a userfaultfd.
 fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
     let Arrived { image, offer, number, journal, done } = arrived;
     let Offer { stream, text, fd, files, pid } = offer;
@@ -102,8 +102,8 @@ fn begin(shared: &Arc<Shared>, arrived: Arrived) -> Result<Begun, Done> {
 }
 
 impl Begun {
-    /// Serves the guest if its image is there and its regions are right, otherwise holds it. The
-    /// peer can make the look at its regions last as long as it likes.
+    /// Serves the guest if its image exists and its regions are right, otherwise holds it. The peer
+    /// can delay the check of its regions for as long as it likes.
     fn run(self) {
         let Self { claim, text, files, journal, session } = self;
         let checked = claim.and_then(|claim| {
@@ -123,7 +123,8 @@ impl Begun {
     }
 }
 
-/// Returns what it takes that pages leave the guest, if there is a limit; says why they cannot.
+/// Returns what the guest needs so that pages can leave, if there is a limit; reports why they
+/// cannot.
 fn away(
     session: &Session,
     regions: &[Region],
@@ -133,7 +134,7 @@ fn away(
     let Session { shared, figures, descriptor, .. } = session;
     let room = shared.room.as_ref()?;
     let made = if places.is_empty() {
-        Err("its VMM has handed over no file of its memory".to_owned())
+        Err("its VMM did not hand over a file of its memory".to_owned())
     } else {
         let backing = Backing::new(regions, places, files).and_then(|backing| {
             descriptor.hear_all(regions).map_err(Unbacked::Features)?;
@@ -144,7 +145,7 @@ fn away(
         backing.map_err(|error| error.to_string()).and_then(away)
     };
     let say = |told: &String| {
-        shared.report(&format!("no page of {} leaves it: {told}", figures.who()));
+        shared.report(&format!("no page of {} can leave: {told}", figures.who()));
     };
     made.inspect_err(say).ok()
 }

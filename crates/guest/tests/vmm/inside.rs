@@ -84,13 +84,13 @@ impl Memory {
     }
 
     fn write(self, number: u64, value: u64) {
-        // SAFETY: as of `read`.
+        // SAFETY: same as for `read`.
         unsafe { self.at(number).write_volatile(value) }
     }
 
     fn write_word(self, number: u64, at: usize, value: u64) {
         assert!(at < PAGE / 8);
-        // SAFETY: as of `read`; a word of the page.
+        // SAFETY: same as for `read`; a word of the page.
         unsafe { self.at(number).wrapping_add(at).write_volatile(value) }
     }
 

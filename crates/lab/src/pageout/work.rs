@@ -26,7 +26,7 @@ const READY: &str = "ready";
 const FAULT_MIN: Duration = Duration::from_micros(1);
 /// Pages that have not left for so long stay.
 const REST: Duration = Duration::from_millis(200);
-/// How often is looked whether they have.
+/// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(1);
 /// Every so many pages of the captures are used: the workload should be small beside its memory.
 const THINNING: usize = 4;

@@ -161,7 +161,7 @@ unsafe impl Reservation for SystemRange {
         let target = end.next_multiple_of(OPEN_STEP_BYTES).min(self.len);
         // SAFETY: open <= target <= len, so the pointer and the range stay inside the mapping.
         let start = unsafe { self.base.add(open) };
-        // SAFETY: as above, the range lies in this live reservation.
+        // SAFETY: same as above, the range lies in this live reservation.
         unsafe { sys::open(start, target - open) }
             .map_err(|_| SourceError::Memory { bytes: len })?;
         self.open.fetch_max(target, Ordering::Relaxed);

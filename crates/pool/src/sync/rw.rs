@@ -154,7 +154,7 @@ mod models {
             });
             {
                 let _guard = read(&shared.0);
-                // SAFETY: as above.
+                // SAFETY: same as above.
                 let seen = shared.1.with(|value| unsafe { *value });
                 assert!(seen < 2);
             }

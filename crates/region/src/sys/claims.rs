@@ -1,7 +1,7 @@
-//! A few values that threads take for a moment, also inside a signal handler: no lock, no
-//! allocation.
+//! A few values that threads use exclusively for a moment, also inside a signal handler: no lock,
+//! no allocation.
 //!
-//! - C1: the value of a set bit of `taken` is reached only by the thread that has set it.
+//! - C1: only the thread that has set a bit of `taken` accesses its value.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct Claims<T> {
     values: Box<[UnsafeCell<T>]>,
 }
 
-// SAFETY: C1: each value is reached by one thread at a time.
+// SAFETY: C1: one thread at a time accesses each value.
 unsafe impl<T: Send> Sync for Claims<T> {}
 
 impl<T> Claims<T> {
@@ -25,7 +25,7 @@ impl<T> Claims<T> {
         Self { taken: AtomicU64::new(none), values }
     }
 
-    /// Calls `using` with a value that nobody else has; waits while all are taken.
+    /// Calls `using` with a value that no other thread has; waits while all are taken.
     pub(crate) fn with<R>(&self, using: impl FnOnce(&mut T) -> R) -> R {
         let bit = loop {
             let taken = self.taken.load(Ordering::Relaxed);

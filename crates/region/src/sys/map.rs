@@ -30,7 +30,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: address and length of memory of the process; nothing of it belongs to a thread.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; what shared references allow is said by each method.
+// SAFETY: same as above; each method says what shared references allow.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -43,7 +43,7 @@ impl Mapping {
         let len = len.ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice overlaps nothing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses overlaps nothing.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -52,14 +52,14 @@ impl Mapping {
         Ok(Self { base, len, owner: Process::current() })
     }
 
-    /// Maps memory of which the caller decides what is there: no huge pages, not locked, and not
+    /// Maps memory whose contents the caller manages: without huge pages, not locked, and not
     /// inherited by a fork.
     ///
     /// # Errors
     /// As [`Mapping::new`].
     pub(crate) fn managed(len: usize) -> io::Result<Self> {
         let this = Self::new(len)?;
-        // A kernel without huge pages refuses the first advice, which is as good.
+        // A kernel without huge pages refuses the first advice, which does no harm.
         let _ = this.advise(libc::MADV_NOHUGEPAGE);
         this.advise(libc::MADV_DONTFORK)?;
         // SAFETY: the range was mapped just now. A process that locks all its memory
@@ -69,7 +69,7 @@ impl Mapping {
         Ok(this)
     }
 
-    /// Gives advice that keeps the contents, or on a mapping that nobody uses yet.
+    /// Gives advice that keeps the contents, or advice on a mapping that is not used yet.
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         // SAFETY: the range is this mapping; see above.
         match unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) } {
@@ -98,14 +98,14 @@ impl Mapping {
     /// Drops the contents of some pages.
     ///
     /// # Safety
-    /// Nobody reads or writes them during the call, or expects their contents afterwards.
+    /// No code reads or writes them during the call, or expects their contents afterwards.
     pub(crate) unsafe fn drop_pages(&self, pages: Range<usize>) {
         let range = self.range(pages);
         if range.is_empty() {
             return;
         }
         let start = std::ptr::with_exposed_provenance_mut::<libc::c_void>(range.start);
-        // The plain advice first, which is refused for locked memory alone: QEMU takes the other
+        // The plain advice first, which is refused only for locked memory: QEMU accepts the other
         // one and does nothing.
         for advice in [libc::MADV_DONTNEED, DONTNEED_LOCKED] {
             // SAFETY: the range lies inside this mapping, and the caller has given up its contents.
@@ -127,7 +127,7 @@ impl Mapping {
     /// Some of its pages as bytes.
     ///
     /// # Safety
-    /// Until the result is given up, nobody writes these pages or takes them away.
+    /// While the result is in use, no code writes these pages or removes them.
     pub(crate) unsafe fn bytes(&self, pages: Range<usize>) -> &[u8] {
         assert!(pages.start <= pages.end && pages.end * page_len() <= self.len);
         // SAFETY: inside the mapping.
@@ -136,7 +136,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), pages.len() * page_len()) }
     }
 
-    /// Some of its pages as bytes of the caller's own.
+    /// Some of its pages as bytes that only the caller uses.
     pub(crate) fn bytes_mut(&mut self, pages: Range<usize>) -> &mut [u8] {
         assert!(pages.start <= pages.end && pages.end * page_len() <= self.len);
         // SAFETY: inside the mapping.
@@ -157,7 +157,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Pages of zeros that nobody can write.
+/// Pages of zeros that cannot be written.
 #[derive(Debug)]
 pub(crate) struct Zeros(Mapping);
 
@@ -204,8 +204,8 @@ impl std::ops::Index<usize> for Words {
         let words: NonNull<AtomicU32> = self.map.base.cast();
         // SAFETY: at < len, and the mapping holds that many.
         let word = unsafe { words.add(at) };
-        // SAFETY: mapped for the lifetime of `self`, aligned (the base is page aligned), zeros
-        // are a valid word, and it is only ever reached as an atomic.
+        // SAFETY: mapped for the lifetime of `self`, aligned (the base is page aligned), zeros are
+        // a valid word, and it is only accessed as an atomic.
         unsafe { word.as_ref() }
     }
 }

@@ -1,5 +1,5 @@
-//! The system calls that regions make, besides those of `zfold-uffd`, each with its contract.
-//! Nothing else in this crate is unsafe but the memory that regions lend out.
+//! The system calls that regions make, besides those of `zfold-uffd`, each with its contract. The
+//! only other unsafe code in this crate lends out the memory of regions.
 
 pub(crate) mod claims;
 pub(crate) mod map;

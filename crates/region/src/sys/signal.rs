@@ -1,14 +1,13 @@
 //! `SIGBUS`, which the kernel sends to a thread that touches a missing page: one handler for the
-//! process, installed once, in front of what was there before.
+//! process, installed once, in front of the previous one.
 //!
-//! - H1: the handler works with all signals blocked that can be, also if it is called by a handler
-//!   that was installed later, so no other handler of its thread comes between, or leaves by
-//!   `longjmp`; a page of which this thread is in charge is never waited for by it.
-//! - H2: on its path nothing is allocated, no lock of the standard library taken, and errno is
-//!   as it was when it returns.
-//! - H3: it may run on an alternative stack of 8 KiB, which the kernel's frame takes a part
-//!   of: nothing big lies on the stack.
-//! - H4: what is not resolved goes to the handler before, or to the default action.
+//! - H1: the handler runs with all signals blocked that can be, even if a handler that was
+//!   installed later calls it, so no other handler of its thread interrupts it, or leaves by
+//!   `longjmp`; so the thread never waits for a page that it is in charge of itself.
+//! - H2: it allocates nothing, takes no lock of the standard library, and restores errno.
+//! - H3: it may run on an alternate stack of 8 KiB, part of which the kernel's frame takes: it puts
+//!   nothing large on the stack.
+//! - H4: a fault that is not resolved goes to the previous handler, or to the default action.
 
 use std::io;
 use std::marker::PhantomData;
@@ -16,11 +15,11 @@ use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Blocked, these would kill without a word.
+/// If blocked, these would kill without a message.
 const FAULTS: [libc::c_int; 5] =
     [libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
 
-/// What was there before, and what resolves addresses.
+/// The previous action, and the function that resolves addresses.
 struct Installed {
     before: libc::sigaction,
     resolve: fn(usize) -> bool,
@@ -28,14 +27,14 @@ struct Installed {
 
 static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
-/// The handler before was for one time only, and has had its time.
+/// The previous handler was to run only once, and has run.
 static BEFORE_USED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler. `resolve` is called with the address that was touched and says whether
-/// it was one of ours and can be touched again.
+/// Installs the handler. `resolve` is called with the address that was touched and returns whether
+/// it belonged to a region and can be touched again.
 ///
 /// # Errors
-/// The system's, which has no reason to refuse.
+/// The system's; it has no reason to refuse.
 pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
     static DONE: AtomicBool = AtomicBool::new(false);
     static LOCK: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -55,7 +54,7 @@ pub(crate) fn install(resolve: fn(usize) -> bool) -> io::Result<()> {
     }
     // SAFETY: zeros, or what the system wrote, are a valid value.
     let before = unsafe { before.assume_init() };
-    // Known before the handler can run.
+    // Set before the handler can run.
     let _ = INSTALLED.set(Installed { before, resolve });
     let mut ours = before;
     ours.sa_sigaction = on_sigbus as *const () as libc::sighandler_t;
@@ -84,18 +83,18 @@ extern "C" fn on_sigbus(
     // SAFETY: the kernel passes a valid structure.
     let of = unsafe { &*info };
     let code = of.si_code;
-    // SAFETY: any structure has these bytes; what is not an address is not looked at below.
+    // SAFETY: any structure has these bytes; a value that is not an address is not used below.
     let address = unsafe { of.si_addr() }.expose_provenance();
     let Some(installed) = INSTALLED.get() else { return };
     // SAFETY: every thread has an errno.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: same as above.
     let saved = unsafe { *errno };
     let others = Others::block();
-    // Positive: from the kernel. A signal that somebody sent has no address.
+    // Positive: from the kernel. A signal that a process sent has no address.
     let resolved = code > 0 && (installed.resolve)(address);
     others.restore();
-    // SAFETY: as above.
+    // SAFETY: same as above.
     unsafe { *errno = saved };
     if !resolved {
         pass_on(installed, signal, info, context, code);
@@ -103,8 +102,8 @@ extern "C" fn on_sigbus(
 }
 
 /// Signals that can be blocked in the handler, as the kernel's bits: not those that would kill
-/// without a word if they were, not those that the C library keeps for itself (32 and 33), nor
-/// those that the kernel blocks for nobody.
+/// without a message if blocked, not those that the C library reserves (32 and 33), nor those that
+/// the kernel never blocks.
 const OTHERS: u64 = {
     let mut mask = u64::MAX;
     let mut at = 0;
@@ -134,14 +133,14 @@ impl Others {
     }
 }
 
-/// Changes the thread's mask. By the system's own call: as 64 bits, the masks can be compared.
+/// Changes the thread's mask. By the system call itself: as 64 bits, the masks can be compared.
 fn set_mask(how: libc::c_int, mask: &u64, before: &mut u64) {
     let (mask, before) = (std::ptr::from_ref(mask), std::ptr::from_mut(before));
     // SAFETY: a mask of eight bytes to be read, and one to be written.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, before, size_of::<u64>()) };
 }
 
-/// Does what would have happened without us (H4).
+/// Does what would have happened without this handler (H4).
 fn pass_on(
     installed: &Installed,
     signal: libc::c_int,
@@ -168,7 +167,7 @@ fn pass_on(
     }
 }
 
-/// The signals that would be blocked in the handler before.
+/// The signals that would be blocked in the previous handler.
 fn mask_of(
     before: &libc::sigaction,
     signal: libc::c_int,
@@ -179,12 +178,12 @@ fn mask_of(
     for other in 1..=64 {
         // SAFETY: a valid set; numbers that are no signals are refused.
         if unsafe { libc::sigismember(&raw const before.sa_mask, other) } == 1 {
-            // SAFETY: as above.
+            // SAFETY: same as above.
             unsafe { libc::sigaddset(&raw mut mask, other) };
         }
     }
     if before.sa_flags & libc::SA_NODEFER == 0 {
-        // SAFETY: as above.
+        // SAFETY: same as above.
         unsafe { libc::sigaddset(&raw mut mask, signal) };
     }
     mask
@@ -201,17 +200,17 @@ fn call(
     type Plain = extern "C" fn(libc::c_int);
     let handler = std::ptr::with_exposed_provenance::<()>(handler);
     if flags & libc::SA_SIGINFO != 0 {
-        // SAFETY: who installed it said so with SA_SIGINFO.
+        // SAFETY: it was installed with SA_SIGINFO.
         let handler: WithInfo = unsafe { std::mem::transmute(handler) };
         handler(signal, info, context);
     } else {
-        // SAFETY: who installed it said so without SA_SIGINFO.
+        // SAFETY: it was installed without SA_SIGINFO.
         let handler: Plain = unsafe { std::mem::transmute(handler) };
         handler(signal);
     }
 }
 
-/// Brings the default action about: at once for a signal that was sent, or when the thread touches
+/// Causes the default action: at once for a signal that was sent, otherwise when the thread touches
 /// the address again.
 fn die_of(signal: libc::c_int, code: libc::c_int) {
     // SAFETY: asks for the default action.
@@ -223,7 +222,7 @@ fn die_of(signal: libc::c_int, code: libc::c_int) {
     }
 }
 
-/// All signals of a thread are blocked until this is dropped, in the same thread. Threads that are
+/// Blocks all signals of a thread until this is dropped, in the same thread. Threads that are
 /// started meanwhile keep them blocked.
 #[derive(Debug)]
 pub(crate) struct Blocked {
@@ -232,16 +231,17 @@ pub(crate) struct Blocked {
 }
 
 impl Blocked {
-    /// Blocks what can be blocked.
+    /// Blocks all signals that can be blocked.
     ///
     /// # Cost
-    /// Two system calls, one of them when it is dropped: some 0.2 microseconds.
+    /// Two system calls, one of them when it is dropped: about 0.2 microseconds.
     pub(crate) fn new() -> Self {
         let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: a set to be filled.
         unsafe { libc::sigfillset(all.as_mut_ptr()) };
-        // SAFETY: a valid set, and room for another. What cannot be blocked, the system leaves.
+        // SAFETY: a valid set, and room for another. The system ignores signals that cannot be
+        // blocked.
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) };
         // SAFETY: zeros, or what the system wrote, are a valid set.
         Self { before: unsafe { before.assume_init() }, _of_this_thread: PhantomData }
@@ -257,7 +257,7 @@ impl Drop for Blocked {
     }
 }
 
-/// Writes a line to the error output and ends the process; for where nothing can be returned.
+/// Writes a line to stderr and ends the process, for code that cannot return an error.
 pub(crate) fn die(what: &str, why: &str) -> ! {
     for part in ["zfold: ", what, ": ", why, "\n"] {
         let _ = rustix::io::write(rustix::stdio::stderr(), part.as_bytes());

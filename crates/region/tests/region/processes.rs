@@ -156,7 +156,7 @@ fn plain_handler_once() {
     // SAFETY: sends a signal to this thread.
     unsafe { libc::raise(libc::SIGBUS) };
     assert_eq!(CALLED.load(Ordering::Relaxed), 1);
-    // SAFETY: as above; the second one kills.
+    // SAFETY: same as above; the second one kills.
     unsafe { libc::raise(libc::SIGBUS) };
 }
 

@@ -146,7 +146,7 @@ fn pages_that_the_owner_drops_behind_our_back_are_zeros() {
         .zip(region.as_slice::<u8>().chunks(PAGE))
         .skip(64)
         .for_each(|(n, page)| expect(page, n, 1));
-    // SAFETY: as above.
+    // SAFETY: same as above.
     unsafe { libc::madvise(region.as_ptr().cast(), MIB, libc::MADV_DONTNEED) };
     region.pageout(..).unwrap();
     holds(region.memory(), 0, 0);

@@ -4,23 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ranges::{PageNo, Pages};
 
-/// So many threads are there before any is looked for.
+/// Threads to have before the first search for those that are gone.
 const LOOK_MIN: usize = 32;
 
-/// Pages that never leave, some of them as long as there are the threads that need them: the kernel
-/// accesses them where it cannot wait for a page.
+/// Pages that never leave, some of them while the threads that need them exist: the kernel accesses
+/// them where it cannot wait for a page.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     always: Vec<Pages>,
     threads: BTreeMap<i32, BTreeSet<PageNo>>,
     /// How many threads need a page.
     pages: BTreeMap<PageNo, usize>,
-    /// Threads that were there at the last look.
+    /// Threads that existed at the last search.
     seen: usize,
 }
 
 impl Kept {
-    /// These pages never leave, and those of before may.
+    /// These pages never leave, and the earlier ones may.
     pub(crate) fn set_always(&mut self, pages: Vec<Pages>) {
         self.always = pages;
     }
@@ -32,7 +32,7 @@ impl Kept {
         }
     }
 
-    /// A thread is gone, for another one has its number, or for another reason.
+    /// A thread is gone: another one has its number, or for another reason.
     pub(crate) fn remove(&mut self, thread: i32) {
         for page in self.threads.remove(&thread).into_iter().flatten() {
             if let Some(count) = self.pages.get_mut(&page) {
@@ -51,8 +51,8 @@ impl Kept {
         self.seen = self.threads.len();
     }
 
-    /// Returns whether there are so many threads that some should be looked for: each is, on
-    /// average, once or twice.
+    /// Returns whether there are enough threads for another search: on average, each is searched
+    /// for once or twice.
     pub(crate) fn is_look_due(&self) -> bool {
         self.threads.len() >= LOOK_MIN.max(2 * self.seen)
     }

@@ -1,5 +1,5 @@
-//! Pages that are being loaded from the store, which takes long and happens without the lock of the
-//! space.
+//! Pages that are being loaded from the store, which takes long and happens without the space's
+//! lock.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::pages::Key;
 use super::ranges::PageNo;
 
-/// Pages that are loaded at once, at most.
+/// Most pages of a load.
 pub(crate) const LOADS_MAX: usize = 16;
 
 /// Pages that are to be loaded, in order, and their keys.
@@ -18,13 +18,13 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Adds a page behind the others.
+    /// Adds a page after the others.
     pub(crate) fn push(&mut self, page: PageNo, key: Key) {
         self.pages[self.len] = (page, key);
         self.len += 1;
     }
 
-    /// Returns whether there is room for no more.
+    /// Returns whether there is no more room.
     pub(crate) fn is_full(&self) -> bool {
         self.len == LOADS_MAX
     }
@@ -39,7 +39,7 @@ impl Loads {
         &self.pages[..self.len]
     }
 
-    /// Returns the runs of neighbours among those that are `same`, by where they stand.
+    /// Returns the runs of neighbours among the pages that are `same`, by their positions.
     pub(crate) fn runs(&self, is_same: impl Fn(PageNo, Key) -> bool) -> Runs {
         let same = |at| self.pages().get(at).is_some_and(|&(page, key)| is_same(page, key));
         Runs { loads: *self, same: std::array::from_fn(same), from: 0 }
@@ -67,13 +67,14 @@ impl Iterator for Runs {
     }
 }
 
-/// Loads that have begun, and what nobody names any more that they may read (space/S8).
+/// Loads in progress, and keys that are no longer named but that these loads may read (space/S8).
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// The number of the next one, and of those that have not ended.
+    /// The number of the next load, and the numbers of loads in progress.
     next: u64,
     begun: Vec<u64>,
-    /// Keys, and which load was the next when they were let go: it does not read them.
+    /// Keys, each with the number of the load that was next when it was given up, which does not
+    /// read it.
     parked: VecDeque<(u64, PageNo, Key)>,
 }
 
@@ -86,7 +87,7 @@ impl Loading {
         number
     }
 
-    /// Ends it; returns the keys that nobody reads any more, with their pages.
+    /// Ends a load; returns the keys that no load reads any longer, with their pages.
     pub(crate) fn end(&mut self, number: u64) -> impl Iterator<Item = (PageNo, Key)> {
         self.begun.retain(|&other| other != number);
         let oldest = self.begun.iter().min().copied().unwrap_or(u64::MAX);
@@ -94,7 +95,7 @@ impl Loading {
         self.parked.drain(..free).map(|(_, page, key)| (page, key))
     }
 
-    /// Returns whether none is going on.
+    /// Returns whether no load is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.begun.is_empty()
     }

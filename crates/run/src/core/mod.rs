@@ -1,4 +1,4 @@
-//! What is decided about the pages of an address space, without a lock, a thread or a system call.
+//! The decisions about the pages of an address space, without locks, threads or system calls.
 
 pub(crate) mod kept;
 pub(crate) mod loads;

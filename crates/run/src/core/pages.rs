@@ -1,4 +1,4 @@
-//! What is known of each page of the closed ranges of an address space.
+//! The state of each page in the closed ranges of an address space.
 //!
 //! ```text
 //!   absent --- zeros ---> resident --- moved out ---> cached --- compressed ---> stored
@@ -8,15 +8,16 @@
 //!                    +--------+ still there
 //! ```
 //!
-//! No state says that a thread is at work with a page: whoever fills it in or moves it out holds
-//! the lock of its space meanwhile.
+//! No state says that a thread is working on a page: a thread that fills it in or moves it out
+//! holds the lock of its space.
 //!
 //! A page that came from the store may have a *copy* besides its state: the key under which the
-//! store still has what it was. Only a page that is resident, fixed or cached has one (space/S7).
+//! store still has its old contents. Only a page that is resident, fixed or cached has one
+//! (space/S7).
 //!
-//! A word of 32 bits a page: 3 bits state, 29 bits of age, slot or key; and 16 bits of what is
-//! remembered of it (`zfold_uffd::policy`). Both come in chunks of 2 MiB of address space; where
-//! nothing is known there is no chunk. Copies have words of their own, in chunks that have any.
+//! Each page has a word of 32 bits: 3 bits of state, 29 bits of age, slot or key; and 16 bits of
+//! history (`zfold_uffd::policy`). Both come in chunks for 2 MiB of address space; where all pages
+//! are absent there is no chunk. Copies have words of their own, in chunks that have any.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,12 +29,12 @@ use super::ranges::{PageNo, Pages, common};
 /// Pages of a chunk.
 const CHUNK: usize = 512;
 
-/// Where the swap cache has a page.
+/// The slot of a page in the swap cache.
 pub(crate) type SlotNo = u32;
-/// Under what the store has a page.
+/// The key of a page in the store.
 pub(crate) type Key = u32;
 
-/// Number of slots and of keys that a word can name.
+/// The number of slots, and of keys, that a word can name.
 pub(crate) const PAYLOADS: u32 = 1 << 29;
 
 /// State of a page.
@@ -43,13 +44,14 @@ pub(crate) enum Page {
     Absent,
     /// In the address space; leaves when the hand has passed `age` times more.
     Resident { age: u8 },
-    /// In the address space, and the program has announced that it gives up what is in it: it is
-    /// about to go, or has gone. It does not leave before it is known that it stays. `epoch`
-    /// says when that was; see [`super::space::Space::outlived`].
+    /// In the address space, and the program has announced a discard of it: it is about to go, or
+    /// has gone. It is not moved out until it is known to stay. `epoch` is the time of the
+    /// announcement; see [`super::space::Space::outlived`].
     Doomed { epoch: u32 },
     /// In the swap cache.
     Cached(SlotNo),
-    /// In the store; `changed`: when it left it was not its copy, which is mostly so again.
+    /// In the store; `changed`: when it left it differed from its copy, which tends to happen
+    /// again.
     Stored { key: Key, changed: bool },
     /// In the address space and could not be moved (pinned, or its mapping is read-only); tried
     /// again when the hand has passed `rest` times more.
@@ -67,7 +69,7 @@ impl Page {
         matches!(self, Self::Resident { .. } | Self::Fixed { .. } | Self::Cached(_))
     }
 
-    /// The state of a page that the store has under this key, of which no more is known.
+    /// The state of a page that the store has under this key, without further history.
     pub(crate) fn stored(key: Key) -> Self {
         Self::Stored { key, changed: false }
     }
@@ -168,7 +170,7 @@ pub(crate) struct Counts {
     pub cached: usize,
     /// In the store.
     pub stored: usize,
-    /// Of those that are not in the store, such as have a copy there.
+    /// Of those that are not in the store, pages that have a copy there.
     pub copied: usize,
 }
 
@@ -183,11 +185,11 @@ impl Counts {
     }
 }
 
-/// What a visitor of pages wants done with one.
+/// What a visitor wants done with a page.
 pub(crate) enum Visit {
-    /// Go on; the page is in this state now.
+    /// Set the page to this state, and continue.
     Set(Page),
-    /// The page is in this state now; end the visit behind it.
+    /// Set the page to this state, and end the visit after it.
     SetAndStop(Page),
 }
 
@@ -208,7 +210,7 @@ impl PageTable {
         self.chunks.get(&(page / CHUNK))?.copy(page % CHUNK)
     }
 
-    /// Gives a page a copy, which may have one and has none.
+    /// Gives a copy to a page that has none and may have one.
     pub(crate) fn keep(&mut self, page: PageNo, key: Key) {
         let chunk = self.chunks.get_mut(&(page / CHUNK)).expect("a known page has a chunk");
         let at = page % CHUNK;
@@ -260,8 +262,8 @@ impl PageTable {
         }
     }
 
-    /// Sets the state of a page, which has no copy that the new state may not have; returns what
-    /// it was.
+    /// Sets the state of a page and returns the old one. The page must not have a copy if the new
+    /// state may not have one.
     pub(crate) fn set(&mut self, page: PageNo, to: Page) -> Page {
         let number = page / CHUNK;
         if to == Page::Absent && !self.chunks.contains_key(&number) {
@@ -275,8 +277,8 @@ impl PageTable {
         was
     }
 
-    /// The page is there now; how long it stays hangs on what is remembered of it if it was
-    /// elsewhere. Returns what it was.
+    /// Records that a page is present; if it was elsewhere, its history decides how long it stays.
+    /// Returns its old state.
     pub(crate) fn arrive(&mut self, page: PageNo, now: Era) -> Page {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
@@ -287,7 +289,7 @@ impl PageTable {
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)
     }
 
-    /// A page, which is known, leaves now, and is in this slot. Returns what it was.
+    /// Records that a known page leaves and is in this slot. Returns its old state.
     pub(crate) fn leave(&mut self, page: PageNo, slot: SlotNo, now: Era) -> Page {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
@@ -295,7 +297,7 @@ impl PageTable {
         exchange(chunk, at, Page::Cached(slot), &mut self.counts)
     }
 
-    /// Puts a page that was taken somewhere else, with what is remembered of it.
+    /// Puts a page that was taken out at another place, with its history.
     pub(crate) fn put(&mut self, page: PageNo, state: Page, past: Past) {
         self.set(page, state);
         if let Some(chunk) = self.chunks.get_mut(&(page / CHUNK)) {
@@ -303,8 +305,8 @@ impl PageTable {
         }
     }
 
-    /// Takes out all pages of a range that are not absent, in order, with what is remembered of
-    /// them; none has a copy.
+    /// Takes out all pages of a range that are not absent, in order, with their history; none has a
+    /// copy.
     ///
     /// # Cost
     /// A few ns a page.
@@ -326,8 +328,8 @@ impl PageTable {
         taken
     }
 
-    /// Shows the present pages from `from` on to `visit`, over `chunks` chunks at most; returns
-    /// where to go on, or `None` at the end.
+    /// Shows the present pages from `from` on to `visit`, over at most `chunks` chunks; returns
+    /// where to continue, or `None` at the end.
     pub(crate) fn visit_present(
         &mut self,
         from: PageNo,
@@ -346,7 +348,7 @@ impl PageTable {
                 if !state.is_present() {
                     continue;
                 }
-                // Pages before `from` are present and not seen: the loop ends at the chunk's end.
+                // Present pages before `from` are not visited, so the loop ends at the chunk's end.
                 unseen -= 1;
                 let (to, stop) = match visit(page, state, chunk.past[page % CHUNK]) {
                     Visit::Set(to) => (to, false),

@@ -26,7 +26,7 @@ pub(crate) fn bytes_of(pages: &Pages) -> Range<usize> {
     pages.start * PAGE..pages.end * PAGE
 }
 
-/// Returns what two ranges have in common; may be empty.
+/// Returns the intersection of two ranges; may be empty.
 pub(crate) fn common(a: &Pages, b: &Pages) -> Pages {
     let start = a.start.max(b.start);
     start..a.end.min(b.end).max(start)
@@ -90,7 +90,7 @@ impl Ranges {
             return;
         }
         let mut joined = pages;
-        // From behind, so that at most one range before the start is looked at.
+        // From the end, so that at most one range before the start is examined.
         while let Some((&start, &end)) = self.0.range(..=joined.end).next_back() {
             if end < joined.start {
                 break;

@@ -1,27 +1,27 @@
-//! Which faults follow each other, so that what comes next can be filled in with them. Upwards is
-//! how programs build lists, downwards how many of them take these apart; with steps between them
-//! they go through a column of a table.
+//! Sequences of faults, so that the pages that come next can be filled in with them. Programs build
+//! lists upwards and often take them apart downwards; they walk through a column of a table in
+//! steps.
 //!
-//! A window doubles with each fault that follows. How far it grows hangs on how many of the pages
-//! that were brought along lately lay on the way of sequences that went on: of one that ends, the
-//! last window was for nothing.
+//! A window doubles with each fault that follows. Its limit depends on how many of the pages that
+//! were recently brought along belonged to sequences that continued: when a sequence ends, its last
+//! window was wasted.
 
 use super::ranges::{PageNo, Pages};
 
-/// Sequences that are followed at a time.
+/// Sequences that are followed at the same time.
 const STREAMS: usize = 8;
 
-/// Pages that a fault brings along, at most, and the same while nearly all are for nothing.
+/// Most pages that a fault brings along, and most while nearly all of them are wasted.
 pub(crate) const WINDOW_MAX: usize = 128;
 const WINDOW_MIN: usize = 8;
 
-/// Pages that were brought along of which it is remembered whether they were of use.
+/// The number of recent read-ahead pages over which the share of useful ones is computed.
 const REMEMBERED: usize = 2048;
 
-/// Other faults that a sequence outlives, for each page of its window.
+/// Other faults that a sequence survives, for each page of its window.
 const PATIENCE: u64 = 4;
 
-/// Pages from one fault to the next, at most, for these to be steps of a sequence.
+/// Most pages from one fault to the next that count as a step of a sequence.
 const STEP_MAX: isize = 64;
 
 /// Sequences of faults in one address space.
@@ -30,7 +30,8 @@ pub(crate) struct Streams {
     streams: [Stream; STREAMS],
     /// Faults so far.
     now: u64,
-    /// Pages that were brought along by faults that others followed, and by those that were last.
+    /// Pages that were brought along by faults that others followed, and by the last faults of
+    /// sequences.
     used: usize,
     unused: usize,
 }
@@ -40,39 +41,39 @@ struct Stream {
     /// The page of its last fault.
     page: PageNo,
     way: Way,
-    /// Where it goes on, if the way is known.
+    /// The page at which it continues, if its step is known.
     next: PageNo,
-    /// Steps that a fault of it has covered, at most; 0: there is no such sequence.
+    /// Most steps that one of its faults has covered; 0: this sequence is unused.
     window: usize,
-    /// Steps that the last fault should cover and has covered, and the pages that it has brought.
+    /// Steps that the last fault should cover and has covered, and the pages that it brought along.
     target: usize,
     done: usize,
     brought: usize,
-    /// When it went on last.
+    /// When it last continued.
     last: u64,
 }
 
-/// Where a sequence goes.
+/// The step of a sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Way {
     /// There was one fault.
     #[default]
     Unknown,
-    /// There were two, with such a step between them; a third has to follow.
+    /// There were two, this many pages apart; a third has to follow.
     Guessed(isize),
-    /// In such steps.
+    /// The step is known.
     Known(isize),
 }
 
 impl Stream {
-    /// Returns the way of this sequence if a fault at `page` continues it.
+    /// Returns the step of this sequence if a fault at `page` continues it.
     fn follows(&self, page: PageNo) -> Option<Way> {
         let step = page.wrapping_sub(self.page).cast_signed();
         let ahead = page.wrapping_sub(self.next).cast_signed();
         let follows = match self.way {
             _ if self.window == 0 => return None,
             Way::Known(known) => {
-                // What lies between may have been there.
+                // The pages between may have been present.
                 let most = if known.abs() == 1 { self.window.cast_signed() / 2 } else { 0 };
                 return (0..=most).contains(&(ahead * known.signum())).then_some(self.way);
             }
@@ -82,7 +83,7 @@ impl Stream {
         follows.then_some(Way::Known(step))
     }
 
-    /// Returns the way that this sequence may have if a fault at `page` is of it.
+    /// Returns the step that this sequence may have if a fault at `page` belongs to it.
     fn may_follow(&self, page: PageNo) -> Option<Way> {
         let step = page.wrapping_sub(self.page).cast_signed();
         let may = self.window > 0 && !matches!(self.way, Way::Known(_));
@@ -90,7 +91,7 @@ impl Stream {
             .then_some(Way::Guessed(step))
     }
 
-    /// Until when it is not given up for another one.
+    /// The time until which no other sequence replaces it.
     fn patience(&self) -> u64 {
         if self.window == 0 { 0 } else { self.last + PATIENCE * self.window as u64 }
     }
@@ -98,7 +99,7 @@ impl Stream {
 
 impl Streams {
     /// Returns which pages to fill in for a fault at `page`, at most `max`: this one, and twice as
-    /// many as the last time while faults follow each other page by page.
+    /// many as last time while faults follow page by page.
     pub(crate) fn window(&self, page: PageNo, max: usize) -> Pages {
         let Some((at, Way::Known(step @ (1 | -1)))) = self.find(page) else {
             return page..page + 1;
@@ -107,7 +108,7 @@ impl Streams {
         if step > 0 { page..page + len } else { (page + 1).saturating_sub(len)..page + 1 }
     }
 
-    /// Notes that the fault at `page` filled in `pages`.
+    /// Records that the fault at `page` filled in `pages`.
     pub(crate) fn filled(&mut self, page: PageNo, pages: &Pages) {
         self.now += 1;
         let (at, way, target) = match self.find(page) {
@@ -139,8 +140,8 @@ impl Streams {
         self.streams[at] = Stream { page, way, next, window, target, done, brought, last };
     }
 
-    /// Returns where the sequence goes whose last fault was at `page`, and in which steps, and how
-    /// many of them it should cover besides those that it has; `None` if it has.
+    /// For the sequence whose last fault was at `page`, returns its next page, its step, and how
+    /// many more steps it should cover; `None` if it has covered enough.
     pub(crate) fn ahead(&self, page: PageNo) -> Option<(PageNo, isize, usize)> {
         let stream = self.streams.iter().find(|stream| stream.page == page && stream.window > 0)?;
         let Way::Known(step) = stream.way else { return None };
@@ -148,8 +149,8 @@ impl Streams {
         (left > 0).then_some((stream.next, step, left))
     }
 
-    /// Notes that the sequence whose last fault was at `page` has covered so many steps more, and
-    /// brings so many pages of them.
+    /// Records that the sequence whose last fault was at `page` has covered `steps` more steps, and
+    /// brings `brought` pages of them.
     pub(crate) fn went(&mut self, page: PageNo, steps: usize, brought: usize) {
         let most = self.most();
         let mut streams = self.streams.iter_mut();
@@ -168,7 +169,7 @@ impl Streams {
         (self.streams[at].window * 2).min(self.most())
     }
 
-    /// Returns how many any should, at most.
+    /// Returns the most steps that the next fault of any sequence should cover.
     fn most(&self) -> usize {
         let all = self.used + self.unused;
         match (self.used * 8).checked_div(all) {
@@ -180,7 +181,7 @@ impl Streams {
         }
     }
 
-    /// Returns the sequence that a fault at `page` continues, or may continue, and its way then.
+    /// Returns the sequence that a fault at `page` continues, or may continue, and its step then.
     fn find(&self, page: PageNo) -> Option<(usize, Way)> {
         let way = |of: fn(&Stream, PageNo) -> Option<Way>| {
             let mut streams = self.streams.iter().enumerate();

@@ -1,4 +1,4 @@
-//! What the memory side holds and has done, as it is reported.
+//! The figures of the memory side.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::spaces::managed::lock;
 use crate::spaces::shared::Shared;
 
 impl Engine {
-    /// Returns what is held and was done.
+    /// Returns the figures.
     pub(crate) fn figures(&self) -> Figures {
         let Shared { budget, counters, .. } = &*self.shared;
         let (spaces, store) = (self.shared.all(), self.store().stats());
@@ -32,7 +32,7 @@ impl Engine {
             stored_bytes,
             copied_pages: budget.copied() as u64,
             store_limit_bytes: self.store().tunables().limit_bytes.unwrap_or(0),
-            // Those who count look now and then.
+            // Other threads update the peak only now and then.
             peak_stored_pages: counted.peak_stored_pages.max(stored_pages),
             peak_stored_bytes: counted.peak_stored_bytes.max(stored_bytes),
             backing_bytes: store.backing_bytes,
@@ -59,7 +59,7 @@ impl Engine {
         }
     }
 
-    /// Returns what was done, for the person who ran the program for this long.
+    /// Returns the report of a run that took `wall`.
     pub(crate) fn report(&self, wall: Duration) -> Report {
         Report {
             wall,
@@ -71,7 +71,7 @@ impl Engine {
     }
 
     /// Returns how long faults took: for each bucket that has any, its upper bound and the faults
-    /// in it, with so many buckets for each doubling.
+    /// in it, with `per_doubling` buckets for each doubling.
     pub(crate) fn fault_latency(&self, per_doubling: u32) -> Vec<(u64, u64)> {
         self.shared.latency.buckets(per_doubling)
     }

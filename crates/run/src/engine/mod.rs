@@ -1,5 +1,5 @@
-//! The memory side of the manager: what the tracer calls, which waits for nobody here. The order of
-//! locks, and who waits for whom, is said in [`shared`](crate::spaces::shared).
+//! The memory side of the manager, as the tracer calls it: none of these calls waits.
+//! [`shared`](crate::spaces::shared) has the lock order, and which threads wait for which.
 
 mod figures;
 mod stayed;
@@ -44,13 +44,13 @@ use crate::spaces::signal::Signal;
 use crate::spaces::swap_cache::SwapCache;
 use zfold_uffd::page::PAGE;
 
-/// What the memory side is made of.
+/// Options of the memory side.
 pub(crate) struct EngineOptions {
     /// Most bytes of anonymous memory of the tree.
     pub limit_bytes: u64,
     /// Where pages go. `None`: a pool of fit and LZ4, in memory without a limit.
     pub store: Option<Arc<Store>>,
-    /// Memory that may be closed; all but in tests.
+    /// Memory that may be closed; all memory, except in tests.
     pub window: Pages,
     /// The scheduler prefers this process' threads.
     pub urgent: bool,
@@ -136,16 +136,16 @@ impl Engine {
         &self.shared.store
     }
 
-    /// Changes the limit, and has everybody act on it.
+    /// Changes the limit, and wakes the threads that act on it.
     pub(crate) fn set_limit(&self, bytes: u64) {
         self.shared.budget.set_limit(bytes);
         self.shared.watcher.call();
         self.shared.evictor.call();
     }
 
-    /// Stops all threads of the program where they are, or lets them go on.
+    /// Stops all threads of the program where they are, or lets them continue.
     pub(crate) fn pause(&self, paused: bool) {
-        // Relaxed: for those who look; the tracer is asked by a message.
+        // Relaxed: for readers; the tracer is asked by a message.
         self.paused.store(paused, Ordering::Relaxed);
         self.shared.tracing.pause(paused);
     }
@@ -155,13 +155,13 @@ impl Engine {
         self.paused.load(Ordering::Relaxed)
     }
 
-    /// Returns a space, for tests to look at.
+    /// Returns a space, for tests.
     #[cfg(test)]
     pub(crate) fn space(&self, id: SpaceId) -> Arc<Managed> {
         self.shared.find(id).expect("it is there")
     }
 
-    /// What parent and child share is counted in both until it is measured.
+    /// Counts what parent and child share in both until it is measured.
     fn share(&self, parent: &Managed, child: &Managed) {
         child.seen(parent.charged());
         child.set_credit(child.charged());
@@ -174,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// What a program wants wiped at a fork stays open, so that the kernel wipes it.
+    /// Leaves memory open that a program wants wiped at a fork, so that the kernel wipes it.
     fn leave_wiped_open(managed: &Managed) -> io::Result<()> {
         let mut space = managed.lock();
         let wiped = marked_of(managed)?.into_iter().filter(|mapping| mapping.wiped);
@@ -183,8 +183,8 @@ impl Engine {
     }
 }
 
-/// Time from a fork to the first measurement of what it shares: most children run another
-/// program by then.
+/// Time from a fork to the first measurement of what it shares: most children have called exec by
+/// then.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
 impl Memory for Engine {
@@ -276,7 +276,7 @@ impl Memory for Engine {
         let Some(managed) = self.shared.find(space) else {
             return self.shared.tracing.go_on(ticket);
         };
-        // The tracer asks next whether a new one is attached; the rest waits for the helper.
+        // The tracer asks next whether the new space is attached; the rest waits for the helper.
         let is_new = managed.access().is_none();
         if is_new {
             if let Err(error) = Self::leave_wiped_open(&managed) {
@@ -381,7 +381,7 @@ impl Memory for Engine {
 
     fn unborn(&self, parent: SpaceId) {
         if let Some(parent) = self.shared.find(parent) {
-            // The kernel may have told of a child that it gave up afterwards.
+            // The kernel may have reported a child that it abandoned afterwards.
             let unclaimed = std::mem::take(&mut *lock(&parent.unclaimed));
             unclaimed.iter().for_each(|child| self.gone(child.id));
             self.shared.ask(Work::Unborn(parent));
@@ -419,7 +419,7 @@ impl Drop for Engine {
         self.shared.strangers.stop();
         self.shared.compressors.stop();
         for thread in self.threads.drain(..) {
-            // It panicked: the tests see that, and there is nothing else to do.
+            // The thread panicked: the tests see that, and there is nothing else to do.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What the memory side tells of memory that cannot leave.
+//! Reports of memory that cannot leave.
 
 use crate::engine::Engine;
 use crate::options::Staying;
@@ -6,7 +6,7 @@ use crate::spaces::managed::lock;
 use crate::sys::proc;
 
 impl Engine {
-    /// Returns what turned out to stay since the last call, and is much.
+    /// Returns the kinds of memory that turned out to stay since the last call and are large.
     pub(crate) fn newly_staying(&self) -> Vec<Staying> {
         let untold = lock(&self.shared.kinds).untold();
         let named = |one: Staying| Staying { program: proc::name(one.pid), ..one };

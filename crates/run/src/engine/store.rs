@@ -9,7 +9,7 @@ use zfold_store::{CodecKind, Store, StoreOptions};
 /// Keys of a store that is made here: 256 GiB of pages.
 pub(crate) const KEYS: u64 = 1 << 26;
 
-/// Returns this store, or else one of fit and LZ4, in memory without a limit.
+/// Returns this store, or a store of fit and LZ4 in memory without a limit.
 ///
 /// # Errors
 /// It cannot be made.
@@ -18,8 +18,8 @@ pub(super) fn prepared(store: Option<Arc<Store>>) -> io::Result<Arc<Store>> {
         Some(store) => store,
         None => Arc::new(default()?),
     };
-    // A page that is refused ends the program, so one that has hit its limit takes pages again as
-    // soon as there is room: where copies were dropped.
+    // A refused page ends the program, so a store that has reached its limit takes pages again as
+    // soon as dropped copies make room.
     let mut tunables = store.tunables();
     tunables.accept_percent = 100;
     store.tune(&tunables).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! Answers faults: what a page is asked for, and where it comes from.
+//! Answers faults: decides where a missing page comes from, and fills it in.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,27 +14,27 @@ use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
 use zfold_uffd::page::PAGE;
 
-/// How often a fault is tried that has to wait for a change to be over, before the watcher does.
+/// How often a fault that has to wait for a change is tried before it is left to the watcher.
 const TRIES: u32 = 20;
 
-/// What a thread that answers faults needs.
+/// The state of a thread that answers faults.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub told: Told,
     buffer: Vec<u8>,
-    /// The page of the last fault that was answered from the store, if what follows it is to be
-    /// brought, too.
+    /// The page of the last fault that was answered from the store, if the pages that follow are to
+    /// be read ahead.
     follow: Option<PageNo>,
 }
 
 impl Answers {
-    /// Room for what is read and loaded.
+    /// Makes the buffers for messages and loaded pages.
     pub(crate) fn new() -> Self {
         Self { told: Told::default(), buffer: vec![0; LOADS_MAX * PAGE], follow: None }
     }
 
-    /// Returns whether all faults that were read are answered, or left to somebody: who reads
-    /// messages of a space has to see to that before it reads those of another, or rests.
+    /// Returns whether all faults that were read are answered, or left to another thread: a thread
+    /// that reads a space's messages must ensure that before it reads another's, or rests.
     pub(crate) fn are_given(&self) -> bool {
         self.told.faults.is_empty()
     }
@@ -44,17 +44,17 @@ impl Answers {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
 enum Served {
-    /// Who waits is woken.
+    /// The waiting thread is woken.
     Done,
     /// There is no room.
     NoRoom,
-    /// A change is not over.
+    /// A change is in progress.
     Again,
-    /// It waits for these pages, which are to be loaded; and the number of the load.
+    /// It waits for these pages, which are to be loaded, and the number of the load.
     Load(Loads, u64),
 }
 
-/// Reads messages of a space, does what they mean, and answers the faults among them.
+/// Reads and processes messages of a space, and answers the faults among them.
 pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let mut space = managed.lock();
     messages::read(shared, managed, &mut space, &mut answers.told);
@@ -66,7 +66,7 @@ pub(crate) fn answer(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answ
     }
 }
 
-/// Answers the faults that were read, and finishes what else was told.
+/// Answers the faults that were read, and finishes the other messages.
 pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let mut tries = 0;
     while let Some(fault) = answers.told.faults.pop() {
@@ -94,19 +94,19 @@ pub(crate) fn answer_told(shared: &Shared, managed: &Arc<Managed>, answers: &mut
     answers.told.finish(shared);
 }
 
-/// What became of a fault in the end.
+/// The final outcome of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Who waits is woken.
+    /// The waiting thread is woken.
     Done,
     /// There is no room.
     NoRoom,
-    /// A change is not over.
+    /// A change is in progress.
     Again,
 }
 
-/// Answers a fault; `free`: without asking the budget. Messages are read before, and faults among
-/// them are added to those to be answered.
+/// Answers a fault; `free`: without asking the budget. Reads messages first, and adds the faults
+/// among them to those to be answered.
 pub(crate) fn serve(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -119,7 +119,8 @@ pub(crate) fn serve(
     loop {
         let mut space = managed.lock();
         if managed.is_dead() {
-            // What is missing may have been on its way out when its helper went: nobody knows.
+            // A missing page may have been on its way out when the helper ended; this cannot be
+            // known.
             return Outcome::Done;
         }
         if again {
@@ -136,7 +137,7 @@ pub(crate) fn serve(
             Served::Load(loads, number) => {
                 match load(shared, managed, access, fault.page, &loads, number, answers) {
                     Some(outcome) => outcome,
-                    // It is elsewhere by now.
+                    // The page is elsewhere by now.
                     None => continue,
                 }
             }
@@ -176,11 +177,11 @@ fn serve_locked(
             served
         }
         Answer::Cached(run, slot) => {
-            // It is not retired while a page is in it, which the lock sees to; but for the batches
-            // of a space that is gone, whose faults nobody waits for.
+            // The lock ensures that a batch is not retired while a page is in it, except batches of
+            // a space that is gone, for whose faults no thread waits.
             let found = lock(&shared.swap_cache).find(slot);
             let Some((batch, at)) = found else { return Served::Done };
-            // Of this batch alone: the slots of another may follow.
+            // Only from this batch: the slots of another may follow.
             let start = page - at.min(page - run.start);
             let pages = start..run.end.min(page + batch.len() - at);
             counters.refaults_total.add(1);
@@ -195,7 +196,7 @@ fn serve_locked(
     }
 }
 
-/// Pages to be filled in, for one of which a thread waits.
+/// Pages to be filled in; a thread waits for one of them.
 #[derive(Debug)]
 struct Filling {
     page: PageNo,
@@ -213,7 +214,7 @@ fn fill(
 ) -> Served {
     let page = filling.page;
     let mut part = filling.pages.clone();
-    // What comes one by one is better off with the room that copies would take.
+    // Pages that come one by one benefit more from the room that copies would take.
     let keeps = part.len() > 1 && shared.copies.keeps(&shared.budget);
     let refused = loop {
         let (done, refused) = op(&part);
@@ -225,8 +226,8 @@ fn fill(
         if reached > page {
             return Served::Done;
         }
-        // A closed range may be several mappings, and the kernel fills in one at a time; and what
-        // it says of a page below is not said of this one.
+        // A closed range may be several mappings, and the kernel fills in one at a time; and its
+        // answer for a lower page does not hold for this one.
         let of_the_page = reached == page && refused != Some(Refused::Elsewhere);
         if part.len() == 1 || of_the_page {
             break refused;
@@ -261,7 +262,7 @@ fn read(shared: &Shared, loads: &Loads, buffer: &mut [u8]) -> bool {
 }
 
 /// Loads pages and fills them in where they are still missing. `None` if `page`, for which a thread
-/// waits, is not under its key any more.
+/// waits, no longer has its key.
 fn load(
     shared: &Shared,
     managed: &Managed,
@@ -298,8 +299,8 @@ fn load(
     Some(Outcome::Done)
 }
 
-/// Brings what follows the last fault that was answered from the store in its sequence, as long as
-/// there is room. Nobody waits for that, so it comes after all faults.
+/// Reads ahead in the sequence of the last fault that was answered from the store, as long as there
+/// is room. No thread waits for these pages, so they come after all faults.
 fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
     let Answers { told, buffer, follow } = answers;
     let (Some(page), Some(access)) = (follow.take(), managed.access()) else { return };
@@ -324,7 +325,8 @@ fn bring_ahead(shared: &Shared, managed: &Managed, answers: &mut Answers) {
     told.finish(shared);
 }
 
-/// Fills in what was loaded ahead, where it is still missing; returns whether all of it is there.
+/// Fills in pages that were loaded ahead and are still missing; returns whether all of them are
+/// present.
 fn fill_ahead(
     shared: &Shared,
     access: &Access,
@@ -350,7 +352,7 @@ fn fill_ahead(
     true
 }
 
-/// Brings in a page, whatever there is room for; returns once it is there, or never will be.
+/// Brings in a page even if there is no room; returns once it is present, or never will be.
 pub(crate) fn bring_in(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -378,14 +380,15 @@ pub(crate) fn bring_in(
 }
 
 /// Forgets a page whose mapping is not registered, and so cannot be filled in: in a child of fork,
-/// what its parent does not pass on, or had unmapped just before and told of after that.
+/// a mapping that the parent does not pass on, or had unmapped just before, with the message
+/// following later.
 fn forget_if_astray(shared: &Shared, managed: &Arc<Managed>, page: PageNo, told: &mut Told) {
     let Some(access) = managed.access() else { return };
     let one = page..page + 1;
     let mut space = managed.lock();
     messages::drain(shared, managed, &mut space, told);
-    // The kernel looks for untold changes first, then for the mapping. So when it says so a second
-    // time, nothing was untold that it had found the first time.
+    // The kernel checks for unread changes first, then for the mapping. So if it gives this answer
+    // a second time, no change that could explain the first answer was unread.
     let is_astray = || access.doubt(&one) == Some(Refused::Elsewhere);
     if is_astray() && is_astray() {
         told.released.extend(space.forget(&one));

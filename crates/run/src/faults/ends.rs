@@ -1,13 +1,14 @@
-//! What must be there when a thread ends: the kernel clears its number and looks through its robust
-//! mutexes, and waits for no page then. Who waits for these would wait for ever.
+//! Pages that must be present when a thread ends: the kernel clears the thread's number and walks
+//! its robust mutexes, and does not wait for pages then. Without them, threads that wait for these
+//! would wait for ever.
 //!
-//! - E1: such a page is kept before it is looked for, and until there is no thread of that number
-//!   any more: what the kernel does with it lies in between.
-//! - E2: a list of robust mutexes is the program's, and may be anything. No more of it is looked at
-//!   than the kernel does ([`ENTRIES_MAX`]). Pages come in only where the table says that they are
-//!   away. What is read was found there before, and is read in a way that waits for no userfaultfd,
-//!   whoever has it: so neither a page that nobody will ever fill in nor a file that nobody serves
-//!   holds up this thread. What cannot be read so ends the list.
+//! - E1: such a page is kept from before it is looked up until no thread has that number any
+//!   longer: the kernel's accesses lie in between.
+//! - E2: a list of robust mutexes belongs to the program, and may contain anything. No more entries
+//!   are read than the kernel reads ([`ENTRIES_MAX`]). Pages come in only where the table says that
+//!   they are away. A word is read only if its page was found present, and in a way that waits for
+//!   no userfaultfd: so neither a page that is never filled in nor a file that is never served
+//!   blocks this thread. A word that cannot be read ends the list.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -23,7 +24,7 @@ use crate::spaces::shared::Shared;
 use crate::sys::process::is_there;
 use zfold_uffd::page::PAGE;
 
-/// Robust mutexes of a thread, at most.
+/// Most robust mutexes of a thread.
 const ENTRIES_MAX: usize = 2048;
 /// Bytes of a thread number, and of the word of a robust mutex.
 const NUMBER: usize = 4;
@@ -59,7 +60,7 @@ pub(crate) fn begin(shared: &Shared, space: SpaceId, ending: &Ending<'_>, ticket
     is_ready
 }
 
-/// Brings in what the kernel needs of a thread that ends.
+/// Brings in the pages that the kernel needs when a thread ends.
 pub(crate) fn bring(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -71,7 +72,7 @@ pub(crate) fn bring(
     for &page in pages {
         bring_in(shared, managed, page, answers);
     }
-    // Of the thread, since the first one of its process may have ended.
+    // By the thread's number, since the first thread of its process may have ended.
     if let Some(head) = robust
         && let Ok(memory) = File::open(format!("/proc/{thread}/mem"))
     {
@@ -88,18 +89,18 @@ fn pages_at(at: usize, len: usize) -> Pages {
     if at >= END { 0..0 } else { page_of(at)..(at + len).div_ceil(PAGE) }
 }
 
-/// Returns whether pages are there; what cannot be told is not.
+/// Returns whether pages are present; false if that cannot be found out.
 fn are_there(managed: &Managed, pages: &Pages) -> bool {
     let found = managed.access().map(|access| access.present(managed.pid(), pages));
     matches!(found, Some(Ok(found)) if found == [pages.clone()])
 }
 
-/// Returns whether a list of robust mutexes, none of whose pages is away, is empty, or cannot be
-/// read, as the kernel cannot then.
+/// Returns whether a list of robust mutexes, none of whose pages is away, is empty or cannot be
+/// read, by the kernel either.
 fn has_no_mutex(managed: &Managed, space: &Held<'_>, ending: &Ending<'_>) -> bool {
     let Some(head) = ending.robust else { return true };
     let pages = pages_at(head, HEAD);
-    // Of a closed range only zeros are missing.
+    // In a closed range, only pages of zeros are missing.
     let is_closed = pages.clone().all(|page| space.page(page).is_present());
     if !is_closed && !are_there(managed, &pages) {
         return true;
@@ -108,7 +109,7 @@ fn has_no_mutex(managed: &Managed, space: &Held<'_>, ending: &Ending<'_>) -> boo
     word(0).is_none_or(|first| first == head) && word(2 * WORD).is_none_or(|pending| pending == 0)
 }
 
-/// The entry that a pointer names, whose lowest bit says something of the mutex.
+/// The entry that a pointer names; the lowest bit is a flag of the mutex.
 fn entry_of(pointer: usize) -> usize {
     pointer & !1
 }
@@ -140,7 +141,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Has pages there and keeps them (E1).
+    /// Brings pages in and keeps them (E1).
     fn bring(&mut self, pages: &Pages) {
         for page in pages.clone() {
             lock(&self.managed.kept).add(self.thread, page);

@@ -1,7 +1,7 @@
-//! Reads what the kernel tells of an address space, and does at once what it means.
+//! Reads the kernel's messages about an address space, and processes them at once.
 //!
-//! Everybody who holds the lock of a space may read its messages; faults that come along are the
-//! reader's to answer, or to pass on.
+//! Any thread that holds a space's lock may read its messages; it must answer the faults among
+//! them, or pass them on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
 use zfold_uffd::Event;
 
-/// What was read under a lock and is to be finished without it.
+/// Messages that were read under the lock and are to be finished without it.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Faults to be answered.
@@ -37,7 +37,7 @@ impl Told {
     }
 }
 
-/// Reads all messages that are there and does what they mean, but for faults.
+/// Reads all messages and processes them, except faults.
 pub(crate) fn drain(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -58,8 +58,8 @@ pub(crate) fn read(
     let mut events = std::mem::take(&mut told.events);
     let mut born: Vec<(usize, Arc<Managed>)> = Vec::new();
     let (count, mut births) = {
-        // The parent goes on when its message is read, and the tracer finds the child then: all of
-        // it but its pages, for which it would have to wait.
+        // The parent continues when its message is read, and then the tracer finds the child. It
+        // must find all of it, except the pages, which would have to be waited for.
         let mut unclaimed = lock(&managed.unclaimed);
         let count = access.read(&mut events).unwrap_or(0);
         for (at, event) in events.iter_mut().enumerate() {

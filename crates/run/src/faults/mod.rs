@@ -1,8 +1,8 @@
-//! A missing page comes: messages of the kernel are read, and the thread that waits is answered.
+//! A missing page comes in: messages of the kernel are read, and the waiting thread is answered.
 //!
 //! `readers` wait for messages, `messages` reads them into the core of their space, and `answer`
-//! brings pages from the swap cache or the store. `ends` brings in what the kernel touches when a
-//! thread ends.
+//! brings pages from the swap cache or the store. `ends` brings in the pages that the kernel
+//! touches when a thread ends.
 
 pub(crate) mod answer;
 pub(crate) mod ends;

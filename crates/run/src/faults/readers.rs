@@ -1,10 +1,10 @@
 //! The threads that read messages, one on each CPU.
 //!
-//! A thread that faults wakes every reader that polls its space. One on the same CPU answers within
-//! microseconds, without an interrupt of another CPU; one on another costs that CPU a switch for
-//! nothing, or has to be woken from sleep. So a space is polled on the CPUs where its threads were
-//! seen lately, and nowhere else. Who changes a space waits like one that faults, but is not named:
-//! of a space with one thread it is that.
+//! A thread that faults wakes every reader that polls its space. A reader on the same CPU answers
+//! within microseconds, without interrupting another CPU; one on another CPU costs that CPU a
+//! wasted switch, or has to be woken from sleep. So a space is polled on the CPUs where its threads
+//! were last seen, and nowhere else. A thread that changes a space waits like one that faults, but
+//! its message does not name it: in a space with one thread, it is that thread.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,10 @@ use crate::link::SpaceId;
 use crate::spaces::managed::Managed;
 use crate::spaces::shared::Shared;
 
-/// Spaces with messages that are taken at once.
+/// Spaces with messages that are handled in one round.
 const AT_ONCE: usize = 8;
 
-/// Spaces that a reader finds without looking at the table that all share.
+/// Spaces that a reader finds without the shared table.
 const KNOWN: usize = 8;
 
 /// Starts the readers.
@@ -64,8 +64,8 @@ fn read(shared: &Arc<Shared>, at: usize) {
     }
 }
 
-/// The spaces that a reader has found last. It does not keep them: whose descriptor is open when it
-/// has gone makes unmapping wait for somebody who reads.
+/// The spaces that a reader found last, by weak references: an open descriptor of a space that has
+/// gone would make unmapping wait for a reader.
 #[derive(Default)]
 struct Known {
     spaces: [(u64, Weak<Managed>); KNOWN],
@@ -90,6 +90,6 @@ impl Known {
 pub(crate) fn pin(cpu: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(cpu);
-    // Elsewhere it is slower, not wrong.
+    // On another CPU it is slower, not wrong.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }

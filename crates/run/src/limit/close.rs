@@ -1,21 +1,21 @@
-//! Closes memory: from then on the kernel tells of missing pages and of changes there.
+//! Closes memory: from then on the kernel reports missing pages and changes there.
 //!
 //! Invariants:
-//! - C1: a range is closed only if the kernel has said, after the look at its pages, that each of
-//!   its mappings is registered and that nothing is untold ([`look`]).
-//! - C2: closing fills nothing in: what is charged for a range after it are the pages that the
-//!   program has touched.
+//! - C1: a range is closed only if the kernel has confirmed, after its pages were read, that each
+//!   of its mappings is registered and that no change is unread ([`look`]).
+//! - C2: closing fills no page in: afterwards a range is charged for the pages that the program has
+//!   touched.
 //! - C3: neighbouring mappings are closed together, whatever their protection, and count together
-//!   when it is decided whether they are worth it. One that cannot be closed keeps none of its
-//!   neighbours open.
-//! - C4: of a range of which some is closed, the rest is closed, and the states of the first part
-//!   stay: after C1 nothing is untold, so it is the mapping that it was. Only the rest is
-//!   registered for it, and unregistered if the kernel says no. Else what is mapped anew in place
-//!   of the first part would be registered and not closed, and a mapping of which only a part is
-//!   registered does not move as one.
-//! - C5: what a thread asks for as the program's own stays open from before its call until that has
-//!   returned, however long it takes; then its mappings say whether it is. So who asks is read
-//!   before the mappings are.
+//!   in the decision whether they are large enough. A mapping that cannot be closed does not keep
+//!   its neighbours open.
+//! - C4: if part of a range is closed, only the rest is closed, and the states of the first part
+//!   stay: by C1 no change is unread, so it is still the same mapping. Only the rest is registered,
+//!   and unregistered if the kernel refuses. Otherwise a new mapping in place of the first part
+//!   would be registered and not closed, and a mapping of which only a part is registered does not
+//!   move as one.
+//! - C5: memory that a thread is about to make the program's own stays open from before its call
+//!   until the call has returned, however long that takes; then the mappings show whether it is. So
+//!   pending requests are read before the mappings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,20 +29,21 @@ use crate::spaces::maps::{Mapping, mappings, mappings_in, marked_of};
 use crate::spaces::shared::Shared;
 use crate::sys::procmap::within;
 
-/// Pages that are closed under one hold of the lock: those that are there, and all.
+/// Most present pages that are closed under one hold of the lock.
 const SLICE: usize = 8192;
-/// As above. Programs reserve terabytes of which they touch little, and the proof that a slice is
-/// closed makes the kernel give it a page table ([`look`]).
+/// Most pages, present or not, that are closed under one hold of the lock. Programs reserve
+/// terabytes of which they touch little, and the check that a slice is closed makes the kernel
+/// allocate a page table for it ([`look`]).
 const SLICE_SPAN: usize = 1 << 21;
-/// A mapping with fewer pages stays open, unless there are many such: it would cost more than it
-/// gives.
+/// A mapping with fewer pages stays open, unless there are many of them: closing it would cost more
+/// than it gains.
 pub(crate) const CLOSE_MIN: usize = 16;
-/// After reading the mappings, this many times as long passes before they are read again; and twice
-/// as many after each time that nothing was to be closed, up to the second.
+/// The pause after reading the mappings, as a multiple of the time that took; it doubles each time
+/// that there was nothing to close, up to the second number.
 const SURVEY_REST: [u32; 2] = [10, 320];
-/// The same of a look at what is the program's own, which costs more.
+/// The same for a check of which memory is the program's own, which costs more.
 const OWN_REST: u32 = 50;
-/// The least that passes between two of these.
+/// The shortest time between two of these checks.
 const OWN_REST_MIN: Duration = Duration::from_millis(200);
 
 /// Closes the mappings of an attached space that are worth it.
@@ -52,7 +53,7 @@ pub(crate) fn close_open(shared: &Shared, managed: &Arc<Managed>, answers: &mut 
     look_at_own(shared, managed, answers);
     let mut open = runs(mappings(managed.pid()).unwrap_or_default());
     open.sort_by_key(|run| std::cmp::Reverse(run.len()));
-    // Small ones only if there is much in them.
+    // Small mappings only if they hold much in total.
     let much = shared.budget.much();
     let mut found = false;
     for run in open {
@@ -84,8 +85,8 @@ fn runs(mappings: Vec<Mapping>) -> Vec<Pages> {
     runs
 }
 
-/// Forgets what was left to the program and is not its own any more, if that was not looked at
-/// lately: nobody tells of it.
+/// Takes back memory that was left to the program and is no longer its own, unless that was checked
+/// recently: no message reports it.
 fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     let mut next = lock(&managed.next_look_at_own);
     let due = next.is_none_or(|due| due <= Instant::now());
@@ -114,8 +115,8 @@ fn look_at_own(shared: &Shared, managed: &Arc<Managed>, answers: &mut Answers) {
     *next = Some(Instant::now() + (began.elapsed() * OWN_REST).max(OWN_REST_MIN));
 }
 
-/// Closes what is open of a range, some at a time: its mappings together where that can be. Returns
-/// whether some of it was.
+/// Closes the open parts of a range in slices: its mappings together if possible. Returns whether
+/// any of it was closed.
 pub(crate) fn close_slices(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -124,7 +125,7 @@ pub(crate) fn close_slices(
 ) -> bool {
     let Some(access) = managed.access() else { return false };
     let open = managed.lock().closed().without(pages);
-    // More may be there by the time that it is closed, which is only slower.
+    // More pages may be present by the time that it is closed, which is only slower.
     let there = |part: Pages| {
         let present = access.present(managed.pid(), &part).unwrap_or_default();
         slices(&part, &present)
@@ -135,7 +136,7 @@ pub(crate) fn close_slices(
             found = true;
             continue;
         }
-        // One of its mappings has changed: that does not keep the others open.
+        // One of its mappings has changed, which does not keep the others open.
         for mapping in mappings_in(managed.pid(), &slice).unwrap_or_default() {
             if !mapping.other && mapping.pages != slice {
                 found |= close(shared, managed, &mapping.pages, 0, answers);
@@ -145,7 +146,7 @@ pub(crate) fn close_slices(
     found
 }
 
-/// Cuts a range of which this is present.
+/// Cuts a range with these present pages into slices.
 fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
     let mut slices = Vec::new();
     let (mut start, mut there) = (pages.start, 0);
@@ -169,8 +170,8 @@ fn slices(pages: &Pages, present: &[Pages]) -> Vec<Pages> {
     slices
 }
 
-/// Closes what is open of a range, of which what is there leaves after `age` passes; not one that
-/// is no anonymous memory. Returns whether all of it is closed.
+/// Closes the open parts of a range, whose present pages leave after `age` passes, if it is
+/// anonymous memory. Returns whether all of it is closed.
 pub(crate) fn close(
     shared: &Shared,
     managed: &Arc<Managed>,
@@ -179,8 +180,8 @@ pub(crate) fn close(
     answers: &mut Answers,
 ) -> bool {
     let Some(access) = managed.access() else { return false };
-    // All under the lock: a page that is found present must not be given up meanwhile, and a
-    // fault must find the range closed.
+    // All under the lock: a page that is found present must not be discarded meanwhile, and a fault
+    // must find the range closed.
     let mut space = managed.lock();
     drain(shared, managed, &mut space, &mut answers.told);
     let is_closed = space.may_close(range)
@@ -190,18 +191,18 @@ pub(crate) fn close(
     is_closed
 }
 
-/// What became of what was open of a range.
+/// The outcome of closing the open parts of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// It is closed.
     Closed,
-    /// It is open: a change is not read yet.
+    /// It is open: a change is unread.
     Again,
-    /// It is open: not all of it is mapped, or it is of another kind.
+    /// It is open: not all of it is mapped, or it is another kind of memory.
     Other,
 }
 
-/// Closes what is open of a range, under the lock of its space and after its messages were read.
+/// Closes the open parts of a range, under the lock of its space and after its messages were read.
 pub(crate) fn close_rest(
     shared: &Shared,
     managed: &Managed,
@@ -226,29 +227,29 @@ pub(crate) fn close_rest(
         Some(Look::Again) => Rest::Again,
         Some(Look::Holes) | None => Rest::Other,
     };
-    // It is tried again with what there is then.
+    // It is tried again with the mappings of that time.
     open.iter().for_each(|part| drop(access.unregister(part)));
     rest
 }
 
-/// What a look at a range found.
+/// The result of checking a range.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// All of it is registered, nothing is untold, and these pages are there.
+    /// All of it is registered, no change is unread, and these pages are present.
     Present(Ranges),
-    /// A change is not read yet.
+    /// A change is unread.
     Again,
     /// Not all of it is mapped and registered.
     Holes,
 }
 
-/// Looks at a range that was registered before, under the lock of the space.
+/// Checks a range that was registered before, under the lock of the space.
 ///
-/// That registering it succeeded says little: what was unmapped just before, and is mapped again
-/// just after, is not registered, and nobody tells of its changes. So it is proven afterwards, by
-/// a question that the kernel answers with no where anything is untold or not registered. What was
-/// registered then was so when the look was taken: nobody else registers, and what was unmapped in
-/// between would be untold.
+/// Success of the registration proves little: a mapping that was unmapped just before it, and is
+/// mapped again just after, is not registered, and its changes are not reported. So it is checked
+/// afterwards, by a call that the kernel refuses if a change is unread or a part is not registered.
+/// A part that is registered then was registered when the pages were read: no other thread
+/// registers, and an unmapping in between would be unread.
 pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
     let Ok(present) = access.present(managed.pid(), range) else { return Look::Holes };
     let present = present.into_iter().collect();
@@ -258,7 +259,7 @@ pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
         Some(_) => return Look::Holes,
         None => return Look::Present(present),
     }
-    // Several mappings, which are proven one by one.
+    // Several mappings, which are checked one by one.
     let Ok(vmas) = within(managed.pid(), &bytes_of(range)) else { return Look::Holes };
     let mut proven = range.start;
     for part in vmas.iter().map(|vma| pages_of(&vma.range)) {
@@ -274,7 +275,7 @@ pub(crate) fn look(managed: &Managed, access: &Access, range: &Pages) -> Look {
     if proven == range.end { Look::Present(present) } else { Look::Holes }
 }
 
-/// Returns what of a range may be closed: not what is the program's own, nor the helper's.
+/// Returns the parts of a range that may be closed: neither the program's own nor the helper's.
 pub(crate) fn closable(shared: &Shared, managed: &Managed, pages: &Pages) -> Vec<Pages> {
     let space = managed.lock();
     let helpers = space.helpers().all.clone();

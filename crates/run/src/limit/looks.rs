@@ -1,4 +1,4 @@
-//! Looks at memory that cannot leave, seldom: the kernel counts it for each process.
+//! Measures memory that cannot leave, rarely: the kernel counts it for each process.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use zfold_uffd::page::PAGE;
 
 /// The time between two looks: the first, and the longest, to which it doubles.
 const REST: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// At least so many times as long as a look took passes to the next.
+/// The least pause after a look, as a multiple of the time that the look took.
 const REST_TIMES: u32 = 50;
 
-/// When is looked.
+/// When to measure memory that cannot leave.
 #[derive(Debug)]
 pub(crate) struct Looks {
     due: Instant,
@@ -31,11 +31,11 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Looks, if it is time.
+    /// Measures, if it is time.
     ///
     /// # Cost
-    /// Some 20 microseconds for each process. Where several have much that they may share, the
-    /// kernel walks their page tables: some 10 ns a page.
+    /// About 20 microseconds for each process. If several have much memory that they may share, the
+    /// kernel walks their page tables: about 10 ns a page.
     pub(crate) fn look(&mut self, shared: &Shared, spaces: &[Arc<Managed>]) {
         let began = Instant::now();
         if began < self.due || !shared.looks {
@@ -47,7 +47,7 @@ impl Looks {
         let both: u64 = all.iter().map(|one| one.bytes[shares] + one.bytes[files]).sum();
         if all.len() > 1 && both >= limit / MUCH {
             for Seen { pid, bytes, .. } in &mut all {
-                // One that is gone keeps what was seen.
+                // A process that is gone keeps its last figures.
                 if let Ok(parts) = proportional(*pid) {
                     (bytes[files], bytes[shares]) = parts;
                 }
@@ -69,7 +69,7 @@ fn seen(managed: &Managed) -> Option<Seen> {
     let status = Status::of(pid).ok()?;
     let bytes = |name| status.kib(name).unwrap_or(0) << 10;
     let locked = bytes("VmLck");
-    // Less what is counted elsewhere, too, or is locked.
+    // Less pages that are also counted elsewhere, or are locked.
     let rest = |pages: usize, but: u64| {
         let bytes = (pages * PAGE) as u64;
         (bytes.saturating_sub(but), but.saturating_sub(bytes))
@@ -87,7 +87,7 @@ fn seen(managed: &Managed) -> Option<Seen> {
     Some(Seen { pid, named, bytes: found })
 }
 
-/// Returns a process's part of the files and of the shared memory that it has mapped.
+/// Returns a process's share of the files and of the shared memory that it maps.
 fn proportional(pid: i32) -> io::Result<(u64, u64)> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let field = |name| proc::kib(&rollup, name).unwrap_or(0) << 10;

@@ -1,5 +1,5 @@
-//! The limit: what the program has is watched, spaces are closed when that comes near the limit,
-//! and calls that would pass it are held until there is room.
+//! The limit: the program's memory is watched, spaces are closed when it nears the limit, and calls
+//! that would exceed the limit are held until there is room.
 
 pub(crate) mod close;
 pub(crate) mod looks;

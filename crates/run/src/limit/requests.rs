@@ -1,4 +1,4 @@
-//! What the watcher is asked for: what the tracer must not wait for, each while a thread is held.
+//! Requests to the watcher: work that the tracer must not wait for, each while a thread is held.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sys::procmap::within;
 use crate::sys::remote;
 use zfold_uffd::page::PAGE;
 
-/// Does it, and lets the thread go on.
+/// Does the work, and lets the thread continue.
 pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     let ticket = match work {
         Work::Attached { managed, mut attached, is_new, ticket } => {
@@ -35,7 +35,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Open(managed, pages, ticket) => {
-            // First: who looks at what is the program's own in between finds it (close/C5).
+            // First, so that a check of the program's own memory in between finds it (close/C5).
             let tasks = lock(&managed.tasks);
             if tasks.contains(&ticket.thread) {
                 lock(&managed.asked_for).insert(ticket.thread, pages.clone());
@@ -53,7 +53,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
             ticket
         }
         Work::Mapped(managed, pages, ticket) => {
-            // What was there before and stayed open is gone.
+            // Memory that was there before and stayed open is gone.
             managed.lock().take_back(&pages);
             close(shared, &managed, &pages, 1, answers);
             ticket
@@ -83,7 +83,7 @@ pub(crate) fn perform(shared: &Arc<Shared>, work: Work, answers: &mut Answers) {
     shared.tracing.go_on(ticket);
 }
 
-/// How a helper is missed that does not answer.
+/// Errors that mean that a helper does not answer.
 const GONE: [io::ErrorKind; 3] =
     [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut];
 
@@ -97,7 +97,7 @@ fn now_attached(
     match set_mover(managed, attached) {
         Ok(()) if managed.was_attached.swap(true, Ordering::Relaxed) => {}
         Ok(()) => shared.counters.managed_total.add(1),
-        // Somebody has ended it or stopped it: there is another after a pause.
+        // The helper was killed or stopped: there is another after a pause.
         Err(error) if is_gone(&error) || GONE.contains(&error.kind()) => {
             shared.end_helper(managed, &error);
         }
@@ -126,15 +126,15 @@ fn about_to_move(
         let vmas = within(managed.pid(), &bytes_of(pages)).unwrap_or_default();
         vmas.first().is_some_and(|vma| vma.range.end == pages.end * PAGE)
     };
-    // It fills what locked memory grows by before it tells that this was moved, and nothing can be
-    // filled in before it has told.
+    // It fills the growth of locked memory before it reports the move, and nothing can be filled in
+    // before that report.
     let is_closed = managed.lock().closed().touches(pages);
     if is_closed && (!is_one() || may_be_locked(managed.pid())) {
         give_back(shared, managed, pages, false, answers);
     }
 }
 
-/// The program has moved a range, or could not.
+/// The program has moved a range, or failed to.
 fn moved(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
@@ -156,7 +156,7 @@ fn moved(
 
 /// The heap ends at a page now.
 fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo, answers: &mut Answers) {
-    // What it has grown by since it was closed is a mapping of its own.
+    // The part that it has grown by since it was closed is a separate mapping.
     let is_closed = managed.lock().closed().around(last).is_some();
     if !is_closed
         && let Some(Mapping { pages, other: false }) = mapping_around(managed.pid(), last)
@@ -168,7 +168,7 @@ fn grown(shared: &Arc<Shared>, managed: &Arc<Managed>, last: PageNo, answers: &m
     }
 }
 
-/// Brings back all that left a range and leaves it open; as the program's own if it `stays` so.
+/// Brings back all pages that left a range and opens it; as the program's own if `stays`.
 fn give_back(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
@@ -176,7 +176,7 @@ fn give_back(
     stays: bool,
     answers: &mut Answers,
 ) {
-    // Nothing of it leaves from now on.
+    // No page of it leaves from now on.
     let mut space = managed.lock();
     let own = space.own().within(pages);
     space.leave_open(pages);
@@ -193,8 +193,8 @@ fn give_back(
     answer_told(shared, managed, answers);
 }
 
-/// Brings back all that left a range, of which nothing leaves any more. Returns the space, locked,
-/// with what was told of it still to be answered; `None` if it is gone.
+/// Brings back all pages that left a range, of which no more leave. Returns the space, locked, with
+/// messages still to be answered; `None` if it is gone.
 fn bring_back<'a>(
     shared: &Arc<Shared>,
     managed: &'a Arc<Managed>,
@@ -209,7 +209,7 @@ fn bring_back<'a>(
             let mut known = space.table().known(pages);
             known.find(|(_, state)| matches!(state, Page::Stored { .. } | Page::Cached(_)))
         };
-        // Mostly behind the last one; but one before it may have been on its way then.
+        // Usually after the last page; but an earlier page may have been on its way out then.
         let away = away(&(from..pages.end)).or_else(|| away(pages));
         let Some((page, _)) = away else { return Some(space) };
         drop(space);
@@ -220,14 +220,15 @@ fn bring_back<'a>(
     None
 }
 
-/// Unregisters a range, also what is not known to be closed: where a moved mapping has grown.
+/// Unregisters a range, including parts that are not known to be closed: where a moved mapping has
+/// grown.
 fn unregister(managed: &Managed, access: &Access, pages: &Pages) {
     if access.unregister(pages).is_ok() {
         return;
     }
-    // Some of it is of another kind, or the program's own business.
+    // Part of it is another kind of memory, or the program's own.
     for vma in within(managed.pid(), &bytes_of(pages)).unwrap_or_default() {
-        // It fails where nothing is mapped any more.
+        // It fails where nothing is mapped any longer.
         let _ = access.unregister(&pages_of(&vma.range));
     }
 }
@@ -239,7 +240,7 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
         let mut space = managed.lock();
         drain(shared, managed, &mut space, &mut answers.told);
         let rest = if space.closed().touches(pages) {
-            // The call that it is made level for fails if there are holes.
+            // The call for which this is done fails if there are holes.
             close_rest(shared, managed, access, &mut space, pages, 1)
         } else {
             Rest::Closed
@@ -253,7 +254,7 @@ fn level(shared: &Arc<Shared>, managed: &Arc<Managed>, pages: &Pages, answers: &
     }
 }
 
-/// Lets nothing leave until a fork is over, and brings in these pages, or all.
+/// Keeps all pages from leaving until a fork is over, and brings in these pages, or all.
 fn hold(
     shared: &Arc<Shared>,
     managed: &Arc<Managed>,
@@ -277,7 +278,7 @@ fn hold(
     }
 }
 
-/// The child of a held fork gets what its parent has, as far as the kernel has not copied it.
+/// The child of a held fork gets its parent's pages, as far as the kernel has not copied them.
 fn born(
     shared: &Arc<Shared>,
     parent: &Arc<Managed>,
@@ -296,7 +297,7 @@ fn born(
     let mut space = parent.lock();
     drain(shared, parent, &mut space, &mut answers.told);
     let mut copy = copy_of(shared, &space);
-    // The child's own, as those of its table are.
+    // References of the child, like those of its table.
     let arrivals = space.arrivals().to_vec();
     {
         let mut keys = lock(&shared.keys);
@@ -339,24 +340,24 @@ fn born(
     answer_told(shared, parent, answers);
 }
 
-/// Has a page brought that a call of a held thread points to, whoever has to bring it; returns
-/// whether the thread is let go when it is there.
+/// Brings in a page that a call of a held thread points to, whoever serves it; returns whether the
+/// thread is released when the page is there.
 pub(crate) fn fetch(shared: &Arc<Shared>, address: usize, ticket: Ticket) -> bool {
     let shared = Arc::clone(shared);
-    // Nobody knows whom it waits for, nor for how long. As many as there are threads that stop at
-    // once.
+    // What it waits for, and for how long, is unknown. There are as many of these as threads that
+    // stop at the same time.
     let fetch = move || {
-        // What cannot be read is found out again by whoever asked.
+        // If the page cannot be read, the thread that asked finds that out again.
         let _ = remote::read(ticket.thread, address, &mut [0]);
         shared.tracing.go_on(ticket);
     };
     std::thread::Builder::new().name("fetch".to_owned()).spawn(fetch).is_ok()
 }
 
-/// Gives a space that has its access what moves pages out.
+/// Gives a space that has its access a mover.
 ///
 /// # Errors
-/// The helper is gone or late, or cannot do what it is for.
+/// The helper is gone or late, or cannot do its work.
 fn set_mover(managed: &Managed, attached: Attached) -> io::Result<()> {
     let Attached { number, inside, helper, helper_here, pid, .. } = attached;
     let Attached { staging, others, arguments, .. } = attached;
@@ -365,11 +366,11 @@ fn set_mover(managed: &Managed, attached: Attached) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a space what the tracer made, as far as that waits for nobody.
+/// Gives a space what the tracer made, as far as that requires no waiting.
 pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
     let pid = attached.pid;
     let (spare, all) = (pages_of(&attached.staging).end - 1, pages_of(&attached.all));
-    // Before the first page of it is registered, and any thread can ask for it.
+    // Before its first page is registered, after which any thread can fault on it.
     managed.lock().set_helpers(Helpers { all, spare });
     // Before any page can leave.
     let known = argument_pages(pid);
@@ -380,7 +381,7 @@ pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
         managed.set_access(Access::new(uffd));
     }
     if let Some(access) = managed.access() {
-        // As early as it can be had; whoever needs it says why it cannot.
+        // As early as possible; code that needs it reports why it failed.
         let _ = access.pagemap(pid);
     }
     managed.may_protect.store(attached.may_protect, Ordering::Relaxed);
@@ -388,11 +389,11 @@ pub(crate) fn set_access(managed: &Managed, attached: &mut Attached) {
     managed.set_pid(pid);
 }
 
-/// Gives up all that is kept for a space that is gone.
+/// Releases all that is kept for a space that is gone.
 fn bury(shared: &Shared, managed: &Arc<Managed>) {
     managed.die();
     shared.polls.remove(managed);
-    // Its last threads may not have been told of what they did last.
+    // The last actions of its threads may not have been reported.
     let mut space = managed.lock();
     let released = space.forget_all();
     drop(space);
@@ -403,5 +404,5 @@ fn bury(shared: &Shared, managed: &Arc<Managed>) {
     shared.evictor.call();
 }
 
-/// How long the watcher may leave a fault that has to wait for a change to be over.
+/// How long the watcher may leave a fault that has to wait for a change.
 pub(crate) const RETRY: Duration = Duration::from_micros(100);

@@ -1,5 +1,5 @@
-//! Children of traced processes that nobody traces: those that were cloned so that no tracer
-//! follows (`CLONE_UNTRACED`). The kernel tells of none of them, so they are looked for.
+//! Untraced children of traced processes: those cloned so that no tracer follows
+//! (`CLONE_UNTRACED`). The kernel does not report them, so they are searched for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::spaces::managed::lock;
 use crate::spaces::shared::Shared;
 use crate::sys::proc::{self, Status};
 
-/// Time between two looks. One that is there at two of them is told of: any other may be about to
-/// be traced.
+/// Time between two searches. A child that two of them find is reported: one found once may be
+/// about to be traced.
 const LOOKS: Duration = Duration::from_millis(300);
 
-/// A pause is at least this many times as long as the look before it.
+/// A pause is at least this many times as long as the search before it.
 const REST: u32 = 100;
 
 /// Why such a process is not managed.
 const REASON: &str = "it was cloned untraced (CLONE_UNTRACED), as all that it starts; what it has \
                       does not count against the limit";
 
-/// Looks until the memory side ends.
+/// Searches until the memory side ends.
 pub(crate) fn look(shared: &Arc<Shared>) {
     let (mut seen, mut told) = (HashSet::new(), HashSet::new());
     let mut rest = LOOKS;
@@ -35,14 +35,14 @@ pub(crate) fn look(shared: &Arc<Shared>) {
                 shared.tracing.tell();
             }
         }
-        // Numbers are given anew.
+        // Numbers are reused.
         told.retain(|pid| now.contains(pid));
         seen = now;
         rest = LOOKS.max(began.elapsed() * REST);
     }
 }
 
-/// Returns the children of all threads, and of this process for orphans, that nobody traces.
+/// Returns the untraced children of all threads, and of this process for orphans.
 fn strangers(shared: &Shared) -> HashSet<i32> {
     let tasks = shared.all().into_iter().flat_map(|managed| lock(&managed.tasks).clone());
     let own = proc::threads(std::process::id() as i32).unwrap_or_default();

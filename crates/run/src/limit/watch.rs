@@ -1,8 +1,9 @@
-//! The watcher: a thread that looks how much memory the tree has, and does what must not wait for
-//! the evictor: closes what grows, has spaces attached, and serves the tracer's requests.
+//! The watcher: a thread that watches how much memory the tree has, and does work that must not
+//! wait for the evictor: it closes growing memory, has spaces attached, and serves the tracer's
+//! requests.
 //!
-//! Memory that is not closed costs nothing, not even a look at each change. So growth is seen by
-//! looking, the more often the nearer the limit is.
+//! Open memory costs nothing, not even a message for each change. So growth is found by looking,
+//! more often as it nears the limit.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,20 +27,22 @@ use zfold_uffd::page::PAGE;
 const LOOKS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(50)];
 /// Time between two looks for each space: a look takes up to 2 microseconds for each.
 const LOOK_REST: Duration = Duration::from_micros(40);
-/// Near the limit, this part of it can be touched between two looks, and the longest time for it.
+/// Near the limit, at most this share of it can be touched between two looks; and the longest time
+/// between them there.
 const UNSEEN: usize = 64;
 const LOOKS_NEAR: Duration = Duration::from_millis(2);
-/// Files that are kept open for looks, at most.
+/// Most files that are kept open for looks.
 const STATMS: usize = 16;
-/// As fast as a program is taken to touch memory, in bytes a second.
+/// The speed at which a program is assumed to touch memory, in bytes a second.
 const GROWTH: u64 = 6 << 30;
-/// How long after it was asked for a space is asked for again.
+/// How long after a request to attach a space the request is repeated.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// How long more than the limit is seen before it counts: what is about to leave does not.
+/// How long usage must be seen above the limit before it counts: pages that are about to leave do
+/// not.
 const EXCURSION: Duration = Duration::from_millis(20);
 
-/// Spaces of which is measured what they share before more than the limit is told, at most; and
-/// how many times as long as that took passes before it is done again.
+/// Most spaces whose shared pages are measured before usage above the limit is reported, and the
+/// pause after that, as a multiple of the time it took.
 const MEASURED_MAX: usize = 64;
 const MEASURE_REST: u32 = 20;
 
@@ -50,13 +53,13 @@ pub(crate) struct Watcher {
     statms: Statms,
     /// Spaces that were asked for, and when.
     asked: Vec<(SpaceId, Instant)>,
-    /// Since when more than the limit is seen, and whether that was counted.
+    /// Since when usage is above the limit, and whether that was counted.
     above: Option<(Instant, bool)>,
-    /// When it may be measured again what forks share.
+    /// When shared pages of forks may be measured again.
     next_measure: Instant,
-    /// How long since the last space began; the first milliseconds are looked at closely.
+    /// The newest space and when it began; its first milliseconds are watched closely.
     newest: (SpaceId, Instant),
-    /// When is looked what cannot leave.
+    /// When to look next for memory that cannot leave.
     looks: Looks,
 }
 
@@ -102,7 +105,7 @@ impl Watcher {
         lock(&self.shared.work).pop_front()
     }
 
-    /// Tries faults again that had to wait for a change.
+    /// Retries faults that had to wait for a change.
     fn retry(&mut self) {
         let retries = std::mem::take(&mut *lock(&self.shared.retries));
         for Pending { managed, fault } in retries {
@@ -158,9 +161,9 @@ impl Watcher {
         until_near.min(self.newest.1.elapsed()).clamp(shortest, LOOKS[1])
     }
 
-    /// Returns what was seen, less what forks share, measured just now: what is known of it is too
-    /// little while a child is young, and a peak that is told should have been. `None` where it was
-    /// measured a moment ago.
+    /// Returns the usage `seen`, less what forks share, measured now: the known value is too low
+    /// while a child is young, and a reported peak should be real. `None` if it was measured a
+    /// moment ago.
     fn measured(&mut self, spaces: &[Arc<Managed>], seen: usize) -> Option<usize> {
         let shares = |managed: &&Arc<Managed>| lock(&managed.sharing).is_some();
         let sharing: Vec<_> = spaces.iter().filter(shares).collect();
@@ -180,7 +183,7 @@ impl Watcher {
         Some(seen.saturating_sub(shared))
     }
 
-    /// Notes what was seen.
+    /// Records the usage.
     fn count(&mut self, pages: usize) {
         self.shared.counters.peak_resident_bytes.raise((pages * PAGE) as u64);
         if pages <= self.shared.budget.limit() {
@@ -214,7 +217,7 @@ impl Watcher {
         }
     }
 
-    /// Closes what is open in attached spaces, the largest first.
+    /// Closes open memory of attached spaces, the largest first.
     fn close(&mut self, spaces: &[Arc<Managed>]) {
         let mut attached: Vec<_> = spaces
             .iter()
@@ -223,7 +226,8 @@ impl Watcher {
         attached.sort_by_key(|managed| std::cmp::Reverse(managed.open()));
         for managed in attached {
             let last = *lock(&managed.survey);
-            // What has grown by much is not left until reading the mappings has become cheap.
+            // A space that has grown by much is not left open just because reading its mappings is
+            // expensive.
             let much = CLOSE_MIN.max(self.shared.budget.much());
             let due = last.is_none_or(|last| {
                 last.due <= Instant::now() || managed.open() >= last.left + much
@@ -235,9 +239,9 @@ impl Watcher {
     }
 }
 
-/// Returns when to look again after a look that took so long and wants the next one after `rest`.
-/// It rests for as long as it looked, at least: a thread of real time that never does keeps all
-/// others from the only processor of a small machine, the program with them.
+/// Returns when to look again, after a look that took `took` and wants the next one after `rest`.
+/// The pause is at least as long as the look: a real-time thread without pauses would keep all
+/// other threads, including the program's, off the only processor of a small machine.
 fn next_after(began: Instant, took: Duration, rest: Duration) -> Instant {
     began + rest.max(took * 2)
 }
@@ -247,8 +251,8 @@ fn time_to_touch(pages: usize) -> Duration {
     Duration::from_nanos(((pages * PAGE) as u64).saturating_mul(1_000_000_000) / GROWTH)
 }
 
-/// Takes off the credit what may have been copied by writes since the last look, so that a copy
-/// counts before what is shared is measured again.
+/// Subtracts from the credit the pages that writes may have copied since the last look, so that a
+/// copy counts before the shared pages are measured again.
 fn take_copies_off(spaces: &[Arc<Managed>]) {
     let mut copies = 0;
     for managed in spaces {
@@ -258,7 +262,7 @@ fn take_copies_off(spaces: &[Arc<Managed>]) {
         }
     }
     for managed in spaces {
-        // Held by whoever measures, too.
+        // Measuring threads hold it, too.
         let _sharing = lock(&managed.sharing);
         let (credit, off) = (managed.credit(), managed.credit().min(copies));
         managed.set_credit(credit - off);
@@ -266,7 +270,7 @@ fn take_copies_off(spaces: &[Arc<Managed>]) {
     }
 }
 
-/// The files that are read at each look, of a few processes: to open one takes longer than to read
+/// The files of a few processes that are read at each look: opening one takes longer than reading
 /// it.
 #[derive(Default)]
 struct Statms(BTreeMap<i32, Statm>);
@@ -289,7 +293,7 @@ impl Statms {
 
     fn own_pages(&mut self, pid: i32) -> io::Result<usize> {
         if let Some(statm) = self.0.get(&pid) {
-            // One that is gone may have given its number to another.
+            // The number of a process that is gone may have been reused.
             return statm.own_pages().inspect_err(|_| drop(self.0.remove(&pid)));
         }
         let statm = Statm::open(pid)?;
@@ -300,7 +304,7 @@ impl Statms {
         pages
     }
 
-    /// Closes those of processes that no space is looked at by, where there are many.
+    /// Closes the files of processes whose spaces are no longer looked at, if there are many.
     fn keep(&mut self, spaces: &[Arc<Managed>]) {
         if self.0.len() == STATMS {
             self.0.retain(|pid, _| spaces.iter().any(|managed| managed.pid() == *pid));

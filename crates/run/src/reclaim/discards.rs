@@ -1,4 +1,4 @@
-//! Which threads of a space may be giving up contents just now, and waits until none is.
+//! Finds the threads of a space that may be discarding memory, and waits until none is.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,7 +9,7 @@ use crate::spaces::managed::{Managed, lock};
 use crate::spaces::shared::Shared;
 use crate::sys::proc;
 
-/// How often a thread is looked at that was in a call.
+/// How often to check a thread that was in a call.
 const LOOK: Duration = Duration::from_millis(1);
 /// How long faults wait for announced calls to end when nothing else can leave.
 const CALL_MAX: Duration = Duration::from_millis(20);
@@ -18,8 +18,8 @@ const CALL_MAX: Duration = Duration::from_millis(20);
 #[derive(Default)]
 pub(crate) struct Waits(Vec<Wait>);
 
-/// A wait for the calls to end that threads of a space may be in. It does not keep the space: whose
-/// descriptor is open when it has gone makes unmapping wait for somebody who reads.
+/// A wait for the calls that threads of a space may be in. It holds only a weak reference: an open
+/// descriptor of a space that has gone would make unmapping wait for a reader.
 struct Wait {
     space: SpaceId,
     number: u32,
@@ -46,7 +46,7 @@ impl Waits {
         self.0.push(Wait { space, number, threads, since: now, next: now });
     }
 
-    /// Looks which announced calls have ended; returns whether all of a space have.
+    /// Checks which announced calls have ended; returns whether all of any space have.
     pub(crate) fn look(&mut self, shared: &Shared) -> bool {
         let mut over = false;
         self.0.retain_mut(|wait| {
@@ -77,10 +77,10 @@ impl Waits {
     }
 }
 
-/// Threads that may have announced that they give up contents: all that share the space.
+/// Threads that may have announced a discard: all that share the space.
 ///
 /// # Errors
-/// They cannot be listed: any thread may be such a one.
+/// They cannot be listed: any thread may have announced one.
 fn threads_of(managed: &Managed) -> io::Result<BTreeSet<i32>> {
     let tasks = lock(&managed.tasks).clone();
     let mut threads = BTreeSet::new();
@@ -93,20 +93,19 @@ fn threads_of(managed: &Managed) -> io::Result<BTreeSet<i32>> {
     Ok(threads)
 }
 
-/// Returns whether a thread may still be in a call that gives up contents: it may if what it does
-/// cannot be read. One that runs is asked to be stopped for a moment, by `visit`: it is in none
-/// then.
+/// Returns whether a thread may still be in a call that discards memory; true if its state cannot
+/// be read. A running thread is stopped for a moment, by `visit`: then it is in no such call.
 fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{thread}/{name}"));
     let stat = match read("stat") {
         Ok(stat) => stat,
-        // One that is gone is in no call.
+        // A thread that is gone is in no call.
         Err(error) => return !proc::is_gone(&error),
     };
     let Some((name, rest)) = stat.rsplit_once(") ") else { return true };
     let state = rest.chars().next();
     if name.contains("(iou-wrk-") {
-        // Between two requests it sleeps so that a signal would wake it.
+        // Between two requests its sleep is interruptible.
         return state != Some('S');
     }
     if matches!(state, Some('Z' | 'X')) {
@@ -115,7 +114,7 @@ fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     let call = match read("syscall") {
         Ok(call) => call,
         Err(error) => {
-            // It may not be read of a program that has made itself unreadable.
+            // It cannot be read for a program that has made itself unreadable.
             visit(thread);
             return !proc::is_gone(&error);
         }
@@ -128,7 +127,7 @@ fn may_discard(thread: i32, visit: impl Fn(i32)) -> bool {
     let calls = [libc::SYS_madvise, libc::SYS_process_madvise];
     let may = number.parse().map_or(true, |number| calls.contains(&number));
     if may && matches!(state, Some('t' | 'T')) {
-        // It may be stopped behind the call, or before.
+        // It may be stopped after the call, or before it.
         visit(thread);
     }
     may

@@ -1,8 +1,8 @@
 //! The evictor: a thread that keeps what is charged under the limit.
 //!
-//! In turn, as long as there is too much: it moves out the pages that the hand of a clock does not
-//! spare, and compresses the oldest batches of the swap cache. What is closed and what is
-//! attached is the watcher's business. If nothing can leave, faults go on above the limit.
+//! While the charge is too high, it alternately moves out pages that the hand of a clock does not
+//! spare, and compresses the oldest batches of the swap cache. Closing and attaching is the
+//! watcher's task. If nothing can leave, faults continue above the limit.
 
 use std::io;
 use std::sync::Arc;
@@ -31,34 +31,34 @@ use zfold_uffd::policy::Haste;
 
 /// Pause after nothing could be freed.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often is looked whether anything is due, when nobody calls.
+/// How often to check whether anything is due without a call.
 const IDLE: Duration = Duration::from_millis(500);
-/// Shortest time between two measurements of what forks share, and how many times as long as one
-/// took: what is no longer shared is not told.
+/// Shortest time between two measurements of what forks share, in absolute terms and as a multiple
+/// of the time that one took: no message reports the end of sharing.
 const SHARING_MIN: Duration = Duration::from_millis(2);
 const SHARING_REST: u32 = 20;
-/// Where there are more spaces than this, how long measurements go on at a time; none follows for
-/// so many times as long as they took.
+/// With more spaces than this, measurements are limited to a time, and a pause follows that is a
+/// multiple of the time they took.
 const SHARING_MANY: usize = 64;
 const SHARING_TURN: Duration = Duration::from_millis(2);
 const SHARING_TURNS: u32 = 4;
-/// With so many doomed pages in a space, it is worth looking at them.
+/// The number of doomed pages in a space from which on they are worth checking.
 const DOOMED_MIN: usize = 64;
 
 /// The evictor's own state.
 pub(crate) struct Evictor {
     pub(crate) shared: Arc<Shared>,
-    /// The hand of the clock: what it looks at next.
+    /// The hand of the clock: the page to check next.
     hand: (SpaceId, PageNo),
     pub(crate) answers: Answers,
     pub(crate) victims: Vec<PageNo>,
-    /// Pages that the buffer may have beyond its measure while others help to compress.
+    /// Pages that the swap cache may hold above its size while other threads help to compress.
     pub(crate) ahead: usize,
     waits: Waits,
-    /// The space of which was measured last what it shares, and when the next turn may begin.
+    /// The space whose sharing was measured last, and when the next round may begin.
     measured: SpaceId,
     next_measure: Instant,
-    /// When what could not leave is tried again.
+    /// When to retry pages that could not leave.
     pub(crate) again: Again,
 }
 
@@ -93,7 +93,7 @@ impl Evictor {
             self.shared.check_lost();
             debug_assert!(self.answers.are_given());
             if exhausted {
-                // Each fault calls now, and would find what was found just now.
+                // Each fault wakes the evictor now, and would find the same as just now.
                 std::thread::sleep(Duration::from_millis(1));
             }
             pause =
@@ -101,7 +101,7 @@ impl Evictor {
         }
     }
 
-    /// Frees until it is enough; returns whether nothing more could be freed.
+    /// Frees pages until it is enough; returns whether nothing more could be freed.
     fn reclaim(&mut self) -> bool {
         let budget = Arc::clone(&self.shared.budget);
         if !budget.is_high() && lock(&self.shared.pending).is_empty() {
@@ -123,7 +123,8 @@ impl Evictor {
         false
     }
 
-    /// Pages out some of what was asked for, and compresses it; returns whether there is more.
+    /// Pages out and compresses some of the pages that should leave now; returns whether there are
+    /// more.
     fn page_out(&mut self) -> bool {
         let Some(mut asked) = lock(&self.shared.page_outs).pop_front() else { return false };
         let managed = Arc::clone(&asked.managed);
@@ -169,7 +170,7 @@ impl Evictor {
         }
     }
 
-    /// Answers those of one space, whether there is room or not.
+    /// Answers those of one space, whether or not there is room.
     pub(crate) fn serve_pending_of(&mut self, managed: &Managed) {
         let own: Vec<_> = {
             let mut pending = lock(&self.shared.pending);
@@ -183,7 +184,7 @@ impl Evictor {
         }
     }
 
-    /// Answers a fault if there is room, or `free` of that; returns whether there was.
+    /// Answers a fault if there is room, or in any case if `free`; returns whether it did.
     fn answer(&mut self, Pending { managed, fault }: Pending, free: bool) -> bool {
         let outcome = serve(&self.shared, &managed, &fault, free, &mut self.answers);
         answer_told(&self.shared, &managed, &mut self.answers);
@@ -203,7 +204,7 @@ impl Evictor {
 
     /// Frees something; returns false if there is nothing.
     fn step(&mut self) -> bool {
-        // The evictor alone does not make room as fast as it is taken.
+        // The evictor alone does not make room as fast as it is used.
         let pressed = self.shared.budget.room_ahead() == 0;
         if !self.may_evict(if pressed { self.ahead } else { 0 }) && retire(&self.shared) {
             return true;
@@ -218,8 +219,8 @@ impl Evictor {
             || (self.shared.budget.is_high() && self.waits.rest())
     }
 
-    /// Returns whether the swap cache has room, of which it may have `ahead` pages more
-    /// than when nothing presses; others are called to compress these.
+    /// Returns whether the swap cache has room; it may hold `ahead` pages more than without
+    /// pressure, which helper threads are called to compress.
     pub(crate) fn may_evict(&self, ahead: usize) -> bool {
         let cache = lock(&self.shared.swap_cache).pages();
         if ahead > 0 && cache > self.shared.swap_cache_max() {
@@ -228,7 +229,7 @@ impl Evictor {
         cache <= self.shared.swap_cache_max() + ahead
     }
 
-    /// Moves the hand on until it has found pages that go; returns whether any went.
+    /// Advances the hand until it has found pages that leave; returns whether any left.
     fn evict(&mut self, spaces: &[Arc<Managed>]) -> bool {
         let attached: Vec<_> = spaces.iter().filter(|s| s.is_attached()).collect();
         if attached.is_empty() {
@@ -238,7 +239,8 @@ impl Evictor {
         if attached[at].id != self.hand.0 {
             self.hand = (attached[at].id, 0);
         }
-        // What leaves is in the buffer first, and is not free before it is compressed.
+        // Pages that leave go to the swap cache first, and free no memory until they are
+        // compressed.
         let wanted = self.shared.budget.excess().clamp(32, self.shared.swap_cache_max().max(32));
         let max = wanted.min(BATCH_MAX);
         let mut passes = 0;
@@ -265,7 +267,7 @@ impl Evictor {
         false
     }
 
-    /// Picks pages and moves them out; returns how many are out and where to go on.
+    /// Picks pages and moves them out; returns how many are out and where to continue.
     pub(crate) fn move_out(
         &mut self,
         managed: &Arc<Managed>,
@@ -287,7 +289,7 @@ impl Evictor {
             let kept = lock(&managed.kept);
             pick(&mut space, &|page| kept.has(page), &mut self.victims)
         };
-        // Whoever begins with a helper that is frozen waits for it in vain.
+        // A wait for a frozen helper would not end.
         if !self.victims.is_empty() && managed.is_frozen() {
             self.victims.clear();
         }
@@ -298,13 +300,14 @@ impl Evictor {
             taken = taken.and_then(|out| {
                 if let Some(Err(error)) = mover.as_mut().map(|mover| mover.make_own(&self.victims))
                 {
-                    // Nothing was on its way.
+                    // Nothing was on its way out.
                     shared.end_helper(managed, &error);
                     managed.drop_mover(&mut mover);
                 }
                 let mut space = managed.lock();
                 drain(&shared, managed, &mut space, &mut self.answers.told);
-                // A fork may have begun meanwhile, or a thread whose number lies in such a page.
+                // A fork may have begun meanwhile, or a thread whose number lies in one of these
+                // pages.
                 let kept = lock(&managed.kept);
                 self.victims.retain(|&page| space.may_leave(page) && !kept.has(page));
                 drop(kept);
@@ -320,10 +323,10 @@ impl Evictor {
         (out, next)
     }
 
-    /// Moves out the victims; returns how many are out. Those that are shared are the victims then.
+    /// Moves out the victims; returns how many are out. Afterwards the victims are the shared ones.
     ///
     /// # Errors
-    /// The space is lost, with what was on its way out.
+    /// The space is lost, with the pages that were on their way out.
     pub(crate) fn take(
         &mut self,
         managed: &Managed,
@@ -337,7 +340,7 @@ impl Evictor {
         let bytes = lock(&self.shared.swap_cache).buffer();
         let mut moved = Moved { bytes, ..Moved::default() };
         if let Err(error) = mover.take(&self.victims, own, &mut moved) {
-            // Some may be out, and it is found out which before the lock is released.
+            // Some may be out; which ones is found out before the lock is released.
             self.salvage(managed, mover, &error, &mut moved).inspect_err(|_| managed.die())?;
             managed.drop_mover(current);
         }
@@ -347,7 +350,7 @@ impl Evictor {
         Ok(settle(&self.shared, managed, space, moved, own, released))
     }
 
-    /// A helper has failed in the middle of a batch: finds what was on its way out.
+    /// A helper has failed in the middle of a batch: finds the pages that were on their way out.
     fn salvage(
         &self,
         managed: &Managed,
@@ -361,7 +364,7 @@ impl Evictor {
         }
         let access = managed.access().ok_or_else(gone)?;
         let tasks = lock(&managed.tasks).clone();
-        // Any of them has the memory, but those that have just ended.
+        // Any of them has the memory, except those that have just ended.
         mover.salvage(access, &self.victims, moved, |from, into| {
             // A staging may be for memory that can only be written to.
             let mut reads = tasks.iter().map(|&task| {
@@ -371,7 +374,7 @@ impl Evictor {
         })
     }
 
-    /// Drops what the last batches left in the stagings.
+    /// Drops the pages that the last batches left in the stagings.
     fn clean(&self) {
         for managed in self.shared.all().iter().filter(|managed| managed.is_attached()) {
             let mut mover = managed.mover();
@@ -383,9 +386,9 @@ impl Evictor {
         }
     }
 
-    /// In a child of fork, forgets what was unmapped in its parent before it was made and told
-    /// after that; and where one of several processes with the same memory was killed, what it
-    /// unmapped last, of which the kernel does not tell then.
+    /// In a child of fork, forgets ranges that its parent had unmapped before the fork and whose
+    /// messages came later; and if one of several processes with the same memory was killed, ranges
+    /// that it unmapped last, which the kernel does not report.
     fn reconcile(&mut self, managed: &Arc<Managed>) {
         let Some(access) = managed.access().filter(|_| managed.is_attached()) else { return };
         if managed.doubt.swap(false, Ordering::Acquire) {
@@ -404,8 +407,8 @@ impl Evictor {
                     registered.insert(mapping.pages);
                 }
             }
-            // A change that was made before the mappings were read and is not told yet would be
-            // told after them: there is none if this is not refused.
+            // A change that was made before the mappings were read may still be unread: there is
+            // none if this is not refused.
             let spare = space.helpers().spare;
             let told = access.zero(&(spare..spare + 1)).1 != Some(Refused::Again);
             if told {
@@ -420,8 +423,8 @@ impl Evictor {
         }
     }
 
-    /// Looks which doomed pages have gone, where there are `min` of them; returns whether any has,
-    /// or is known to stay.
+    /// Checks which doomed pages have gone, in spaces with at least `min` of them; returns whether
+    /// any has, or is known to stay.
     fn look_at_doomed(&mut self, spaces: &[Arc<Managed>], min: usize) -> bool {
         let mut freed = false;
         for managed in spaces.iter().filter(|s| s.is_attached()) {
@@ -432,7 +435,7 @@ impl Evictor {
                 continue;
             }
             for range in space.doomed_ranges().iter() {
-                // What cannot be looked at may be there.
+                // Pages that cannot be checked may be present.
                 let Ok(present) = access.present(managed.pid(), &range) else { continue };
                 space.looked(&range, &present.into_iter().collect());
             }
@@ -447,8 +450,8 @@ impl Evictor {
         freed | self.waits.look(&self.shared)
     }
 
-    /// Measures, where it is due and matters, what forks share; returns whether any is to come.
-    /// Where there are many forks, this takes turns, and a share of the time.
+    /// Measures what forks share, where it is due and matters; returns whether more is to come.
+    /// With many forks this is done in turns, and for a share of the time.
     fn measure_sharing(&mut self) -> bool {
         if !self.shared.budget.is_high_without_credit() {
             return false;
@@ -483,7 +486,7 @@ impl Evictor {
             to_come = true;
         }
         if is_many {
-            // To find what is due takes long, too.
+            // Finding out what is due takes long, too.
             self.next_measure = Instant::now() + turn.elapsed() * SHARING_TURNS;
         }
         to_come

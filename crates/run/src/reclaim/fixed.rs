@@ -1,9 +1,10 @@
-//! Pages that could not be moved are tried again. Nobody tells when a program makes memory writable
-//! again, unlocks it, or when the kernel has done what it pinned pages for. And what cannot leave
-//! raises the marks of the limit, so that the hand of the clock may never come by again.
+//! Retries pages that could not be moved. No message reports that a program has made memory
+//! writable again or unlocked it, or that the kernel no longer pins pages. And memory that cannot
+//! leave raises the marks of the limit, so that the hand of the clock may never come by again.
 //!
-//! So while more is charged than would be if all could leave, the mappings of such pages are looked
-//! at, seldom if that brought nothing lately, and what may leave by then is moved out.
+//! So while the charge is higher than it would be if all pages could leave, the mappings of such
+//! pages are checked, rarely if that recently achieved nothing, and pages that can leave by then
+//! are moved out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +16,11 @@ use crate::spaces::managed::Managed;
 use crate::spaces::mover::BATCH_MAX;
 use crate::sys::procmap::{self, WRITE};
 
-/// How often is looked whether they have to be tried, while there is room for them.
+/// How often to check whether a retry is needed while there is room.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Evictor {
-    /// Returns how long until pages may have to be tried again; `None` if there are none.
+    /// Returns the time until pages may have to be retried; `None` if there are none.
     pub(crate) fn until_try(&self) -> Option<Duration> {
         self.shared.all().iter().any(|managed| managed.fixed() > 0).then(|| {
             let until = self.again.due.saturating_duration_since(Instant::now());
@@ -27,8 +28,8 @@ impl Evictor {
         })
     }
 
-    /// Moves out what could not leave before and may leave now, if that is due; returns whether any
-    /// has left.
+    /// Moves out pages that could not leave before and may leave now, if that is due; returns
+    /// whether any has left.
     pub(crate) fn try_again(&mut self) -> bool {
         let budget = Arc::clone(&self.shared.budget);
         if !budget.is_above() || !self.again.is_due(budget.limit()) {
@@ -59,13 +60,13 @@ impl Evictor {
         }
         self.again.done(began.elapsed(), out + late > 0);
         if late > 0 {
-            // Whoever waits for room has nothing else to wait for.
+            // Threads that wait for room have nothing else to wait for.
             self.again.due = Instant::now();
         }
         out + late > 0
     }
 
-    /// Moves out pages of a range until it is enough; returns how many are out.
+    /// Moves out pages of a range until enough are out; returns how many are.
     fn take_out(&mut self, managed: &Arc<Managed>, mut range: Pages) -> usize {
         let mut out = 0;
         while !range.is_empty() && self.shared.budget.is_above_low() {
@@ -82,11 +83,11 @@ impl Evictor {
     }
 }
 
-/// Returns the parts of these pages, which are in order, of private mappings that can be written
-/// to, or of those that cannot, and what each may be used for.
+/// Returns the parts of these pages, which are in order, that lie in private mappings which are
+/// writable, or in those which are not, each with its protection.
 pub(super) fn parts(pid: i32, fixed: &[Pages], writable: bool) -> Vec<(Pages, u8)> {
     let mut found = Vec::new();
-    // The mapping that was looked at last, and its protection if it is such.
+    // The mapping that was checked last, and its protection if it is of that kind.
     let mut mapping: (Pages, Option<u8>) = (0..0, None);
     for run in fixed {
         let mut from: PageNo = run.start;

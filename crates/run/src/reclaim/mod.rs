@@ -1,9 +1,9 @@
-//! A page leaves: the evictor picks it and moves it out, and `retire` takes what is left of pages
-//! that nobody needs.
+//! A page leaves: the evictor picks it and moves it out, and `retire` compresses pages that were
+//! not taken back.
 //!
-//! `settle` says where pages are that were to be moved out, `discards` is about pages that the
-//! program gives up, `fixed` about those that cannot leave now, and `protected` about those of
-//! them that cannot be written to.
+//! `settle` records where pages are after a move, `discards` handles pages that the program
+//! discards, `fixed` pages that cannot leave now, and `protected` those of them that cannot be
+//! written to.
 
 pub(crate) mod discards;
 pub(crate) mod evictor;

@@ -1,16 +1,16 @@
-//! Memory that cannot be written to leaves while the threads that have it stand still.
+//! Memory that cannot be written to leaves while the threads that have it are held.
 //!
-//! The kernel moves pages only of mappings that can be written to. To copy a page and to drop it
-//! loses what a device writes to it in between; and a call that drops or moves memory works on
-//! whatever is mapped there by then, since only those of userfaultfd are refused while a change is
-//! not read. So such memory is made writable for as long as it is moved (mover/M3).
+//! The kernel moves only pages of writable mappings. Copying a page and then dropping it would lose
+//! what a device writes to it in between; and a call that drops or moves memory acts on whatever is
+//! mapped there by then, since only calls of userfaultfd are refused while a change is unread. So
+//! such memory is made writable while it is moved (mover/M3).
 //!
-//! - P1: all threads of the space are held by the tracer from before its mappings are looked at
-//!   until they are what they were: none of them changes a mapping, nor writes where it may not.
-//! - P2: if the helper ends in the middle, the mapping is looked at, and the space is ended where
-//!   it can be written to.
-//! - P3: a space with locked memory is left alone: the kernel fills that in when it can be written
-//!   to. It is looked for when the threads stand still; a look before saves the stop mostly.
+//! - P1: the tracer holds all threads of the space from before its mappings are read until they are
+//!   restored: no thread changes a mapping, or writes where it may not.
+//! - P2: if the helper ends in the middle, the mapping is checked, and the space is ended if it is
+//!   still writable.
+//! - P3: a space with locked memory is left alone: the kernel fills such memory in when it becomes
+//!   writable. This is checked while the threads are held; an earlier check usually saves the stop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,10 +29,10 @@ use crate::spaces::mover::BATCH_MAX;
 use crate::sys::process::is_there;
 use crate::sys::procmap::{self, WRITE};
 
-/// How long threads may take to stand still: some cannot be stopped.
+/// How long to wait for threads to be held: some cannot be stopped.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Time between two looks whether they do, and after how many of them those of their faults are
-/// answered that wait for room: a thread that waits inside of a call does not stop before.
+/// Time between two checks whether they are, and the number of checks after which their faults that
+/// wait for room are answered: a thread that waits inside a call does not stop before that.
 const LOOK: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 10;
 
@@ -53,7 +53,7 @@ impl Evictor {
         out
     }
 
-    /// Waits until all threads of a space stand still; returns whether they do.
+    /// Waits until all threads of a space are held; returns whether they are.
     fn stands(&mut self, managed: &Arc<Managed>, turn: u64) -> bool {
         let began = Instant::now();
         let mut looks = 0;
@@ -70,7 +70,7 @@ impl Evictor {
         true
     }
 
-    /// The same while they do, from the page on where that ended last (P1).
+    /// The same while they are held, from the page on where the last turn ended (P1).
     fn take_standing(&mut self, managed: &Arc<Managed>) -> usize {
         if may_be_locked(managed.pid()) {
             return 0;
@@ -93,7 +93,7 @@ impl Evictor {
         out
     }
 
-    /// Moves out pages of one mapping, which may be used for `protection`, until it is enough.
+    /// Moves out pages of one mapping, which has this `protection`, until enough are out.
     fn take_mapping(&mut self, managed: &Arc<Managed>, mut range: Pages, protection: u8) -> usize {
         let shared = Arc::clone(&self.shared);
         let mut out = 0;
@@ -117,7 +117,7 @@ impl Evictor {
                 let kept = lock(&managed.kept);
                 space.pick_in(&range, BATCH_MAX, |page| kept.has(page), &mut self.victims)
             };
-            // Without a second try: what a fork shares stays.
+            // Without a second try: pages that a fork shares stay.
             let taken = self.take(managed, &mut mover, &mut space, true);
             drop(space);
             self.victims.clear();

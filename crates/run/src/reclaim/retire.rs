@@ -1,8 +1,7 @@
-//! Compresses what is in the swap cache: the evictor does, and threads that help it when
-//! it falls behind.
+//! Compresses the swap cache: by the evictor, and by helper threads when it falls behind.
 //!
-//! Each batch is taken by one thread. Until it retires its pages are found in it, by faults and by
-//! forks, whoever compresses it: a page that was taken back meanwhile is not in its slot any more.
+//! Each batch is taken by one thread. Until it is retired, faults and forks find its pages in it; a
+//! page that was taken back meanwhile is no longer in its slot.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use crate::spaces::managed::lock;
 use crate::spaces::mover::BATCH_MAX;
 use crate::spaces::shared::Shared;
 
-/// Helping threads, at most.
+/// Most helper threads.
 const HELPERS: usize = 3;
-/// They look whether there is anything to do when nobody calls.
+/// How often they check for work without a call.
 const IDLE: Duration = Duration::from_secs(3600);
-/// What a batch takes, about.
+/// About the time that a batch takes.
 const MOMENT: Duration = Duration::from_micros(100);
 
-/// Starts the threads that help: one for each CPU but that of the evictor.
+/// Starts the helper threads: one for each CPU except that of the evictor.
 ///
 /// # Errors
 /// The system starts no thread.
@@ -46,12 +45,12 @@ fn helpers() -> usize {
     thread::available_parallelism().map_or(0, |cpus| HELPERS.min(cpus.get() - 1))
 }
 
-/// Returns how many pages the buffer may have beyond its measure, so that all have something to do.
+/// Returns how many pages the swap cache may hold above its size, so that all threads have work.
 pub(crate) fn ahead(shared: &Shared) -> usize {
     (2 * BATCH_MAX * helpers()).min(shared.swap_cache_max())
 }
 
-/// Compresses the oldest batch that nobody else compresses; returns whether there was one.
+/// Compresses the oldest batch that no other thread compresses; returns whether there was one.
 pub(crate) fn retire(shared: &Shared) -> bool {
     let Some(batch) = lock(&shared.swap_cache).take() else {
         return false;
@@ -71,7 +70,7 @@ pub(crate) fn retire(shared: &Shared) -> bool {
     true
 }
 
-/// Waits a moment for batches that others compress; returns whether there were any.
+/// Waits a moment for batches that other threads compress; returns whether there were any.
 pub(crate) fn wait_for_others(shared: &Shared) -> bool {
     let waits = lock(&shared.swap_cache).is_in_work();
     if waits {

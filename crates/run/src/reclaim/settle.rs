@@ -1,4 +1,4 @@
-//! Says of pages that were to be moved out where they are now.
+//! Records where pages are after a move.
 
 use crate::core::pages::Page;
 use crate::core::ranges::PageNo;
@@ -8,8 +8,8 @@ use crate::spaces::mover::{Moved, Stays};
 use crate::spaces::shared::Shared;
 use zfold_uffd::page::{PAGE, is_zero};
 
-/// Says where the victims are now; returns how many are out. `own`: what is still busy stays. Adds
-/// the copies of what is nowhere to `released`.
+/// Records where the victims are; returns how many are out. `own`: pages that are still busy stay.
+/// Adds the copies of pages that are nowhere to `released`.
 pub(crate) fn settle(
     shared: &Shared,
     managed: &Managed,

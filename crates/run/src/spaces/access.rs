@@ -1,9 +1,9 @@
-//! What the memory side can do in an address space from outside. The one place that calls the
-//! unsafe operations of userfaultfd for other address spaces.
+//! Operations of the memory side on another address space. Only this file calls the unsafe
+//! operations of userfaultfd for other address spaces.
 //!
-//! Why they are sound: all of it happens under the lock of the space, for ranges that are
-//! registered, and what is filled in is what left there (space/S1 and S3).
-//! The memory is not this process's own, but in tests, which treat it as another's.
+//! They are sound because all of them happen under the lock of the space, for ranges that are
+//! registered, and fill in the pages that left there (space/S1 and S3). The memory is not this
+//! process's own, except in tests, which treat it as another's.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,11 +22,11 @@ const AT_ONCE: usize = 16;
 /// Why pages were not filled in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// A change is not read yet, or whoever made it has not noticed.
+    /// A change is unread, or the thread that made it has not continued yet.
     Again,
     /// The page is there.
     Exists,
-    /// Not registered (any more), or not of one mapping.
+    /// Not registered (any longer), or not in one mapping.
     Elsewhere,
     /// The address space is gone.
     Gone,
@@ -47,15 +47,15 @@ impl Access {
         Self { uffd, pagemap: OnceLock::new() }
     }
 
-    /// Returns another descriptor of the same.
+    /// Returns a duplicate of the descriptor.
     ///
     /// # Errors
-    /// `EMFILE` if there is no number for it.
+    /// `EMFILE` if the process has no free descriptor.
     pub(crate) fn duplicate(&self) -> io::Result<OwnedFd> {
         self.uffd.duplicate()
     }
 
-    /// Reads the messages that are there, some at a time.
+    /// Reads up to [`AT_ONCE`] messages.
     ///
     /// # Errors
     /// `EAGAIN` if there are none.
@@ -63,21 +63,21 @@ impl Access {
         self.uffd.read(events, AT_ONCE)
     }
 
-    /// Asks to be told of missing pages of a range; again does no harm.
+    /// Asks for messages about missing pages of a range; repeating it does no harm.
     ///
     /// # Errors
-    /// Those of [`Uffd::register`]: it is not, or not all, anonymous memory.
+    /// Those of [`Uffd::register`]: not all of it is anonymous memory.
     pub(crate) fn register(&self, range: &Pages) -> io::Result<()> {
         // SAFETY: the caller closes the range; missing pages are answered as `Space` decides.
         unsafe { self.uffd.register(bytes_of(range)) }
     }
 
-    /// No longer asks, and lets those that wait there look again.
+    /// Ends these messages, and wakes the threads that wait there.
     ///
     /// # Errors
     /// Those of [`Uffd::unregister`].
     pub(crate) fn unregister(&self, range: &Pages) -> io::Result<()> {
-        // SAFETY: the caller has put back all that left, and forgets the range.
+        // SAFETY: the caller has put back all pages that left, and forgets the range.
         unsafe { self.uffd.unregister(bytes_of(range)) }
     }
 
@@ -91,7 +91,7 @@ impl Access {
     }
 
     /// Returns what [`present`](Self::present) reads; it is opened at the first call, since the
-    /// process may not want to be looked at later.
+    /// process may become unreadable later.
     ///
     /// # Errors
     /// Those of [`Pagemap::open`].
@@ -103,28 +103,29 @@ impl Access {
         Ok(self.pagemap.get_or_init(|| opened))
     }
 
-    /// Fills pages from `first` on with bytes and wakes who waits. Returns how many are done, and
-    /// why not more.
+    /// Fills pages from `first` on with bytes and wakes the waiting threads. Returns how many pages
+    /// are done, and why not more.
     pub(crate) fn copy(&self, first: PageNo, bytes: &[u8]) -> (usize, Option<Refused>) {
         // SAFETY: see the module.
         outcome(bytes.len() / PAGE, unsafe { self.uffd.copy(first * PAGE, bytes, true) })
     }
 
-    /// Fills pages with zeros and wakes who waits. Returns how many are done, and why not more.
+    /// Fills pages with zeros and wakes the waiting threads. Returns how many pages are done, and
+    /// why not more.
     pub(crate) fn zero(&self, pages: &Pages) -> (usize, Option<Refused>) {
         // SAFETY: see the module.
         outcome(pages.len(), unsafe { self.uffd.zero(bytes_of(pages), true) })
     }
 
-    /// Returns why a range is not wholly in one registered mapping of which nothing is untold;
-    /// `None` if it is. Changes nothing.
+    /// Returns why a range is not wholly in one registered mapping without an unread change; `None`
+    /// if it is. Changes nothing.
     pub(crate) fn doubt(&self, range: &Pages) -> Option<Refused> {
         self.uffd.probe(&bytes_of(range)).err().map(refused)
     }
 
     /// Lets threads that wait in a range look again.
     pub(crate) fn wake(&self, range: &Pages) {
-        // It fails only for a range that is none, or when the space is gone.
+        // It fails only for an invalid range, or when the space is gone.
         let _ = self.uffd.wake(bytes_of(range));
     }
 }
@@ -136,7 +137,7 @@ fn outcome(pages: usize, result: Result<(), Partial>) -> (usize, Option<Refused>
 
 fn refused(error: Errno) -> Refused {
     match error {
-        // Also what is said when it was stopped in the middle.
+        // Also the error when it was stopped in the middle.
         Errno::AGAIN => Refused::Again,
         Errno::EXIST => Refused::Exists,
         Errno::SRCH => Refused::Gone,

@@ -1,4 +1,4 @@
-//! When pages that could not be moved are tried again; [`crate::reclaim::fixed`] says why.
+//! When to retry pages that could not be moved; [`crate::reclaim::fixed`] says why.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::core::ranges::PageNo;
 /// The time between two tries: the first, and the longest, to which it doubles while nothing
 /// leaves.
 const REST: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
-/// After a try in vain, at least so many times as long as it took passes to the next.
+/// The least pause after a try without success, as a multiple of the time that it took.
 const REST_TIMES: u32 = 20;
 
 /// When pages are tried again.
@@ -16,11 +16,12 @@ pub(crate) struct Again {
     /// When the next try is due.
     pub(crate) due: Instant,
     rest: Duration,
-    /// Turns in which threads were asked to stand still, and where the last of them ended.
+    /// The number of times that threads were asked to stand still, and where the last of these
+    /// ended.
     pub(crate) turn: u64,
-    /// As above.
+    /// Same as above.
     pub(crate) hand: PageNo,
-    /// The limit at the last try: a new one is a reason for the next.
+    /// The limit at the last try: a new limit is a reason to try again.
     limit: usize,
 }
 
@@ -40,10 +41,10 @@ impl Again {
         self.due <= Instant::now()
     }
 
-    /// Notes that a try took so long, and whether anything left.
+    /// Records how long a try took, and whether any page left.
     pub(crate) fn done(&mut self, took: Duration, left: bool) {
         self.rest = if left { REST[0] } else { (self.rest * 2).min(REST[1]) };
-        // What left took its time to be compressed.
+        // The pages that left took time to be compressed.
         let vain = if left { Duration::ZERO } else { took * REST_TIMES };
         self.due = Instant::now() + self.rest.max(vain);
     }

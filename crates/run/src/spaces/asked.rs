@@ -1,4 +1,4 @@
-//! What threads of the memory side leave to each other.
+//! Work that threads of the memory side leave to each other.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,38 +23,38 @@ pub(crate) struct Pending {
     pub fault: Fault,
 }
 
-/// Pages that should leave now. The thread that asked goes on when they have.
+/// Pages that should leave now. The thread that asked continues when they have.
 pub(crate) struct PageOut {
     pub managed: Arc<Managed>,
-    /// Those that are still to be looked at.
+    /// The pages that are still to be tried.
     pub pages: Pages,
     /// The mappings there are closed.
     pub closed: bool,
     pub ticket: Ticket,
 }
 
-/// Something to be done, and the thread that is held until it is.
+/// Work, and the thread that is held until it is done.
 pub(crate) enum Work {
-    /// A space was attached: its mover is made, which waits for the helper, and what is too much is
-    /// closed before its thread goes on. A new one has its access already.
+    /// A space was attached: its mover is made, which waits for the helper, and memory is closed if
+    /// there is too much before its thread continues. A new space has its access already.
     Attached { managed: Arc<Managed>, attached: Box<Attached>, is_new: bool, ticket: Ticket },
     /// See [`crate::link::Request`].
     Open(Arc<Managed>, Pages, Ticket),
-    /// As above.
+    /// Same as above.
     Level(Arc<Managed>, Pages, Ticket),
-    /// As above.
+    /// Same as above.
     Moved { managed: Arc<Managed>, from: Pages, to: Option<Pages>, ticket: Ticket },
-    /// As above.
+    /// Same as above.
     Mapped(Arc<Managed>, Pages, Ticket),
     /// As above; the last page of the heap.
     Grown(Arc<Managed>, PageNo, Ticket),
     /// As above; addresses of the pages.
     Hold(Arc<Managed>, Option<Vec<usize>>, Ticket),
-    /// What the kernel needs of a thread that ends comes in: these pages, and its robust mutexes.
+    /// Brings in the pages that the kernel needs when a thread ends: these, and its robust mutexes.
     End { managed: Arc<Managed>, pages: Vec<PageNo>, robust: Option<usize>, ticket: Ticket },
     /// A child of a fork that was held.
     Born { parent: Arc<Managed>, child: Arc<Managed>, attached: Box<Attached>, ticket: Ticket },
-    /// There is none.
+    /// The fork has failed: there is no child.
     Unborn(Arc<Managed>),
     /// A space is gone.
     Gone(Arc<Managed>),

@@ -1,6 +1,6 @@
-//! What the limit counts, in pages: what was seen of open memory, of closed ranges the pages that
-//! are there, and the swap cache; less what is counted twice because a fork shares it. And what the
-//! store's copies of such pages take: they are there for speed alone.
+//! What counts against the limit, in pages: open memory as last seen, present pages of closed
+//! ranges, and the swap cache; less pages that are counted twice because a fork shares them. In
+//! addition, the memory of the store's copies of such pages, which exist only for speed.
 //!
 //! ```text
 //!   0 ...... attach ...... near ...... low ...... high ...... limit
@@ -9,8 +9,8 @@
 //!       made            closed        stops
 //! ```
 //!
-//! Open memory is not charged when it is touched, but when somebody looks. So it is closed that far
-//! below the limit that what a program touches between two looks has room.
+//! Open memory is not charged when it is touched, but when the watcher looks. So it is closed far
+//! enough below the limit to leave room for what a program touches between two looks.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -23,49 +23,50 @@ use crate::link::Growth;
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
 
-/// A share of the limit that is not too much for a fault to bring along.
+/// The share of the limit that a fault may bring along.
 const AHEAD_SHARE: usize = 64;
 
-/// Pages of a mebibyte.
+/// Pages per mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
-/// So many pages are touched in two to six milliseconds, in which the watcher looks and the tracer
-/// stops a thread on a busy machine if they are preferred; and so many in which they do if not.
+/// Pages that a program touches until the watcher has looked and the tracer has stopped a thread,
+/// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in the
+/// longer time that it takes otherwise.
 const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
 
-/// A mapping of this share of the limit is looked at when it is made, but not one with fewer pages
-/// than the first number, and each with as many as the second.
+/// A mapping of at least this share of the limit is checked when it is made; never one with fewer
+/// pages than the first of [`GROWTH`], and always one with as many as the second.
 const GROWTH_SHARE: usize = 32;
 const GROWTH: [usize; 2] = [16, MIB * 2];
 
-/// The limit and what is charged. Relaxed throughout: numbers of which each is right by itself;
-/// a fault may overshoot by what faults at the same moment take.
+/// The limit and the charges. Relaxed throughout: each number is used on its own; a fault may
+/// exceed the limit by what faults at the same moment take.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// The limit, from which the other marks follow.
     limit: AtomicUsize,
-    /// What a program touches while it is being asked to stop.
+    /// Pages that a program touches while it is being asked to stop.
     small: usize,
-    /// By how much all of these are higher at present, because what cannot leave leaves too little
-    /// for the rest.
+    /// By how much all these marks are raised at present, because memory that cannot leave would
+    /// leave too little for the rest.
     raised: AtomicUsize,
     gross: AtomicUsize,
-    /// Of these, pages that are counted more than once.
+    /// Of the charged pages, those that are counted more than once.
     credit: AtomicUsize,
     /// Pages that are charged and of which the store has a copy.
     copies: AtomicUsize,
-    /// Bytes that one takes there, on average.
+    /// Average bytes of a copy.
     copy_bytes: AtomicUsize,
     peak: Peak,
-    /// Nothing could be freed when the evictor looked last: do not wait for it.
+    /// The evictor could free nothing last time: do not wait for it.
     exhausted: AtomicBool,
     /// Counts what leaves.
     clock: Clock,
 }
 
 impl Budget {
-    /// Returns a budget of so many bytes, of which nothing is used; `urgent`: the scheduler prefers
-    /// those who look after it.
+    /// Returns an unused budget of `limit_bytes`; `urgent`: the scheduler prefers the threads that
+    /// enforce it.
     pub(crate) fn new(limit_bytes: u64, urgent: bool) -> Self {
         Self {
             limit: AtomicUsize::new(pages(limit_bytes)),
@@ -86,7 +87,7 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit to so many bytes. Whoever acts on it looks again soon, or is to be called.
+    /// Changes the limit. Threads that act on it look again soon, or the caller wakes them.
     pub(crate) fn set_limit(&self, limit_bytes: u64) {
         self.limit.store(pages(limit_bytes), Ordering::Relaxed);
     }
@@ -111,18 +112,18 @@ impl Budget {
         limit - 2 * margin(limit)
     }
 
-    /// Returns what is charged, shared pages counted as often as they are mapped.
+    /// Returns the charge, with shared pages counted as often as they are mapped.
     pub(crate) fn gross(&self) -> usize {
         self.gross.load(Ordering::Relaxed)
     }
 
-    /// Returns what is charged.
+    /// Returns the charge.
     pub(crate) fn charge(&self) -> usize {
         let credit = self.credit.load(Ordering::Relaxed);
         self.gross().saturating_sub(credit).saturating_add(self.copies())
     }
 
-    /// Returns how many pages of which something is charged have a copy in the store.
+    /// Returns how many charged pages have a copy in the store.
     pub(crate) fn copied(&self) -> usize {
         self.copies.load(Ordering::Relaxed)
     }
@@ -132,7 +133,7 @@ impl Budget {
         (self.copied() * self.copy_bytes.load(Ordering::Relaxed)).div_ceil(PAGE)
     }
 
-    /// Notes that pages have copies: `to` instead of `from`.
+    /// Changes the number of pages with copies: `to` instead of `from`.
     pub(crate) fn change_copies(&self, from: usize, to: usize) {
         if from == to {
             return;
@@ -143,17 +144,17 @@ impl Budget {
         }
     }
 
-    /// Notes what a page takes in the store.
+    /// Sets the average bytes of a page in the store.
     pub(crate) fn set_copy_bytes(&self, bytes: usize) {
         self.copy_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that so many pages leave.
+    /// Records that so many pages leave.
     pub(crate) fn left(&self, pages: usize) {
         self.clock.advance(pages, self.limit());
     }
 
-    /// Returns what era it is.
+    /// Returns the current era.
     pub(crate) fn now(&self) -> Era {
         self.clock.now()
     }
@@ -163,7 +164,7 @@ impl Budget {
         self.peak.get() as usize
     }
 
-    /// Notes that what was charged with `from` pages is `to` pages now.
+    /// Changes a charge from `from` pages to `to` pages.
     pub(crate) fn change(&self, from: usize, to: usize) {
         if from == to {
             return;
@@ -174,7 +175,7 @@ impl Budget {
         }
     }
 
-    /// Notes that of what is charged, pages are counted more than once: `to` instead of `from`.
+    /// Changes the number of charged pages that are counted more than once: `to` instead of `from`.
     pub(crate) fn change_credit(&self, from: usize, to: usize) {
         self.credit.fetch_add(to.wrapping_sub(from), Ordering::Relaxed);
         self.note_peak();
@@ -194,23 +195,23 @@ impl Budget {
         self.charge() > self.near()
     }
 
-    /// Returns whether it may have to be closed soon.
+    /// Returns whether memory may have to be closed soon.
     pub(crate) fn is_growing(&self) -> bool {
         self.charge() > self.attach()
     }
 
-    /// Returns whether a program would pass the limit while it is being asked to stop.
+    /// Returns whether a program could exceed the limit while it is being asked to stop.
     pub(crate) fn is_small(&self) -> bool {
         self.limit() <= self.small
     }
 
-    /// Returns which growth is looked at when it happens.
+    /// Returns the growth that is checked when it happens.
     pub(crate) fn growth(&self) -> Growth {
         let pages = (self.limit() / GROWTH_SHARE).clamp(GROWTH[0], GROWTH[1]);
         Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
     }
 
-    /// Returns how many pages of open memory are much.
+    /// Returns from how many pages on open memory is worth closing.
     pub(crate) fn much(&self) -> usize {
         self.limit() / 32
     }
@@ -229,8 +230,8 @@ impl Budget {
         room
     }
 
-    /// Returns how many pages may be brought ahead of faults at once: a share of the limit, and
-    /// not of what is left for faults while the evictor works.
+    /// Returns how many pages may be read ahead at once: a share of the limit, and none of the room
+    /// that is left for faults while the evictor works.
     pub(crate) fn room_ahead(&self) -> usize {
         let limit = self.limit();
         let most = (limit - margin(limit) / 2 + self.raised()).saturating_sub(self.charge());
@@ -247,18 +248,18 @@ impl Budget {
         self.charge().saturating_sub(self.low() + self.raised())
     }
 
-    /// Returns whether the evictor would begin if all could leave.
+    /// Returns whether the evictor would begin if all pages could leave.
     pub(crate) fn is_above(&self) -> bool {
         self.charge() > self.high()
     }
 
-    /// Returns whether it would go on then.
+    /// Returns whether it would continue then.
     pub(crate) fn is_above_low(&self) -> bool {
         self.charge() > self.low()
     }
 
-    /// Returns whether sharing matters: whether less would be charged than is counted. What cannot
-    /// leave does not matter here: how much that is hangs on what is shared.
+    /// Returns whether sharing matters: whether the evictor would begin without the credit. Memory
+    /// that cannot leave is ignored here, because its size depends on what is shared.
     pub(crate) fn is_high_without_credit(&self) -> bool {
         self.gross() > self.high()
     }
@@ -267,14 +268,15 @@ impl Budget {
         self.raised.load(Ordering::Relaxed)
     }
 
-    /// Notes how many pages cannot leave. Those that can have an eighth of the limit all the same:
-    /// with less, each would leave before it is used, and the program would not go on.
+    /// Records how many pages cannot leave. Pages that can leave get at least an eighth of the
+    /// limit: with less, each would leave before it is used, and the program would make no
+    /// progress.
     pub(crate) fn set_immovable(&self, pages: usize) {
         let needed = pages + self.limit() / 8;
         self.raised.store(needed.saturating_sub(self.low()), Ordering::Relaxed);
     }
 
-    /// Notes whether the evictor could free anything.
+    /// Records whether the evictor could free anything.
     pub(crate) fn set_exhausted(&self, exhausted: bool) {
         self.exhausted.store(exhausted, Ordering::Relaxed);
     }
@@ -284,7 +286,8 @@ fn pages(bytes: u64) -> usize {
     usize::try_from(bytes / PAGE as u64).unwrap_or(usize::MAX >> 1)
 }
 
-/// Pages between the limit and where the evictor starts, and from there to where it stops.
+/// Pages from the limit down to the mark where the evictor starts, and from there to where it
+/// stops.
 fn margin(limit: usize) -> usize {
     (limit / 32).clamp(16.min(limit / 4), 2048)
 }

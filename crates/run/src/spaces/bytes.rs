@@ -1,9 +1,9 @@
-//! Bytes of pages on their way out, in memory that is used again.
+//! Bytes of pages on their way out, in memory that is reused.
 
 use std::ops::{Deref, DerefMut};
 
-/// A growing buffer whose memory, once it has been written to, is not cleared before it is written
-/// to again: what it grows by holds anything.
+/// A growable buffer whose memory, once written, is not cleared when it is reused: added bytes have
+/// arbitrary values.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     memory: Vec<u8>,

@@ -1,15 +1,15 @@
 //! How many copies the store may keep of pages that came back from it.
 //!
-//! A copy saves the compression of a page that leaves as it came, and takes the memory that it took
-//! before. So copies count against the limit, as the swap cache does: what a run holds altogether
-//! is what it would hold without them. They may take a third of the limit if all that were looked
-//! at lately were of use, and less in proportion: where pages compress to half, that is a copy of
-//! each page that is resident. None are kept of what comes while the store is short of room.
+//! A copy saves the compression of a page that leaves unchanged, and keeps taking its memory. So
+//! copies count against the limit, as the swap cache does: a run holds no more in total than
+//! without them. They may take a third of the limit if all copies that were recently checked were
+//! useful, and less in proportion: if pages compress to half, a third is a copy of each resident
+//! page. No copies are kept of pages that come while the store is short of room.
 //!
-//! Only pages that come together, in a sequence, leave copies. Of a sequence that is longer than
-//! the limit, nothing is there when it comes round again, however much is resident. Where pages
-//! come one by one, a quarter less that is resident was measured to be a quarter more faults, which
-//! cost more than what was not compressed.
+//! Only pages that come together, in a sequence, leave copies. If a sequence is longer than the
+//! limit, none of its pages is resident when it comes round again, however many may be resident. If
+//! pages come one by one, a quarter less resident memory was measured to cause a quarter more
+//! faults, which cost more than the compressions that copies save.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -18,22 +18,22 @@ use zfold_store::Store;
 use crate::spaces::budget::Budget;
 use zfold_uffd::page::PAGE;
 
-/// The share of the limit that copies may take, at most and at least: some tell whether more would
-/// be of use.
+/// The largest and the smallest share of the limit that copies may take: a few are always kept, to
+/// measure whether more would be useful.
 const MOST: usize = 3;
 const LEAST: usize = 64;
 
-/// Looks that count as the last ones.
+/// The number of recent checks that count.
 const LOOKS: u32 = 1024;
 
-/// All of them were of use.
+/// The share when all of them were useful.
 const ALL: u32 = 1 << 16;
 
-/// What decides whether copies are kept. Relaxed throughout: numbers of which each is right by
-/// itself, or nearly.
+/// The state that decides whether copies are kept. Relaxed throughout: each number is used on its
+/// own, and need not be exact.
 #[derive(Debug)]
 pub(crate) struct Copies {
-    /// Of [`ALL`], the share of the last looks that found a page to be its copy.
+    /// Of [`ALL`], the share of recent checks that found a page equal to its copy.
     useful: AtomicU32,
     /// The store has little room.
     short: AtomicBool,
@@ -46,7 +46,7 @@ impl Default for Copies {
 }
 
 impl Copies {
-    /// Notes that of so many pages that were looked at, so many were their copies.
+    /// Records that of `pages` pages that were checked, `kept` equalled their copies.
     pub(crate) fn looked(&self, pages: usize, kept: usize) {
         if pages == 0 {
             return;
@@ -58,12 +58,12 @@ impl Copies {
         self.useful.store((sum / u64::from(LOOKS)) as u32, Ordering::Relaxed);
     }
 
-    /// Notes whether the store has little room.
+    /// Records whether the store has little room.
     pub(crate) fn set_short(&self, short: bool) {
         self.short.store(short, Ordering::Relaxed);
     }
 
-    /// Returns whether what comes from the store now leaves copies there.
+    /// Returns whether pages that come from the store now leave copies there.
     pub(crate) fn keeps(&self, budget: &Budget) -> bool {
         !self.short.load(Ordering::Relaxed) && budget.copies() < self.most(budget.limit())
     }
@@ -75,8 +75,8 @@ impl Copies {
     }
 }
 
-/// Returns how many bytes a page takes in the store, on average. What the store holds says less: it
-/// stays for a while when pages are given up, and those that are left do not take it.
+/// Returns the average bytes of a page in the store. The memory that the store holds would say
+/// less: it stays for a while after pages are freed.
 pub(crate) fn copy_bytes(store: &Store) -> usize {
     let bytes = store.payload_bytes().div_ceil(store.len().max(1));
     usize::try_from(bytes).unwrap_or(PAGE).min(PAGE)

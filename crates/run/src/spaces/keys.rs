@@ -1,5 +1,5 @@
-//! Which keys of the store are in use, and by how many address spaces: those of a fork share the
-//! pages that were stored when it was made.
+//! Which keys of the store are in use, and by how many address spaces: parent and child of a fork
+//! share the pages that were stored before it.
 
 use std::collections::HashMap;
 

@@ -1,16 +1,16 @@
-//! Memory that cannot leave, by kind: what was seen of it, and what the person is told.
+//! Memory that cannot leave, by kind: what was seen of it, and what is reported to the user.
 
 use crate::options::{Kind, Staying};
 
-/// The part of the limit above which a kind is told, and measured exactly.
+/// The share of the limit above which a kind is reported, and measured exactly.
 pub(crate) const MUCH: u64 = 4;
-/// Looks in a row that find so much before it is told: some of it stays for a moment only.
+/// Looks in a row that must find so much before it is reported: some of it stays only for a moment.
 const LOOKS: u32 = 3;
 
 /// Bytes of each [`Kind`].
 pub(crate) type Bytes = [u64; Kind::ALL.len()];
 
-/// What a process has.
+/// The memory of a process.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// A process of the space, maybe the helper.
@@ -25,15 +25,15 @@ pub(crate) struct Seen {
 pub(crate) struct Kinds {
     now: Bytes,
     peak: Bytes,
-    /// What the person was told of each.
+    /// What was last reported of each kind.
     told: Bytes,
-    /// Looks in a row that found much of each.
+    /// Looks in a row that found much of each kind.
     much: [u32; Kind::ALL.len()],
     untold: Vec<Staying>,
 }
 
 impl Kinds {
-    /// Notes what was seen in each process; returns whether there is anything to be told.
+    /// Records what was seen in each process; returns whether there is anything to report.
     pub(crate) fn note(&mut self, all: &[Seen], limit: u64) -> bool {
         for kind in Kind::ALL {
             let of = kind as usize;
@@ -54,12 +54,12 @@ impl Kinds {
         !self.untold.is_empty()
     }
 
-    /// Returns how many bytes of each were seen last, and the most that was seen.
+    /// Returns how many bytes of each kind were seen last, and the most that was seen.
     pub(crate) fn bytes(&self) -> (Bytes, Bytes) {
         (self.now, self.peak)
     }
 
-    /// Returns what is to be told since the last call, without the names of programs.
+    /// Returns what is to be reported since the last call, without the names of programs.
     pub(crate) fn untold(&mut self) -> Vec<Staying> {
         std::mem::take(&mut self.untold)
     }

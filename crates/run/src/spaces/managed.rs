@@ -1,10 +1,10 @@
-//! One address space with its lock, its access and what is charged for it.
+//! One address space with its lock, its access and its charges.
 //!
-//! `space` is the *core*: what is known of each page. Of the locks here the order is that of
-//! [`shared`](super::shared): `mover`, then `space`, then `unclaimed`; all others are leaves. What
-//! changes under the core's lock is charged when that is released ([`Held`]), so charges agree with
-//! the core whenever nobody holds it. The atomics are hints or single facts that may be read
-//! without any lock: `dead` and `helper_ended` once set stay so, for a space and for a helper.
+//! `space` is the *core*: the state of each page. The locks here are taken in the order of
+//! [`shared`](super::shared): `mover`, then `space`, then `unclaimed`; all others are leaves.
+//! Changes under the core's lock are charged when it is released ([`Held`]), so charges agree with
+//! the core whenever the lock is free. The atomics are hints or single facts that may be read
+//! without any lock: `dead` stays set for a space, and `helper_ended` for a helper.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -24,38 +24,38 @@ use crate::sys::proc;
 /// An address space.
 pub(crate) struct Managed {
     pub id: SpaceId,
-    /// A process that has it, as far as known; 0 of a child that the tracer has not seen.
+    /// A process that has it, as far as known; 0 for a child that the tracer has not seen.
     pid: AtomicI32,
     budget: Arc<Budget>,
     space: Mutex<Space>,
-    /// What is done from outside; from attach or, of a child of an attached space, from birth.
+    /// Operations from outside; set at attach or, for a child of an attached space, at its birth.
     access: OnceLock<Access>,
-    /// What is done from inside; from attach, but for times at which it has no helper.
+    /// Operations from inside; set at attach, and unset while it has no helper.
     mover: Mutex<Option<Mover>>,
     /// Whether there is one.
     attached: AtomicBool,
     /// Whether there ever was.
     pub was_attached: AtomicBool,
-    /// Its helper has ended; whoever waits for that helper need not wait any more.
+    /// Its helper has ended; threads that wait for that helper need not wait any longer.
     helper_ended: AtomicBool,
     /// It cannot be attached.
     pub refused: AtomicBool,
     /// The address space is gone or lost: nothing more can be done there.
     pub dead: AtomicBool,
-    /// What is closed may be mapped no more, without a message.
+    /// Closed ranges may no longer be mapped, without a message.
     pub doubt: AtomicBool,
-    /// Pages of closed ranges that are there, and pages elsewhere that were seen.
+    /// Present pages of closed ranges, and pages that were seen elsewhere.
     charged: Mutex<Charged>,
-    /// Pages that are counted here and elsewhere.
+    /// Pages that are counted both here and in another space.
     credit: AtomicUsize,
-    /// If it was forked, or forked from.
+    /// Set if it was forked, or forked from.
     pub sharing: Mutex<Option<Sharing>>,
     /// Threads that have it.
     pub tasks: Mutex<BTreeSet<i32>>,
     /// Pages that never leave.
     pub kept: Mutex<Kept>,
     /// Children that were made and that the tracer has not claimed. Messages are read under this
-    /// lock, so that whoever takes it after a fork finds the child.
+    /// lock, so that a thread that takes it after a fork finds the child.
     pub unclaimed: Mutex<Vec<Arc<Managed>>>,
     /// Thread of the helper, by its number in the namespace of the program; 0 if there is none.
     helper: AtomicI32,
@@ -63,45 +63,45 @@ pub(crate) struct Managed {
     helper_here: AtomicI32,
     /// Messages since it was polled first.
     pub messages: AtomicU32,
-    /// Threads that were stopped because that was asked for.
+    /// Threads that were stopped on request.
     pub visited: Mutex<BTreeSet<i32>>,
     /// The last look at all mappings, if there was one.
     pub survey: Mutex<Option<Survey>>,
-    /// When the marks of the mappings may be looked at again.
+    /// When the marks of the mappings may be read again.
     pub next_look_at_own: Mutex<Option<Instant>>,
     /// Its helper may change protections.
     pub may_protect: AtomicBool,
-    /// What could not be moved leaves while its threads are held, as far as was seen.
+    /// Pages that could not be moved leave while its threads are held, as far as was seen.
     pub leaves_late: AtomicBool,
     /// The turn in which all its threads were held last.
     pub stands: AtomicU64,
-    /// What a thread, which is in a call, has asked for as the program's own (close/C5).
+    /// Memory that a thread in a call is about to make the program's own (close/C5).
     pub asked_for: Mutex<BTreeMap<i32, Pages>>,
 }
 
-/// A look at all mappings, which costs much where there are many.
+/// A survey of all mappings, which is expensive if there are many.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Survey {
     /// When the next is due.
     pub due: Instant,
     /// How many pages it left open.
     pub left: usize,
-    /// How many times as long as it took passes until then.
+    /// The pause until then, as a multiple of the time that it took.
     pub rest: u32,
 }
 
-/// What is known of what forks share, which the program's writes make its own.
+/// The state of the pages that forks share, which the program's writes make its own.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     /// When it is measured next.
     pub due: Instant,
-    /// Faults that had been served without us, and pages that were open, at the last look after the
-    /// last measurement.
+    /// Faults that the kernel had served alone, and pages that were open, at the last look after
+    /// the last measurement.
     pub seen: Option<(usize, usize)>,
 }
 
 impl Sharing {
-    /// Notes what is seen now; returns how many pages may have been copied since the last look:
+    /// Records the current values; returns how many pages may have been copied since the last look:
     /// each copy is a fault, and so is each new page.
     pub(crate) fn copies(&mut self, faults: usize, open: usize) -> usize {
         let (faults_before, open_before) =
@@ -117,12 +117,12 @@ struct Charged {
     open: usize,
 }
 
-/// What is charged of closed ranges.
+/// The charges of closed ranges.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Chargeable {
     /// Pages that are there.
     present: usize,
-    /// Of these, such as cannot leave.
+    /// Of these, pages that cannot leave.
     fixed: usize,
     /// Copies that the store has of pages, and that no other space is charged for.
     copied: usize,
@@ -135,13 +135,13 @@ impl Chargeable {
     }
 }
 
-/// Takes a lock; a thread that panicked under it left what it guards usable or ended the tree.
+/// Takes a lock; a thread that panicked under it left the guarded state usable, or ended the tree.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Managed {
-    /// Returns a space that is all open, of which nothing is charged yet.
+    /// Returns a space that is all open and has no charges yet.
     pub(crate) fn new(id: SpaceId, pid: i32, budget: &Arc<Budget>) -> Self {
         Self {
             id,
@@ -175,7 +175,7 @@ impl Managed {
         }
     }
 
-    /// Takes the lock of the core. What changes under it is charged when it is released.
+    /// Takes the lock of the core. Changes under it are charged when it is released.
     pub(crate) fn lock(&self) -> Held<'_> {
         Held::new(self, lock(&self.space))
     }
@@ -193,7 +193,7 @@ impl Managed {
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    /// Returns what can be done from outside, if anything is or may be closed.
+    /// Returns the operations from outside, if any range is or may be closed.
     pub(crate) fn access(&self) -> Option<&Access> {
         self.access.get()
     }
@@ -203,14 +203,14 @@ impl Managed {
         assert!(self.access.set(access).is_ok(), "set once");
     }
 
-    /// Takes the lock of what moves pages out, if it is attached.
+    /// Takes the lock of the mover, which exists if the space is attached.
     pub(crate) fn mover(&self) -> MutexGuard<'_, Option<Mover>> {
         lock(&self.mover)
     }
 
-    /// Returns whether the space may get a helper: nobody is at work with a former one, whose
-    /// staging would be made anew. Whoever was at work with it when it ended, and needed nothing
-    /// more of it, has left its mover behind: that goes here.
+    /// Returns whether the space may get a helper: no thread is using a former one, whose staging
+    /// would be replaced. A thread that was using it when it ended, and needed nothing more, has
+    /// left its mover behind, which is dropped here.
     pub(crate) fn may_be_attached(&self) -> bool {
         if self.is_attached() {
             return false;
@@ -240,11 +240,12 @@ impl Managed {
         *mover = None;
     }
 
-    /// Notes that its helper has ended. Whoever is at work with it finds out; else the mover goes.
+    /// Records that its helper has ended. A thread that is using it finds out; otherwise the mover
+    /// is dropped.
     pub(crate) fn unattached(&self) {
         self.attached.store(false, Ordering::Relaxed);
         self.helper_ended.store(true, Ordering::Release);
-        // The helper's number was the space's as long as it lived.
+        // The helper's number was the space's while the helper lived.
         let tasks = lock(&self.tasks).clone();
         if let Some(task) = tasks.into_iter().find(|&task| proc::lives(task)) {
             self.set_pid(task);
@@ -259,7 +260,7 @@ impl Managed {
         self.helper_ended.load(Ordering::Acquire)
     }
 
-    /// Returns whether its helper can do nothing at the moment.
+    /// Returns whether its helper is frozen at the moment.
     pub(crate) fn is_frozen(&self) -> bool {
         let helper = self.helper_here.load(Ordering::Relaxed);
         helper != 0 && proc::is_frozen(helper)
@@ -274,19 +275,19 @@ impl Managed {
         self.dead.load(Ordering::Relaxed)
     }
 
-    /// Returns how many pages are there that are not of closed ranges.
+    /// Returns how many pages are present outside of closed ranges.
     pub(crate) fn open(&self) -> usize {
         lock(&self.charged).open
     }
 
-    /// Returns how many pages are there that are not closed although there is no room: of private
-    /// mappings of files, or of small ones.
+    /// Returns how many present pages stay open although there is no room: of private mappings of
+    /// files, or of small ones.
     pub(crate) fn left_open(&self) -> usize {
         let left = lock(&self.survey).map_or(0, |survey| survey.left);
         left.min(self.open())
     }
 
-    /// Notes that so many pages were seen in the address space.
+    /// Records how many pages were seen in the address space.
     pub(crate) fn seen(&self, pages: usize) {
         let mut charged = lock(&self.charged);
         let open = pages.saturating_sub(charged.present.present);
@@ -294,7 +295,7 @@ impl Managed {
         charged.open = open;
     }
 
-    /// Notes that pages that were open are closed now.
+    /// Records that pages that were open are closed now.
     pub(crate) fn closed(&self, pages: usize) {
         let mut charged = lock(&self.charged);
         let open = charged.open.saturating_sub(pages);
@@ -314,14 +315,14 @@ impl Managed {
         lock(&self.charged).present.fixed
     }
 
-    /// Returns how many of these do not leave later either.
+    /// Returns how many of these cannot leave later either.
     pub(crate) fn stays(&self) -> usize {
         if self.leaves_late.load(Ordering::Relaxed) { 0 } else { self.fixed() }
     }
 
-    /// Returns how many pages are there that cannot leave: those that are open for good, and those
-    /// that cannot be moved; less those that are counted elsewhere as well. Of what forks share,
-    /// what can leave becomes a space's own when it does, so most of the rest cannot.
+    /// Returns how many present pages cannot leave: those that stay open, and those that cannot be
+    /// moved; less those that are also counted elsewhere. A page that forks share becomes a space's
+    /// own when it leaves, so most pages that are still shared cannot leave.
     pub(crate) fn immovable(&self) -> usize {
         let closes = !self.refused.load(Ordering::Relaxed) && lock(&self.survey).is_none();
         let stays = self.stays();
@@ -336,7 +337,7 @@ impl Managed {
         charged.present.present + charged.open
     }
 
-    /// Sets how many of these pages are counted elsewhere as well.
+    /// Sets how many of these pages are also counted elsewhere.
     pub(crate) fn set_credit(&self, pages: usize) {
         let was = self.credit.swap(pages, Ordering::Relaxed);
         self.budget.change_credit(was, pages);
@@ -362,7 +363,7 @@ impl Managed {
 pub(crate) struct Held<'a> {
     managed: &'a Managed,
     space: MutexGuard<'a, Space>,
-    /// What is charged, which is what was there when it was released last.
+    /// The charges, as of the last release.
     charged: Chargeable,
 }
 

@@ -1,5 +1,4 @@
-//! What the kernel says of an address space in `/proc`: its mappings, and how much of its memory
-//! is shared.
+//! What `/proc` says about an address space: its mappings, and how much of its memory is shared.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,8 +11,8 @@ use crate::sys::proc::{self, Status};
 use crate::sys::procmap::{self, Vma};
 use zfold_uffd::page::PAGE;
 
-/// A main stack with fewer pages stays open: the kernel makes it of 33 pages, of which most
-/// programs use a few all the time.
+/// A main stack with fewer pages stays open: the kernel makes it with 33 pages, and most programs
+/// use a few of these all the time.
 const STACK_MIN: usize = 64;
 
 /// A mapping that may have anonymous memory of its own.
@@ -21,8 +20,8 @@ const STACK_MIN: usize = 64;
 pub(crate) struct Mapping {
     /// Its pages.
     pub pages: Pages,
-    /// It is writable pages of a file (a program's variables), or a main stack that is not worth
-    /// it: it counts, but is not closed.
+    /// Writable pages of a file (a program's variables), or a main stack that is too small: it
+    /// counts, but is not closed.
     pub other: bool,
 }
 
@@ -38,10 +37,10 @@ pub(crate) fn mappings(pid: i32) -> io::Result<Vec<Mapping>> {
 /// Returns the parts of a range that have anonymous memory, in order, one for each mapping.
 ///
 /// # Errors
-/// As of [`mappings`].
+/// Same as [`mappings`].
 ///
 /// # Cost
-/// Some microseconds, and one for each mapping of the range.
+/// A few microseconds, and one for each mapping of the range.
 pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
     let vmas = procmap::within(pid, &bytes_of(pages))?;
     Ok(vmas.into_iter().filter_map(mapping).collect())
@@ -50,7 +49,7 @@ pub(crate) fn mappings_in(pid: i32, pages: &Pages) -> io::Result<Vec<Mapping>> {
 /// Returns the mapping that holds a page, if it has anonymous memory.
 ///
 /// # Cost
-/// As of [`mappings_in`].
+/// Same as [`mappings_in`].
 pub(crate) fn mapping_around(pid: i32, page: PageNo) -> Option<Mapping> {
     mapping(procmap::around(pid, page * PAGE).ok()??)
 }
@@ -64,13 +63,13 @@ fn mapping(vma: Vma) -> Option<Mapping> {
     counts.then_some(Mapping { pages, other })
 }
 
-/// Returns the pages that hold the arguments of a program and its environment, mostly on its first
-/// stack: whoever reads them in `/proc` does not wait for a page. None if that cannot be told.
+/// Returns the pages that hold a program's arguments and environment, usually on its first stack:
+/// readers of these files of `/proc` do not wait for pages. None if they cannot be found.
 ///
 /// # Cost
-/// Some 10 microseconds.
+/// About 10 microseconds.
 pub(crate) fn argument_pages(pid: i32) -> Vec<Pages> {
-    /// Which words of the line, after the name, are where these two begin and end.
+    /// The words of the line, after the name, that say where these two begin and end.
     const PLACES: Range<usize> = 45..49;
     let words = proc::stat_words(pid, PLACES).unwrap_or_default();
     let place = |word: &String| word.parse::<usize>().unwrap_or(0);
@@ -78,12 +77,12 @@ pub(crate) fn argument_pages(pid: i32) -> Vec<Pages> {
     words.chunks_exact(2).map(pages).filter(|pages| !pages.is_empty()).collect()
 }
 
-/// What the kernel notes of a mapping besides.
+/// A mapping with its marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// Its pages.
     pub pages: Pages,
-    /// Missing pages are asked of a userfaultfd.
+    /// A userfaultfd fills its missing pages.
     pub registered: bool,
     /// A child of fork finds it empty.
     pub wiped: bool,
@@ -92,10 +91,10 @@ pub(crate) struct Marked {
 /// Returns the mappings of a process with their marks, in order.
 ///
 /// # Errors
-/// As of [`mappings`]; also if there are none, as of a main thread that has ended.
+/// Same as [`mappings`]; also if there are none, as for a main thread that has ended.
 ///
 /// # Cost
-/// As of [`shared_pages`].
+/// Same as [`shared_pages`].
 fn marked(pid: i32) -> io::Result<Vec<Marked>> {
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let mut found: Vec<Marked> = Vec::new();
@@ -113,10 +112,10 @@ fn marked(pid: i32) -> io::Result<Vec<Marked>> {
     if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
 }
 
-/// The same of a space, some of whose threads may have ended.
+/// The same for a space, some of whose threads may have ended.
 ///
 /// # Errors
-/// As of [`marked`].
+/// Same as [`marked`].
 pub(crate) fn marked_of(managed: &Managed) -> io::Result<Vec<Marked>> {
     marked(managed.pid()).or_else(|error| {
         let tasks = lock(&managed.tasks).clone();
@@ -129,13 +128,13 @@ pub(crate) fn marked_of(managed: &Managed) -> io::Result<Vec<Marked>> {
 pub(crate) struct Statm(File);
 
 impl Statm {
-    /// Opens it; it stays that of this process, whatever program that runs.
+    /// Opens it; it stays that of this process, whatever program the process runs.
     ///
     /// # Errors
-    /// As of [`mappings`].
+    /// Same as [`mappings`].
     ///
     /// # Cost
-    /// Some three microseconds.
+    /// About three microseconds.
     pub(crate) fn open(pid: i32) -> io::Result<Self> {
         File::open(format!("/proc/{pid}/statm")).map(Self)
     }
@@ -144,7 +143,7 @@ impl Statm {
     /// thread has ended.
     ///
     /// # Errors
-    /// As of [`mappings`].
+    /// Same as [`mappings`].
     ///
     /// # Cost
     /// Less than a microsecond, however large it is.
@@ -162,41 +161,41 @@ impl Statm {
 /// Returns whether a process may have memory that is locked.
 ///
 /// # Cost
-/// Some 20 microseconds.
+/// About 20 microseconds.
 pub(crate) fn may_be_locked(pid: i32) -> bool {
     let status = Status::of(pid).ok();
     let locked = status.as_ref().and_then(|status| status.field("VmLck"));
-    // It says nothing where the main thread has ended before the others.
+    // It says nothing if the main thread has ended before the others.
     locked.is_none_or(|locked| locked != "0 kB")
 }
 
-/// Returns how many page faults of a process were served without waiting for anybody, such as us;
-/// `None` if it is gone.
+/// Returns how many page faults of a process the kernel served without waiting; `None` if it is
+/// gone.
 ///
 /// # Cost
-/// Some 10 microseconds.
+/// About 10 microseconds.
 pub(crate) fn minor_faults(pid: i32) -> Option<usize> {
-    /// Which word of the line, after the name.
+    /// The word of the line, after the name.
     const MINOR: usize = 7;
     proc::stat(pid, MINOR)?.parse().ok()
 }
 
-/// Returns how many pages are counted for this process and also for others: what is there of
-/// anonymous memory, less its proportional share.
+/// Returns how many pages are counted for this process and also for others: present anonymous
+/// memory, less its proportional share.
 ///
 /// # Errors
-/// As of [`mappings`].
+/// Same as [`mappings`].
 ///
 /// # Cost
-/// The kernel walks all page tables of the process: some 10 ns a page.
+/// The kernel walks all page tables of the process: about 10 ns a page.
 fn shared_pages(pid: i32) -> io::Result<usize> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let field = |name| proc::kib(&rollup, name).unwrap_or(0);
     Ok(field("Anonymous:").saturating_sub(field("Pss_Anon:")) as usize * 1024 / PAGE)
 }
 
-/// Measures how many pages a space has whose memory is another's, too, and counts that against what
-/// is charged for it; returns how many. `sharing` is what is known of that, locked by the caller.
+/// Measures how many pages a space shares with others, and sets that as its credit; returns the
+/// number. `sharing` is its state, locked by the caller.
 pub(crate) fn measure_shared(managed: &Managed, sharing: &mut Sharing) -> usize {
     let shared = shared_pages(managed.pid()).unwrap_or(0);
     managed.set_credit(shared.min(managed.charged()));

@@ -1,7 +1,7 @@
-//! Who has what: the address spaces of a run, the store that all share, and what is charged.
+//! The address spaces of a run, the store that they share, and their charges.
 //!
-//! The order of locks, and who waits for whom, is at the head of [`shared`]; every other room keeps
-//! to it.
+//! The lock order, and which threads wait for which, is at the head of [`shared`]; all other
+//! modules follow it.
 //!
 //! | file | what is there |
 //! | --- | --- |

@@ -1,25 +1,25 @@
 //! Takes pages out of an address space, in batches: the helper moves them (`UFFDIO_MOVE`, atomic
 //! for each page) into its staging, from where they are read, and drops them with the next batch.
 //!
-//! The destination of a move must be registered. The staging is that only while pages are moved: so
-//! the helper, which empties it, and the evictor, which reads it, never wait for a message to be
-//! read, whatever is missing there.
+//! The destination of a move must be registered. The staging is registered only while pages are
+//! moved: so the helper, which empties it, and the evictor, which reads it, never wait for a
+//! message to be read, whatever is missing there.
 //!
-//! The kernel moves pages between mappings of the same protection only, and only writable ones. So
-//! there is a staging for each kind ([`crate::spaces::staging`]). Which one pages go to is learnt
-//! where a move is refused, from the mapping that they are of.
+//! The kernel moves pages only between writable mappings of the same protection. So there is a
+//! staging for each kind ([`crate::spaces::staging`]). The right one is found when a move is
+//! refused, from the mapping of the pages.
 //!
-//! - M1: a staging is emptied before a batch. Only moves fill it after that, or the kernel does,
-//!   with zeros, for a program that locks all its memory. The kernel may take a page from it that
-//!   the program has given up by `MADV_FREE`; it is read as zeros.
-//! - M2: so a page has left whose slot holds anything but zeros, whatever the kernel said of its
-//!   move. Linux 6.18 does not report all that it moved: where a page changes at that very moment,
-//!   it tries again, moves more, and then says `EEXIST`, or fewer than it was
-//!   ([`Uffd::take_whole`]). Of zeros that left so nothing is lost: the next fault brings them.
-//!   A call that ends with `EINVAL` without progress has moved nothing: the mappings are looked at
-//!   before the pages.
-//! - M3: memory that cannot be written to is made writable, moved, and made what it was, by one
-//!   message to the helper, while nobody else can change its mapping or write to it
+//! - M1: a staging is emptied before a batch. After that only moves fill it, or the kernel, with
+//!   zeros, for a program that locks all its memory. The kernel may drop a page from it that the
+//!   program has discarded by `MADV_FREE`; it reads as zeros.
+//! - M2: so a page whose slot holds anything but zeros has left, whatever the kernel said about its
+//!   move. Linux 6.18 does not report all pages that it moved: if a page changes at that very
+//!   moment, it tries again, moves more, and then returns `EEXIST`, or fewer than it moved
+//!   ([`Uffd::take_whole`]). If a page of zeros left so, nothing is lost: the next fault brings
+//!   zeros. A call that ends with `EINVAL` without progress has moved nothing: the kernel checks
+//!   the mappings before the pages.
+//! - M3: memory that cannot be written to is made writable, moved, and given its old protection, by
+//!   one message to the helper, while no other thread can change its mapping or write to it
 //!   ([`crate::reclaim::protected`]).
 
 use std::io;
@@ -38,17 +38,17 @@ use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
 use zfold_uffd::page::{PAGE, is_zero};
 
-/// Pages of one batch, at most. The lock of the space is held for so long: some 60 microseconds.
+/// Most pages of a batch, for which the lock of the space is held about 60 microseconds.
 pub(crate) const BATCH_MAX: usize = 128;
-/// Tries of a move that says "again" without progress.
+/// Tries of a move that returns `EAGAIN` without progress.
 const TRIES: u8 = 2;
-/// Where in the arguments the spare page is described, and behind it each staging.
+/// The offset in the arguments of the spare page's description, which those of the stagings follow.
 const REQUESTS: usize = 12 << 10;
 
-/// What became of a page that was to be moved out, unless its bytes are at hand.
+/// Why a page that was to be moved out was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stays {
-    /// It is still there: a change that is not read yet, or the kernel was at work with it.
+    /// It is still there: a change is unread, or the kernel was using it.
     Again,
     /// It is shared with another process since a fork, or pinned.
     Busy,
@@ -58,7 +58,7 @@ pub(crate) enum Stays {
     Absent,
 }
 
-/// What a batch brought.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Moved {
     /// Pages that are out.
@@ -76,7 +76,7 @@ pub(crate) struct Mover {
     number: u64,
     stagings: Stagings,
     arguments: usize,
-    /// What the memory may be used for that is to be moved next, if it cannot be written to.
+    /// The protection of the memory that is to be moved next, if it is not writable.
     protection: Option<u8>,
 }
 
@@ -89,7 +89,7 @@ struct Job {
     /// The number of the staging.
     into: usize,
     tries: u8,
-    /// It is of one mapping, and for that the staging is the right one.
+    /// It lies in one mapping, and this is the right staging for it.
     looked_up: bool,
 }
 
@@ -138,20 +138,20 @@ impl Mover {
         Ok(mover)
     }
 
-    /// Says that what is moved next is of one mapping, which cannot be written to and may be used
-    /// for this (M3); `None`: of any. Returns whether it can be moved.
+    /// Declares that the pages moved next lie in one mapping of this protection, which is not
+    /// writable (M3); `None`: in any mapping. Returns whether they can be moved.
     pub(crate) fn set_protection(&mut self, protection: Option<u8>) -> bool {
         self.protection = protection;
         protection.is_none_or(|protection| self.stagings.of(protection | WRITE).is_some())
     }
 
-    /// Moves out pages, at most [`BATCH_MAX`]; what it brings is added to `moved`. Under the lock
-    /// of the space. `own`: they were made the space's own; else one that is busy stands for its
+    /// Moves out pages, at most [`BATCH_MAX`]; the result is added to `moved`. Under the lock of
+    /// the space. `own`: they were made the space's own; otherwise a busy page stands for its
     /// neighbours.
     ///
     /// # Errors
-    /// The helper or the address space is gone, or the helper is late: nothing is known of the
-    /// pages before [`salvage`](Self::salvage).
+    /// The helper or the address space is gone, or the helper is late: where the pages are is
+    /// unknown until [`salvage`](Self::salvage).
     pub(crate) fn take(
         &mut self,
         pages: &[PageNo],
@@ -162,7 +162,7 @@ impl Mover {
         let mut jobs = self.jobs(pages);
         let mut stay = Vec::new();
         let mut emptied = 0;
-        // Of each page, which staging it went to last, and in which it may be.
+        // For each page, the staging that it went to last, and those in which it may be.
         let mut tried = [(0, 0_u8); BATCH_MAX];
         while !jobs.is_empty() {
             let results = self.make_moves(&jobs, &mut emptied)?;
@@ -199,8 +199,8 @@ impl Mover {
     }
 
     /// After [`take`](Self::take) has failed and the helper has ended, so that nothing moves any
-    /// more: brings what the batch had moved, read from another process of the space. What is not
-    /// found has stayed, or was zeros (M2), and is to be tried again.
+    /// longer: collects the pages that the batch had moved, read through another process of the
+    /// space. A page that is not found has stayed, or was zeros (M2), and is to be tried again.
     ///
     /// # Errors
     /// The stagings cannot be read, nor can the space.
@@ -214,7 +214,7 @@ impl Mover {
         moved.pages.clear();
         moved.bytes.truncate(0);
         moved.stay.clear();
-        // They may be registered still, and whoever reads what is missing there would wait.
+        // They may still be registered, and a read of a missing page would wait.
         for staging in self.stagings.ranges() {
             access.unregister(&pages_of(staging))?;
         }
@@ -239,8 +239,8 @@ impl Mover {
         Ok(())
     }
 
-    /// Appends the bytes of a page that was not moved, as was said, if it has left all the same
-    /// (M2): it is in a staging of `may_be_in` then. Returns whether it has.
+    /// Appends the bytes of a page that was reported as not moved, if it has left (M2): then it is
+    /// in a staging of `may_be_in`. Returns whether it has left.
     fn has_left(&mut self, at: usize, may_be_in: u8, bytes: &mut Bytes) -> io::Result<bool> {
         let end = bytes.len();
         for into in (0..u8::BITS as usize).filter(|into| may_be_in & (1 << into) != 0) {
@@ -254,8 +254,8 @@ impl Mover {
         Ok(false)
     }
 
-    /// Sorts a job that was refused by the mappings that it is of. Returns false if they were
-    /// looked at before, or cannot be.
+    /// Splits a refused job by its mappings. Returns false if they were looked up before, or cannot
+    /// be.
     fn look_up(&mut self, job: &Job, again: &mut Vec<Job>, stay: &mut Vec<(usize, Stays)>) -> bool {
         if job.looked_up {
             return false;
@@ -294,8 +294,8 @@ impl Mover {
         jobs
     }
 
-    /// Makes pages the space's own that are shared since a fork. Without the lock of the space:
-    /// a page that went meanwhile is asked for like any other.
+    /// Makes pages that are shared since a fork the space's own. Without the lock of the space: a
+    /// page that left meanwhile is faulted in like any other.
     ///
     /// # Errors
     /// The helper is gone.
@@ -323,22 +323,22 @@ impl Mover {
         self.inside.call(&calls, &mut vec![0; calls.len()])
     }
 
-    /// Calls that empty those of these stagings in which pages lie; also of what is locked, if the
+    /// The calls that empty the stagings of `of` in which pages lie; including locked pages, if the
     /// program has locked all its memory.
     fn drop_calls(&mut self, of: u8) -> Vec<Call> {
         let dirty = self.stagings.take_dirty(of);
         dirty.map(|range| madvise(range, DONTNEED_LOCKED)).collect()
     }
 
-    /// A call of the userfaultfd whose argument lies there among the arguments.
+    /// An ioctl of the userfaultfd whose argument lies at this offset.
     fn control(&self, code: u64, argument: usize) -> Call {
         let argument = (self.arguments + argument) as u64;
         let args = [self.number, code, argument, 0, 0, 0];
         Call { number: libc::SYS_ioctl as u64, args }
     }
 
-    /// Moves pages, and first empties the stagings for them but those `emptied` before. Returns
-    /// what each move returned and did.
+    /// Moves pages, after emptying their stagings, except those `emptied` before. Returns the
+    /// result of each move.
     fn make_moves(&mut self, jobs: &[Job], emptied: &mut u8) -> io::Result<Vec<Outcome>> {
         let used = jobs.iter().fold(0_u8, |used, job| used | 1 << job.into);
         let of_used = |code, mover: &Self| -> Vec<Call> {
@@ -366,7 +366,7 @@ impl Mover {
         self.inside.write(self.arguments, &requests)?;
         let mut results = vec![0; calls.len()];
         self.inside.call(&calls, &mut results)?;
-        // Of a mapping that could be made writable, this is merely what it was.
+        // A mapping that could be made writable merely gets its old protection back.
         if guarded.is_some() && results[moves.start - 1] == 0 && results[moves.end] != 0 {
             return Err(io::Error::other("its memory cannot be protected again"));
         }
@@ -384,8 +384,8 @@ impl Mover {
     }
 }
 
-/// Sorts what a job did not do into what is tried again, and pages that stay, by where they would
-/// lie in the staging.
+/// Sorts the rest of a job into parts that are tried again, and pages that stay, by their offsets
+/// in the staging.
 fn judge(
     mut job: Job,
     outcome: Outcome,

@@ -1,9 +1,9 @@
-//! On which CPUs the messages of a space are read: where its threads were seen lately.
+//! Which CPUs read the messages of a space: those where its threads were recently seen.
 //!
 //! A space is in the polls of a few CPUs, at least one; each reader waits at the poll of its CPU.
-//! To be in one too many costs a reader that wakes in vain, to be in one too few a way between
-//! CPUs, so all of it is a guess, by samples of where the threads that send messages run. The homes
-//! are a leaf among the locks ([`shared`](super::shared)); no message is read under it.
+//! One poll too many costs a needless wake-up of a reader, one too few a wake-up across CPUs, so
+//! all of this is a guess, from samples of where the threads that send messages run. `homes` is a
+//! leaf in the lock order ([`shared`](super::shared)); no message is read under it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +18,13 @@ use crate::link::SpaceId;
 use crate::spaces::managed::{Managed, lock};
 use crate::sys::proc;
 
-/// Readers, at most.
+/// Most readers.
 const READERS: usize = 64;
-/// Of so many messages, one is looked at for where its thread runs.
+/// One in this many messages is sampled for where its thread runs.
 const SAMPLED: u32 = 32;
-/// Of so many that were looked at, none came from a CPU that is no longer polled.
+/// Samples in a row without one from a CPU after which that CPU is no longer polled.
 const FORGOTTEN: u32 = 8;
-/// Not a space: the readers should end.
+/// Not a space: tells the readers to end.
 const STOP: u64 = u64::MAX;
 
 /// What the readers poll.
@@ -47,7 +47,7 @@ pub(crate) struct Poll {
 #[derive(Debug, Default)]
 struct Homes {
     samples: u32,
-    /// The poll, and the sample at which it was of use.
+    /// The poll, and the last sample at which it was useful.
     polls: Vec<(usize, u32)>,
 }
 
@@ -79,7 +79,8 @@ impl Polls {
 
     fn poll(&self, managed: &Managed, at: usize) {
         let Some(access) = managed.access() else { return };
-        // Fails if it is polled already, or for want of memory of the kernel's: then another is.
+        // Fails if the space is in this poll already, or if the kernel has no memory: then it is in
+        // another.
         let data = EventData::new_u64(managed.id.0);
         let _ = epoll::add(&self.polls[at].epoll, access, data, EventFlags::IN);
     }
@@ -93,8 +94,8 @@ impl Polls {
         }
     }
 
-    /// A space was changed, by which of its threads is not told: only if it has one, that says
-    /// where messages come from.
+    /// A space was changed, by a thread that the message does not name: only if it has one thread,
+    /// this says where messages come from.
     pub(crate) fn changed(&self, managed: &Managed) {
         let tasks = lock(&managed.tasks);
         let only = tasks.first().copied().filter(|_| tasks.len() == 1);
@@ -109,7 +110,7 @@ impl Polls {
         if self.polls.len() == 1 {
             return;
         }
-        // Relaxed: which of them are looked at does not matter.
+        // Relaxed: which messages are sampled does not matter.
         let messages = managed.messages.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         // More often as long as little is known.
         if !messages.is_multiple_of(SAMPLED) && messages > 4 {
@@ -141,7 +142,7 @@ impl Polls {
         self.polls.iter().position(|poll| poll.cpu == cpu).unwrap_or(cpu % self.polls.len())
     }
 
-    /// Has the readers end.
+    /// Ends the readers.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Processes whose memory cannot be managed: told once each, and listed in the report.
+//! Processes whose memory cannot be managed: each is reported once, and listed in the report.
 
 use crate::options::{UNMANAGED_MAX, Unmanaged};
 
@@ -7,7 +7,7 @@ use crate::options::{UNMANAGED_MAX, Unmanaged};
 pub(crate) struct Refusals {
     /// The first of them.
     listed: Vec<Unmanaged>,
-    /// Those that nobody was told of yet.
+    /// Those that were not reported yet.
     untold: Vec<Unmanaged>,
     total: u64,
 }

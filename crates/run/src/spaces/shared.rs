@@ -1,34 +1,33 @@
-//! What the threads of the memory side share.
+//! The state that the threads of the memory side share.
 //!
-//! Locks, in the order in which they are taken; nobody takes an earlier one while holding a
-//! later one, and of one kind only one at a time, but for a child's while it is made:
+//! Locks, in the order in which they are taken. No thread takes an earlier one while it holds a
+//! later one, nor two of the same kind, except a child's while the child is made:
 //!
 //! 1. a space's mover (`Managed::mover`): held by the evictor while the helper works
 //! 2. a space's core (`Managed::lock`): held while messages are read, pages are filled in and
 //!    moved out. Never across compression or loading (but for the few pages of the swap
 //!    cache at a fork), and never while a call is made that may need a page of the space.
 //! 3. a space's unclaimed children: held while the message of a fork is read and the child entered
-//!    in the table. The child's core, which nobody else knows yet, is locked under it, and is held
-//!    until the child has its pages.
+//!    in the table. The child's core, which no other thread knows yet, is locked under it, and
+//!    stays locked until the child has its pages.
 //! 4. leaves: the table of spaces, keys, swap cache, what is charged for a space, kept pages,
 //!    the queues of the evictor and the watcher
 //!
-//! Who waits for whom:
+//! Which threads wait for which:
 //!
-//! - The tracer waits for nobody: it takes 3 and 4 only, and the lock of a core if it is free. What
+//! - The tracer never waits: it takes only 3 and 4, and the lock of a core if it is free. Work that
 //!   needs more is left to the watcher or the evictor, and the thread stays stopped meanwhile.
-//! - The evictor waits for the helper, under the lock of a core: the helper then makes calls that
-//!   touch no page but its own. It waits for the helper without that lock when that makes shared
-//!   pages the space's own, which may need readers. A helper that somebody stops is let go by the
-//!   tracer.
-//! - Those who help to compress wait for the lock of a core; the evictor waits a moment at a time
-//!   for them when nothing else is left to free.
+//! - The evictor waits for the helper under the lock of a core: the helper then makes calls that
+//!   touch only its own pages. It waits without that lock when the helper makes shared pages the
+//!   space's own, which may need readers. If a user stops a helper, the tracer continues it.
+//! - Compressing helper threads wait for the lock of a core; the evictor waits for them a moment at
+//!   a time when nothing else is left to free.
 //! - Readers and the watcher wait for the lock of a core. A fault that cannot be answered now is
-//!   left to the evictor (no room) or the watcher (a change that is not over).
+//!   left to the evictor (no room) or the watcher (a change in progress).
 //! - The program waits for readers, evictor and watcher.
 //!
 //! So every chain ends at the tracer or at the helper. A space that is lost (its helper died) is
-//! dead: nobody waits for anything there.
+//! dead: no thread waits for anything there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -56,13 +55,13 @@ use crate::spaces::signal::Signal;
 use crate::spaces::swap_cache::SwapCache;
 use crate::sys::proc;
 
-/// How long a space of which pages are lost may take to end by itself.
+/// How long a space that has lost pages may take to end by itself.
 const LOST: Duration = Duration::from_secs(2);
 
-/// How long a helper that is being ended may take for it.
+/// How long a helper may take to end after it was killed.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// A space of which pages are lost.
+/// A space that has lost pages.
 #[derive(Debug)]
 pub(crate) struct Lost {
     space: SpaceId,
@@ -86,29 +85,29 @@ pub(crate) struct Shared {
     pub swap_cache: Mutex<SwapCache>,
     /// Faults that wait for room.
     pub pending: Mutex<VecDeque<Pending>>,
-    /// Faults that wait for a change to be over.
+    /// Faults that wait for a change to end.
     pub retries: Mutex<Vec<Pending>>,
     pub page_outs: Mutex<VecDeque<PageOut>>,
-    /// What the watcher is asked for.
+    /// Requests to the watcher.
     pub work: Mutex<VecDeque<Work>>,
-    /// Spaces of which pages are lost; they should be gone soon, too.
+    /// Spaces that have lost pages; they should soon be gone.
     pub lost: Mutex<Vec<Lost>>,
     /// Processes that could not be attached.
     pub unmanaged: Mutex<Refusals>,
-    /// What cannot leave.
+    /// Memory that cannot leave.
     pub kinds: Mutex<Kinds>,
     pub polls: Polls,
     /// Calls the evictor.
     pub evictor: Signal,
     /// Calls the watcher.
     pub watcher: Signal,
-    /// Ends the search for processes that nobody traces.
+    /// Ends the search for untraced processes.
     pub strangers: Signal,
-    /// Calls one of those who help to compress.
+    /// Wakes one of the compressing helper threads.
     pub compressors: Signal,
-    /// Memory that may be closed; all of it but in tests that are their own program.
+    /// Memory that may be closed; all memory, except in tests that are their own program.
     pub window: Pages,
-    /// Whether open memory is looked at: not of tests that are their own program.
+    /// Whether open memory is measured: not for tests that are their own program.
     pub looks: bool,
 }
 
@@ -142,28 +141,28 @@ impl Shared {
         spaces.values().cloned().collect()
     }
 
-    /// Returns how many pages the swap cache holds when nothing presses.
+    /// Returns how many pages the swap cache may hold without pressure.
     pub(crate) fn swap_cache_max(&self) -> usize {
         (self.budget.limit() / 16).min(1024)
     }
 
-    /// Calls the evictor if there is too much.
+    /// Wakes the evictor if the charge is too high.
     pub(crate) fn call_evictor_if_high(&self) {
         if self.budget.is_high() {
             self.evictor.call();
         }
     }
 
-    /// Asks the watcher for something.
+    /// Queues work for the watcher.
     pub(crate) fn ask(&self, work: Work) {
         lock(&self.work).push_back(work);
         self.watcher.call();
     }
 
-    /// Releases what states name that were taken out of a space (space/S3).
+    /// Releases keys and slots named by states that were taken out of a space (space/S3).
     ///
     /// # Cost
-    /// A free in the store for each key that nobody else names.
+    /// A free in the store for each key that no other space names.
     pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
         let keys = pages.iter().filter_map(|(_, state)| match state {
             Page::Stored { key, .. } => Some(*key),
@@ -187,15 +186,14 @@ impl Shared {
         }
     }
 
-    /// Returns what can be done about a store that takes no more.
+    /// Returns the remedy for a store that takes no more pages.
     pub(crate) fn remedy(&self) -> &'static str {
         let stats = self.store.stats();
         let limit = self.store.tunables().limit_bytes.unwrap_or(u64::MAX);
         match (stats.backing_bytes, stats.backing_used_bytes) {
-            // Each page that is elsewhere takes some bytes here.
+            // Each page that has left takes a few bytes here.
             (1.., _) if stats.metadata_bytes > limit / 2 => {
-                "tables of the pages that are elsewhere, and buffers, take most of it: raise \
-                 --store-limit"
+                "buffers and tables of pages that have left take most of it: raise --store-limit"
             }
             (0, _) => {
                 "raise --limit or --store-limit, or give --backing a place for what does not fit"
@@ -204,14 +202,14 @@ impl Shared {
             (all, used) if used >= all - all / 16 => {
                 "the backing is full, too: raise --backing-size or --store-limit"
             }
-            _ => "no page could go to the backing: raise --store-limit, or mend the backing",
+            _ => "no page could go to the backing: raise --store-limit, or repair the backing",
         }
     }
 
-    /// Notes why a space cannot be attached.
+    /// Records why a space cannot be attached.
     pub(crate) fn cannot_attach(&self, managed: &Managed, reason: String) {
         managed.refused.store(true, Ordering::Relaxed);
-        // One that has ended meanwhile has nothing to be managed.
+        // A process that has ended meanwhile has nothing to manage.
         if lock(&managed.tasks).iter().any(|&task| proc::lives(task)) {
             let pid = managed.pid();
             let process = Unmanaged { pid, program: proc::name(pid), reason };
@@ -224,11 +222,11 @@ impl Shared {
         self.tracing.end(format!("cannot restore a page of the program: {error}"));
     }
 
-    /// A helper has failed, or is late: has it ended, if it has not been yet. Returns whether it
-    /// has, so that it makes no more calls.
+    /// Ends a helper that has failed or is late, unless it has ended. Returns whether it has ended,
+    /// after which it makes no more calls.
     pub(crate) fn end_helper(&self, managed: &Managed, error: &io::Error) -> bool {
         self.tracing.end_helper(managed.id);
-        // It closes its socket behind its last call.
+        // It closes its socket after its last call.
         if error.kind() != io::ErrorKind::TimedOut {
             return true;
         }
@@ -239,9 +237,8 @@ impl Shared {
         managed.has_lost_helper()
     }
 
-    /// Notes that pages of a space are lost. That should mean that the space is, and that the
-    /// tracer is about to say so; see [`check_lost`](Self::check_lost). Until then nothing is
-    /// filled in there.
+    /// Records that a space has lost pages. Normally the space is gone, and the tracer is about to
+    /// report that; see [`check_lost`](Self::check_lost). Until then no page is filled in there.
     pub(crate) fn lost(&self, managed: &Managed, error: &io::Error) {
         managed.die();
         lock(&self.lost).push(Lost {
@@ -251,8 +248,8 @@ impl Shared {
         });
     }
 
-    /// Ends a space that has lost pages and goes on. On a busy machine its end may take long to be
-    /// told.
+    /// Ends a space that has lost pages and continues to run. On a busy machine the report of its
+    /// end may take long.
     pub(crate) fn check_lost(&self) {
         let mut lost = lock(&self.lost);
         lost.retain(|lost| self.find(lost.space).is_some());

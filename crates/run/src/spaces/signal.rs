@@ -23,15 +23,15 @@ struct Call {
 impl Signal {
     /// Calls the thread.
     pub(crate) fn call(&self) {
-        // A call that was made and not taken is enough. AcqRel, with `wait`: what was done before a
-        // call that is left out is seen by the thread after it has taken the other.
+        // One pending call is enough. AcqRel, with `wait`: the thread sees what was done before a
+        // call that is left out once it has taken the pending one.
         if !self.called.swap(true, Ordering::AcqRel) {
             lock(&self.state).work = true;
             self.condition.notify_one();
         }
     }
 
-    /// Has it end, and all others that wait for the same.
+    /// Ends it, and all other threads that wait for the same signal.
     pub(crate) fn stop(&self) {
         lock(&self.state).stop = true;
         self.condition.notify_all();

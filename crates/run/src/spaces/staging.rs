@@ -1,8 +1,9 @@
-//! Where pages go that are moved out: a staging for each protection that their memory may have.
+//! The destinations of pages that are moved out: a staging for each protection that their memory
+//! may have.
 //!
-//! Memory that can be read and written goes to the first one. Which other memory there is, is
-//! learnt from the mappings where a move is refused, and forgotten or corrected in the same way:
-//! the program may change a protection at any time, and nobody tells.
+//! Memory that can be read and written goes to the first one. Other memory is found from the
+//! mappings when a move is refused, and corrected in the same way: the program may change a
+//! protection at any time, without a message.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use crate::core::ranges::{PageNo, Pages, Ranges, bytes_of, common, pages_of};
 use crate::sys::procmap::{self, READ, WRITE};
 use zfold_uffd::page::PAGE;
 
-/// Ranges that are known of a staging, at most; then all are learnt anew.
+/// Most ranges that are known for a staging; beyond that all are forgotten.
 const LEARNT_MAX: usize = 1024;
 
 /// What the mapping of refused pages says.
@@ -21,7 +22,7 @@ pub(crate) enum Looked {
     Goes(usize),
     /// They cannot leave.
     Stays,
-    /// There is none; that will be told.
+    /// They are not mapped; a message will report it.
     Unmapped,
 }
 
@@ -74,7 +75,7 @@ impl Stagings {
         self.all[number].range.start + at * PAGE
     }
 
-    /// Returns which of these stagings pages lie in, and notes that none do any more.
+    /// Returns which of these stagings hold pages, and marks them as empty.
     pub(crate) fn take_dirty(&mut self, of: u8) -> impl Iterator<Item = &Range<usize>> {
         let numbered = self.all.iter_mut().enumerate();
         numbered.filter_map(move |(number, staging)| {
@@ -83,14 +84,14 @@ impl Stagings {
         })
     }
 
-    /// Notes that pages may lie in these stagings.
+    /// Records that pages may lie in these stagings.
     pub(crate) fn set_dirty(&mut self, of: u8) {
         let numbered = self.all.iter_mut().enumerate();
         let used = numbered.filter(|(number, _)| of & (1 << number) != 0);
         used.for_each(|(_, staging)| staging.dirty = true);
     }
 
-    /// Returns whether any memory is known that is not plain.
+    /// Returns whether any memory other than plain is known.
     pub(crate) fn has_learnt(&self) -> bool {
         self.all.iter().any(|staging| !staging.learnt.is_empty())
     }
@@ -113,8 +114,7 @@ impl Stagings {
         self.all.iter().position(knows).unwrap_or(0)
     }
 
-    /// Says of pages that were refused on their way to a staging where they go, by the mappings
-    /// that they are of, in order.
+    /// Returns where pages that a staging refused should go, from their mappings, in order.
     ///
     /// # Errors
     /// The mappings cannot be read.

@@ -1,4 +1,4 @@
-//! How pages of the swap cache get to the store: compressed, or as the copy that it has already.
+//! Stores pages of the swap cache: compressed, or as the copy that the store already has.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use zfold_uffd::page::PAGE;
 /// Copies that are dropped at once for room in the store.
 const DROPPED: usize = 256;
 
-/// Of the store's limit, the share that is left when it is short of room.
+/// The store is short of room when less than this share of its limit is left.
 const SHORT: u64 = 16;
 
 /// How often a full store is asked again when there are no copies left, and the pause between.
@@ -34,9 +34,9 @@ struct Live {
 /// How the store has it.
 #[derive(Debug, Clone, Copy)]
 enum Put {
-    /// As the copy, which is the same.
+    /// As the copy, which is equal.
     Kept(Key),
-    /// Under a new key; `changed`: the copy is not the same.
+    /// Under a new key; `changed`: the copy differs.
     New { key: Key, changed: bool },
 }
 
@@ -51,7 +51,7 @@ impl Shared {
     /// Stores the pages of a batch that are still in it, so that none is left there.
     ///
     /// # Errors
-    /// The store takes no more; the tree is being ended, the pages stay.
+    /// The store takes no more pages; the tree is being ended, and the pages stay.
     pub(crate) fn store_batch(&self, batch: &Batch, managed: &Managed) -> Result<(), ()> {
         self.make_room();
         loop {
@@ -69,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// Stores what the swap cache has of a space, under its lock.
+    /// Stores the pages that the swap cache has of a space, under its lock.
     pub(crate) fn flush(&self, id: SpaceId, space: &mut Held<'_>) {
         if space.counts().cached == 0 {
             return;
@@ -93,8 +93,9 @@ impl Shared {
         }
     }
 
-    /// Notes what the store has of a batch; what was kept and has lost its copy is still live. Adds
-    /// copies that are none any more to `released`, and returns keys that are not in use.
+    /// Records where the store has the pages of a batch; a page whose copy was to be kept and is
+    /// gone stays live. Adds copies that are obsolete to `released`, and returns keys that are not
+    /// used.
     fn settle(
         &self,
         batch: &Batch,
@@ -120,8 +121,8 @@ impl Shared {
         unused
     }
 
-    /// Has the store take pages of a batch. If it is short of room, `drop_copies` says whether
-    /// there were copies to be dropped.
+    /// Stores pages of a batch. If the store is short of room, `drop_copies` returns whether there
+    /// were copies to drop.
     fn put(
         &self,
         batch: &Batch,
@@ -163,7 +164,7 @@ impl Shared {
         })
     }
 
-    /// Has the store take a page under a key; copies of others go first.
+    /// Stores a page under a key, dropping copies of other pages if there is no room.
     fn compress(
         &self,
         key: Key,
@@ -177,8 +178,8 @@ impl Shared {
                 Err(StoreError::Full) if drop_copies() => {
                     self.store.compact_if_due();
                 }
-                // Others may have dropped the last ones, and have not given the memory back: the
-                // program ends if this is an error.
+                // Other threads may have dropped the last copies, and not freed the memory yet: an
+                // error here would end the program.
                 Err(StoreError::Full) if tries < TRIES => {
                     self.copies.set_short(true);
                     if tries > 0 {
@@ -192,7 +193,7 @@ impl Shared {
         }
     }
 
-    /// Looks whether the store is short of room, and drops copies then.
+    /// Drops copies if the store is short of room.
     fn make_room(&self) {
         let Some(limit) = self.store.tunables().limit_bytes else { return };
         let short = self.store.held_bytes() > limit - limit / SHORT;
@@ -202,8 +203,8 @@ impl Shared {
         }
     }
 
-    /// Drops up to `most` copies, of spaces that nobody is at work with if it does not wait;
-    /// returns how many.
+    /// Drops up to `most` copies, only of spaces whose lock is free unless `waits`; returns how
+    /// many.
     pub(crate) fn drop_copies(&self, most: usize, waits: bool) -> usize {
         let mut left = most;
         for managed in self.all() {
@@ -220,7 +221,7 @@ impl Shared {
         most - left
     }
 
-    /// The same of one space.
+    /// The same for one space.
     fn drop_copies_of(&self, space: &mut Space, most: usize) -> usize {
         let mut released = Released::new();
         let taken = space.take_copies(&(0..PageNo::MAX), most, &mut released);

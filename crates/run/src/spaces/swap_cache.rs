@@ -1,8 +1,8 @@
-//! The swap cache: pages that left an address space lately, as they were. A fault takes
-//! them back without decompression; the oldest go to the store.
+//! The swap cache: pages that recently left an address space, uncompressed. A fault takes them back
+//! without decompression; the oldest go to the store.
 //!
-//! A batch is what left one address space at once; its bytes do not change, so that threads read
-//! them without a lock. It is counted in full until it is retired. Its memory is used again.
+//! A batch is the pages that left one address space together. Its bytes do not change, so threads
+//! read them without a lock. It counts in full until it is retired. Its memory is reused.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use zfold_uffd::page::PAGE;
 
 /// Bits of a slot that name the page in its batch.
 const PAGE_BITS: u32 = 8;
-/// Pages of a batch, at most.
+/// Most pages of a batch.
 pub(crate) const BATCH: usize = 1 << PAGE_BITS;
 /// Batches that can be told apart.
 const NUMBERS: u32 = PAYLOADS >> PAGE_BITS;
@@ -27,7 +27,7 @@ const SPARE: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Batch {
     number: u32,
-    /// Whose they are.
+    /// The space that they left.
     pub space: SpaceId,
     bytes: Bytes,
     /// The page that each belongs to; changes when a mapping is moved.
@@ -56,7 +56,7 @@ impl Batch {
         self.bytes.len() / PAGE
     }
 
-    /// Returns whose page it is now.
+    /// Returns the page that it is now.
     pub(crate) fn owner(&self, at: usize) -> PageNo {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)[at]
     }
@@ -65,9 +65,9 @@ impl Batch {
 /// The buffer.
 #[derive(Debug, Default)]
 pub(crate) struct SwapCache {
-    /// The oldest first, numbered without gaps; `None` of those that retired before older ones.
+    /// The oldest first, numbered without gaps; `None` for batches that retired before older ones.
     batches: VecDeque<Option<Arc<Batch>>>,
-    /// So many of the oldest were taken to be compressed; of these so many are not done.
+    /// How many of the oldest were taken to be compressed, and how many of these are not done.
     taken: usize,
     in_work: usize,
     next: u32,
@@ -86,7 +86,7 @@ impl SwapCache {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Adds a batch; `owners` says whose each page of `bytes` is.
+    /// Adds a batch; `owners` has the page number of each page of `bytes`.
     pub(crate) fn push(&mut self, space: SpaceId, bytes: Bytes, owners: Vec<PageNo>) -> Arc<Batch> {
         assert_eq!(bytes.len(), owners.len() * PAGE);
         let owners = Mutex::new(owners);
@@ -103,20 +103,20 @@ impl SwapCache {
         Some((Arc::clone(batch), slot as usize % BATCH))
     }
 
-    /// Returns where a batch stands.
+    /// Returns the position of a batch.
     fn place(&self, number: u32) -> usize {
         let oldest = self.next.wrapping_sub(self.batches.len() as u32);
         (number.wrapping_sub(oldest) % NUMBERS) as usize
     }
 
-    /// Notes that a mapping was moved and the page in a slot with it.
+    /// Records that the page in a slot was moved with its mapping.
     pub(crate) fn moved(&self, slot: SlotNo, to: PageNo) {
         if let Some((batch, at)) = self.find(slot) {
             batch.owners.lock().unwrap_or_else(PoisonError::into_inner)[at] = to;
         }
     }
 
-    /// Returns the oldest batch that nobody has taken; it stays until [`retire`](Self::retire).
+    /// Takes the oldest batch that is not taken; it stays until [`retire`](Self::retire).
     pub(crate) fn take(&mut self) -> Option<Arc<Batch>> {
         let batch = self.batches.get(self.taken)?.clone().expect("it was not taken");
         self.taken += 1;
@@ -124,7 +124,7 @@ impl SwapCache {
         Some(batch)
     }
 
-    /// Notes that a batch that was taken will not retire.
+    /// Records that a batch that was taken will not retire.
     pub(crate) fn give_up(&mut self) {
         self.in_work -= 1;
     }
@@ -139,7 +139,8 @@ impl SwapCache {
         self.batches.iter().flatten().filter(|batch| batch.space == space).cloned().collect()
     }
 
-    /// Removes a batch that was taken, in whose slots no page is any more; returns its pages.
+    /// Removes a batch that was taken and whose slots no page uses any longer; returns its number
+    /// of pages.
     pub(crate) fn retire(&mut self, batch: Arc<Batch>) -> usize {
         let place = self.place(batch.number);
         drop(self.batches[place].take().expect("it retires once"));

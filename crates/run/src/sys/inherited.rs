@@ -1,13 +1,13 @@
-//! What a process was started with, as the next program is to be started: signals that are ignored
-//! or blocked, standard streams that are closed, limits of memory, files that are open.
+//! The inherited state of a process, to be passed on to the next program: ignored and blocked
+//! signals, closed standard streams, memory limits, and open files.
 //!
 //! Rust's runtime ignores `SIGPIPE` and opens `/dev/null` for closed standard streams before
 //! `main`, so these two are recorded before that, by a function that the loader calls.
 //!
 //! # Invariants
-//! - H1: what is done between fork and exec ([`Inherited::apply`]) only makes system calls.
-//! - H2: [`Files`] holds descriptors that were open before `main` and are closed by no exec; every
-//!   descriptor that Rust opens is closed by exec, so nobody in this process owns them.
+//! - H1: the code between fork and exec ([`Inherited::apply`]) only makes system calls.
+//! - H2: [`Files`] holds descriptors that were open before `main` and that exec does not close;
+//!   exec closes every descriptor that Rust opens, so nothing in this process owns these.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -52,20 +52,20 @@ pub struct Inherited {
     ignored: u64,
     blocked: u64,
     closed: u8,
-    /// If this process has changed its own.
+    /// Set if this process has changed its own.
     limits: Option<MemoryLimits>,
 }
 
-/// Limits of the memory of a process for which reservations count like what is used: of its address
-/// space and of its data (`ulimit -v` and `-d`).
+/// Limits of a process for which reserved memory counts like used memory: of its address space and
+/// of its data (`ulimit -v` and `-d`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits([Rlimit; 2]);
 
 impl MemoryLimits {
     const OF: [Resource; 2] = [Resource::As, Resource::Data];
 
-    /// Raises those of this process as far as it may; returns what they were. Where they stay, it
-    /// makes do with little: to be called while no other thread runs.
+    /// Raises those of this process as far as permitted; returns the old ones. If they cannot be
+    /// raised, it makes malloc reserve little: to be called while no other thread runs.
     #[must_use]
     pub fn raise() -> Self {
         let given = Self::OF.map(getrlimit);
@@ -93,7 +93,7 @@ impl MemoryLimits {
 }
 
 impl Inherited {
-    /// Returns what this process was given, as far as it has not changed it since: to be called
+    /// Returns what this process inherited, as far as it has not changed it since: to be called
     /// before signals are handled. The mask is that of the calling thread.
     #[must_use]
     pub fn of_this_process() -> Self {
@@ -118,13 +118,13 @@ impl Inherited {
         [self.ignored, self.blocked, self.closed.into()]
     }
 
-    /// Returns what [`words`](Self::words) were taken of.
+    /// Returns the value whose [`words`](Self::words) these are.
     #[must_use]
     pub fn from_words([ignored, blocked, closed]: [u64; 3]) -> Self {
         Self { ignored, blocked, closed: (closed & 7) as u8, limits: None }
     }
 
-    /// Has `command` started with signals and standard streams like these.
+    /// Makes `command` start with these signals and standard streams.
     pub fn pass_on(self, command: &mut Command) {
         let apply = move || {
             self.apply();
@@ -134,8 +134,8 @@ impl Inherited {
         unsafe { command.pre_exec(apply) };
     }
 
-    /// Becomes the program of `command`, started with signals and standard streams like these.
-    /// Returns only if that fails.
+    /// Becomes the program of `command`, started with these signals and standard streams. Returns
+    /// only if that fails.
     pub fn exec(self, command: &mut Command) -> io::Error {
         self.pass_on(command);
         command.exec()
@@ -198,7 +198,7 @@ pub fn die_of(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Sends `signal` to a process; one that is gone, or may not be told, is not.
+/// Sends `signal` to a process; does nothing if it is gone or this is not permitted.
 pub fn tell(process: i32, signal: i32) {
     // Zero and below would be groups.
     if process > 0 {
@@ -211,8 +211,8 @@ fn bits(is: impl Fn(i32) -> bool) -> u64 {
     (1..=SIGNAL_MAX).filter(|signal| is(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
-/// What a signal does, as the kernel has it. The C library refuses to tell and to set what its own
-/// two signals do, and handles them as soon as there are threads.
+/// What a signal does, as the kernel has it. The C library refuses to return or set the actions of
+/// its own two signals, and handles them as soon as there are threads.
 #[repr(C)]
 #[derive(Default)]
 struct Action {
@@ -231,7 +231,7 @@ fn is_ignored(signal: i32) -> bool {
     result == 0 && action.handler == libc::SIG_IGN
 }
 
-/// Sets what a signal does; those of which nothing can be set stay.
+/// Sets the action of a signal; actions that cannot be set stay.
 fn set_handler(signal: i32, handler: libc::sighandler_t) {
     let action = Action { handler, ..Action::default() };
     let (from, none) = (&raw const action, std::ptr::null_mut::<Action>());
@@ -265,7 +265,7 @@ fn flags(fd: RawFd) -> Option<i32> {
 
 /// Closes a descriptor that nobody owns (H2), or of a process that is about to exec.
 fn close(fd: RawFd) {
-    // SAFETY: no owner is left without what it owns, by the duty of the callers.
+    // SAFETY: no owner loses its descriptor, by the duty of the callers.
     unsafe { libc::close(fd) };
 }
 

@@ -1,9 +1,8 @@
-//! Which pages of an address space are there.
+//! Which pages of an address space are present.
 //!
-//! An answer is of the moments in which the kernel looked: the program runs on, so a page can have
-//! come or gone since, and who acts on it must be right in either case. A file that was opened
-//! stays that of its address space, whoever has the number of the process by then. Any thread may
-//! ask.
+//! An answer describes the moments at which the kernel looked: the program runs, so a page can have
+//! come or gone since, and callers must be correct in either case. An opened file stays that of its
+//! address space, even if the number of the process is reused. Any thread may ask.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +35,7 @@ pub(crate) struct Pagemap {
 }
 
 impl Pagemap {
-    /// Opens the pagemap of a process; it stays that of its address space of now.
+    /// Opens the pagemap of a process; it stays that of its current address space.
     ///
     /// # Errors
     /// `ENOENT` if there is no such process, `EACCES` without the right to trace it.
@@ -52,7 +51,7 @@ impl Pagemap {
     /// Those of the kernel.
     ///
     /// # Cost
-    /// Some 10 ns a page that is there.
+    /// About 10 ns a page that is there.
     pub(crate) fn present(&self, range: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
         // Relaxed: a hint; the other way works as well.
         if !self.plain.load(Ordering::Relaxed) {
@@ -84,7 +83,8 @@ impl Pagemap {
                 category_inverted: 0,
                 category_mask: 0,
                 category_anyof_mask: there,
-                // Not told apart, so that neighbours are joined; the kernel wants one at least.
+                // Not distinguished, so that neighbours are joined; the kernel requires at least
+                // one.
                 return_mask: u64::from(raw::PAGE_IS_WPALLOWED),
             };
             // SAFETY: the structure is the one that this number names; the kernel writes to it

@@ -1,4 +1,4 @@
-//! What `/proc` says of a thread.
+//! What `/proc` says about a thread.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,12 +19,12 @@ impl Status {
     /// The thread is gone.
     ///
     /// # Cost
-    /// Some 20 microseconds.
+    /// About 20 microseconds.
     pub(crate) fn of(tid: i32) -> io::Result<Self> {
         read(tid, "status").map(Self)
     }
 
-    /// Returns a field; `None` if the kernel does not have it, or not of such a thread.
+    /// Returns a field; `None` if the kernel does not have it, or not for such a thread.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let value = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.map(str::trim)
@@ -41,8 +41,8 @@ impl Status {
     }
 }
 
-/// Reads a file of a thread: mostly with two calls, where [`fs::read_to_string`] makes six, since
-/// such files do not tell their length. It is read as any reader, for a `File` asks for that.
+/// Reads a file of a thread: usually with two calls, where [`fs::read_to_string`] makes six, since
+/// such files report no length.
 fn read(tid: i32, name: &str) -> io::Result<String> {
     let mut text = String::with_capacity(4096);
     Read::take(fs::File::open(format!("/proc/{tid}/{name}"))?, u64::MAX)
@@ -71,7 +71,7 @@ fn seen(line: &str) -> Option<Seen> {
 }
 
 /// Returns whether children of a thread begin a PID namespace of their own, or are in another one
-/// than it is. Not known is no.
+/// than it is. False if that is not known.
 pub(crate) fn begins_pid_namespace(tid: i32) -> bool {
     let link = |name: &str| fs::read_link(format!("/proc/{tid}/ns/{name}"));
     match (link("pid"), link("pid_for_children")) {
@@ -90,16 +90,16 @@ pub(crate) fn of_pidfd(tid: i32, pidfd: i32) -> Option<i32> {
 }
 
 /// Returns whether a thread that should sleep is frozen with its control group, so that it does
-/// nothing until it is thawed. A thread of a first-generation group that is frozen is told from one
-/// that waits for a disk by nothing.
+/// nothing until it is thawed. A frozen thread of a first-generation group cannot be distinguished
+/// from one that waits for a disk.
 ///
 /// # Cost
-/// Some 10 microseconds.
+/// About 10 microseconds.
 pub(crate) fn is_frozen(tid: i32) -> bool {
     if state(tid) == Some('D') {
         return true;
     }
-    // Where threads of second-generation groups are stopped.
+    // The kernel function in which threads of frozen second-generation groups wait.
     let place = read(tid, "wchan").unwrap_or_default();
     matches!(place.as_str(), "get_signal" | "do_freezer_trap" | "__refrigerator")
 }
@@ -110,11 +110,11 @@ pub(crate) fn kib(file: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Returns a word of the file `stat` of a thread, counted from 0 behind the name; `None` if the
+/// Returns a word of the file `stat` of a thread, counted from 0 after the name; `None` if the
 /// thread is gone.
 ///
 /// # Cost
-/// Some 10 microseconds.
+/// About 10 microseconds.
 pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
     stat_words(tid, word..word + 1)?.pop()
 }
@@ -122,7 +122,7 @@ pub(crate) fn stat(tid: i32, word: usize) -> Option<String> {
 /// Returns some words of that file.
 ///
 /// # Cost
-/// As of [`stat`].
+/// Same as [`stat`].
 pub(crate) fn stat_words(tid: i32, words: Range<usize>) -> Option<Vec<String>> {
     let stat = read(tid, "stat").ok()?;
     // The name may have spaces and brackets of its own.
@@ -134,7 +134,7 @@ pub(crate) fn stat_words(tid: i32, words: Range<usize>) -> Option<Vec<String>> {
 /// those of io_uring; none if it is gone. One that begins or ends meanwhile may be among them.
 ///
 /// # Errors
-/// They cannot be listed, as for want of file descriptors.
+/// They cannot be listed, for example because there are no free descriptors.
 pub(crate) fn threads(tid: i32) -> io::Result<BTreeSet<i32>> {
     /// One that ends while they are listed can hide its neighbour.
     const LISTS_MAX: usize = 8;
@@ -196,7 +196,7 @@ pub(crate) fn state(tid: i32) -> Option<char> {
     stat(tid, 0)?.chars().next()
 }
 
-/// Returns whether there is such a thread that has not ended; a number may be given anew.
+/// Returns whether there is such a thread that has not ended; a number may be reused.
 pub(crate) fn lives(tid: i32) -> bool {
     state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -1,5 +1,7 @@
-//! Processes: starting one that waits to be traced, reading and writing another's memory, and what
-//! rustix has no call for.
+//! Processes: starting one that waits to be traced, and calls that rustix lacks.
+//!
+//! Code between fork and exec makes only calls that are safe there, on memory that was prepared
+//! before.
 
 use std::ffi::CString;
 use std::io;
@@ -41,7 +43,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Lets it become the program. What is returned tells whether it could.
+    /// Lets it become the program. The returned value reports whether it could.
     pub(crate) fn go(self) -> io::Result<Outcome> {
         rustix::io::write(&self.gate, &[1])?;
         Ok(Outcome { failure: self.failure })
@@ -65,7 +67,7 @@ impl Outcome {
     }
 }
 
-/// Where a thread belongs.
+/// The relatives of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Relatives {
     pub process: i32,
@@ -73,7 +75,7 @@ pub(crate) struct Relatives {
     pub parent: i32,
 }
 
-/// Returns where a thread belongs; `None` if it is gone.
+/// Returns the relatives of a thread; `None` if it is gone.
 pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
     let status = Status::of(tid).ok()?;
     Some(Relatives { process: status.number("Tgid")?, parent: status.number("PPid")? })
@@ -81,7 +83,7 @@ pub(crate) fn relatives(tid: i32) -> Option<Relatives> {
 
 /// Returns the process of a thread; the thread if it is gone.
 pub(crate) fn process_of(tid: i32) -> i32 {
-    // Mostly it is the first one, and then nothing needs to be read.
+    // Usually it is the first one, and then nothing needs to be read.
     if is_leader(tid) {
         return tid;
     }
@@ -92,18 +94,18 @@ pub(crate) fn process_of(tid: i32) -> i32 {
 pub(crate) fn is_leader(tid: i32) -> bool {
     // SAFETY: takes numbers only; no signal is sent.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, tid, tid, 0) };
-    // Nothing else is said of a thread that is there but of another process.
+    // Other errors do not occur for a thread that exists and belongs to another process.
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// Returns whether this is the first thread of a process, and has ended, but others have not: of
-/// its end nobody is told before theirs.
+/// Returns whether this is the first thread of a process and has ended, but others have not: its
+/// end is reported only after theirs.
 pub(crate) fn has_lost_first(tid: i32) -> bool {
     let mut threads = proc::threads(tid).unwrap_or_default().into_iter();
     !proc::lives(tid) && is_leader(tid) && threads.any(proc::lives)
 }
 
-/// Returns whether there is a thread of this number, also one whose end nobody has received yet.
+/// Returns whether there is a thread of this number, including one whose end was not received yet.
 pub(crate) fn is_there(tid: i32) -> bool {
     let gone = Err(Errno::SRCH);
     Pid::from_raw(tid).is_some_and(|tid| test_kill_process(tid) != gone)
@@ -138,14 +140,14 @@ pub(crate) fn start(image: &Image) -> io::Result<Waiting> {
         }
         pid => {
             drop(ready);
-            // Not for the end: a child that another thread makes may hold a copy.
+            // Not until the end of the file: a child that another thread makes may hold a copy.
             rustix::io::retry_on_intr(|| rustix::io::read(&made, &mut [0]))?;
             Ok(Waiting { pid, gate, failure })
         }
     }
 }
 
-/// In the child: returns only with the reason why not.
+/// In the child: returns only on failure, with the reason.
 fn become_program(
     image: &Image,
     wait: &OwnedFd,
@@ -169,8 +171,8 @@ fn become_program(
     io::Error::last_os_error()
 }
 
-/// Sets whether this process may be seized by another of its user, and its memory read: a child of
-/// one that may not has to permit it, until it is seized or becomes a program.
+/// Sets whether other processes of its user may seize this process and read its memory: a child of
+/// a process that forbids it has to permit it, until it is seized or becomes a program.
 fn may_be_seized(may: bool) {
     let behavior = if may { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
     // It cannot fail: every kernel knows the values.
@@ -181,12 +183,12 @@ fn may_be_seized(may: bool) {
 #[derive(Debug)]
 pub(crate) struct Bell {
     pub(crate) pid: i32,
-    /// Once it is seized this may go: then nobody else can read what was its parent's memory.
+    /// Dropped once it is seized: then no other process can read the memory that was its parent's.
     _unseized: OwnedFd,
 }
 
-/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When
-/// this returns it holds no file any more, so that nobody waits for it to close one.
+/// Makes a child that does nothing but receive SIGUSR1, and ends with the calling thread. When this
+/// returns it holds no files any longer, so that no process waits for it to close one.
 pub(crate) fn start_bell() -> io::Result<Bell> {
     let (closed, open) = pipe_with(PipeFlags::CLOEXEC)?;
     let (seized, unseized) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -204,19 +206,18 @@ pub(crate) fn start_bell() -> io::Result<Bell> {
     }
 }
 
-/// In the child: holds nothing of its parent's, and no terminal signals it.
+/// In the child: drops everything of its parent, and the terminal's signals.
 fn listen_for_bell(seized: &OwnedFd) -> ! {
     // SAFETY: takes numbers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
     // SAFETY: takes a string that lives for ever.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"zfold-bell".as_ptr(), 0, 0, 0) };
-    // Not a session of its own, which some kernels schedule as a whole: then it would wait for its
-    // turn behind all that others run.
-    // SAFETY: takes numbers only.
+    // Not a session of its own, which some kernels schedule as a whole: then it would wait behind
+    // all other sessions. SAFETY: takes numbers only.
     unsafe { libc::setpgid(0, 0) };
     may_be_seized(true);
-    // One descriptor is left, in a place where it is in nobody's way.
-    // SAFETY: nothing in this process uses another descriptor any more.
+    // One descriptor is left, at a number where it does no harm. SAFETY: nothing in this process
+    // uses another descriptor any more.
     unsafe { libc::dup2(seized.as_raw_fd(), 0) };
     // SAFETY: as before.
     unsafe { libc::syscall(libc::SYS_close_range, 1, u32::MAX, 0) };
@@ -237,7 +238,7 @@ fn listen_for_bell(seized: &OwnedFd) -> ! {
     }
 }
 
-/// Length of a System V shared memory segment in bytes; `None` if it may not be asked.
+/// Length of a System V shared memory segment in bytes; `None` if that is not permitted.
 pub(crate) fn segment_len(id: i32) -> Option<usize> {
     // SAFETY: the structure is plain integers.
     let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
@@ -263,7 +264,7 @@ pub(crate) fn send_signal(process: i32, tid: i32, signal: i32) {
 /// Makes sure that descriptors can be taken from the process of a thread.
 ///
 /// # Errors
-/// It does not want to be dumped, and this process has no right to trace it all the same.
+/// It is not dumpable, and this process has no right to trace it nevertheless.
 pub(crate) fn may_take_from(tid: i32) -> io::Result<()> {
     const NONE: i32 = i32::MAX;
     let Some(pid) = relatives(tid).and_then(|found| Pid::from_raw(found.process)) else {
@@ -281,15 +282,15 @@ pub(crate) fn may_take_from(tid: i32) -> io::Result<()> {
 /// `PR_GET_TID_ADDRESS`, for prctl.
 pub(crate) const GET_TID_ADDRESS: libc::c_int = 40;
 
-/// Returns whether this kernel says where the number of a thread is cleared at its end, and lists
-/// children: both come with the same option (`CONFIG_CHECKPOINT_RESTORE`).
+/// Returns whether this kernel reports where the number of a thread is cleared at its end, and
+/// lists children: both come with the same option (`CONFIG_CHECKPOINT_RESTORE`).
 pub(crate) fn tells_number() -> bool {
     let mut at = 0_usize;
     // SAFETY: the kernel writes one word, which lives across the call.
     unsafe { libc::prctl(GET_TID_ADDRESS, &raw mut at, 0, 0, 0) == 0 }
 }
 
-/// Makes this process the parent of descendants whose own has ended.
+/// Makes this process the parent of descendants whose own parent has ended.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: takes numbers only.
     match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
@@ -298,8 +299,8 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     }
 }
 
-/// While it lives, children of this process that end are kept for who waits for them, as they must
-/// be to be traced.
+/// While it lives, ended children of this process are kept until they are waited for, as tracing
+/// requires.
 #[derive(Debug)]
 pub(crate) struct ChildrenKept {
     before: libc::sighandler_t,
@@ -335,7 +336,8 @@ pub(crate) fn address_limit() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// Lets this process have as many descriptors as it may; not the processes that it has started.
+/// Raises the descriptor limit of this process, not of processes that it has started, as far as
+/// permitted.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // It may always be raised so far.
@@ -370,7 +372,7 @@ pub(crate) fn send_descriptor(socket: &OwnedFd, descriptor: impl AsFd) -> io::Re
     Ok(())
 }
 
-/// Tries whether filters may stop calls for a tracer.
+/// Checks whether filters may stop calls for a tracer.
 ///
 /// # Errors
 /// The kernel cannot, or a filter of this process forbids filters.

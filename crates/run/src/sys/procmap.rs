@@ -1,9 +1,9 @@
 //! The mappings of another process, without reading all of them.
 //!
-//! An answer is of the moment of its query, one for each mapping; of a program that runs they need
-//! not fit together. A kernel before 6.11 has no such query: there the text of `maps` is read up to
-//! the place. What is unsafe is the query, of which every pointer is to a value that lives across
-//! the call.
+//! There is one query for each mapping, and an answer describes the moment of its query, so the
+//! answers about a running program need not be consistent. Kernels before 6.11 have no such query:
+//! there the text of `maps` is read up to the place. Only the query is unsafe; all its pointers are
+//! to values that live across the call.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -30,15 +30,15 @@ pub(crate) struct Vma {
     pub protection: u8,
     /// Of a file.
     pub file: bool,
-    /// What the kernel calls it; empty for most.
+    /// The kernel's name for it; usually empty.
     pub name: String,
 }
 
 /// The bits of [`Vma::protection`].
 pub(crate) const READ: u8 = libc::PROT_READ as u8;
-/// As above.
+/// Same as above.
 pub(crate) const WRITE: u8 = libc::PROT_WRITE as u8;
-/// As above.
+/// Same as above.
 pub(crate) const EXECUTE: u8 = libc::PROT_EXEC as u8;
 
 impl Vma {
@@ -55,8 +55,8 @@ impl Vma {
 /// Those of opening and reading `/proc/PID/maps`: the process is gone.
 ///
 /// # Cost
-/// Some microseconds, and one for each mapping; with kernels before 6.11, for each also some 100 ns
-/// for every mapping before it.
+/// A few microseconds, and one for each mapping; with kernels before 6.11, for each also about 100
+/// ns for every mapping before it.
 pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
     let mut found = touching(pid, range)?;
     for vma in &mut found {
@@ -68,10 +68,10 @@ pub(crate) fn within(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
 /// Returns the mappings of a process that have a part of a range of addresses, in order.
 ///
 /// # Errors
-/// As of [`within`].
+/// Same as [`within`].
 ///
 /// # Cost
-/// As of [`within`].
+/// Same as [`within`].
 pub(crate) fn touching(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
     let mut maps = Maps(File::open(format!("/proc/{pid}/maps"))?);
     let mut found = Vec::new();
@@ -89,21 +89,21 @@ pub(crate) fn touching(pid: i32, range: &Range<usize>) -> io::Result<Vec<Vma>> {
 /// Returns the mapping of a process that holds an address.
 ///
 /// # Errors
-/// As of [`within`].
+/// Same as [`within`].
 ///
 /// # Cost
-/// As of [`within`], for one mapping.
+/// Same as [`within`], for one mapping.
 pub(crate) fn around(pid: i32, address: usize) -> io::Result<Option<Vma>> {
     Ok(at_or_behind(pid, address)?.filter(|vma| vma.range.contains(&address)))
 }
 
-/// Returns the mapping of a process that holds an address, or else the next one.
+/// Returns the mapping of a process that holds an address, otherwise the next one.
 ///
 /// # Errors
-/// As of [`within`].
+/// Same as [`within`].
 ///
 /// # Cost
-/// As of [`within`], for one mapping.
+/// Same as [`within`], for one mapping.
 pub(crate) fn at_or_behind(pid: i32, address: usize) -> io::Result<Option<Vma>> {
     Maps(File::open(format!("/proc/{pid}/maps"))?).at_or_behind(address)
 }
@@ -113,7 +113,7 @@ pub(crate) fn at_or_behind(pid: i32, address: usize) -> io::Result<Option<Vma>> 
 struct Maps(File);
 
 impl Maps {
-    /// Returns the mapping that holds `address`, or else the next one; `None` behind the last.
+    /// Returns the mapping that holds `address`, otherwise the next one; `None` after the last.
     fn at_or_behind(&mut self, address: usize) -> io::Result<Option<Vma>> {
         let mut name = [0_u8; 128];
         let mut query = raw::procmap_query {

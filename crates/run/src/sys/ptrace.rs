@@ -1,14 +1,14 @@
-//! ptrace: stopping the threads of other processes, reading and writing their registers.
+//! ptrace: stops threads of other processes, and reads and writes their registers.
 //!
 //! Every call names a thread that the calling thread has seized. `ESRCH` means that the thread is
-//! not stopped or no longer there: its end is told by [`wait`].
+//! not stopped or no longer exists: [`wait`] reports its end.
 
 use std::io;
 
 use super::arch::{self, ARCH, Registers};
 
-/// The options with which programs are traced: their children and threads are traced from birth,
-/// exec, the calls of the filter and their own end stop them, and all of them end with the tracer.
+/// The options for tracing programs: their children and threads are traced from birth; exec, calls
+/// that the filter names and the end of a thread stop them; and all of them end with the tracer.
 pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
@@ -18,11 +18,11 @@ pub(crate) const FOLLOW: libc::c_int = libc::PTRACE_O_TRACECLONE
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_EXITKILL;
 
-/// The same, but when the tracer ends, the thread goes on without one: of programs of which nothing
-/// has been changed yet.
+/// The same, but when the tracer ends, the thread continues without one: for programs that were not
+/// changed yet.
 pub(crate) const FOLLOW_LOOSELY: libc::c_int = FOLLOW & !libc::PTRACE_O_EXITKILL;
 
-/// As [`FOLLOW`], and filters of system calls are not asked while the thread is traced so. Needs
+/// As [`FOLLOW`], and seccomp filters are suspended while the thread is traced so. Needs
 /// `CAP_SYS_ADMIN` and no filter on the tracer.
 pub(crate) const FOLLOW_UNFILTERED: libc::c_int = FOLLOW | 1 << 21;
 
@@ -50,8 +50,8 @@ pub(crate) enum Event {
     Child,
     /// Stopped inside exec; [`message`] is its thread number of before.
     Exec,
-    /// Stopped on its way to its end: it executes nothing of its own any more. It may leave this
-    /// stop by itself if it is killed once more, and one that is being killed may not stop here.
+    /// Stopped on its way to its end: it executes no more code of its own. It may leave this stop
+    /// by itself if it is killed again, and a thread that is being killed may not stop here.
     Ending,
     /// Stopped on request or at birth (`signal` is SIGTRAP), or because its whole process is.
     Stop { signal: i32 },
@@ -92,14 +92,14 @@ impl Event {
     }
 }
 
-/// A system call as the kernel tells it at a stop.
+/// A system call as the kernel reports it at a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyscallInfo {
     /// Before the call, by the filter; `data` is what the filter returned with it.
     Seccomp { call: Syscall, data: u32 },
     /// Before the call.
     Entry(Syscall),
-    /// Behind it, with what it returned.
+    /// After it, with its result.
     Exit(i64),
     /// At another stop.
     None,
@@ -114,7 +114,7 @@ pub(crate) struct Syscall {
     pub args: [u64; 6],
 }
 
-/// The kernel's `struct ptrace_syscall_info`, as far as the widest of its kinds.
+/// The kernel's `struct ptrace_syscall_info`, up to the widest of its kinds.
 #[repr(C)]
 #[derive(Default)]
 struct RawInfo {
@@ -148,13 +148,13 @@ pub(crate) fn set_options(tid: i32, options: libc::c_int) -> io::Result<()> {
     plain(libc::PTRACE_SETOPTIONS as _, tid, 0, options as usize)
 }
 
-/// Stops a thread that runs, soon, or again one that listens; one that is stopped will stop again
-/// before it executes anything of its own.
+/// Makes a running thread stop soon, and a listening one stop again; a stopped thread will stop
+/// again before it executes any code of its own.
 pub(crate) fn interrupt(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_INTERRUPT as _, tid, 0, 0)
 }
 
-/// Lets a stopped thread go on, with `signal` if that is not 0.
+/// Lets a stopped thread continue, with `signal` if that is not 0.
 pub(crate) fn cont(tid: i32, signal: i32) -> io::Result<()> {
     plain(libc::PTRACE_CONT as _, tid, 0, signal as usize)
 }
@@ -164,12 +164,12 @@ pub(crate) fn syscall(tid: i32, signal: i32) -> io::Result<()> {
     plain(libc::PTRACE_SYSCALL as _, tid, 0, signal as usize)
 }
 
-/// Leaves a thread whose process is stopped as it is, until the process goes on.
+/// Leaves a thread whose process is stopped as it is, until the process continues.
 pub(crate) fn listen(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_LISTEN as _, tid, 0, 0)
 }
 
-/// Lets a stopped thread go on and traces it no more: its end is not told.
+/// Detaches a stopped thread, which continues: its end is not reported.
 pub(crate) fn detach(tid: i32) -> io::Result<()> {
     plain(libc::PTRACE_DETACH as _, tid, 0, 0)
 }
@@ -180,10 +180,10 @@ pub(crate) fn detach_with(tid: i32, signal: i32) -> io::Result<()> {
 }
 
 /// The number that belongs to the event [`Event::Child`] or [`Event::Exec`] in which a thread is
-/// stopped: the child's, or what the thread was called before.
+/// stopped: the child's, or the thread's old number.
 ///
 /// # Errors
-/// `ESRCH`: the thread is there no more, as one is that was killed since.
+/// `ESRCH`: the thread no longer exists, for example because it was killed since.
 pub(crate) fn message(tid: i32) -> io::Result<i32> {
     let mut number: libc::c_ulong = 0;
     // SAFETY: the kernel writes one word, which lives across the call.
@@ -224,7 +224,7 @@ pub(crate) fn syscall_info(tid: i32) -> io::Result<SyscallInfo> {
     })
 }
 
-/// Whether a stopped thread makes its calls by other numbers than those of this architecture.
+/// Whether a stopped thread uses other call numbers than those of this architecture.
 pub(crate) fn is_foreign(tid: i32) -> bool {
     raw_info(tid).is_ok_and(|raw| raw.arch != ARCH)
 }
@@ -293,7 +293,7 @@ pub(crate) fn filters(tid: i32) -> io::Result<Vec<Vec<libc::sock_filter>>> {
     }
 }
 
-/// Reads memory of a stopped thread. Never waits for a page that is asked of a userfaultfd.
+/// Reads memory of a stopped thread. Never waits for a page of a userfaultfd.
 ///
 /// # Errors
 /// `EIO` if such a page is missing, or nothing is mapped there.
@@ -318,8 +318,8 @@ pub(crate) fn poke(tid: i32, address: usize, word: u64) -> io::Result<()> {
     plain(libc::PTRACE_POKETEXT as _, tid, address, word as usize)
 }
 
-/// Where the list of robust mutexes of a thread begins; `None` if it has none, or that may not be
-/// asked.
+/// Where the list of robust mutexes of a thread begins; `None` if it has none, or that is not
+/// permitted.
 pub(crate) fn robust_list(tid: i32) -> Option<usize> {
     let (mut head, mut len) = (0_usize, 0_usize);
     // SAFETY: the kernel writes two words, which live across the call.
@@ -348,8 +348,8 @@ pub(crate) fn restartable(tid: i32) -> Option<usize> {
     (done >= 0 && found.pointer != 0).then_some(found.pointer as usize)
 }
 
-/// Waits until any thread that the calling thread traces has an event, and leaves it there; returns
-/// whose it is and whether it is its end.
+/// Waits until any thread that the calling thread traces has an event, without receiving it;
+/// returns the thread, and whether the event is its end.
 ///
 /// # Errors
 /// `ECHILD` if there is none.
@@ -373,7 +373,7 @@ pub(crate) fn peek() -> io::Result<(i32, bool)> {
     }
 }
 
-/// Returns whether two threads share their memory; `None` if that is not to be known.
+/// Returns whether two threads share their memory; `None` if that cannot be found out.
 pub(crate) fn share_memory(one: i32, other: i32) -> Option<bool> {
     const MEMORY: i32 = 1;
     // SAFETY: takes numbers only.
@@ -394,7 +394,7 @@ pub(crate) fn wait(tid: i32) -> io::Result<(i32, Event)> {
 /// Returns the next event of a thread if there is one by now.
 ///
 /// # Errors
-/// As of [`wait`].
+/// Same as [`wait`].
 pub(crate) fn wait_now(tid: i32) -> io::Result<Option<Event>> {
     Ok(wait_with(tid, libc::WNOHANG)?.map(|(_, event)| event))
 }
@@ -402,7 +402,7 @@ pub(crate) fn wait_now(tid: i32) -> io::Result<Option<Event>> {
 /// Returns the next event of any thread that the calling thread traces, if there is one by now.
 ///
 /// # Errors
-/// As of [`wait`].
+/// Same as [`wait`].
 pub(crate) fn poll() -> io::Result<Option<(i32, Event)>> {
     wait_with(-1, libc::WNOHANG)
 }
@@ -411,7 +411,7 @@ pub(crate) fn poll() -> io::Result<Option<(i32, Event)>> {
 /// if a signal came before ([`super::ticks`]).
 ///
 /// # Errors
-/// As of [`wait`].
+/// Same as [`wait`].
 pub(crate) fn wait_or_tick() -> io::Result<Option<(i32, Event)>> {
     match wait_once(-1, 0) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),

@@ -1,15 +1,15 @@
 //! Memory of another process.
 //!
-//! Reads change nothing, here or there; what they bring can be of no single moment, since the
-//! process runs on. Writing is `unsafe`: it is for addresses that are reserved for the caller
-//! (helper/H1). No pointer of the other process is ever followed here: addresses there are numbers.
+//! Reads change nothing, here or there; what they return may mix several moments, since the process
+//! runs. Writing is `unsafe`: it is for addresses that are reserved for the caller (helper/H1). No
+//! pointer of the other process is ever followed here: addresses there are numbers.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// Reads `into.len()` bytes of the process from `from` on. Waits for pages that the process asks
-/// of a userfaultfd.
+/// Reads `into.len()` bytes of the process from `from` on. Waits for pages of the process's
+/// userfaultfd.
 ///
 /// # Errors
 /// `EFAULT` if the memory is not mapped or not readable, `ESRCH` if the process is gone, `EPERM`
@@ -19,10 +19,10 @@ pub(crate) fn read(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
     unsafe { transfer(libc::process_vm_readv, pid, into.as_mut_ptr(), from, into.len()) }
 }
 
-/// The same of memory that the process itself may not read. Does not wait for pages.
+/// The same for memory that the process itself may not read. Does not wait for pages.
 ///
 /// # Errors
-/// As of [`read`], and where such a page is missing.
+/// Same as [`read`], and where such a page is missing.
 pub(crate) fn read_forced(pid: i32, from: usize, into: &mut [u8]) -> io::Result<()> {
     fs::File::open(format!("/proc/{pid}/mem"))?.read_exact_at(into, from as u64)
 }
@@ -30,10 +30,10 @@ pub(crate) fn read_forced(pid: i32, from: usize, into: &mut [u8]) -> io::Result<
 /// Writes `bytes` to memory of the process from `to` on.
 ///
 /// # Errors
-/// As of [`read`]. Some may have been written.
+/// Same as [`read`]. Some may have been written.
 ///
 /// # Safety
-/// Nobody relies on what the process has there: it is reserved for the caller.
+/// The memory there is reserved for the caller: nothing else relies on its contents.
 pub(crate) unsafe fn write(pid: i32, to: usize, bytes: &[u8]) -> io::Result<()> {
     let here = bytes.as_ptr().cast_mut();
     // SAFETY: the call reads `bytes` only; the caller answers for what is overwritten.
@@ -50,11 +50,11 @@ type Transfer = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> isize;
 
-/// Has `call` transfer `len` bytes between `here` and the address `there` of the process, some at a
-/// time if need be.
+/// Transfers `len` bytes between `here` and the address `there` of the process by `call`, in
+/// several calls if necessary.
 ///
 /// # Errors
-/// Those of the call, and `EFAULT` if it transfers nothing, which would be tried for ever.
+/// Those of the call, and `EFAULT` if it transfers nothing, which would repeat for ever.
 ///
 /// # Safety
 /// `call` may access `len` bytes from `here` on, and change what it changes in the process.

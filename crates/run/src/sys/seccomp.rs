@@ -1,16 +1,16 @@
-//! The filter that stops a thread at the few system calls of which the kernel sends no message, or
-//! none that is in time; and the one that a helper is left with.
+//! The filter that stops a thread at the few system calls that the kernel does not report, or not
+//! in time; and the filter of a helper.
 //!
-//! Programs of the kernel's classic BPF. They look at the architecture and the number first and at
-//! nothing else, so that the kernel knows for each other number, once and for all, that it is
-//! allowed, and does not run the filter for it.
+//! Programs of the kernel's classic BPF. They check only the architecture and the number first, so
+//! that the kernel can cache that every other number is allowed, and does not run the filter for
+//! it.
 
 use super::arch::{self, ARCH};
 use crate::link::{Call, Growth};
 use zfold_uffd::Uffd;
 use zfold_uffd::advice::DONTNEED_LOCKED;
 
-/// What the filter says with a stop: one of our calls.
+/// The filter's data at a stop: one of the watched calls.
 pub(crate) const STOP_CHANGE: u32 = 0x7a01;
 /// A call of 32-bit programs that changes the address space.
 pub(crate) const STOP_FOREIGN: u32 = 0x7a02;
@@ -25,7 +25,7 @@ pub(crate) const POPULATE_WRITE: libc::c_int = 23;
 /// `MADV_GUARD_INSTALL`.
 pub(crate) const GUARD_INSTALL: libc::c_int = 102;
 
-/// Number of the ioctl by which a program watches a range of its memory by itself.
+/// Number of the ioctl by which a program registers a range of its memory with its own userfaultfd.
 pub(crate) const WATCH: u32 = Uffd::REGISTER_CODE as u32;
 
 /// Number of the ioctl by which it moves pages to there.
@@ -41,7 +41,7 @@ const AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const ANY_OF: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// Offsets in what the filter sees (`struct seccomp_data`).
+/// Offsets in the filter's input (`struct seccomp_data`).
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 
@@ -53,7 +53,7 @@ const fn step(code: u16, k: u32) -> Instruction {
     Instruction { code, jt: 0, jf: 0, k }
 }
 
-/// Jumps over `yes` instructions if the test holds, else over `no`.
+/// Skips `yes` instructions if the test holds, otherwise `no`.
 const fn test(code: u16, k: u32, yes: u8, no: u8) -> Instruction {
     Instruction { code, jt: yes, jf: no, k }
 }
@@ -64,7 +64,7 @@ const fn stop(data: u32) -> Instruction {
     step(RETURN, libc::SECCOMP_RET_TRACE | data)
 }
 
-/// Which calls of one number concern us: falls through for those, returns for others.
+/// Selects the watched calls of one number: falls through for those, returns for others.
 fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
     let flags = |f: libc::c_int| f as u32;
     match number {
@@ -89,7 +89,7 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             ]);
             code
         }
-        // Much memory that cannot be written to from then on.
+        // A large range that cannot be written to afterwards.
         libc::SYS_mprotect => vec![
             step(LOAD, argument(2)),
             test(ANY_OF, flags(libc::PROT_WRITE), 4, 0),
@@ -108,18 +108,18 @@ fn condition(number: libc::c_long, growth: Growth) -> Vec<Instruction> {
             code.extend([step(LOAD, argument(0) + 4), test(EQUAL, Call::MARK, 0, 1), ALLOW]);
             code
         }
-        // Threads pass; the kernel tells of them without a stop of ours.
+        // Threads pass; the kernel reports them without this stop.
         libc::SYS_clone => vec![
             step(LOAD, argument(0)),
             test(ANY_OF, flags(libc::CLONE_UNTRACED), 2, 0),
             test(ANY_OF, flags(libc::CLONE_VM), 0, 1),
             ALLOW,
         ],
-        // What only a process of one thread may.
+        // Calls that only a process with one thread may make.
         libc::SYS_unshare => {
             vec![step(LOAD, argument(0)), test(ANY_OF, flags(libc::CLONE_NEWUSER), 1, 0), ALLOW]
         }
-        // Children of any kind, of which a helper is one.
+        // Waits for children of any kind, which include a helper.
         libc::SYS_wait4 => children_of_any_kind(2),
         libc::SYS_waitid => children_of_any_kind(3),
         libc::SYS_prctl => any_of(argument(0), &[libc::PR_GET_SECCOMP, libc::PR_SET_SECCOMP]),
@@ -148,7 +148,7 @@ fn any_of(argument: u32, values: &[libc::c_int]) -> Vec<Instruction> {
     code
 }
 
-/// Numbers at which the filter looks closer.
+/// Numbers that the filter checks further.
 const WATCHED: [libc::c_long; 17] = [
     libc::SYS_mprotect,
     libc::SYS_mmap,
@@ -169,8 +169,8 @@ const WATCHED: [libc::c_long; 17] = [
     libc::SYS_unshare,
 ];
 
-/// The filter of programs. It excepts nobody by where a call is made: what the tracer makes in a
-/// thread stops like any other, and the tracer lets it go on.
+/// The filter of programs. It makes no exception for where a call is made: calls that the tracer
+/// injects stop like any other, and the tracer lets them continue.
 pub(crate) fn program(growth: Growth) -> Vec<Instruction> {
     let mut foreign = vec![step(LOAD, NUMBER)];
     let watched = arch::FOREIGN.watched;
@@ -216,7 +216,7 @@ pub(crate) fn strict() -> Vec<Instruction> {
     code
 }
 
-/// What a helper may do with its descriptor for missing pages.
+/// The ioctls that a helper may make on its userfaultfd.
 const HELPERS_CONTROLS: [u64; 3] = [Uffd::MOVE_CODE, Uffd::REGISTER_CODE, Uffd::UNREGISTER_CODE];
 /// What it may advise.
 const HELPERS_ADVICE: [libc::c_int; 3] = [libc::MADV_DONTNEED, DONTNEED_LOCKED, POPULATE_WRITE];
@@ -226,7 +226,7 @@ pub(crate) const NO_KEY: libc::c_int = -1;
 const HELPERS_SOCKET: u32 = 0;
 const HELPERS_UFFD: u32 = Call::NUMBER;
 
-/// The filter of a helper: any call ends it but those that it makes, on its own two descriptors.
+/// The filter of a helper: any call ends it except those that it makes, on its own two descriptors.
 pub(crate) fn helpers_own() -> Vec<Instruction> {
     const END: Instruction = step(RETURN, libc::SECCOMP_RET_KILL_PROCESS);
     let one_of = |index: u32, values: &[u32]| {
@@ -291,7 +291,7 @@ pub(crate) fn allows(filter: &[Instruction], seen: &[u8; SEEN]) -> bool {
     )
 }
 
-/// Executes a filter; `None` if it is none that the kernel would have taken.
+/// Executes a filter; `None` if the kernel would not have accepted it.
 fn execute(filter: &[Instruction], seen: &[u8; SEEN]) -> Option<u32> {
     const WORDS: usize = 16;
     let (mut a, mut x, mut memory) = (0_u32, 0_u32, [0_u32; WORDS]);

@@ -49,14 +49,14 @@ pub(crate) fn map(at: usize, len: usize, readable: bool) -> i64 {
 /// Unmaps memory of a window.
 pub(crate) fn unmap(range: &Range<usize>) -> i64 {
     let args = [range.start as u64, range.len() as u64, 0, 0, 0, 0];
-    // SAFETY: as of `map`.
+    // SAFETY: same as for `map`.
     unsafe { raw(libc::SYS_munmap, args) }
 }
 
 /// Advises the kernel on memory of a window.
 pub(crate) fn advise(range: &Range<usize>, advice: i32) -> i64 {
     let args = [range.start as u64, range.len() as u64, advice as u64, 0, 0, 0];
-    // SAFETY: as of `map`.
+    // SAFETY: same as for `map`.
     unsafe { raw(libc::SYS_madvise, args) }
 }
 
@@ -74,14 +74,14 @@ pub(crate) fn protect(range: &Range<usize>, writable: bool) {
 /// Changes what may be done with memory of a window.
 pub(crate) fn protect_as(range: &Range<usize>, protection: i32) {
     let args = [range.start as u64, range.len() as u64, protection as u64, 0, 0, 0];
-    // SAFETY: as of `map`.
+    // SAFETY: same as for `map`.
     check(unsafe { raw(libc::SYS_mprotect, args) }).unwrap();
 }
 
 /// Moves or resizes a mapping of a window.
 pub(crate) fn remap(from: &Range<usize>, len: usize, flags: i32, to: usize) -> i64 {
     let args = [from.start as u64, from.len() as u64, len as u64, flags as u64, to as u64, 0];
-    // SAFETY: as of `map`.
+    // SAFETY: same as for `map`.
     unsafe { raw(libc::SYS_mremap, args) }
 }
 
@@ -95,6 +95,6 @@ pub(crate) fn put(at: usize, value: u64) {
 /// Reads a word.
 pub(crate) fn get(at: usize) -> u64 {
     let pointer = std::ptr::with_exposed_provenance::<u64>(at);
-    // SAFETY: as of `put`.
+    // SAFETY: same as for `put`.
     unsafe { pointer.read_volatile() }
 }

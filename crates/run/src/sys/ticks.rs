@@ -1,17 +1,17 @@
-//! Waits of a tracer that must not last: they end at ticks of a timer, whose signal it gets.
+//! Bounded waits of the tracer: they end at ticks of a timer that signals it.
 //!
-//! What is waited for may itself wait for the tracer:
-//! - The first thread of a process that is killed tells its end when all others have ended, and
-//!   those that are traced wait for the tracer at theirs. So [`ptrace::wait_or_tick`] returns at
-//!   each tick of [`Ticks`], for the caller to look.
+//! The awaited thread may itself wait for the tracer:
+//! - The end of a killed process's first thread is reported when all other threads have ended, and
+//!   traced ones wait for the tracer at their ends. So [`ptrace::wait_or_tick`] returns at each
+//!   tick of [`Ticks`], so that the caller can check for them.
 //! - `PTRACE_SEIZE` waits for an exec in the process to be over, which waits for the ends of its
 //!   other threads. So the handler of the signal receives events in the meantime, in the same
-//!   thread, as the kernel demands; the kernel begins the call anew behind it ([`Seizer`]).
+//!   thread, as the kernel requires; the kernel restarts the call after it ([`Seizer`]).
 //!
 //! Invariants:
-//! - Z1: the handler makes system calls, keeps `errno`, and touches nothing but cells that are
-//!   there already and that nobody else touches while `PTRACE_SEIZE` lasts.
-//! - Z2: there is a timer during these waits alone, so that the signal interrupts nothing else.
+//! - Z1: the handler makes system calls, keeps `errno`, and touches only cells that exist already
+//!   and that no other code touches during `PTRACE_SEIZE`.
+//! - Z2: the timer exists only during these waits, so that the signal interrupts nothing else.
 
 use std::cell::Cell;
 use std::io;
@@ -27,7 +27,8 @@ use super::ptrace::{self, Event};
 /// Time between two ticks, in nanoseconds.
 const TICK: libc::c_long = 2_000_000;
 
-/// What the handler has received; as much as there is room for, others wait for the next look.
+/// Events that the handler has received, as many as there is room for; others wait for the next
+/// call.
 #[derive(Debug, Default)]
 struct Received {
     events: Vec<Cell<Option<(i32, Event)>>>,
@@ -39,8 +40,8 @@ thread_local! {
     static RECEIVED: Cell<*const Received> = const { Cell::new(ptr::null()) };
 }
 
-/// Returns the next event of any thread that the calling thread traces, as [`ptrace::poll`] does.
-/// One that is about to end has been let go, once: at the next event its number may be another's.
+/// Returns the next event of any thread that the calling thread traces, as [`ptrace::poll`] does. A
+/// thread that is about to end is let go, once: at the next event its number may have been reused.
 pub(crate) fn receive_letting_end() -> io::Result<Option<(i32, Event)>> {
     let received = ptrace::poll()?;
     if let Some((tid, Event::Ending)) = received {
@@ -56,7 +57,7 @@ extern "C" fn receive(_: libc::c_int) {
     let Some(received) = (unsafe { RECEIVED.get().as_ref() }) else { return };
     // SAFETY: always a valid place, of this thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: same as above.
     let before = unsafe { *errno };
     while let Some(cell) = received.events.get(received.len.get())
         && let Ok(Some(event)) = receive_letting_end()
@@ -64,7 +65,7 @@ extern "C" fn receive(_: libc::c_int) {
         cell.set(Some(event));
         received.len.set(received.len.get() + 1);
     }
-    // SAFETY: as above.
+    // SAFETY: same as above.
     unsafe { *errno = before };
 }
 
@@ -92,7 +93,7 @@ impl Ticks {
     /// Starts the timer.
     ///
     /// # Errors
-    /// The user has as many as may be queued signals.
+    /// The user has reached the limit of queued signals.
     pub(crate) fn start() -> io::Result<Self> {
         install();
         set_mask(blocked() & !(1 << (signal() - 1)));
@@ -134,7 +135,7 @@ pub(crate) struct Seizer {
 
 impl Seizer {
     /// Seizes a thread as [`ptrace::seize`] does. `meanwhile` gets the events that came before it
-    /// returned, `room` of them at most; threads that were about to end have been let go.
+    /// returned, `room` of them at most; threads that were about to end were let go.
     pub(crate) fn seize(
         &mut self,
         tid: i32,

@@ -1,9 +1,9 @@
-//! Has the scheduler prefer a thread that runs for microseconds, and for which others wait.
+//! Makes the scheduler prefer a thread that runs for microseconds while others wait for it.
 
-/// Time that the scheduler should give it at once, in nanoseconds: a thread that asks for little
-/// is preferred to those that ask for more, also without any right.
+/// The requested time slice in nanoseconds: a thread that asks for a short one is preferred to
+/// those that ask for more, which needs no privilege.
 const SLICE: u64 = 100_000;
-/// What the thread's niceness is lowered to where that is permitted.
+/// The niceness of the thread, if lowering it is permitted.
 const NICE: i32 = -10;
 /// Threads and processes that it starts do not inherit its policy (`SCHED_FLAG_RESET_ON_FORK`).
 const ALONE: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
@@ -22,25 +22,25 @@ struct Attributes {
     period: u64,
 }
 
-/// Asks for it for the calling thread, and for the threads and processes that it starts from now
-/// on; as [`make_urgent`].
+/// Makes the calling thread urgent, and the threads and processes that it starts from now on; see
+/// [`make_urgent`].
 pub(crate) fn be_urgent() {
     make_urgent(0);
 }
 
-/// Returns whether this process may lower niceness: without that, a thread that is called may wait
-/// for others' slices of time on a busy machine.
+/// Returns whether this process may lower niceness: without that, a woken thread may wait for
+/// others' time slices on a busy machine.
 pub(crate) fn may_be_urgent() -> bool {
     std::thread::spawn(|| make_urgent(0)).join().unwrap_or(false)
 }
 
-/// Asks for it for the calling thread alone, as one of real time where that is permitted: no other
-/// but such keeps it from a processor. Niceness counts only among the processes of a session where
-/// sessions share processors equally, as on many distributions (`sched_autogroup`).
+/// Makes only the calling thread urgent, as a real-time thread if that is permitted: only other
+/// real-time threads can keep it from a processor. On systems that share processors equally between
+/// sessions, as many distributions do (`sched_autogroup`), niceness counts only within a session.
 ///
-/// For a thread that sleeps most of the time, and on which a limit depends: with a load of 9 on two
+/// For a thread that mostly sleeps and on which a limit depends: with a load of 9 on two
 /// processors, one of niceness -15 woke up to 77 ms late several times a second, and the watcher
-/// once 3.7 s; one of real time was not once more than 30 ms late in 15 s.
+/// once 3.7 s; a real-time thread was never more than 30 ms late in 15 s.
 pub(crate) fn be_prompt() {
     let policy = libc::SCHED_RR as u32;
     let (flags, priority) = (ALONE, 1);
@@ -49,9 +49,9 @@ pub(crate) fn be_prompt() {
     }
 }
 
-/// Asks for it for a thread (0: the calling one), by niceness where that is permitted and by a
-/// short slice of time in any case (Linux 6.12; others ignore it). Returns whether niceness was
-/// permitted. Nothing depends on it but how fast things are.
+/// Makes a thread urgent (0: the calling one), by niceness if that is permitted and by a short time
+/// slice in any case (Linux 6.12; others ignore it). Returns whether niceness was permitted. Only
+/// speed depends on it.
 pub(crate) fn make_urgent(tid: i32) -> bool {
     for nice in [NICE, 0] {
         let policy = libc::SCHED_OTHER as u32;

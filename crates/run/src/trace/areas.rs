@@ -9,13 +9,13 @@ use crate::sys::ptrace;
 pub(crate) struct Areas {
     /// Its flags.
     pub flags: u64,
-    /// Where its number is cleared, and who waits there is woken, when it ends.
+    /// Where its number is cleared, and waiting threads are woken, when it ends.
     pub tid_at: Option<usize>,
-    /// What the kernel reads or writes on the way: the arguments, and where numbers go.
+    /// Addresses that the kernel reads or writes in the call: the arguments, and where numbers go.
     pub on_the_way: [Option<usize>; 4],
 }
 
-/// What `registers`, of a thread inside such a call or before it, say; `tid` is the thread.
+/// Decodes `registers` of a thread inside such a call or before it; `tid` is the thread.
 pub(crate) fn of(tid: i32, registers: &Registers) -> Areas {
     let args = registers.arguments();
     let clears = |flags: u64, at: u64| {

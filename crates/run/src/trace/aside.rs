@@ -1,6 +1,5 @@
 //! When a helper steps aside: before a call of the program that would notice it, and before its
-//! process ends. It is made anew at the next opportunity after that, as one that somebody else has
-//! ended.
+//! process ends. It is replaced at the next opportunity after that, like a helper that was killed.
 //!
 //! | what | why |
 //! | --- | --- |
@@ -9,7 +8,7 @@
 //! | setns | a time namespace is for processes that share their memory with none |
 //! | process_mrelease | it refuses memory that a living process has, too |
 //!
-//! Nothing of this holds where SIGKILL ends a process: nobody can make a call in it any more.
+//! None of this holds if SIGKILL ends a process: no call can be made in it any longer.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ use crate::link::SpaceId;
 use crate::sys::proc::{self, Status};
 use crate::sys::{process, ptrace};
 
-/// Helpers of one space that may end unasked.
+/// Most helpers of one space that may end unexpectedly.
 const DEATHS_MAX: u32 = 32;
 /// Pause after the first of them; it doubles with each.
 const REST: Duration = Duration::from_millis(2);
@@ -46,7 +45,7 @@ impl Tracer<'_> {
         }
         let ended = self.ended_of(space, process);
         if !ended.is_empty() {
-            // The call is made, and stops, anew.
+            // The call is made, and stops, again.
             self.go_aside(tid, space);
             self.set_stays_aside(tid, true);
             return self.forget(tid, At::Seccomp, &ended);
@@ -58,8 +57,8 @@ impl Tracer<'_> {
         });
     }
 
-    /// A signal is about to be delivered; returns whether it is sent anew, because it ends the
-    /// process of a helper, which is forgotten first.
+    /// A signal is about to be delivered; returns whether it is sent again, because it ends the
+    /// process of a helper, which must be reaped first.
     pub(super) fn before_signal(&mut self, tid: i32, signal: i32) -> bool {
         let Some(task) = self.tasks.get_mut(&tid) else { return false };
         if std::mem::take(&mut task.stays_aside) {
@@ -73,7 +72,7 @@ impl Tracer<'_> {
             return false;
         }
         if !ends(tid, signal) {
-            // Asked once, since that takes longer than the signal. Few programs give up a handler.
+            // Asked once, since that takes longer than the signal. Few programs remove a handler.
             known.handled |= bit;
             return false;
         }
@@ -86,7 +85,8 @@ impl Tracer<'_> {
             self.go_aside(tid, space);
             return false;
         }
-        // Before it goes on. What its code has raised may be raised twice, and ends it once.
+        // Before it continues. A signal raised by its own code may be raised twice, and ends it
+        // once.
         process::send_signal(process, tid, signal);
         self.go_aside(tid, space);
         self.set_stays_aside(tid, true);
@@ -94,7 +94,7 @@ impl Tracer<'_> {
         true
     }
 
-    /// Ends a helper, and says so; it may be in the middle of its work.
+    /// Ends a helper, and reports that; it may be in the middle of its work.
     fn step_aside(&mut self, space: SpaceId, helper: Helper) {
         self.end_helper(helper);
         if let Some(known) = self.spaces.get_mut(space) {
@@ -104,7 +104,7 @@ impl Tracer<'_> {
         self.memory.unattached(space);
     }
 
-    /// A helper has ended unasked.
+    /// A helper has ended unexpectedly.
     pub(super) fn helper_died(&mut self, space: SpaceId, pid: i32) {
         let Some(known) = self.spaces.get_mut(space) else { return };
         if let Some(helper) = known.helper.take_if(|helper| helper.pid == pid) {
@@ -114,31 +114,32 @@ impl Tracer<'_> {
         }
     }
 
-    /// Somebody has ended a helper, of which there is another after a pause, but not for ever.
+    /// A helper was killed: there is another after a pause, but not for ever.
     pub(super) fn helper_ended(&mut self, space: SpaceId) {
         let Some(known) = self.spaces.get_mut(space) else { return };
         known.rests = Some(Instant::now() + REST * (1 << known.deaths.min(12)));
         known.deaths += 1;
         if known.deaths > DEATHS_MAX {
-            self.refuse(space, "its helper is ended again and again".into());
+            self.refuse(space, "its helper is killed again and again".into());
         }
     }
 
-    /// Takes the helpers that have ended, which this process still knows as its children.
+    /// Takes the helpers that have ended and are still children of this process.
     pub(super) fn ended_of(&mut self, space: SpaceId, process: i32) -> Vec<Helper> {
         let Some(known) = self.spaces.get_mut(space) else { return Vec::new() };
         known.ended.extract_if(.., |helper| helper.parent == process).collect()
     }
 
-    /// Has a process forget that it had these children.
+    /// Reaps these children in their process.
     pub(super) fn forget(&mut self, tid: i32, at: At, ended: &[Helper]) {
         if ptrace::is_foreign(tid) {
-            // It makes its calls by other numbers, with other instructions: it keeps them.
+            // A foreign program makes its calls by other numbers, with other instructions: they
+            // stay unreaped.
             return self.resume_after(tid, Err(io::Error::from_raw_os_error(libc::ESRCH)));
         }
         self.buried.retain(|pid| ended.iter().all(|helper| helper.pid != *pid));
-        // Filters of its own are not asked, where that is possible; where it is not and it has any,
-        // it had no helper.
+        // Its own filters are suspended if possible; if that is not possible and it has any, it had
+        // no helper.
         let unfiltered = ptrace::set_options(tid, ptrace::FOLLOW_UNFILTERED).is_ok();
         let forgotten =
             Injection::begin(tid, at, None, &mut self.queue).and_then(|mut injection| {
@@ -148,7 +149,7 @@ impl Tracer<'_> {
                 injection.finish()
             });
         if unfiltered {
-            // One that has ended needs none.
+            // A thread that has ended needs none.
             let _ = ptrace::set_options(tid, ptrace::FOLLOW);
         }
         self.resume_after(tid, forgotten);
@@ -170,7 +171,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// A thread does something else than what it was to do aside.
+    /// A thread makes another call than the one for which helpers stepped aside.
     pub(super) fn leave_aside(&mut self, tid: i32) {
         self.set_stays_aside(tid, false);
         self.come_back(tid);

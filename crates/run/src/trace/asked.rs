@@ -1,4 +1,4 @@
-//! What others ask of the tracer: helpers, visits, the end, and that the program is paused.
+//! Requests to the tracer: helpers, visits, pauses, and the end.
 
 use super::handle::Asked;
 use super::task::{Park, Task};
@@ -14,7 +14,7 @@ impl Tracer<'_> {
                 Asked::Attach(space) => self.ask_for(space),
                 Asked::GoOn(ticket) => self.go_on(ticket),
                 Asked::Visit(thread) => {
-                    // One that is held is stopped.
+                    // A held thread is stopped.
                     match self.tasks.get_mut(&thread) {
                         Some(Task { space: Some(space), parked: Some(_), .. }) => {
                             self.memory.visited(*space, thread);
@@ -28,14 +28,14 @@ impl Tracer<'_> {
                 }
                 Asked::Pause(true) => self.pause(),
                 Asked::Pause(false) => {
-                    // From here on nobody is asked to stop any more.
+                    // From here on no thread is asked to stop any longer.
                     let held = self.paused.take().unwrap_or_default();
                     held.into_iter().for_each(|ticket| self.go_on(ticket));
                 }
                 Asked::Stand(space, turn, true) => self.stand(space, turn),
                 Asked::Stand(space, _, false) => self.stand_no_more(space),
                 Asked::EndHelper(space) => {
-                    // Its end is an event, which says so.
+                    // Its end is an event, which reports it.
                     if let Some(helper) = self.spaces.get_mut(space).and_then(|known| known.helper)
                     {
                         process::kill(helper.pid);
@@ -48,7 +48,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Ends the processes that have a space, and tells why.
+    /// Ends the processes that have a space, and reports why.
     pub(super) fn end_space(&mut self, space: SpaceId, message: &str) {
         if let Some(known) = self.spaces.get_mut(space) {
             known.refused = true;
@@ -60,8 +60,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Stops a thread of a space: one that runs if there is one, since it is in no call that could
-    /// notice, and none that sleeps without being woken by this, as the parent of a vfork.
+    /// Stops a thread of a space: preferably one that runs, since it is in no call that could
+    /// notice; never one whose sleep this does not interrupt, such as the parent of a vfork.
     pub(super) fn ask_for(&mut self, space: SpaceId) {
         const LOOKED_AT: usize = 16;
         if !self.spaces.attachable(space) {
@@ -77,7 +77,7 @@ impl Tracer<'_> {
                 Some('Z' | 'X') => 3,
                 Some(_) => 1,
             });
-        // A call that is made in one that is frozen would hold up the tracer.
+        // A call in a frozen thread would block the tracer.
         if chosen.is_some_and(proc::is_frozen) {
             return;
         }
@@ -87,7 +87,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has a thread that a pause holds stop once more, which it does at once.
+    /// Makes a thread that a pause holds stop once more, which it does at once.
     fn stop_anew(&mut self, space: SpaceId) {
         let Some(paused) = &mut self.paused else { return };
         let held = |thread| self.tasks.get(&thread).is_some_and(|task| task.space == Some(space));
@@ -104,7 +104,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Before a thread is let go: while the program is paused, it stops once more (T6).
+    /// Called before a thread continues: while the program is paused, it stops once more (T6).
     pub(super) fn stop_if_paused(&self, tid: i32) {
         if self.paused.is_some() || self.is_to_stand(tid) {
             let_go(ptrace::interrupt(tid));

@@ -1,4 +1,4 @@
-//! When a space is attached, and by which of its threads.
+//! When to attach a space, and by which of its threads.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const SHARED_MAX: Duration = Duration::from_secs(10);
 
 /// Descriptors that are left for everything else once a space has its own.
 const SPARE: usize = 16;
-/// The same with those of a child, whose fork is begun only if there are so many.
+/// The same with those of a child; a fork is begun only if so many are left.
 const SPARE_AND_OWN: usize = SPARE + 8;
 
 impl Tracer<'_> {
@@ -36,13 +36,13 @@ impl Tracer<'_> {
         let wants = self.spaces.attachable(space) && self.memory.wants(space);
         let Some(known) = self.spaces.get_mut(space) else { return false };
         let before = known.shared.take().filter(|_| wants);
-        // If it cannot be told who shares it, it is asked again.
+        // If its sharers cannot be found out, this is tried again.
         if !wants || known.tasks == 1 {
             return wants;
         }
         let sharer = self.sharer(tid, space, before.map(|(sharer, _)| sharer));
         let Ok(Some(sharer)) = sharer else { return matches!(sharer, Ok(None)) };
-        // Whoever leaves it soon is followed by others in a program that starts many.
+        // In a program that starts many processes, a sharer that leaves soon is followed by others.
         let since = before.filter(|(same, _)| *same == sharer).map_or_else(Instant::now, |b| b.1);
         if let Some(known) = self.spaces.get_mut(space) {
             known.shared = Some((sharer, since));
@@ -54,7 +54,7 @@ impl Tracer<'_> {
     }
 
     /// Returns a thread of a process that is not filtered and has the space, too (T8), the same as
-    /// `before` if that still has it: mostly a child of vfork, which leaves it soon.
+    /// `before` if that still has it: usually a child of vfork, which leaves it soon.
     ///
     /// # Errors
     /// The threads of the process of `tid` cannot be listed.
@@ -68,13 +68,13 @@ impl Tracer<'_> {
         Ok(before.filter(is_other).or_else(|| self.tasks.keys().copied().find(is_other)))
     }
 
-    /// Attaches a space by one of its threads, which goes on when the memory side says so.
+    /// Attaches a space by one of its threads, which continues when the memory side lets it.
     pub(super) fn attach(&mut self, tid: i32, space: SpaceId, at: At) {
         let (made, stop) = self.make_helper(tid, space, at);
         let ticket = self.ticket(tid);
         match made {
             Ok(attached) => {
-                // An error says that the thread has ended, or is about to.
+                // An error means that the thread has ended, or is about to.
                 if let Ok(event) = stop {
                     self.hold(tid, ticket, Some(Park::at(event)));
                 } else if !self.is_queued(tid) {
@@ -82,8 +82,8 @@ impl Tracer<'_> {
                 }
                 return self.memory.attach(space, attached, ticket);
             }
-            // If the thread is there, it would fail again at its next stop.
-            // If it is, it is the helper that somebody has ended.
+            // If the thread exists, it would fail again at its next stop, unless the helper was
+            // killed.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                 if stop.is_ok() {
                     self.helper_ended(space);
@@ -92,7 +92,7 @@ impl Tracer<'_> {
             Err(error) => self.refuse(space, error.to_string()),
         }
         match stop {
-            // Nothing was done to the thread; its call is still to be told.
+            // Nothing was done to the thread; its call is still to be reported.
             Err(_) if at == At::Seccomp && !self.is_queued(tid) => self.before(tid),
             stop => self.resume_after(tid, stop),
         }
@@ -110,7 +110,7 @@ impl Tracer<'_> {
             return (Err(error), Err(gone()));
         }
         if proc::begins_pid_namespace(tid) {
-            let reason = "it has begun a PID namespace, whose process 1 a helper would be";
+            let reason = "it has made a PID namespace, in which a helper would be process 1";
             return (Err(io::Error::other(reason)), Err(gone()));
         }
         let filtered = self.tasks.get(&tid).is_some_and(|task| task.filtered);
@@ -130,7 +130,7 @@ impl Tracer<'_> {
             Ok(injection) => injection,
             Err(error) => {
                 if unfiltered {
-                    // One that has ended needs none.
+                    // A thread that has ended needs none.
                     let _ = ptrace::set_options(tid, ptrace::FOLLOW);
                 }
                 return (Err(error), Err(gone()));

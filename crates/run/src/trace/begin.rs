@@ -18,9 +18,9 @@ use crate::sys::process::{self, ChildrenKept};
 use crate::sys::ptrace;
 use crate::sys::urgency::be_urgent;
 
-/// Runs a program and all its children to their end under the eyes of `memory`. `tell` is told
-/// the beginning and the end of the main process at once, unless it never began; the call returns
-/// when the last child has ended, too.
+/// Runs a program and all its children to their end, under `memory`. `tell` gets the beginning and
+/// the end of the main process at once, unless it never began; the call returns when the last child
+/// has ended.
 ///
 /// # Errors
 /// If the program cannot be traced, or with the message of [`Tracing::end`]; nothing of the tree
@@ -35,8 +35,8 @@ pub(crate) fn trace(
     tell: &mut dyn FnMut(News),
 ) -> io::Result<Exit> {
     let _children = ChildrenKept::new();
-    // Orphans come here instead of to an init that may not care for them: helpers of processes that
-    // have ended are such, too.
+    // Orphans, including helpers of processes that have ended, come here instead of to an init that
+    // may not reap them.
     process::adopt_orphans()?;
     let waiting = process::start(&program.image()?)?;
     let main = waiting.pid;
@@ -44,7 +44,7 @@ pub(crate) fn trace(
     let mut tracer = Tracer::new(memory, handle, access, tell);
     tracer.main = main;
     tracer.tasks.insert(main, Task::default());
-    // Not the program, which exists by now; the bell is.
+    // Not the program, which exists by now, but the bell.
     be_urgent();
     tracer.hang_bell()?;
     tracer.outcome = Some(waiting.go()?);
@@ -54,10 +54,10 @@ pub(crate) fn trace(
     result
 }
 
-/// Why processes that run already were not followed to their end.
+/// Why processes that already run were not followed to their end.
 #[derive(Debug)]
 pub(crate) enum NotFollowed {
-    /// They are as before; why, and what can be done.
+    /// They are unchanged; the reason and the remedy.
     Refused(String),
     /// They were ended, or the system refuses something.
     Failed(io::Error),
@@ -69,8 +69,8 @@ impl From<io::Error> for NotFollowed {
     }
 }
 
-/// Follows processes that run already, and all their descendants, to their end under the eyes of
-/// `memory`. `tell` is told when all of them are traced.
+/// Follows processes that already run, and all their descendants, to their end, under `memory`.
+/// `tell` is called when all of them are traced.
 ///
 /// # Errors
 /// One of them cannot be traced or managed: all go on as before. Or with the message of
@@ -89,7 +89,7 @@ pub(crate) fn trace_running(
     be_urgent();
     process::raise_descriptors();
     let mut tracer = Tracer::new(memory, handle, access, tell);
-    // None of them is this process's own, whose end would be its.
+    // None of them is the main process, whose end would be that of the program.
     tracer.exit = Some(Exit::Code(0));
     tracer.hang_bell()?;
     let result = match catch(asked) {

@@ -1,9 +1,9 @@
-//! The birth of a helper: what it gives up and gets before it runs its loop.
+//! The birth of a helper: what it drops and receives before it runs its loop.
 //!
-//! Until then it has the rights of the program and none of its filters is asked. So each call is
-//! made by the tracer and compared at its entry (inject/I4): code of the program, which
-//! can write to all memory here, is never executed in this process but under the filter that
-//! [`Birth::lock_down`] puts on it, and under the program's own.
+//! Until then it has the rights of the program, and no filter applies. So the tracer makes each
+//! call and compares it at its entry (inject/I4): the program can write to all memory here, but its
+//! code is executed in this process only under the filter that [`Birth::lock_down`] installs, and
+//! under the program's own.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ use crate::sys::ptrace::{self, Event};
 use crate::sys::{process, seccomp};
 use zfold_uffd::Uffd;
 
-/// Where the link of a descriptor for missing pages leads to.
+/// The target of the link of a userfaultfd in `/proc`.
 const UFFD_LINK: &str = "anon_inode:[userfaultfd]";
 
 /// A process that was cloned to become a helper, stopped.
@@ -35,8 +35,8 @@ pub(super) struct Birth<'a> {
 
 impl<'a> Birth<'a> {
     /// Begins in a process that has just been cloned, with the system call instruction at `gadget`
-    /// and its own memory up to `end`: it gives up what it has in common with the program but the
-    /// memory (helper/H2, helper/H4).
+    /// and its own memory up to `end`: it drops everything that it shares with the program, except
+    /// the memory (helper/H2, helper/H4).
     ///
     /// # Errors
     /// It has ended, or cannot be a helper.
@@ -69,8 +69,8 @@ impl<'a> Birth<'a> {
         self.injection.call(libc::SYS_madvise, args)
     }
 
-    /// What may be refused without harm. A sandbox may have made its root a folder of a process
-    /// that has ended, to which nobody can change.
+    /// Steps that may be refused without harm. A sandbox may have made its root a folder of a
+    /// process that has ended, to which no process can change.
     fn forget_folder(&mut self) {
         const NAME: &[u8] = b"zfold-inside\0/\0";
         const ROOT: u64 = ARGUMENTS as u64 + 13;
@@ -81,7 +81,7 @@ impl<'a> Birth<'a> {
     }
 
     /// Gives the other stagings, up to `end`, their protection; returns them. The system may refuse
-    /// memory that is writable and executable: what the program has of it stays then.
+    /// memory that is writable and executable: then the program's memory of that kind stays.
     ///
     /// # Errors
     /// It has ended.
@@ -119,7 +119,7 @@ impl<'a> Birth<'a> {
             }
         }
         let taken = because("taking userfaultfd", take(self.pid, Call::NUMBER as i32))?;
-        // What answers like one may be a file of the program's making, which names descriptors.
+        // A file that answers like one may have been made by the program.
         let link = fs::read_link(format!("/proc/self/fd/{}", taken.as_raw_fd()))?;
         if link.as_os_str() != UFFD_LINK {
             return Err(io::Error::other("the helper shows another file for userfaultfd"));
@@ -129,8 +129,7 @@ impl<'a> Birth<'a> {
         Ok(uffd)
     }
 
-    /// Passes a descriptor there, which gets it as the lowest number that is free:
-    /// [`Call::NUMBER`].
+    /// Passes a descriptor to the helper, where it gets the lowest free number: [`Call::NUMBER`].
     ///
     /// # Errors
     /// It has ended.
@@ -148,8 +147,8 @@ impl<'a> Birth<'a> {
         self.injection.one("passing a descriptor", libc::SYS_recvmsg, receive).map(drop)
     }
 
-    /// Gives up all rights but that to a few calls (helper/H5). From here on the program's filters
-    /// are asked, too.
+    /// Drops all rights except a few calls (helper/H5). From here on the program's filters apply,
+    /// too.
     ///
     /// # Errors
     /// It has ended, or keeps a right.
@@ -197,7 +196,7 @@ pub(super) fn put_filter(
     injection.put(at, &bytes)
 }
 
-/// A copy of a descriptor of a helper, which is traced: its number is nobody else's.
+/// A copy of a descriptor of a helper, which is traced, so that its number cannot be reused.
 fn take(pid: i32, number: i32) -> io::Result<OwnedFd> {
     let process = pidfd_open(Pid::from_raw(pid).expect("not 0"), PidfdFlags::empty())?;
     Ok(pidfd_getfd(&process, number, PidfdGetfdFlags::empty())?)

@@ -1,24 +1,24 @@
-//! What the system calls that the filter stops ask of the memory side.
+//! What the memory side has to do for the system calls that the filter stops.
 //!
-//! | call | why the kernel's own messages do not do |
+//! | call | why the kernel's own messages do not suffice |
 //! | --- | --- |
-//! | mremap | it fails if part of what it moves is closed, and orders of two are not told |
-//! | fork | a child that is not told of in time has nothing |
-//! | mprotect, large | what cannot be written to cannot leave |
-//! | madvise(PAGEOUT) | missing pages would be left out of swap, and ours are to leave |
-//! | madvise(WIPEONFORK) | what left would be shown to the child |
+//! | mremap | it fails if part of the range is closed, and the order of two is not reported |
+//! | fork | a child that is reported too late has no pages |
+//! | mprotect, large | memory that cannot be written to cannot leave |
+//! | madvise(PAGEOUT) | the kernel would page out to its swap; zfold's pages are to leave |
+//! | madvise(WIPEONFORK) | the child would see the pages that left |
 //! | madvise(GUARD_INSTALL) | it drops pages without a message |
 //! | ioctl(UFFDIO_REGISTER) | a range has one descriptor |
-//! | ioctl(UFFDIO_MOVE) | what is away is not moved |
+//! | ioctl(UFFDIO_MOVE) | pages that have left are not moved |
 //! | shmat(SHM_REMAP) | it unmaps without a message |
-//! | mmap, large | a program fills it faster than anybody looks |
+//! | mmap, large | a program fills it before the watcher looks |
 //! | brk, under a small limit | the same |
 //! | exit_group, wait4, waitid, setns, process_mrelease | they notice a helper ([`super::aside`]) |
 //! | unshare(NEWUSER) | it notices a thread that was joined ([`super::ends`]) |
 //! | prctl and seccomp, of a mode | they notice the filter ([`super::modes`]) |
 //!
-//! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments
-//! mean nothing.
+//! Ranges are rounded as the kernel rounds them, and calls that it refuses for their arguments need
+//! nothing.
 
 use std::io;
 use std::ops::Range;
@@ -32,7 +32,7 @@ use zfold_uffd::page::PAGE;
 
 /// Beyond any address of a program, also with five levels of page tables.
 const END: usize = (1 << 56) - PAGE;
-/// Ranges in one call, at most (`UIO_MAXIOV`).
+/// Most ranges of one call (`UIO_MAXIOV`).
 const VECTOR_MAX: usize = 1024;
 
 /// What a call is about to do.
@@ -40,7 +40,7 @@ const VECTOR_MAX: usize = 1024;
 pub(crate) enum Meaning {
     /// Nothing that matters.
     Nothing,
-    /// This is done before.
+    /// This request is done before the call.
     Before(Request),
     /// A large mapping of so many bytes, all of them at once if `filled`.
     Map { len: usize, filled: bool },
@@ -61,21 +61,21 @@ pub(crate) enum Aside {
     Wait,
     /// It changes namespaces.
     Namespace,
-    /// The memory of a process that was killed is given up.
+    /// The memory of a killed process is released.
     Release { pidfd: i32 },
 }
 
 impl Aside {
-    /// Whether it notices children of its process only.
+    /// Whether it notices only children of its process.
     pub(crate) fn is_about_children(self) -> bool {
         matches!(self, Self::Exit | Self::Wait)
     }
 
-    /// Returns whether a call is such.
+    /// Returns the kind of a call that would notice a helper.
     pub(crate) fn of(call: &Syscall) -> Option<Self> {
         match call.number as libc::c_long {
             libc::SYS_exit_group => Some(Self::Exit),
-            // The filter stops those that are for all kinds of children.
+            // The filter stops only waits for all kinds of children.
             libc::SYS_wait4 | libc::SYS_waitid => Some(Self::Wait),
             libc::SYS_setns => Some(Self::Namespace),
             libc::SYS_process_mrelease => Some(Self::Release { pidfd: call.args[0] as i32 }),

@@ -1,20 +1,20 @@
-//! Processes that run already come under the tracer: all of their threads, and those of their
+//! Brings processes that already run under the tracer: all their threads and those of their
 //! descendants, or none.
 //!
 //! Invariants:
-//! - R1: until all was looked at, nothing is changed in any of them, and they are traced so that
-//!   they go on when the tracer ends. So where one is refused, all are as before.
-//! - R2: no thread is left out. What a traced thread makes is traced from birth; so threads and
-//!   children are listed again and again, until a list that was made while all that were known
-//!   were stopped names no other.
-//! - R3: a number means the process that was asked for: that is compared once it is traced, from
-//!   when on its number is nobody else's.
-//! - R4: a thread that ends is let go to its end, and nothing is kept of it: a first thread ends
-//!   without a word where another execs, and its number is that of the other then, which may not
-//!   have been known.
-//! - R5: a thread that does not stop executes nothing of its own before it has stopped, was looked
-//!   at, and has been asked to stop again whenever it stopped for something else ([`super::meet`]).
-//!   Only the parent of a vfork may be such, which waits for a child that is traced, too.
+//! - R1: until all have been checked, nothing is changed in any of them, and they are traced so
+//!   that they continue when the tracer ends. So if one is refused, all stay unchanged.
+//! - R2: no thread is left out. Threads and children that a traced thread makes are traced from
+//!   birth; so they are listed repeatedly, until a list that was made while all known threads were
+//!   stopped names no other.
+//! - R3: a number means the process that was asked for: this is checked once the process is traced,
+//!   after which its number cannot be reused.
+//! - R4: a thread that is ending continues to its end, and nothing is kept of it: a first thread
+//!   ends without an event if another execs, and its number then belongs to the other, which may
+//!   not have been known.
+//! - R5: a thread that does not stop executes no code of its own before it has stopped and was met;
+//!   it is asked to stop again whenever it stopped for another reason ([`super::meet`]). Only the
+//!   parent of a vfork may be such a thread, and it waits for a child that is traced, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,41 +34,42 @@ use crate::sys::process;
 use crate::sys::ptrace::{self, Event};
 use crate::sys::ticks::{Seizer, receive_letting_end};
 
-/// How long the processes stand still at most until all their threads have stopped.
+/// How long the processes are held at most until all their threads have stopped.
 const LATE: Duration = Duration::from_secs(1);
-/// How much longer, where one waits for a processor: it stops as soon as it has that.
+/// How much longer if a thread waits for a processor: it stops as soon as it gets one.
 const BUSY: Duration = Duration::from_secs(10);
 /// Time between two looks for an event.
 const LOOKS: Duration = Duration::from_micros(50);
-/// How long a thread may take before it is looked at why.
+/// How long a thread may take before the reason is looked up.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// Threads that are traced and stopped, of processes that run already.
+/// Threads of processes that already run, traced and stopped.
 #[derive(Debug, Default)]
 pub(super) struct Caught {
     /// Each thread that was seized, with its process.
     threads: BTreeMap<i32, i32>,
     /// Where they were before they were asked to stop ([`Task::seen`]).
     seen: BTreeMap<i32, Seen>,
-    /// The processes, with that of which each was found as a child and which comes before it.
+    /// The processes, each with the parent through which it was found, which comes before it.
     processes: Vec<(i32, Option<i32>)>,
     /// Threads that have not stopped yet, or have not ended.
     awaited: BTreeSet<i32>,
     /// Threads that were seized and are about to end (R4).
     ending: BTreeSet<i32>,
-    /// What was found in the way at the last look. It passes where a process is about to end or to
+    /// The obstacle that the last check found. It disappears if a process is about to end or to
     /// exec.
     in_the_way: Option<String>,
-    /// What each stopped for; also new ones, which were not seized but are traced from birth.
+    /// What each thread stopped for, including new ones, which were not seized but are traced from
+    /// birth.
     events: Queue,
     seizer: Seizer,
 }
 
-/// Has all threads of these processes, and of their descendants, stop under the calling thread as
-/// their tracer.
+/// Stops all threads of these processes and of their descendants, with the calling thread as their
+/// tracer.
 ///
 /// # Errors
-/// Why that cannot be, and what can be done: they go on as before (R1).
+/// The reason and the remedy: they continue as before (R1).
 pub(super) fn catch(asked: &[Running]) -> Result<Caught, String> {
     let mut caught = Caught::default();
     match caught.all(asked).and_then(|()| caught.check(asked)) {
@@ -138,8 +139,8 @@ impl Caught {
         if is_known {
             return Ok(false);
         }
-        // One whose process execs is not seized before the ends of others were received, of which
-        // each may stop, and stop at its end, and end.
+        // A thread whose process execs is seized only after the ends of the other threads were
+        // received; each of these may stop, stop at its end, and end.
         let room = 3 * self.threads.len() + 64;
         let mut meanwhile = Vec::new();
         let seized = self.seizer.seize(thread, ptrace::FOLLOW_LOOSELY, room, &mut meanwhile);
@@ -166,13 +167,13 @@ impl Caught {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(false),
             Err(_) if process::has_lost_first(thread) => {
                 self.in_the_way = Some(format!(
-                    "process {process} ({}) has lost its first thread, whose end would not be \
-                     told; restart it under zfold run",
+                    "process {process} ({}) has lost its first thread, whose end the kernel would \
+                        not report; restart it under zfold run",
                     proc::name(process)
                 ));
                 return Ok(false);
             }
-            // It was made by one that is traced, as told by that; or it ends.
+            // It was made by a traced thread, which reports it; or it is ending.
             Err(_) if is_traced(thread) => {}
             Err(_) if !proc::lives(thread) || running::is_workers(thread) => return Ok(false),
             Err(error) => match running::refusal(process) {
@@ -209,7 +210,7 @@ impl Caught {
             let now = Instant::now();
             if now > slow {
                 slow = now + SLOW;
-                // Of some nothing comes any more, or not soon.
+                // Some report nothing more, or not soon.
                 for tid in std::mem::take(&mut self.awaited) {
                     if !is_traced(tid) || process::has_lost_first(tid) {
                         self.forget(tid);
@@ -227,7 +228,8 @@ impl Caught {
         }
     }
 
-    /// Returns which thread does not stop; not one that waits for a processor, unless `of_any`.
+    /// Returns the message about a thread that does not stop; not one that waits for a processor,
+    /// unless `of_any`.
     fn reason(&self, of_any: bool) -> Option<String> {
         let state = |tid: i32| proc::state(tid).unwrap_or('?');
         let stays = |tid: &&i32| of_any || !matches!(state(**tid), 'R' | 't' | '?');
@@ -241,12 +243,12 @@ impl Caught {
         ))
     }
 
-    /// Takes note of what a thread has stopped for.
+    /// Records what a thread has stopped for.
     fn take(&mut self, tid: i32, event: Event) {
         self.awaited.remove(&tid);
         match event {
-            // It was let go: others may wait for its end, as one that execs, and nothing is away
-            // that it needs.
+            // It continues: others may wait for its end, such as a thread that execs, and none of
+            // its pages are away.
             Event::Ending => return self.forget(tid),
             Event::Exited(_) | Event::Killed { .. } => {
                 self.forget(tid);
@@ -254,7 +256,7 @@ impl Caught {
                     return;
                 }
             }
-            // It has another number than it was asked by.
+            // It has another number than it was asked to stop by.
             Event::Exec => {
                 let former = ptrace::message(tid).unwrap_or(tid);
                 self.awaited.remove(&former);
@@ -290,7 +292,7 @@ impl Caught {
         self.events.iter().copied().filter(|(_, event)| !event.is_end())
     }
 
-    /// Makes sure that the processes that were asked for can be managed, as far as can be told.
+    /// Checks that the requested processes can be managed, as far as can be known.
     fn check(&self, asked: &[Running]) -> Result<(), String> {
         for running in asked {
             let pid = running.pid;
@@ -330,10 +332,10 @@ impl Caught {
         Ok(())
     }
 
-    /// Lets all go on as if nothing had been. One that does not stop in time is let go when this
-    /// thread ends.
+    /// Lets all continue as if nothing had happened. A thread that does not stop in time continues
+    /// when this thread ends.
     fn release(&mut self) {
-        // What their calls return can be made good only where they are stopped.
+        // The results of their calls can be corrected only while they are stopped.
         let _ = self.wait_until_stopped(Instant::now() + LATE / 5);
         for (tid, event) in self.stopped() {
             if matches!(event, Event::Stop { .. }) {
@@ -352,8 +354,8 @@ fn is_traced(tid: i32) -> bool {
 }
 
 impl Tracer<'_> {
-    /// Takes over processes that were caught; what they stopped for is handled next. Returns how
-    /// many there are, and threads.
+    /// Takes over processes that were caught; their stops are handled next. Returns how many
+    /// processes and threads there are.
     pub(super) fn settle(&mut self, mut caught: Caught) -> (usize, usize) {
         let mut spaces = BTreeMap::<i32, SpaceId>::new();
         for &(process, parent) in &caught.processes {

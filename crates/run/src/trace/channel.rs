@@ -1,10 +1,9 @@
-//! The channel to a helper: calls go there and results come back. Also where its memory lies.
+//! The channel to a helper, which carries calls and results; and the layout of the helper's memory.
 //!
-//! One thread at a time uses a channel: it has it for itself. A call that was sent is answered or
-//! given up before the next one is sent, and after a failure the helper is given up, so an answer
-//! is never taken for that of another call. Memory is written at the helper's own addresses only
-//! (helper/H1), directly or, where the program does not let others at its memory, through the
-//! socket.
+//! One thread at a time uses a channel, exclusively. A call is answered or given up before the next
+//! one is sent, and after a failure the helper is given up, so an answer is never taken for that of
+//! another call. Memory is written only at the helper's own addresses (helper/H1), directly or, if
+//! the program does not permit access to its memory, through the socket.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,20 +20,20 @@ use zfold_uffd::page::PAGE;
 /// places a program, with any randomization of addresses or none (two thirds of the address space,
 /// 0x5555_5555_4000), and where it places nothing else.
 ///
-/// Sanitizers look at the mappings that are there and refuse those in places of their own. By the
+/// Sanitizers check the existing mappings and refuse those at addresses that they use. By the
 /// layouts that they document, all of them let a program have memory here: ThreadSanitizer from
 /// 0x5500_0000_0000 to 0x5680_0000_0000, MemorySanitizer from 0x5100_0000_0000 to 0x6000_0000_0000,
 /// and AddressSanitizer wherever it has neither shadows nor its allocator, which begins at
 /// 0x6000_0000_0000, or, in some versions, ends at 0x5400_0000_0000.
 pub const AT: usize = 0x5510_7a00_0000;
-/// Behind the page, so that no huge page has room in it.
+/// After the page, placed so that no huge page fits in.
 pub(super) const STAGING: usize = AT + PAGE;
-/// As many pages as a batch has, and a spare one.
+/// After as many pages as a batch has, and a spare one.
 pub(super) const ARGUMENTS: usize = STAGING + (512 << 10) + PAGE;
 pub(super) const CALLS: usize = ARGUMENTS + (16 << 10);
 pub(super) const OTHERS: usize = CALLS + (16 << 10);
 pub(super) const OTHER: usize = 512 << 10;
-/// What may be done with the memory there, one after the other.
+/// The protections of the stagings there, in order.
 pub(super) const PROTECTIONS: [i32; 3] = [
     libc::PROT_WRITE,
     libc::PROT_WRITE | libc::PROT_EXEC,
@@ -42,7 +41,7 @@ pub(super) const PROTECTIONS: [i32; 3] = [
 ];
 pub(super) const DATA_END: usize = OTHERS + PROTECTIONS.len() * OTHER;
 
-/// Says what failed; `ESRCH` stays as it is: who was asked has ended.
+/// Adds what failed to an error; `ESRCH` stays as it is: the thread has ended.
 pub(super) fn because<T>(what: &str, result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| {
         if error.raw_os_error() == Some(libc::ESRCH) {
@@ -56,8 +55,8 @@ fn named(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// A result of a system call as an error of this program; never a bare `ESRCH`, since who made the
-/// call is there.
+/// A result of a system call as an error of this program; never a bare `ESRCH`, since the thread
+/// that made the call exists.
 pub(super) fn checked(what: &str, result: i64) -> io::Result<i64> {
     if result >= 0 {
         return Ok(result);
@@ -72,13 +71,13 @@ pub(super) struct Channel {
     socket: OwnedFd,
     pid: i32,
     buffer: Vec<u8>,
-    /// Its memory may not be accessed, because its program does not want that: the helper writes
-    /// it to the socket.
+    /// Its memory may not be accessed, because its program forbids that: the helper passes it
+    /// through the socket.
     by_socket: bool,
 }
 
-/// A helper that answers later is given up: whoever waits for it holds up others. Its calls take
-/// milliseconds, and what makes pages the program's own waits for pages to come in.
+/// A helper that answers later is given up: a thread that waits for it holds up others. Its calls
+/// take milliseconds, and those that make pages the program's own wait for pages to come in.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Bytes that go through the socket at once.
@@ -100,7 +99,7 @@ impl Inside for Channel {
         if !self.by_socket {
             match remote::read(self.pid, from, into) {
                 Err(error) if is_refused(&error) => self.by_socket = true,
-                // Memory that can only be written to can be read by who has it, on this machine.
+                // On this architecture, memory that is only writable can be read by its process.
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
                 result => return result,
             }
@@ -143,7 +142,7 @@ impl Channel {
     /// Returns the channel of a process that reads from the other end of this socket in its loop.
     ///
     /// # Errors
-    /// The socket takes no deadline.
+    /// The socket's timeout cannot be set.
     pub(super) fn new(pid: i32, socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Recv, Some(LATE))?;
         set_socket_timeout(&socket, Timeout::Send, Some(LATE))?;
@@ -175,7 +174,7 @@ impl Channel {
         received
     }
 
-    /// Receives a message that is so long.
+    /// Receives a message of this length.
     fn receive_bytes(&self, into: &mut [u8]) -> io::Result<()> {
         loop {
             match recv(&self.socket, &mut *into, RecvFlags::empty()) {

@@ -1,5 +1,5 @@
-//! Children: what of its parent's space each gets, in whatever order its events and its parent's
-//! come (T2), and what becomes of those whose parents never report them.
+//! Children: which space each gets, in whatever order its events and its parent's come (T2), and
+//! what happens to those whose parents never report them.
 
 use super::areas::{self, Areas};
 use super::filters::FILTERS;
@@ -14,7 +14,7 @@ use crate::sys::ptrace::{self, Event};
 impl Tracer<'_> {
     /// A thread has made a child, which may have been seen already (T2).
     pub(super) fn child(&mut self, tid: i32) {
-        // Else it is gone.
+        // Otherwise it is gone.
         if let Ok(child) = ptrace::message(tid) {
             self.child_of(tid, child);
         }
@@ -25,7 +25,7 @@ impl Tracer<'_> {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
         let (parent_space, filtered) = (task.space, task.filtered);
         let waits = std::mem::take(&mut task.waits);
-        // A fork stops once more, behind its call.
+        // A fork stops once more, after its call.
         let park = if waits == Waits::Nothing { Park::Run } else { Park::IntoCall };
         let resume = move || {
             let_go(match park {
@@ -46,8 +46,8 @@ impl Tracer<'_> {
         });
         let areas = areas.unwrap_or_default();
         let shares = waits == Waits::Nothing && is_same(tid, child, &areas, dead);
-        // A thread gets the filter with all others of its process; a fork that was stopped was made
-        // under it.
+        // A thread gets the filter together with all others of its process; a fork that was stopped
+        // was made under the filter.
         let is_thread = shares && areas.flags & libc::CLONE_THREAD as u64 != 0;
         let is_known = is_thread || waits != Waits::Nothing;
         let filtered = filtered && (is_known || is_filtered(tid, child));
@@ -99,8 +99,8 @@ impl Tracer<'_> {
         resume();
     }
 
-    /// Returns the space of a child that has memory of its own. One that was copied before its
-    /// parent was filtered does not inherit: it has nothing that left.
+    /// Returns the space of a child that has memory of its own. A child that was copied before its
+    /// parent was filtered does not inherit: none of its pages have left.
     fn space_of_fork(&mut self, parent: SpaceId, child: i32, inherits: bool) -> SpaceId {
         let space = if inherits || !self.memory.is_attached(parent) {
             self.memory.forked(parent, child)
@@ -111,7 +111,7 @@ impl Tracer<'_> {
         space
     }
 
-    /// A thread that no space is known of has made a child.
+    /// A thread without a known space has made a child.
     fn child_of_unknown(&mut self, child: i32, dead: bool, seen: bool) {
         if !dead {
             self.tasks.insert(child, Task::default());
@@ -125,7 +125,7 @@ impl Tracer<'_> {
     pub(super) fn born(&mut self, child: i32, parent: i32, parent_space: SpaceId) {
         let Some(space) = self.tasks.get(&child).and_then(|task| task.space) else { return };
         if self.spaces.get_mut(parent_space).is_none() {
-            // Nobody knows any more what its memory should hold.
+            // What its memory should hold is no longer known.
             return process::kill(child);
         }
         let (made, stop) = self.make_helper(child, space, At::Stop);
@@ -142,7 +142,7 @@ impl Tracer<'_> {
             Ok(attached) => self.memory.born(parent_space, space, attached, ticket),
             Err(error) => {
                 if is_there || error.raw_os_error() != Some(libc::ESRCH) {
-                    // Nobody can give it what its memory should hold.
+                    // Its pages cannot be given to it.
                     self.end_space(space, &format!("a child of fork cannot be managed: {error}"));
                 }
                 self.memory.unborn(parent_space);
@@ -157,12 +157,12 @@ impl Tracer<'_> {
         let parked = self.tasks.get_mut(&parent).and_then(|task| task.parked.take());
         if parked.is_some() {
             self.stop_if_paused(parent);
-            // The change is over behind its call.
+            // The change ends after its call.
             let_go(ptrace::syscall(parent, 0));
         }
     }
 
-    /// A child whose parent has not reported it (T2), or a thread that exec gave another one.
+    /// A child whose parent has not reported it (T2), or a thread that exec gave another number.
     pub(super) fn unknown_event(&mut self, tid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {
@@ -183,9 +183,9 @@ impl Tracer<'_> {
         }
     }
 
-    /// A parent that is killed in the middle of fork never reports its child, which goes on all the
-    /// same. Of an attached space nobody knows what that child's memory should hold: it ends with
-    /// its parent.
+    /// A parent that is killed in the middle of a fork never reports its child, which continues
+    /// nevertheless. If the space is attached, what the child's memory should hold is unknown: the
+    /// child ends with its parent.
     pub(super) fn adopt(&mut self) {
         let own = std::process::id().cast_signed();
         let orphans: Vec<_> = self
@@ -203,7 +203,7 @@ impl Tracer<'_> {
             // A child of vfork has its parent's helper.
             if is_lost || helper::is_ours(tid) {
                 process::kill(tid);
-                // Its end is told, and is nobody's.
+                // Its end is reported, and belongs to no task.
                 continue;
             }
             let space = self.memory.exec(tid);
@@ -222,7 +222,7 @@ fn is_filtered(parent: i32, child: i32) -> bool {
     filters(parent).zip(filters(child)).is_none_or(|(parent, child)| child >= parent)
 }
 
-/// Whether a child shares the memory of its parent; one that is `dead` has none any more.
+/// Whether a child shares the memory of its parent; a `dead` child no longer has any.
 fn is_same(parent: i32, child: i32, areas: &Areas, dead: bool) -> bool {
     let flags = areas.flags & libc::CLONE_VM as u64 != 0;
     ptrace::share_memory(parent, child).filter(|_| !dead).unwrap_or(flags)

@@ -1,15 +1,15 @@
 //! The ends of threads.
 //!
-//! A thread that ends stops once more, before the kernel clears its number and looks through its
-//! robust mutexes, for which it waits for no page: so these are brought in at that stop.
+//! A thread that ends stops once more, before the kernel clears its number and walks its robust
+//! mutexes. The kernel does not wait for pages then, so these pages are brought in at that stop.
 //!
-//! - E1: a thread that is not the first of its process is let go there, and traced no more. Else it
-//!   would stay in its process until its end is received here, and who has joined it would find it
-//!   there, as unshare does. What is known of it is forgotten then.
-//! - E2: the first thread is never let go so: its end, which the kernel tells when that of all
-//!   others is over, is that of the process (T3).
-//! - E3: one that is killed at this stop goes on by itself, and one that is being killed may pass
-//!   it. Their ends are received like that of a first thread.
+//! - E1: a thread that is not the first of its process is detached there. Otherwise it would stay
+//!   in its process until its end is received here, and a thread that has joined it would still
+//!   find it there, as unshare does. Its state is forgotten then.
+//! - E2: the first thread is never detached there: its end, which the kernel reports after the ends
+//!   of all others, is that of the process (T3).
+//! - E3: a thread that is killed at this stop continues by itself, and one that is being killed may
+//!   skip the stop. Their ends are received like that of a first thread.
 
 use super::task::Park;
 use super::{Exit, Tracer, let_go};
@@ -21,7 +21,7 @@ impl Tracer<'_> {
     /// A thread is about to end.
     pub(super) fn ending(&mut self, tid: i32) {
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        // For what it was held is over: whoever has a ticket for it does not let it go.
+        // What it was held for is over: its tickets no longer release it.
         (task.held, task.parked) = (None, None);
         let ended = std::mem::replace(&mut task.ends, true);
         let (space, mut tid_at) = (task.space, task.tid_at);
@@ -30,7 +30,7 @@ impl Tracer<'_> {
         {
             space.ending += usize::from(!ended);
             space.waiting.retain(|waiting| *waiting != tid);
-            // Nobody else would see it.
+            // Nothing else would report it.
             tid_at = tid_at.filter(|_| space.tasks > 1);
             self.tell_if_it_stands(id);
         }
@@ -53,9 +53,10 @@ impl Tracer<'_> {
 
     /// A thread is about to make a call; returns whether it is held for a moment, because only a
     /// process of one thread may make that, and a thread that was let go (E1) is not gone yet. It
-    /// may have been joined already: the kernel wakes who waits for it some time before.
+    /// may have been joined already: the kernel wakes the threads that wait for it some time
+    /// before.
     pub(super) fn waits_for_ends(&mut self, tid: i32, call: &Syscall) -> bool {
-        /// It may be a thread that never ends, such as one of io_uring.
+        /// A limit, because a thread may never end, such as one of io_uring.
         const LOOKS: u8 = 100;
         if call.number != libc::SYS_unshare as u64 {
             return false;
@@ -75,11 +76,11 @@ impl Tracer<'_> {
         true
     }
 
-    /// A thread that is about to end may do so.
+    /// Lets a thread that is about to end do so.
     pub(super) fn let_end(&mut self, tid: i32) {
-        // One that nobody has looked at is gone before its space is attached (T9).
+        // A thread that was not met is gone before its space is attached (T9).
         let is_met = self.tasks.get(&tid).is_none_or(|task| !task.unmet);
-        // Asked of the kernel, which knows what exec has made of it.
+        // Asked of the kernel, which knows its number after an exec.
         if is_met && !process::is_leader(tid) && ptrace::detach(tid).is_ok() {
             return self.exited(tid, Exit::Code(0));
         }

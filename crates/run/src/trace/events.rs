@@ -14,10 +14,10 @@ pub(super) fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
 
-/// Waits for the next event of a thread; its end is queued and an error here, and events of others
-/// are queued (inject/I3). It is an error, too, if the thread is the first of its process and its
-/// end will be told when that of others is, which may wait in the queue; that takes a
-/// [tick](crate::sys::ticks).
+/// Waits for the next event of a thread; its end is queued and is an error here, and events of
+/// others are queued (inject/I3). It is also an error if the thread is the first of its process,
+/// has ended, and will be reported only after others, whose events may be in the queue; finding
+/// that out takes a [tick](crate::sys::ticks).
 pub(super) fn next(tid: i32, queue: &mut Queue) -> io::Result<Event> {
     let queued = queue.iter().position(|(queued, _)| *queued == tid);
     let event = match queued {

@@ -1,5 +1,6 @@
-//! Filters of system calls that a program has of its own, and children that would have ours without
-//! a tracer.
+//! A program's own seccomp filters, and children that would have zfold's filter without a tracer.
+//!
+//! `COMMON` is set once; only the tracer's thread uses the rest.
 
 use std::io;
 use std::sync::OnceLock;
@@ -12,12 +13,12 @@ use crate::sys::{ptrace, seccomp};
 /// The field that counts the filters of a thread.
 pub(super) const FILTERS: &str = "Seccomp_filters";
 
-/// Has the filters of a program that has its own not be asked while calls are made in it and its
-/// helper is being made; returns whether there was any.
+/// Suspends the filters of a program that has its own while calls are made in it and its helper is
+/// being made; returns whether there were any.
 ///
 /// # Errors
-/// It is not permitted: what is done there might end the program. Or they forbid what a helper
-/// does, which is asked of them as long as it lives.
+/// It is not permitted, so the calls might end the program. Or the filters forbid a helper's calls,
+/// to which they apply as long as it lives.
 pub(super) fn suspend_filters(tid: i32, filtered: bool) -> io::Result<bool> {
     if !has_own(tid, filtered)? {
         return Ok(false);
@@ -60,9 +61,9 @@ pub(super) fn no_helper(tid: i32, filtered: bool) -> Option<String> {
     }
 }
 
-/// A child that asks not to be traced would run under a filter that nobody answers: it is traced
-/// all the same. Returns whether it would share its parent's memory, as what traces its own process
-/// does: LeakSanitizer.
+/// A child that asks not to be traced would run under a filter that gets no answers: it is traced
+/// nevertheless. Returns whether it would share its parent's memory, as the tracing child of
+/// LeakSanitizer does.
 pub(super) fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) -> bool {
     const UNTRACED: u64 = libc::CLONE_UNTRACED as u64;
     let number = call.number as libc::c_long;
@@ -81,7 +82,7 @@ pub(super) fn follow_children(tid: i32, call: &Syscall, read: calls::Read<'_>) -
     flags & libc::CLONE_VM as u64 != 0
 }
 
-/// Filters that this process has in common with the programs that it traces; set once.
+/// Filters that this process shares with the programs that it traces; set once.
 static COMMON: OnceLock<usize> = OnceLock::new();
 
 /// Filters that this process itself runs under, and all that it starts.
@@ -89,14 +90,14 @@ fn base_filters() -> usize {
     *COMMON.get_or_init(|| filters_of(std::process::id().cast_signed()))
 }
 
-/// Says that programs are traced that this process has not started: they have in common with it
-/// what all processes here have, as in a container, and any other filter is their own.
+/// Declares that the traced programs were not started by this process: they share with it only the
+/// filters of all processes here, as in a container, and any other filter is their own.
 pub(super) fn trace_strangers() {
     const FIRST: i32 = 1;
     COMMON.get_or_init(|| filters_of(std::process::id().cast_signed()).min(filters_of(FIRST)));
 }
 
-/// Returns how many filters a thread has; none if that is not to be known.
+/// Returns how many filters a thread has; 0 if that cannot be found out.
 pub(super) fn filters_of(tid: i32) -> usize {
     Status::of(tid).ok().and_then(|status| status.number(FILTERS)).unwrap_or(0)
 }

@@ -7,7 +7,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::link::{SpaceId, Ticket, Tracing};
 
-/// What the tracer is asked for.
+/// A request to the tracer.
 #[derive(Debug)]
 pub(super) enum Asked {
     Attach(SpaceId),
@@ -45,7 +45,7 @@ impl Handle {
         if let Some(bell) = &requests.bell
             && requests.waiting.len() == 1
         {
-            // Fails only when the tracer ends, which asks for nothing more.
+            // Fails only when the tracer ends, after which nothing more is asked.
             let _ = pidfd_send_signal(bell, Signal::USR1);
         }
     }

@@ -16,18 +16,18 @@
 //! Invariants:
 //! - H1: the page lies at the same address in every space. A program that has something there
 //!   already is not managed.
-//! - H2: the program does not see it: its exit signal is none, so that `wait` passes over it (but
-//!   not with `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and
-//!   holds no descriptor or signal handler of the program's, and no directory but its root.
+//! - H2: the program does not see it: it has no exit signal, so `wait` ignores it (except with
+//!   `__WALL` or `__WCLONE`); it has a process group of its own, blocks all signals, and holds no
+//!   descriptor or signal handler of the program, and no directory except its root.
 //! - H3: it ends with the space (the tracer kills it), with the manager (it is traced with
 //!   `PTRACE_O_EXITKILL`), and when its socket closes.
 //! - H4: its mappings are not inherited by fork.
-//! - H5: it is of no use to the program, which could write to its page: it has no capabilities, a
-//!   filter leaves it the six calls that it makes, on its socket and its userfaultfd, and the
-//!   program's own filters are asked as well. Before that it executes nothing of the program's
+//! - H5: the program, which could write to its page, gains nothing from it: it has no capabilities,
+//!   a filter allows only the six calls that it makes, on its socket and its userfaultfd, and the
+//!   program's own filters apply as well. Before that it executes no code of the program
 //!   ([`super::birth`]).
-//! - H6: no call that it makes touches a page but of its own mappings, except that of
-//!   `MADV_POPULATE_WRITE`. Protections it changes only while all threads of the space are held.
+//! - H6: its calls touch only pages of its own mappings, except `MADV_POPULATE_WRITE`. It changes
+//!   protections only while all threads of the space are held.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -57,7 +57,7 @@ pub(crate) struct Helper {
     pub parent: i32,
 }
 
-/// How a helper comes to the descriptor for missing pages.
+/// How a helper gets its userfaultfd.
 #[derive(Debug)]
 pub(crate) enum Descriptor<'a> {
     /// It opens one.
@@ -66,11 +66,11 @@ pub(crate) enum Descriptor<'a> {
     Given(OwnedFd),
 }
 
-/// Makes a helper for the address space of the thread in which calls are injected, and puts the
-/// program under the filter, unless it is, that stops it at so much growth.
+/// Makes a helper for the address space of the thread in which calls are injected, and installs the
+/// filter, which stops the program at this growth, unless the program has it.
 ///
 /// # Errors
-/// `ESRCH` if the thread has ended. Else why it cannot be; nothing is left in the space then.
+/// `ESRCH` if the thread has ended. Otherwise the reason; nothing is left in the space then.
 pub(crate) fn attach(
     injection: &mut Injection<'_>,
     parent: i32,
@@ -95,7 +95,7 @@ pub(crate) fn attach(
     Ok((Helper { pid, inside, parent }, result?))
 }
 
-/// Has the program's process that made a helper forget it, after it has ended.
+/// Reaps a helper that has ended, in the program's process that made it.
 pub(crate) fn reap(injection: &mut Injection<'_>, inside: i32) -> io::Result<()> {
     let all = (libc::__WALL | libc::WNOHANG) as u64;
     injection.call(libc::SYS_wait4, [inside as u64, 0, all, 0, 0, 0]).map(drop)
@@ -149,13 +149,13 @@ fn unmap(injection: &mut Injection<'_>, end: usize) -> io::Result<()> {
 /// Waits until a process that was killed has ended.
 pub(crate) fn wait_for_end(pid: i32, queue: &mut Queue) {
     queue.retain(|(queued, _)| *queued != pid);
-    // Somebody else may have killed it before: then it lies in the stop on its way to its end, of
-    // which is told once only, and a second SIGKILL does not wake it. It fails where it runs.
+    // It may have been killed before: then it is in the stop on its way to its end, which is
+    // reported only once, and a second SIGKILL does not wake it. This fails if it runs.
     drop(ptrace::cont(pid, 0));
     loop {
         match ptrace::wait(pid) {
             Ok((_, Event::Exited(_) | Event::Killed { .. })) | Err(_) => return,
-            // It may stop on its way; that it is gone is told next.
+            // It may stop on its way; its end is reported next.
             Ok(_) => drop(ptrace::cont(pid, 0)),
         }
     }
@@ -169,7 +169,7 @@ fn start(
     filter: Option<Growth>,
     end: usize,
 ) -> io::Result<Attached> {
-    // It is in the namespace of who made it.
+    // It is in the namespace of its maker.
     let mut birth = Birth::begin(pid, GADGET, end, injection.queue())?;
     let uffd = match descriptor {
         Descriptor::Open(access) => Some(birth.open_uffd(access)?),

@@ -1,18 +1,18 @@
-//! Making system calls in a thread of the program, unnoticed by it.
+//! Makes system calls in a thread of the program, unnoticed by it.
 //!
-//! Everything begins and ends at the one kind of stop that lies where the kernel looks for signals
-//! (`Event::Stop`). There a thread that was interrupted in a call holds a result of the kernel's
-//! own (-ERESTARTSYS and its kin), and when it goes on with the registers that it had, the kernel
-//! itself decides whether a signal interrupts the call or the call is made anew: so a call that
-//! was interrupted for our sake is not told from one that was not.
+//! An injection begins and ends at the kind of stop at which the kernel checks for signals
+//! (`Event::Stop`). There a thread that was interrupted in a call holds an internal result of the
+//! kernel (such as -ERESTARTSYS), and when it continues with its old registers, the kernel decides
+//! whether a signal interrupts the call or the call is restarted: so the program cannot tell
+//! whether a call was interrupted for an injection.
 //!
 //! Invariants:
-//! - I1: while an injection lasts, the thread blocks all signals; those that come wait. SIGSTOP
-//!   cannot be blocked: it is passed on, the group stops, and our calls go on all the same.
-//! - I2: when it ends, registers and signal mask are what they were.
+//! - I1: during an injection, the thread blocks all signals; those that arrive wait. SIGSTOP cannot
+//!   be blocked: it is passed on, the group stops, and the injected calls continue nevertheless.
+//! - I2: when it ends, registers and signal mask are restored.
 //! - I3: events that do not belong to the injection are not lost: they go to the queue of the
-//!   tracer. All threads are waited for: the end of a process is told only when the ends of all
-//!   its threads were received.
+//!   tracer. Events of all threads are received: the end of a process is reported only after the
+//!   ends of all its threads were received.
 //! - I4: no other call than the one asked for is made, though another thread of the program may
 //!   write to the instruction that makes it: each call is compared at its entry.
 
@@ -28,12 +28,12 @@ use crate::sys::process;
 use crate::sys::ptrace::{self, Event, SyscallInfo};
 use crate::sys::ticks::Ticks;
 
-/// Results of a call that the kernel is about to make anew: -ERESTARTSYS down to
+/// Results of a call that the kernel is about to restart: -ERESTARTSYS down to
 /// -ERESTART_RESTARTBLOCK.
 const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
 /// Bytes of memory that are searched at once.
 const SEARCHED: usize = 64 << 10;
-/// Of a program's memory, that much is searched for a system call instruction.
+/// Most bytes of a program's memory that are searched for a system call instruction.
 const SEARCHED_MAX: usize = 64 << 20;
 
 /// Where the thread is stopped when an injection begins.
@@ -41,7 +41,7 @@ const SEARCHED_MAX: usize = 64 << 20;
 pub(crate) enum At {
     /// `Event::Stop`.
     Stop,
-    /// `Event::Seccomp`: the call will be made, and stop, anew.
+    /// `Event::Seccomp`: the call will be made, and stop, again.
     Seccomp,
     /// Behind a call: `Event::Syscall`, or `Event::Exec`.
     Behind,
@@ -52,7 +52,7 @@ pub(crate) enum At {
 pub(crate) struct Injection<'a> {
     tid: i32,
     saved: Registers,
-    /// The call that it was about to make anew, where that has to be begun.
+    /// The call that it was about to restart, if that has to be done here.
     taken: Option<Taken>,
     mask: u64,
     gadget: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Injection<'a> {
     first_gadget: usize,
     queue: &'a mut Queue,
     child: i32,
-    /// While there are some, its end is noticed ([`next`]).
+    /// While they exist, its end is noticed ([`next`]).
     _ticks: Option<Ticks>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Injection<'a> {
         self.gadget = gadget;
     }
 
-    /// Uses the one again with which the injection began.
+    /// Uses the instruction with which the injection began again.
     pub(crate) fn use_first_gadget(&mut self) {
         self.gadget = self.first_gadget;
     }
@@ -172,8 +172,8 @@ impl<'a> Injection<'a> {
     /// # Errors
     /// Nothing is mapped there, or the thread is gone.
     pub(crate) fn put(&mut self, to: usize, bytes: &[u8]) -> io::Result<()> {
-        // Neither waits for a page that is asked of a userfaultfd; the second way is open to a
-        // process that may not be looked at, too.
+        // Neither way waits for a page of a userfaultfd; the second also works for a process whose
+        // memory may not be read.
         if let Ok(memory) = fs::File::options().write(true).open(format!("/proc/{}/mem", self.tid))
         {
             return memory.write_all_at(bytes, to as u64);
@@ -199,8 +199,8 @@ impl<'a> Injection<'a> {
         checked(what, self.call(number, args)?)
     }
 
-    /// Ends it, but has the thread go on with `code`, all signals blocked as they are. For threads
-    /// that are not the program's.
+    /// Ends it, but lets the thread continue with `code`, with all signals blocked. For threads
+    /// that do not belong to the program.
     pub(crate) fn become_code(self, code: usize, parameter: usize) -> io::Result<()> {
         park(self.tid, self.queue)?;
         let mut registers = self.saved;
@@ -230,10 +230,10 @@ impl<'a> Injection<'a> {
 }
 
 /// A restartable sequence in which a thread was stopped is aborted, as after any preemption: the
-/// kernel, which sees the thread elsewhere, would forget it.
+/// kernel, which would find the thread at another instruction, would not abort it.
 ///
 /// # Errors
-/// `ESRCH` if its area is not there at the moment, so that nobody knows: it is as before.
+/// `ESRCH` if its area is not present, so that this cannot be known: the thread is unchanged.
 fn leave_sequence(tid: i32, registers: &mut Registers) -> io::Result<()> {
     if registers.number().is_none()
         && let Some(abort) = restartable_abort(tid, registers.instruction())?
@@ -243,7 +243,7 @@ fn leave_sequence(tid: i32, registers: &mut Registers) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a restartable sequence goes on that is left at `instruction`; `None` outside of one.
+/// Where a restartable sequence that is left at `instruction` continues; `None` outside of one.
 fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> {
     /// Offset of the pointer to the sequence in the area that a thread registers.
     const SEQUENCE: usize = 8;
@@ -251,7 +251,7 @@ fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> 
     let mut sequence = [0; 8];
     ptrace::read(tid, area + SEQUENCE, &mut sequence).map_err(|_| gone())?;
     let sequence = usize::from_ne_bytes(sequence);
-    // Version and flags, start, length, where it goes on.
+    // Version and flags, start, length, abort address.
     let mut words = [0; 32];
     if sequence == 0 || ptrace::read(tid, sequence, &mut words).is_err() {
         return Ok(None);
@@ -261,7 +261,7 @@ fn restartable_abort(tid: i32, instruction: usize) -> io::Result<Option<usize>> 
     Ok(is_inside.then(|| word(3)))
 }
 
-/// Finds a system call instruction: the one just executed, or any in what is executable, the
+/// Finds a system call instruction: the one just executed, or any in executable memory, the
 /// kernel's own page first.
 fn find_gadget(tid: i32, registers: &Registers) -> io::Result<usize> {
     let before = registers.instruction().wrapping_sub(SYSCALL.len());
@@ -293,7 +293,7 @@ fn range_of(line: &str) -> Option<(usize, usize)> {
 
 fn search(tid: i32, mut at: usize, end: usize, left: &mut usize) -> Option<usize> {
     let mut buffer = vec![0; SEARCHED];
-    // Unlike process_vm_readv, it does not wait for a page that is asked of a userfaultfd.
+    // Unlike process_vm_readv, it does not wait for a page of a userfaultfd.
     let memory = fs::File::open(format!("/proc/{tid}/mem")).ok()?;
     while at < end && *left > 0 {
         let wanted = (end - at).min(SEARCHED);

@@ -1,10 +1,9 @@
-//! Threads that ran before they were traced: what the tracer would know of them had it seen their
+//! Threads that ran before they were traced: finds out what the tracer would know had it seen their
 //! birth.
 //!
-//! Where the kernel writes when a thread ends (`CLONE_CHILD_CLEARTID`) only the thread itself can
-//! ask. It is asked at its first stop, and no space is attached before all of its threads were
-//! (T9): until then nothing is away anywhere. Its list of robust mutexes is asked at its end, as of
-//! any thread.
+//! Only the thread itself can ask where the kernel writes when it ends (`CLONE_CHILD_CLEARTID`). It
+//! does so at its first stop, and no space is attached before all its threads have (T9): until then
+//! no page is away. Its list of robust mutexes is read at its end, as for any thread.
 
 use std::io;
 
@@ -17,20 +16,20 @@ use crate::sys::ptrace::{self, Event};
 use zfold_uffd::page::PAGE;
 
 impl Tracer<'_> {
-    /// A thread that was not looked at stops for something else, which may have taken back that it
-    /// was asked to stop: it is asked again (caught/R5).
+    /// A thread that was not met stops for another reason, which may have cancelled the request to
+    /// stop: it is asked again (caught/R5).
     pub(super) fn ask_again(&self, tid: i32) {
         if self.tasks.get(&tid).is_some_and(|task| task.unmet) {
             let_go(ptrace::interrupt(tid));
         }
     }
 
-    /// Looks at a thread that is stopped, unless it was looked at. Returns how it is stopped now;
-    /// `None` if it has ended.
+    /// Meets a stopped thread, unless it was met before. Returns how it is stopped now; `None` if
+    /// it has ended.
     pub(super) fn meet(&mut self, tid: i32, event: Event) -> Option<Event> {
         let task = self.tasks.get(&tid).filter(|task| task.unmet);
         let Some(space) = task.and_then(|task| task.space) else { return Some(event) };
-        // One that did not stop in time still goes on without a tracer.
+        // A thread that did not stop in time still continues without a tracer.
         let_go(ptrace::set_options(tid, ptrace::FOLLOW));
         match self.ask_number(tid) {
             Ok((Ok(at), stop)) => {
@@ -61,7 +60,7 @@ impl Tracer<'_> {
     }
 
     /// Asks a stopped thread where its number is; also returns how it is stopped now. The outer
-    /// error says that it is stopped as before, or has ended.
+    /// error means that it is stopped as before, or has ended.
     fn ask_number(&mut self, tid: i32) -> io::Result<(io::Result<Option<usize>>, Event)> {
         if ptrace::is_foreign(tid) {
             return Err(io::Error::other("it is a 32-bit program"));
@@ -77,14 +76,14 @@ impl Tracer<'_> {
     }
 }
 
-/// Where the number of a thread is; it says so to a page that it has for a moment.
+/// Returns the address of a thread's number, which the thread writes to a temporary page.
 fn number_at(injection: &mut Injection<'_>) -> io::Result<Option<usize>> {
     let (len, access) = (PAGE as u64, (libc::PROT_READ | libc::PROT_WRITE) as u64);
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let page = [0, len, access, flags, u64::MAX, 0];
     let page = injection.one("its address space has no room", libc::SYS_mmap, page)? as u64;
     let ask = [GET_TID_ADDRESS as u64, page, 0, 0, 0, 0];
-    let told = injection.one("its thread numbers are not to be known", libc::SYS_prctl, ask);
+    let told = injection.one("its thread numbers cannot be found", libc::SYS_prctl, ask);
     let mut word = [0; 8];
     let read = told.and_then(|_| ptrace::read(injection.tid(), page as usize, &mut word));
     injection.call(libc::SYS_munmap, [page, len, 0, 0, 0, 0])?;

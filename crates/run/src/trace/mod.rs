@@ -1,37 +1,38 @@
 //! The tracer: starts a program, follows all its threads and children, and makes helpers.
 //!
-//! One thread does all of it, since the kernel binds a traced thread to the one that traces it. It
-//! waits for the next stop of any thread; requests of others ([`Handle`]) reach it as a stop, too:
-//! of a child of its own that does nothing else (the *bell*), which they signal.
+//! One thread does all this, since the kernel binds a traced thread to its tracing thread. It waits
+//! for the next stop of any thread; requests of others ([`Handle`]) reach it as a stop, too: of a
+//! child of its own that does nothing else (the *bell*), which they signal.
 //!
-//! Before the first helper nothing stops but fork, clone, exec, their children at birth and threads
-//! at their ends ([`ends`]). A program with a helper runs under a filter, which stops the few calls
-//! of which the kernel does not tell in time ([`calls`]).
+//! Before the first helper, the program stops only at fork, clone and exec, at the birth of
+//! children and at the ends of threads ([`ends`]). A program with a helper runs under a filter,
+//! which stops the few calls that the kernel does not report in time ([`calls`]).
 //!
 //! Invariants:
-//! - T1: a thread that is stopped is let go by whoever handles its event, or it is held by a
-//!   ticket, and whoever has that lets it go ([`Tracing::go_on`]).
+//! - T1: the handler of its event lets a stopped thread continue, or holds it by a ticket, whose
+//!   owner lets it continue ([`Tracing::go_on`]).
 //! - T2: the events of a child and of its parent come in any order. A child that is seen first
 //!   waits in `unclaimed`, one that ends first in `stillborn`.
 //! - T3: a space is `gone` when the last thread in it ends or leaves it by exec. Its helper ends
-//!   before the end of that thread is received, or before exec goes on, so that nobody who waits
-//!   for it finds the executable or the mounts of its program busy; but for an end that is received
-//!   while a call is made in another thread. It has stepped aside before, and is forgotten by its
-//!   parent, unless SIGKILL ended that ([`aside`]).
-//! - T4: the tracer waits for nothing but events. It receives those of all threads while it waits
-//!   for one, and what the memory side does for a thread is done while that is held.
+//!   before the end of that thread is received, or before exec continues, so that a process that
+//!   waits for it does not find the executable or the mounts of its program busy; except for an end
+//!   that is received during a call in another thread. The helper has stepped aside before, and its
+//!   parent has reaped it, unless SIGKILL ended the parent ([`aside`]).
+//! - T4: the tracer waits only for events. It receives those of all threads while it waits for one,
+//!   and threads are held while the memory side works for them.
 //! - T5: in an attached space, only one thread at a time moves a mapping or forks: the messages of
-//!   two of these would not say in which order they were made.
+//!   two such calls would not show their order.
 //! - T6: while the program is paused, or a space is to stand still, each thread was asked to stop
-//!   since it last stopped: the kernel forgets at each stop that one was asked for. Where it stops
-//!   for nothing else, it is held until that ends.
+//!   since it last stopped: the kernel forgets a request at each stop. If it stops for no other
+//!   reason, it is held until the pause ends.
 //! - T7: a program whose space should be attached from the beginning is attached at its exec,
-//!   before its first instruction: it cannot pass a small limit while it is being asked to stop.
-//! - T8: every process that has an attached space runs under the filter, which is put on all
-//!   threads of one process at once: a space that another one has, too, waits until that has left
-//!   it. A child of vfork or fork that was made just before is known by its filters.
+//!   before its first instruction: it cannot exceed a small limit while it is being asked to stop.
+//! - T8: every process that has an attached space runs under the filter, which is installed on all
+//!   threads of one process at once: a space that another process also has is attached only after
+//!   that has left it. A child of vfork or fork that was made just before is recognized by its
+//!   filters.
 //! - T9: a space of processes that ran before is attached only when each of its threads has been
-//!   looked at or is gone ([`caught`], [`meet`]).
+//!   met or is gone ([`caught`], [`meet`]).
 
 mod areas;
 mod aside;
@@ -84,12 +85,12 @@ struct Tracer<'a> {
     handle: &'a Handle,
     access: Access,
     tell: &'a mut dyn FnMut(News),
-    /// Whether a process that traces itself was told.
+    /// Whether a process that traces itself was reported.
     traces_itself: bool,
     /// The process that was started, and how it ended.
     main: i32,
     exit: Option<Exit>,
-    /// It was told that it is stopped.
+    /// It was reported as stopped.
     is_stopped: bool,
     /// Why everything is being ended.
     ended: Option<String>,
@@ -114,7 +115,8 @@ struct Tracer<'a> {
     queue: Queue,
 }
 
-/// A thread may end at any moment, which its own event tells: errors of calls about it are no news.
+/// A thread may end at any moment, which its own event reports: errors of calls about it are
+/// ignored.
 fn let_go(result: io::Result<()>) {
     if let Err(error) = result {
         debug_assert_eq!(error.raw_os_error(), Some(libc::ESRCH), "{error}");
@@ -151,8 +153,8 @@ impl Tracer<'_> {
             {
                 self.end_helper(helper);
             }
-            // One that is killed leaves its stop by itself, and its end may come behind that of
-            // others: nobody waits for it alone.
+            // A helper that is killed leaves its stop by itself, and its end may come after that of
+            // others: it is not waited for alone.
             if let Some(event) = ptrace::wait_now(tid)? {
                 return Ok((tid, event));
             }
@@ -189,14 +191,14 @@ impl Tracer<'_> {
         } else {
             self.unknown_event(tid, event);
         }
-        // It had not come into being when all others were killed.
+        // It did not exist when all others were killed.
         if self.ended.is_some() && !event.is_end() && event != Event::Ending && !self.is_queued(tid)
         {
             process::kill(tid);
         }
     }
 
-    /// A helper blocks its signals; SIGSTOP cannot be blocked and is not for it.
+    /// A helper blocks its signals; SIGSTOP cannot be blocked, and is not meant for it.
     fn helper_event(&mut self, pid: i32, event: Event) {
         match event {
             Event::Exited(_) | Event::Killed { .. } => {
@@ -218,7 +220,7 @@ impl Tracer<'_> {
             Event::Stop { .. } | Event::Signal(_) | Event::Seccomp => self.come_back(tid),
             _ => self.leave_aside(tid),
         }
-        // The kernel forgets at each stop that one was asked for.
+        // The kernel forgets a request to stop at each stop.
         if !event.is_end() && !matches!(event, Event::Stop { .. } | Event::Ending) {
             self.ask_again(tid);
             self.stop_if_paused(tid);
@@ -260,7 +262,7 @@ impl Tracer<'_> {
             let failure = self.outcome.take().and_then(|outcome| outcome.failure());
             let exit = failure.and_then(|error| error.raw_os_error()).map_or(exit, Exit::NotRun);
             self.exit = Some(exit);
-            // Of a program that is being ended, the result says why.
+            // For a program that is being ended, the result has the reason.
             if !matches!(exit, Exit::NotRun(_)) && self.ended.is_none() {
                 (self.tell)(News::Ended(exit));
             }
@@ -303,7 +305,8 @@ impl Tracer<'_> {
     }
 
     fn exec(&mut self, tid: i32) {
-        // Of one that is being killed only this is known: its number is nobody's, without an end.
+        // For a thread that is being killed, only this is known: its number is free, without an
+        // event of its end.
         let is_former = |tid: &i32| !process::is_there(*tid) && !self.is_queued(*tid);
         let former =
             ptrace::message(tid).ok().or_else(|| self.tasks.keys().copied().find(is_former));
@@ -326,7 +329,7 @@ impl Tracer<'_> {
         self.stop_if_paused(tid);
         helpers.retain(|helper| helper.parent == tid);
         if self.wanted(tid, space) {
-            // Whoever attaches forgets these first.
+            // The next attach reaps these first.
             if let Some(known) = self.spaces.get_mut(space) {
                 known.ended = helpers;
             }
@@ -344,7 +347,7 @@ impl Tracer<'_> {
         Ticket { thread, turn: self.turns }
     }
 
-    /// Lets a thread go on, and stops it behind a call that was shortened.
+    /// Lets a thread continue, and stops it after a call whose time limit was shortened.
     fn resume_with(&self, tid: i32, signal: i32) -> io::Result<()> {
         let shortened = self.tasks.get(&tid).and_then(|task| task.softened.as_ref());
         if shortened.is_some_and(waits::Softened::is_shortened) {
@@ -372,15 +375,14 @@ impl Tracer<'_> {
         ptrace::listen(tid)
     }
 
-    /// Tells so if it was told that the program is stopped.
+    /// Reports that the program continues, if it was reported as stopped.
     fn main_goes_on(&mut self) {
         if std::mem::take(&mut self.is_stopped) {
             (self.tell)(News::GoesOn);
         }
     }
 
-    /// Whether something has happened to a thread that is still to be handled; it may be stopped
-    /// for that.
+    /// Whether an event of a thread is still to be handled; the thread may be stopped for it.
     fn is_queued(&self, tid: i32) -> bool {
         self.queue.iter().any(|(queued, _)| *queued == tid)
     }
@@ -392,7 +394,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// Tells, once, that a space cannot be managed.
+    /// Reports, once, that a space cannot be managed.
     fn refuse(&mut self, id: SpaceId, reason: String) {
         if let Some(space) = self.spaces.get_mut(id)
             && !space.refused

@@ -1,8 +1,8 @@
-//! What a program asks of its own mode of seccomp, and the strict mode: it is not to see the filter
-//! that it is under for the run's sake, beside which the kernel allows no strict mode.
+//! Answers a program that asks for its seccomp mode, and emulates the strict mode: the program must
+//! not see the run's filter, beside which the kernel does not allow the strict mode.
 //!
-//! The strict mode is made of a filter. All that it does not allow stops the thread, whose process
-//! is ended by SIGKILL; the kernel itself ends the thread alone.
+//! The strict mode is emulated by a filter. A call that it does not allow stops the thread, and
+//! SIGKILL ends its process; the kernel's strict mode would end only the thread.
 
 use std::io;
 
@@ -42,8 +42,8 @@ impl Asks {
 }
 
 impl Tracer<'_> {
-    /// Answers a thread that is stopped before such a call; returns whether it did. A program with
-    /// a filter of its own hears from the kernel what is right.
+    /// Answers a thread that is stopped before such a call; returns whether it did. For a program
+    /// with a filter of its own, the kernel's answer is right.
     pub(super) fn answer_mode(&mut self, tid: i32, call: &Syscall) -> bool {
         let Some(asks) = Asks::of(call) else { return false };
         if filters::has_own(tid, true).unwrap_or(true) {
@@ -85,7 +85,7 @@ fn install(injection: &mut Injection<'_>, at: usize) -> io::Result<()> {
     if injection.call(libc::SYS_seccomp, filter)? == 0 {
         return Ok(());
     }
-    // It may do nothing from now on for which this would matter.
+    // From now on it may make no call for which this would matter.
     let set = libc::PR_SET_NO_NEW_PRIVS as u64;
     injection.one("no_new_privs", libc::SYS_prctl, [set, 1, 0, 0, 0, 0])?;
     injection.one("the strict mode", libc::SYS_seccomp, filter).map(drop)

@@ -1,4 +1,4 @@
-//! What is told of a program.
+//! Events of a program that are reported.
 
 /// How the main process of a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The status by which a shell would tell of it.
+    /// The exit status that a shell would report.
     #[must_use]
     pub fn status(self) -> i32 {
         match self {
@@ -29,7 +29,7 @@ impl Exit {
     }
 }
 
-/// What the tracer tells while the program runs.
+/// Events that the tracer reports while the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News {
     /// The main process has become the program; this is its number.
@@ -38,7 +38,8 @@ pub(crate) enum News {
     Caught { processes: usize, threads: usize },
     /// A space could not be attached; the memory side knows which and why.
     Refused,
-    /// A process is about to trace itself, which cannot be while it is traced here; told once.
+    /// A process is about to trace itself, which is impossible while it is traced here; reported
+    /// once.
     TracesItself(i32),
     /// It has been stopped by a signal, as a job of a shell.
     Stopped,

@@ -1,22 +1,21 @@
-//! Calls that a stop of ours interrupts, where the kernel hides them ([`arch::REWINDS`]).
+//! Calls that a stop interrupts, on kernels that hide them ([`arch::REWINDS`]).
 //!
 //! Such a kernel goes back to the instruction of the call before the stop, and decides when the
-//! thread goes on whether a handler is told of an interruption, and whether a wait goes on with
-//! what is left of its time. It decides by what it remembers, which is gone once other calls were
-//! made in the thread. So the thread is let go to the entry of the call, which says by which number
-//! it is made anew; there the call is taken away ([`take`]). At the end it is begun again with a
-//! stop on its way ([`begin`]), so that it is interrupted at once, and the kernel is where it was.
+//! thread continues whether a handler sees an interruption, and whether a wait continues with the
+//! rest of its time. It decides by state that is lost once other calls were made in the thread. So
+//! the thread continues to the entry of the call, which shows the number of the restarted call;
+//! there the call is taken away ([`take`]). At the end it is begun again with a stop pending
+//! ([`begin`]), so that it is interrupted at once, and the kernel has its state back.
 //!
-//! - R1: all signals are blocked from before the first of these to behind the second. Where a call
-//!   waits with a mask of its own, the stop comes before a signal does.
-//! - R2: a call is begun like that only if it is one that waits: others may change what the end of
-//!   an injection puts back, such as the mask of signals. They are made anew when the thread goes
-//!   on.
-//! - R3: what reports the interruption in any case (-EINTR) has done nothing, and is made anew,
-//!   too.
+//! - R1: all signals are blocked from before the first of these steps until after the second. If a
+//!   call waits with a mask of its own, the stop comes before a signal.
+//! - R2: only calls that wait are begun so: others may change what the end of an injection
+//!   restores, such as the signal mask. They are restarted when the thread continues.
+//! - R3: a call that reports the interruption in any case (-EINTR) has done nothing, and is
+//!   restarted, too.
 //!
-//! Found by trying ten kinds of waits on Linux 6.12 and 7.3; `PTRACE_INTERRUPT` at the entry is
-//! what brings the kernel back to its decision.
+//! Found by trying ten kinds of waits on Linux 6.12 and 7.3; `PTRACE_INTERRUPT` at the entry makes
+//! the kernel decide again.
 
 use std::io;
 
@@ -75,12 +74,12 @@ const WAITS: [libc::c_long; 44] = [
 /// A call that was taken away.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
-    /// By which it is made anew.
+    /// The number of the restarted call.
     number: u64,
 }
 
-/// Takes away the call that a parked thread is about to make, if it is about to make one;
-/// `registers` are made those before it.
+/// Takes away the call that a parked thread is about to make, if any; `registers` become those
+/// before it.
 ///
 /// # Errors
 /// The thread is gone.
@@ -124,7 +123,7 @@ pub(super) fn begin(
         match next(tid, queue)? {
             stop @ Event::Stop { .. } => break stop,
             Event::Signal(stopping) => signal = stopping,
-            // It is to be stopped before it is made, as it will be when the thread goes on.
+            // It is to be stopped before it is made, as it will be when the thread continues.
             Event::Seccomp => {
                 skip(tid)?;
                 refused = true;
@@ -148,7 +147,7 @@ fn is_at_call(tid: i32, registers: &Registers) -> bool {
     ptrace::read(tid, registers.instruction(), &mut found).is_ok() && found == SYSCALL
 }
 
-/// Lets a parked thread go to the entry of its call; returns by which number that is made.
+/// Lets a parked thread continue to the entry of its call; returns the call's number.
 fn enter(tid: i32, queue: &mut Queue) -> io::Result<u64> {
     let mut signal = 0;
     loop {

@@ -1,5 +1,5 @@
-//! Spaces all of whose threads stand still for a moment: what only they could change stays as it is
-//! meanwhile, such as what may be done with a mapping. None of them is inside a call (T6).
+//! Spaces whose threads are all held for a moment: state that only they can change, such as the
+//! protection of a mapping, stays as it is meanwhile. None of them is inside a call (T6).
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::link::{SpaceId, Ticket};
 use crate::sys::ptrace::Event;
 
 impl Tracer<'_> {
-    /// Has all threads of a space stop, and tells when all are held.
+    /// Stops all threads of a space, and reports when all are held.
     pub(super) fn stand(&mut self, space: SpaceId, turn: u64) {
         self.stand_no_more(space);
         let Some(known) = self.spaces.get_mut(space) else { return };
@@ -19,9 +19,9 @@ impl Tracer<'_> {
         here.for_each(|(&tid, task)| let_go(task.interrupt(tid)));
     }
 
-    /// Lets them go on.
+    /// Lets them continue.
     pub(super) fn stand_no_more(&mut self, space: SpaceId) {
-        // From here on nobody is asked to stop any more.
+        // From here on no thread is asked to stop any longer.
         let still = self.spaces.get_mut(space).and_then(|known| known.still.take());
         let held = still.into_iter().flat_map(|still| still.held);
         held.for_each(|ticket| self.go_on(ticket));
@@ -50,18 +50,18 @@ impl Tracer<'_> {
         true
     }
 
-    /// Tells that all threads of a space are held, if it is to stand still and they are: after one
-    /// was held, or is about to end, or has.
+    /// Reports that all threads of a space are held, if it is to stand still and they are: called
+    /// after one was held, is about to end, or has ended.
     pub(super) fn tell_if_it_stands(&self, space: SpaceId) {
         let Some(known) = self.spaces.get(space) else { return };
         let Some(still) = &known.still else { return };
-        // Mostly some are missing, and nobody looks at all threads each time.
+        // Usually some are missing, and checking all threads each time is avoided.
         if still.held.len() + known.ending < known.tasks {
             return;
         }
         let stands = |(&thread, task): (&i32, &Task)| {
             let held = task.held.is_some_and(|turn| still.held.contains(&Ticket { thread, turn }));
-            // One on its way to its end comes back to no call.
+            // A thread on its way to its end returns to no call.
             task.space != Some(space) || held || task.ends
         };
         if self.tasks.iter().all(stands) {

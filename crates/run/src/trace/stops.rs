@@ -1,4 +1,4 @@
-//! What the tracer does with a stopped thread: asks the memory side, lets it go.
+//! Handles stopped threads: asks the memory side, and lets them continue.
 
 use std::cell::Cell;
 
@@ -26,7 +26,8 @@ impl Tracer<'_> {
             (Some(space), seccomp::STOP_FOREIGN) => self.before_foreign(tid, space),
             (_, seccomp::STOP_STRICT) => process::kill(tid),
             (None, seccomp::STOP_CHANGE | seccomp::STOP_FOREIGN) => let_go(ptrace::cont(tid, 0)),
-            // A filter of the program's own that wants a tracer; without one, no call.
+            // A filter of the program's own that asks for a tracer; without one, the call is not
+            // made.
             _ => self.skip(tid, libc::ENOSYS),
         }
     }
@@ -60,7 +61,7 @@ impl Tracer<'_> {
         }
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.fetched = 0;
-            // Of others the registers still say it behind the call.
+            // For other calls, the registers still have it after the call.
             task.areas = (call.number == libc::SYS_clone3 as u64)
                 .then(|| Some(areas::of(tid, &ptrace::registers(tid).ok()?)))
                 .flatten();
@@ -95,8 +96,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Has a page brought that a call points to, and looks at the call again then; `false` after
-    /// some tries: the call fails for it.
+    /// Brings in a page that a call points to, after which the call is decoded again; `false` after
+    /// some tries: the call then fails.
     fn fetch(&mut self, tid: i32, space: SpaceId, address: usize) -> bool {
         const TRIES: u8 = 8;
         let Some(task) = self.tasks.get_mut(&tid) else { return false };
@@ -109,7 +110,7 @@ impl Tracer<'_> {
     }
 
     fn before_fork(&mut self, tid: i32, space: SpaceId) {
-        // The child needs a descriptor here: better no child than one that nobody answers.
+        // The child needs a descriptor here: better no child than one whose faults get no answer.
         if self.memory.descriptor(space).is_err() {
             self.end_change(tid, space);
             return self.skip(tid, libc::EAGAIN);
@@ -136,13 +137,13 @@ impl Tracer<'_> {
         }
     }
 
-    /// Lets a thread make its call, and stops it behind that.
+    /// Lets a thread make its call, and stops it after that.
     fn enter(&mut self, tid: i32, waits: Waits) {
         self.set_waits(tid, waits);
         let_go(ptrace::syscall(tid, 0));
     }
 
-    /// Asks the memory side for something, before the thread goes on.
+    /// Makes a request to the memory side before the thread continues.
     fn ask(&mut self, tid: i32, space: SpaceId, request: Request, park: Park) {
         let ticket = self.ticket(tid);
         self.hold(tid, ticket, Some(park));
@@ -159,11 +160,11 @@ impl Tracer<'_> {
         }
     }
 
-    /// What threads were held for is done.
+    /// The work that threads were held for is done.
     pub(super) fn go_on(&mut self, ticket: Ticket) {
         let mut parked = Vec::new();
-        // Mostly one thread, which the ticket names; of a birth, its child as well.
-        // That has ended, or is held for something else by now, if it does not have it.
+        // Usually one thread, which the ticket names; for a birth, its child as well. A thread that
+        // no longer has this ticket has ended, or is held for another reason.
         let named = self.tasks.get(&ticket.thread).filter(|task| task.held == Some(ticket.turn));
         let holders = match named {
             Some(task) => [Some(ticket.thread), task.related].into_iter().flatten().collect(),
@@ -184,7 +185,7 @@ impl Tracer<'_> {
                 continue;
             }
             self.stop_if_paused(tid);
-            // What it held others up for is over, unless it is about to begin.
+            // The change for which others wait is over, unless it is about to begin.
             if !matches!(park, Park::IntoCall | Park::Again)
                 && let Some(space) = self.tasks.get(&tid).and_then(|task| task.space)
             {
@@ -218,7 +219,7 @@ impl Tracer<'_> {
         }
     }
 
-    /// It has, or has ended.
+    /// It has done so, or has ended.
     pub(super) fn end_change(&mut self, tid: i32, id: SpaceId) {
         let Some(space) = self.spaces.get_mut(id) else { return };
         space.waiting.retain(|waiting| *waiting != tid);
@@ -226,7 +227,8 @@ impl Tracer<'_> {
             return;
         }
         space.changing = None;
-        // The call of one that waited may mean something else by now, or it is about to end.
+        // The call of a thread that waited may mean something else by now, or the thread is about
+        // to end.
         while let Some(space) = self.spaces.get_mut(id)
             && space.changing.is_none()
             && let Some(next) = space.waiting.pop_front()
@@ -235,8 +237,8 @@ impl Tracer<'_> {
         }
     }
 
-    /// Calls of the 32-bit interface cannot be followed. Such a program is not managed; one that is
-    /// has no such calls, as under a kernel without them.
+    /// Calls of the 32-bit interface cannot be followed. A program that makes them is not managed;
+    /// in a managed one they fail, as under a kernel without them.
     fn before_foreign(&mut self, tid: i32, space: SpaceId) {
         if self.memory.is_attached(space) {
             return self.skip(tid, libc::ENOSYS);
@@ -255,7 +257,7 @@ impl Tracer<'_> {
         let_go(skipped.and_then(|()| ptrace::cont(tid, 0)));
     }
 
-    /// A thread has made the call into which it was followed.
+    /// A thread has returned from a call that was let through with a stop after it.
     pub(super) fn behind(&mut self, tid: i32) {
         let result = match ptrace::syscall_info(tid) {
             Ok(SyscallInfo::Exit(result)) => result,
@@ -290,7 +292,7 @@ impl Tracer<'_> {
                 return self.ask(tid, space, Request::Grown { end }, Park::Run);
             }
             (Waits::Opened, _) => return self.ask(tid, space, Request::Opened, Park::Run),
-            // It has failed: else its child was seen before.
+            // It has failed: otherwise its child would have been seen before.
             (Waits::Fork(_), _) => {
                 self.memory.unborn(space);
                 self.end_change(tid, space);
@@ -335,10 +337,10 @@ impl Tracer<'_> {
         }
     }
 
-    /// Makes good what a stop of ours, or a signal that the program ignores, has done to a call.
+    /// Repairs a call that a stop, or a signal that the program ignores, has interrupted.
     pub(super) fn soften(&mut self, tid: i32, signal: i32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
-            // A stop on request uses up what was seen before it.
+            // A stop on request clears what was seen before it.
             let seen = if signal == 0 { task.seen.take() } else { None };
             let_go(waits::soften(tid, signal, seen.as_ref(), &mut task.softened));
         }

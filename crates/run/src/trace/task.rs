@@ -1,4 +1,4 @@
-//! What the tracer knows of threads and address spaces.
+//! The tracer's state of threads and address spaces.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -12,44 +12,45 @@ use crate::sys::arch::{self, Seen};
 use crate::sys::proc;
 use crate::sys::ptrace::{self, Event};
 
-/// For what a thread was let into a system call.
+/// Why a thread was let into a system call with a stop after it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// For nothing.
     #[default]
     Nothing,
-    /// To look at a large mapping of so many bytes. `flags`: those that it was called with, if
-    /// others were put in their place.
+    /// To check a large mapping of `len` bytes. `flags`: the original flags of the call, if others
+    /// were substituted.
     Mapped { len: usize, flags: Option<u64> },
-    /// To look at what the heap has grown by.
+    /// To check the growth of the heap.
     Grown,
-    /// To say that what was opened for it is needed no more.
+    /// To report that the range opened for the call is no longer needed.
     Opened,
-    /// To look at what was moved or resized, from this many bytes at that address to so many.
+    /// To check a range that was moved or resized, from `old` bytes at `from` to `len` bytes.
     Moved { from: usize, old: usize, len: usize },
     /// To see the child of a fork.
     Fork(Birth),
 }
 
-/// How the child of a fork comes to the pages that are away.
+/// How the child of a fork gets the pages that are away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Birth {
-    /// The kernel tells of it, and the child shares them with its parent.
+    /// The kernel reports the child, which shares them with its parent.
     Told,
-    /// The kernel does not: the memory side waits for the child, and gives them to its helper.
+    /// The kernel does not report it: the memory side waits for the child, and gives them to it
+    /// through its helper.
     Held,
-    /// It can have no helper. All came back before the fork, and it is not managed.
+    /// The child can have no helper. All pages came back before the fork, and it is not managed.
     Alone,
 }
 
-/// How a thread that is held goes on.
+/// How a held thread continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Park {
     /// It runs.
     Run,
     /// It makes its call, and stops when that has returned.
     IntoCall,
-    /// What its call points to has been fetched: the call is looked at once more.
+    /// The page that its call points to has come in: the call is decoded again.
     Again,
     /// It stays as it is, with its whole process.
     Listen,
@@ -58,7 +59,7 @@ pub(crate) enum Park {
 }
 
 impl Park {
-    /// Returns how a thread goes on from a stop.
+    /// Returns how a thread continues from a stop.
     pub(crate) fn at(stop: Event) -> Self {
         if stop.is_group_stop() { Self::Listen } else { Self::Run }
     }
@@ -69,11 +70,11 @@ impl Park {
 pub(crate) struct Task {
     /// Its address space; `None` before the first exec.
     pub space: Option<SpaceId>,
-    /// What it is in a call for.
+    /// Why it is in a call.
     pub waits: Waits,
-    /// The turn of the ticket by which it is held, and how it goes on once it is stopped.
+    /// The turn of the ticket by which it is held, and how it continues once it is stopped.
     pub held: Option<u64>,
-    /// As above.
+    /// Same as above.
     pub parked: Option<Park>,
     /// Another thread that is held by the same ticket.
     pub related: Option<i32>,
@@ -83,21 +84,21 @@ pub(crate) struct Task {
     pub birth: Option<(i32, SpaceId)>,
     /// Why the child that it is about to have will not be managed ([`Birth::Alone`]).
     pub why_alone: String,
-    /// What the call says in which it makes a child, if that could be read before.
+    /// The arguments of the call in which it makes a child, if they could be read before.
     pub areas: Option<Areas>,
-    /// How often what its call points to was to be fetched before that is made.
+    /// How often a page that its call points to was fetched before the call.
     pub fetched: u8,
     /// It is in a call that would notice a helper of its space.
     pub aside: bool,
-    /// It is about to be: what it was stopped for comes once more.
+    /// It is about to be: the stop will be repeated.
     pub stays_aside: bool,
     /// It runs under the filter.
     pub filtered: bool,
-    /// It has stopped on its way to its end: nobody but [`super::ends`] lets it go.
+    /// It has stopped on its way to its end: only [`super::ends`] lets it continue.
     pub ends: bool,
-    /// It ran before it was traced, and was not looked at yet ([`super::meet`]).
+    /// It ran before it was traced, and was not met yet ([`super::meet`]).
     pub unmet: bool,
-    /// It is in a wait that was interrupted and made anew.
+    /// It is in a wait that was interrupted and restarted.
     pub softened: Option<Softened>,
     /// The call in which it was before it was asked to stop, where a stop does not show that.
     pub seen: Option<Seen>,
@@ -111,7 +112,7 @@ impl Task {
     pub(crate) fn interrupt(&mut self, tid: i32) -> io::Result<()> {
         if arch::REWINDS && self.parked.is_none() {
             match proc::call(tid) {
-                // It has stopped meanwhile: what was seen before that holds.
+                // It has stopped meanwhile: what was seen before the stop remains valid.
                 Some(seen) if seen.number == u64::MAX => {}
                 seen => self.seen = seen,
             }
@@ -125,11 +126,11 @@ impl Task {
 pub(crate) struct Space {
     /// Threads in it.
     pub tasks: usize,
-    /// Of these, such as have stopped on their way to their ends.
+    /// Of these, threads that have stopped on their way to their ends.
     pub ending: usize,
     /// The process that makes calls in it, once it is attached.
     pub helper: Option<Helper>,
-    /// Helpers that have ended, of which their parents still know.
+    /// Helpers that have ended and that their parents have not reaped.
     pub ended: Vec<Helper>,
     /// Threads in calls that would notice a helper.
     pub aside: usize,
@@ -137,9 +138,9 @@ pub(crate) struct Space {
     pub handled: u64,
     /// Helpers that have ended unasked, and until when there is no other.
     pub deaths: u32,
-    /// As above.
+    /// Same as above.
     pub rests: Option<Instant>,
-    /// It cannot be attached, and that was told.
+    /// It cannot be attached, and that was reported.
     pub refused: bool,
     /// The thread that moves a mapping or forks, and those that wait to do that (T5).
     pub changing: Option<i32>,
@@ -147,19 +148,19 @@ pub(crate) struct Space {
     pub waiting: VecDeque<i32>,
     /// A thread of another process that has it, too, so that it cannot be attached, and since when.
     pub shared: Option<(i32, Instant)>,
-    /// Threads in it that were not looked at yet (T9).
+    /// Threads in it that were not met yet (T9).
     pub unmet: usize,
     /// All its threads are to stand still.
     pub still: Option<Still>,
 }
 
-/// A space that is to stand still: it does when each of its threads is held for that, and so for
+/// A space that is to stand still: it does when each of its threads is held for that, and for
 /// nothing else (T6).
 #[derive(Debug)]
 pub(crate) struct Still {
     /// The turn in which that was asked.
     pub turn: u64,
-    /// By these tickets threads are held for it.
+    /// The tickets by which threads are held for it.
     pub held: HashSet<Ticket>,
 }
 

@@ -1,9 +1,8 @@
-//! Waits of the program that are interrupted though nobody would have interrupted them: by a stop
-//! of ours, or by a signal that the program ignores, which the kernel drops before it interrupts
-//! anything if nobody traces.
+//! Waits of the program that are interrupted only because it is traced: by a stop, or by a signal
+//! that the program ignores, which the kernel would drop without interrupting an untraced program.
 //!
-//! Most calls are made anew by the kernel then. Some report the interruption in any case; these
-//! are made anew from here. One with a time limit must not begin it again each time.
+//! The kernel restarts most calls then. Some report the interruption in any case; these are
+//! restarted here. A call with a time limit must not start it again each time.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,10 +11,10 @@ use crate::sys::arch::{EPOLL_WAIT, Registers, Seen};
 use crate::sys::proc::Status;
 use crate::sys::ptrace;
 
-/// How a call tells its time limit.
+/// How a call passes its time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Limit {
-    /// It has none that is known here.
+    /// It has none, or none that is known here.
     None,
     /// In milliseconds, in this argument; negative is none.
     Milliseconds(usize),
@@ -49,25 +48,25 @@ const EASILY_INTERRUPTED: [(libc::c_long, Limit); 20] = [
     (libc::SYS_accept4, Limit::None),
 ];
 
-/// A wait that was made anew.
+/// A wait that was restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Softened {
-    /// Where the call is made, and which it is.
+    /// The instruction and the number of the call.
     instruction: usize,
     number: u64,
-    /// When it ends; counted from its first interruption, since nobody knows when it began.
+    /// When it ends; counted from its first interruption, since its beginning is unknown.
     end: Option<Instant>,
     /// The argument that was shortened, and what it was.
     shortened: Option<(usize, u64)>,
 }
 
 impl Softened {
-    /// Whether the thread has to be stopped behind the call.
+    /// Whether the thread has to be stopped after the call.
     pub(crate) fn is_shortened(&self) -> bool {
         self.shortened.is_some()
     }
 
-    /// The thread is stopped behind a call: if it is this one, its argument is as it was.
+    /// The thread is stopped after a call: if it is this one, its argument is restored.
     pub(crate) fn returned(&self, tid: i32) -> io::Result<()> {
         let Some((index, value)) = self.shortened else { return Ok(()) };
         let mut registers = ptrace::registers(tid)?;
@@ -79,9 +78,9 @@ impl Softened {
     }
 }
 
-/// Has a call made anew that reports an interruption, unless `signal` is handled; a wait that is
-/// over by now returns instead. `seen` is where the thread was before it was asked to stop, and
-/// `softened` what was noted of it.
+/// Restarts a call that reports an interruption, unless `signal` is handled; a wait that is over by
+/// now returns instead. `seen` is the call in which the thread was before it was asked to stop, and
+/// `softened` the record of its restart.
 pub(crate) fn soften(
     tid: i32,
     signal: i32,
@@ -92,7 +91,7 @@ pub(crate) fn soften(
     if let Some(made) = softened.as_ref()
         && registers.report(made.instruction, made.number)
     {
-        // It was made anew, and has not begun.
+        // It was restarted, and has not begun.
         if signal != 0 && is_handled(tid, signal) {
             ptrace::set_registers(tid, &registers)?;
             return softened.take().map_or(Ok(()), |softened| softened.returned(tid));
@@ -108,7 +107,7 @@ pub(crate) fn soften(
         return Ok(());
     };
     if signal != 0 && is_handled(tid, signal) {
-        // The kernel says so to the handler, and the program.
+        // The kernel reports that to the handler, and to the program.
         if let Some(softened) = softened.take() {
             softened.returned(tid)?;
         }
@@ -143,7 +142,7 @@ fn again(
         (Limit::Milliseconds(index), Some(left)) => {
             let value = registers.arguments()[index];
             softened.shortened.get_or_insert((index, value));
-            // Rounded up, as a wait lasts at least so long.
+            // Rounded up, since a wait lasts at least its time limit.
             registers.set_argument(index, left.as_millis() as u64 + u64::from(!left.is_zero()));
             registers.make_anew(seen);
         }
@@ -162,7 +161,7 @@ fn length(tid: i32, registers: &Registers, limit: Limit) -> Option<Duration> {
         Limit::Timespec(index, _) => {
             let at = registers.arguments()[index] as usize;
             let mut bytes = [0; 16];
-            // One that is missing begins anew.
+            // If it is missing, the wait begins again.
             if at == 0 || ptrace::read(tid, at, &mut bytes).is_err() {
                 return None;
             }

@@ -30,7 +30,7 @@ pub enum BackingError {
     },
     /// Another process or another part of this one uses it: as a backing, or, if it is a device,
     /// as a file system or swap area.
-    #[error("{path} is in use; stop what uses it or name another file")]
+    #[error("{path} is in use; end the process that uses it, or name another file")]
     InUse {
         /// The path as it was given.
         path: PathBuf,

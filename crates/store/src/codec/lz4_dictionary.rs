@@ -96,7 +96,7 @@ impl Lz4Dictionary {
             // SAFETY: `stream` has just been begun as one of this kind, and `start` is readable for
             // the length passed, which is at most `WINDOW`; the bytes stay there (W1).
             Search::Fast(_) => unsafe { LZ4_loadDictSlow(stream, start, c_len(bytes)) },
-            // SAFETY: as above.
+            // SAFETY: same as above.
             Search::High(_) => unsafe { LZ4_loadDictHC(stream, start, c_len(bytes)) },
         };
         Self { search, dictionary: dictionary.clone(), prepared, state: search.new_state() }
@@ -109,7 +109,7 @@ impl Lz4Dictionary {
             // SAFETY: `stream` has been begun and `prepared` loaded (W1), both as this kind; the
             // latter stays where it is and is not written while `stream` points to it.
             Search::Fast(_) => unsafe { LZ4_attach_dictionary(stream, prepared) },
-            // SAFETY: as above.
+            // SAFETY: same as above.
             Search::High(_) => unsafe { LZ4_attach_HC_dictionary(stream, prepared) },
         }
     }
@@ -132,7 +132,7 @@ impl Search {
             // SAFETY: `stream` is writable for `len` bytes; the function checks length and
             // alignment, and any contents are allowed.
             Self::Fast(_) => unsafe { LZ4_initStream(stream, len) },
-            // SAFETY: as above.
+            // SAFETY: same as above.
             Self::High(_) => unsafe { LZ4_initStreamHC(stream, len) },
         };
         assert!(!begun.is_null(), "a stream's memory has the length and alignment it needs (W2)");
@@ -166,7 +166,7 @@ impl Codec for Lz4Dictionary {
             Search::Fast(acceleration) => unsafe {
                 LZ4_compress_fast_continue(stream, src, dst, src_len, capacity, acceleration)
             },
-            // SAFETY: as above.
+            // SAFETY: same as above.
             Search::High(_) => unsafe {
                 LZ4_compress_HC_continue(stream, src, dst, src_len, capacity)
             },

@@ -54,7 +54,7 @@ fn explain(plan: &RunPlan, running: &[Running]) {
     );
     remark(
         "for good: they end if zfold's manager, which holds their memory from now on, is killed; \
-         no debugger can attach; a filter of system calls stays, and no_new_privs where they lack \
+         no debugger can attach; a seccomp filter stays, and no_new_privs where they lack \
          CAP_SYS_ADMIN, so setuid programs that they start have no more rights than they",
     );
 }
@@ -86,6 +86,6 @@ fn follow(heard: impl Iterator<Item = ToFront>, waits: bool) -> Result<ExitCode,
         }
     }
     Err(Failure::new(
-        "the manager was killed, and with it the processes whose memory it held: start them anew",
+        "the manager was killed, and with it the processes whose memory it held: start them again",
     ))
 }

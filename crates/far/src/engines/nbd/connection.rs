@@ -103,7 +103,7 @@ impl Connection {
     fn shake_hands(&mut self, name: &str) -> Result<Export, Trouble> {
         let (magic, flags) = ([self.u64()?, self.u64()?], self.u16()?);
         if magic != [MAGIC, OPTION_MAGIC] || flags & greeting::FIXED_NEWSTYLE == 0 {
-            return Err(Trouble::Refused("it speaks no NBD with options".to_owned()));
+            return Err(Trouble::Refused("it does not speak NBD with options".to_owned()));
         }
         let mut out = Vec::new();
         let known = flags & (greeting::FIXED_NEWSTYLE | greeting::NO_ZEROES);

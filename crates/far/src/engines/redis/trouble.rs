@@ -52,7 +52,7 @@ impl From<Trouble> for EngineError {
             Trouble::Lost(why) | Trouble::NotNow(why) => Self::Unreachable(why),
             Trouble::Crowded(why) => Self::Unreachable(format!("{why}; raise its maxclients")),
             Trouble::Moved(_) | Trouble::Ask(_) => {
-                Self::Unreachable("the cluster sends from node to node".to_owned())
+                Self::Unreachable("the cluster redirects from node to node without end".to_owned())
             }
             Trouble::Refused(why) => Self::Refused(remedied(why)),
         }

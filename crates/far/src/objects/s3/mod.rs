@@ -18,7 +18,7 @@ use crate::place::{PlaceError, S3Place};
 
 /// What is told of an object of which only parts are there.
 const INTERRUPTED: &str =
-    "it is not whole: saving it was interrupted; save it again, which goes on from there";
+    "it is incomplete: saving it was interrupted; save it again, to continue from there";
 
 /// See `objects::take_list`.
 #[cfg(any(test, feature = "testing"))]

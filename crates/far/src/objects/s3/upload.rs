@@ -91,7 +91,7 @@ impl<'a> Upload<'a> {
     /// Sends what is in the buffer as the next part, unless it is there.
     fn send(&mut self) -> Result<(), EngineError> {
         if self.number == PARTS_MAX {
-            let what = "it is longer than S3 takes in parts of this length: save to a file";
+            let what = "it is too long for S3 in parts of this length: save to a file";
             return Err(EngineError::Refused(what.to_owned()));
         }
         let (number, bytes) = (self.number, mem::take(&mut self.buffer));
@@ -220,9 +220,9 @@ impl<'a> Upload<'a> {
         let error = match (completed, whole) {
             (_, Ok(true)) => return forget(),
             (Err(error), _) | (Ok(()), Err(error)) => error,
-            (Ok(()), Ok(false)) => {
-                EngineError::Refused("it joined the parts to other bytes than were sent".to_owned())
-            }
+            (Ok(()), Ok(false)) => EngineError::Refused(
+                "the parts that it joined differ from what was sent".to_owned(),
+            ),
         };
         if !may_pass(&error) {
             // The server has other parts than are listed: none is believed again.

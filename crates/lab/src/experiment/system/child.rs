@@ -15,7 +15,7 @@ use crate::experiment::harness::turns::Fault;
 const START_MAX: Duration = Duration::from_secs(10);
 /// How long a server may take to end when asked.
 const END_MAX: Duration = Duration::from_secs(10);
-/// How often is looked whether it does.
+/// How often to look whether it does.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A server in a process of its own, which ends when this is dropped.

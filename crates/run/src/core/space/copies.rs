@@ -1,5 +1,5 @@
-//! Copies that the store has of pages that came from it (S7), and how pages of the swap cache get
-//! to the store: as their copies, or compressed.
+//! Copies in the store of pages that came from it (S7), and how pages of the swap cache get to the
+//! store: as their copies, or compressed.
 
 use super::{Key, PageNo, Pages, Released, SlotNo, Space};
 use crate::core::pages::Page;
@@ -17,7 +17,7 @@ impl Space {
         copied - self.inherited
     }
 
-    /// Takes all that is known of a range out, copies included.
+    /// Takes out the states of a range, copies included.
     pub(super) fn take(&mut self, range: &Pages) -> Released {
         let mut released = Released::new();
         self.take_copies(range, usize::MAX, &mut released);
@@ -39,7 +39,7 @@ impl Space {
         before - self.counts().copied
     }
 
-    /// Notes that a page is nowhere; adds its copy to `released`.
+    /// Records that a page is nowhere; adds its copy to `released`.
     pub(crate) fn emptied(&mut self, page: PageNo, released: &mut Released) {
         self.release_copy(page, released);
         self.table.set(page, Page::Absent);
@@ -51,9 +51,9 @@ impl Space {
         self.park(released);
     }
 
-    /// The store has under `key` what was in a slot of the swap cache; `changed`: the page's copy
-    /// was something else. Returns whether the page was still in that slot, and is in the store
-    /// now: then its copy is released. If not, `key` is not in use.
+    /// Records that the store has under `key` what was in a slot of the swap cache; `changed`: it
+    /// differed from the page's copy. Returns whether the page was still in that slot, and so is in
+    /// the store now: then its copy is released. Otherwise `key` is not in use.
     pub(crate) fn stored(
         &mut self,
         page: PageNo,
@@ -70,12 +70,12 @@ impl Space {
         here
     }
 
-    /// The copy of a page was found to be what is in its slot of the swap cache. If both are still
-    /// the page's, the copy is the page from now on. Returns false if the page is in the slot and
-    /// has that copy no more: it is to be compressed.
+    /// Records that a page's copy equals the contents of its slot in the swap cache. If both still
+    /// belong to the page, the copy becomes the page. Returns false if the page is in the slot and
+    /// no longer has that copy: it must be compressed.
     ///
-    /// The key was the page's all the while then, however often keys are used anew: no page gets a
-    /// copy while it is in the swap cache.
+    /// If it has, the key belonged to the page all the time, however often keys are reused: no page
+    /// gets a copy while it is in the swap cache.
     pub(crate) fn kept(&mut self, page: PageNo, slot: SlotNo, key: Key) -> bool {
         if !self.holds(page, slot) {
             return true;

@@ -1,10 +1,10 @@
-//! What a program has announced to give up (S2): such pages are doomed until the call has ended.
+//! Discards that a program has announced (S2): their pages are doomed until the call has ended.
 
 use super::{PageNo, Pages, Ranges, Released, Space};
 use crate::core::pages::Page;
 
 impl Space {
-    /// The program has announced that it gives up what is in a range (S2).
+    /// Records that the program has announced a discard of a range (S2).
     pub(crate) fn doomed(&mut self, range: &Pages) -> Released {
         let mut released = Vec::new();
         for (page, state) in self.take(range) {
@@ -20,13 +20,14 @@ impl Space {
         released
     }
 
-    /// What is there of an open range may go until a wait that begins from now on is over.
+    /// Records that pages of an open range may be discarded until a wait that begins after this is
+    /// over.
     fn announce(&mut self, part: Pages) {
         self.doomed_open.0.insert(part);
         self.doomed_open.1 = self.epoch;
     }
 
-    /// Of the doomed pages of a range, only those in `present` are still there.
+    /// Records that of a range's doomed pages, only those in `present` are still there.
     pub(crate) fn looked(&mut self, range: &Pages, present: &Ranges) {
         let doomed: Vec<_> = self.doomed_in(range).collect();
         for page in doomed.into_iter().filter(|page| present.around(*page).is_none()) {
@@ -55,7 +56,8 @@ impl Space {
         self.epoch - 1
     }
 
-    /// All calls that were announced up to this wait have ended: what is still there stays.
+    /// Records that all calls announced up to this wait have ended: pages that are still there
+    /// stay.
     pub(crate) fn outlived(&mut self, wait: u32) {
         let stays: Vec<_> = self
             .table
@@ -70,7 +72,7 @@ impl Space {
         }
     }
 
-    /// As [`forget`](Self::forget), of a range that stays mapped: what is doomed of it stays so.
+    /// Same as [`forget`](Self::forget), for a range that stays mapped: doomed pages stay doomed.
     pub(crate) fn open(&mut self, range: &Pages) -> Released {
         let doomed: Vec<_> = self.doomed_in(range).collect();
         doomed.into_iter().for_each(|page| self.announce(page..page + 1));

@@ -1,4 +1,4 @@
-//! What a child gets of a space, and which closed ranges it may have that are mapped no more.
+//! The part of a space that a child gets, and closed ranges of it that may no longer be mapped.
 
 use super::{Key, PageNo, Ranges, Released, Space};
 use crate::core::pages::Page;
@@ -9,12 +9,13 @@ impl Space {
         self.held = true;
     }
 
-    /// Returns what came from the store since, whose keys are kept.
+    /// Returns the pages that came from the store since, whose keys are kept.
     pub(crate) fn arrivals(&self) -> &[(PageNo, Key)] {
         &self.arrivals
     }
 
-    /// Ends it, and gives up the keys of what came meanwhile: loads may be reading them.
+    /// Ends the hold, and gives up the keys of pages that came meanwhile: loads may be reading
+    /// them.
     pub(crate) fn release(&mut self) -> Released {
         self.held = false;
         let arrived = std::mem::take(&mut self.arrivals).into_iter();
@@ -23,16 +24,17 @@ impl Space {
         released
     }
 
-    /// In a child: a page came to the parent while it was made, and not to the child.
+    /// In a child: records that a page came to the parent during the fork, and not to the child.
     pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
         self.table.set(page, Page::stored(key));
     }
 
-    /// Returns the space of a child that was copied from this one. What is in the swap
-    /// cache is not copied: store it first. Calls `refer` with each key that the child names, too.
+    /// Returns the space of a child that was copied from this one. Pages in the swap cache are not
+    /// copied: store them first. Calls `refer` with each key that the child names, too.
     pub(crate) fn fork(&self, mut refer: impl FnMut(Key)) -> Self {
         let mut table = self.table.clone();
-        // What was announced in the parent was made before the copy or is not made in the child.
+        // A discard announced in the parent was either done before the copy, or is not done in the
+        // child.
         let mut changed = Vec::new();
         table.for_each(|page, state| match state {
             Page::Stored { key, .. } => refer(key),
@@ -56,12 +58,12 @@ impl Space {
         self.unsure
     }
 
-    /// What is closed may be mapped no more.
+    /// Records that closed ranges may no longer be mapped.
     pub(crate) fn set_unsure(&mut self) {
         self.unsure = true;
     }
 
-    /// Keeps, of the closed ranges, what is in `registered`; returns what the rest named.
+    /// Keeps the closed ranges that are in `registered`; returns what the others named.
     pub(crate) fn retain(&mut self, registered: &Ranges) -> Released {
         self.unsure = false;
         let gone: Vec<_> =

@@ -1,25 +1,25 @@
-//! Which pages leave, and what becomes of those that were picked.
+//! Which pages leave, and the outcome for pages that were picked.
 
 use zfold_uffd::policy::{Era, Haste};
 
 use super::{PageNo, Pages, Space};
 use crate::core::pages::{Page, Visit};
 
-/// Passes of the clock hand for which a page is left alone that cannot be moved because of its
-/// mapping, and one that is in use elsewhere.
+/// Passes of the clock hand that skip a page which could not be moved because of its mapping, and a
+/// page that is in use elsewhere.
 const REST: [u8; 2] = [180, 12];
-/// Chunks of 2 MiB that one look for pages to evict passes over, at most.
+/// Most chunks of 2 MiB that one search for pages to evict covers.
 const CHUNKS_PER_LOOK: usize = 32;
 
 impl Space {
-    /// Says what era it is.
+    /// Sets the current era.
     pub(crate) fn set_now(&mut self, now: Era) {
         self.now = now;
     }
 
-    /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` says which never
-    /// leave, and `haste` how long none has been found. Returns where to go on, or `None` at the
-    /// end of the space.
+    /// Picks up to `max` pages to evict, from page `hand` on, in order; `kept` are pages that never
+    /// leave, and `haste` says for how long no page has been found. Returns where to continue, or
+    /// `None` at the end of the space.
     pub(crate) fn pick(
         &mut self,
         hand: PageNo,
@@ -47,8 +47,8 @@ impl Space {
         })
     }
 
-    /// Picks up to `max` pages of a range, whatever their age, also those that could not be moved;
-    /// else as [`pick`](Self::pick).
+    /// Picks up to `max` pages of a range, whatever their age, including those that could not be
+    /// moved; otherwise like [`pick`](Self::pick).
     pub(crate) fn pick_in(
         &mut self,
         range: &Pages,
@@ -75,11 +75,11 @@ impl Space {
         next.filter(|next| *next < range.end)
     }
 
-    /// Returns the pages from `from` on that could not be moved, joined, and where to go on; `None`
-    /// at the end of the space.
+    /// Returns the pages from `from` on that could not be moved, joined, and where to continue;
+    /// `None` at the end of the space.
     ///
     /// # Cost
-    /// Some 20 microseconds at most.
+    /// At most about 20 microseconds.
     pub(crate) fn fixed_from(&mut self, from: PageNo) -> (Vec<Pages>, Option<PageNo>) {
         let mut found: Vec<Pages> = Vec::new();
         let next = self.table.visit_present(from, CHUNKS_PER_LOOK, |page, state, _| {
@@ -94,7 +94,7 @@ impl Space {
         (found, next)
     }
 
-    /// Says where a page is that was picked, and is not nowhere.
+    /// Sets the state of a page that was picked and is still somewhere.
     pub(crate) fn set(&mut self, page: PageNo, state: Page) {
         let was = match state {
             Page::Cached(slot) => self.table.leave(page, slot, self.now),

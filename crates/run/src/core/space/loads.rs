@@ -1,4 +1,4 @@
-//! Loads from the store, of pages for which a thread waits and ahead of these (S8).
+//! Loads from the store, of pages for which a thread waits and of pages ahead of these (S8).
 
 use super::{PageNo, Pages, Released, Space};
 use crate::core::loads::{Loads, Runs};
@@ -10,13 +10,13 @@ impl Space {
         self.loading.begin()
     }
 
-    /// Ends it. Adds to `released` what nobody reads any more.
+    /// Ends a load. Adds the keys that no load reads any longer to `released`.
     pub(crate) fn end_load(&mut self, number: u64, released: &mut Released) {
         let free = self.loading.end(number);
         released.extend(free.map(|(page, key)| (page, Page::stored(key))));
     }
 
-    /// Holds back what is to be released and may be read by a load.
+    /// Holds back keys that are to be released while a load may read them.
     pub(super) fn park(&mut self, released: &mut Released) {
         if self.loading.is_idle() {
             return;
@@ -30,8 +30,8 @@ impl Space {
         });
     }
 
-    /// Returns the runs of neighbours among pages that were loaded that are still in the store
-    /// under these keys, by where they stand.
+    /// Returns the runs of neighbours among the loaded pages that are still in the store under
+    /// these keys, by their positions.
     pub(crate) fn still(&self, loads: &Loads) -> Runs {
         loads.runs(|page, wanted| {
             let state = self.table.get(page);
@@ -39,8 +39,8 @@ impl Space {
         })
     }
 
-    /// Returns the next pages of the sequence whose last fault was at `page`, up to `max`, which
-    /// are in the store; none if it should not bring more.
+    /// Returns the next pages of the sequence whose last fault was at `page`, up to `max`, that are
+    /// in the store; none if the sequence should not read further ahead.
     pub(crate) fn ahead(&mut self, page: PageNo, max: usize) -> Loads {
         let mut loads = Loads::default();
         let Some((next, step, left)) = self.streams.ahead(page) else { return loads };
@@ -61,7 +61,7 @@ impl Space {
         loads
     }
 
-    /// Notes that pages were filled in that were loaded ahead; else as [`Space::filled`].
+    /// Records that pages which were loaded ahead are filled in; otherwise like [`Space::filled`].
     pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool, released: &mut Released) {
         for page in pages.clone() {
             match self.table.arrive(page, self.now) {

@@ -1,36 +1,36 @@
-//! The core of one address space: which ranges are closed, where each of their pages is, and what
-//! a fault or a message of the kernel means for them. It decides; others act.
+//! The core of one address space: which ranges are closed, where each of their pages is, and what a
+//! fault or a message of the kernel means for them. It decides; other modules act.
 //!
-//! A *closed* range is registered with userfaultfd, its missing pages are asked of us; all other
-//! memory is *open*, and the kernel alone knows about it.
+//! A *closed* range is registered with userfaultfd, so zfold fills its missing pages; all other
+//! memory is *open*, and managed by the kernel alone.
 //!
-//! Everything here happens under the lock of the space, and so does all that is read from its
-//! userfaultfd, filled in through it or moved out of it. The kernel refuses the latter two while
-//! a change that it has made is not read; so after each that succeeded:
+//! Everything here happens under the space's lock, and so do all reads of its userfaultfd, and all
+//! calls that fill in pages or move them out. The kernel refuses such calls while a change is
+//! unread; so after each call that succeeds:
 //!
-//! - S1: the table is what the kernel has: a page that is missing there is absent, in the
-//!   swap cache or in the store here, and one of another state is there, unless the
-//!   kernel dropped it because it was allowed to (`MADV_FREE`): then it reads as zeros, there and
-//!   here.
-//! - S2: a page whose content the program has announced to give up is *doomed* until it is missing
-//!   or the announced call is known to have ended. It never leaves: old content cannot come back.
-//!   Nor does a page of a range that was open when the announcement was read (it was registered
-//!   for a moment, by an attempt to close it that failed) and is closed before the call has ended.
-//! - S3: every key and slot is named by one state or copy. Who takes one out releases what it
-//!   names.
+//! - S1: the table agrees with the kernel: a page that is missing there is absent, in the swap
+//!   cache or in the store here, and a page in any other state is present, unless the kernel
+//!   dropped it as it was allowed to (`MADV_FREE`): then it reads as zeros, there and here.
+//! - S2: a page for which the program has announced a discard is *doomed* until it is missing or
+//!   the announced call is known to have ended. A doomed page never leaves, so old contents cannot
+//!   come back. Nor does a page of a range that was open when the announcement was read (it was
+//!   registered for a moment, by a failed attempt to close it) and is closed before the call has
+//!   ended.
+//! - S3: every key and slot is named by one state or copy. A caller that takes one out releases
+//!   what it names.
 //! - S4: only pages of closed ranges have a state other than absent.
-//! - S5: messages of one call come in the order of what it did; those of two calls may come in the
-//!   other order only if one unmaps and the other moves something there. Then states at the new
-//!   place are those of the old mapping: they go, and the message that is still to come, the
-//!   *debt*, takes nothing.
-//! - S6: the helper's pages are never of a closed range, also where a fault fills them in: the
-//!   program can touch them, and `mlockall` does.
-//! - S7: a page is in one place, and that is what its state says. Besides, the store may have a
-//!   copy of one that is there or in the swap cache, which it was once: the two may differ by then.
-//!   So nothing is filled in from a copy. A copy becomes the page only if it was compared with what
-//!   is in the page's slot, and page and copy are still each other's ([`Space::kept`]).
-//! - S8: a key that a load may be reading is not released before that load has ended; so what was
-//!   read is the page if the page is under the same key then.
+//! - S5: messages of one call come in the order of its actions; messages of two calls may come in
+//!   the other order only if one unmaps a range and the other moves a mapping there. Then states at
+//!   the new place belong to the old mapping: they are dropped, and the message that is still to
+//!   come, the *debt*, drops nothing.
+//! - S6: the helper's pages are never in a closed range, even if a fault fills them in: the program
+//!   can touch them, and `mlockall` does.
+//! - S7: a page is in one place, which its state names. In addition, the store may have a copy with
+//!   old contents of a page that is present or in the swap cache; the two may differ. So nothing is
+//!   filled in from a copy. A copy becomes the page only if it was compared with the page's slot,
+//!   and both still belong together ([`Space::kept`]).
+//! - S8: a key that a load may be reading is not released before that load has ended; so the bytes
+//!   read are the page's if the page still has the same key.
 
 mod copies;
 mod discards;
@@ -47,23 +47,23 @@ use super::pages::{Counts, Key, Page, PageTable, SlotNo};
 use super::ranges::{PageNo, Pages, Ranges, common, run_around};
 use super::streams::{Streams, WINDOW_MAX};
 
-/// Pages that a fault on a sequence fills with zeros, at most.
+/// Most pages that a fault of a sequence fills with zeros.
 pub(crate) const ZEROS_MAX: usize = 64;
 
-/// What a fault asks for.
+/// The answer to a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and none is allocated")]
 pub(crate) enum Answer {
-    /// The page is there as far as is known, or is not of a closed range: zeros if it is missing.
+    /// The page is thought to be present, or is not in a closed range: zeros if it is missing.
     Check,
     /// There is no room for it under the limit.
     NoRoom,
     /// Zeros for these pages, the faulting one among them.
     Zero(Pages),
     /// These pages from the swap cache, the faulting one among them, which is in this slot; the
-    /// others are in the slots beside it.
+    /// others are in adjacent slots.
     Cached(Pages, SlotNo),
-    /// These pages from the store, neighbours, the faulting one among them.
+    /// These neighbouring pages from the store, the faulting one among them.
     Stored(Loads),
 }
 
@@ -73,10 +73,10 @@ pub(crate) type Released = Vec<(PageNo, Page)>;
 /// The pages of the helper that works in an address space.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Helpers {
-    /// All of them. It waits for nobody, so they are never closed; but the program, which sees
-    /// them, can have them filled in.
+    /// All of them. The helper must not wait for a page, so they are never closed; but the program,
+    /// which sees them, can have them filled in.
     pub all: Pages,
-    /// One that is registered and of no use.
+    /// A page that is registered and otherwise unused.
     pub spare: PageNo,
 }
 
@@ -88,27 +88,28 @@ pub(crate) struct Space {
     streams: Streams,
     /// Loads that have not ended (S8).
     loading: Loading,
-    /// Ranges whose unmapping is still to be told (S5).
+    /// Ranges whose unmapping is still to be reported (S5).
     debts: Ranges,
-    /// What the program wants to have for itself: it stays open.
+    /// Ranges that the program keeps for itself: they stay open.
     own: Ranges,
-    /// What is not the program's.
+    /// Pages that are not the program's.
     helpers: Helpers,
     /// Increases with each wait for announced calls to end (S2).
     epoch: u32,
-    /// What the program has announced to give up of open ranges, and in which epoch last (S2).
+    /// Announced discards of open ranges, and the epoch of the last one (S2).
     doomed_open: (Ranges, u32),
-    /// A thread moves or resizes a mapping: nothing is closed, so that it is one for the kernel.
+    /// A thread moves or resizes a mapping: nothing is closed, so that it stays one mapping for the
+    /// kernel.
     moving: bool,
-    /// A fork is made without a message: nothing leaves until the child is known.
+    /// A fork without a message is in progress: nothing leaves until the child is known.
     held: bool,
-    /// What came from the store meanwhile: the child may have it or not.
+    /// Pages that came from the store meanwhile: the child may have them or not.
     arrivals: Vec<(PageNo, Key)>,
-    /// The closed ranges may name mappings that this space does not have, or not any more.
+    /// The closed ranges may name mappings that this space does not have, or no longer has.
     unsure: bool,
-    /// Copies that the parent has as well, at most.
+    /// Most copies that the parent has as well.
     inherited: usize,
-    /// What era it is: pages that leave and come are remembered with it.
+    /// The current era, which is remembered for pages that leave and come.
     now: Era,
 }
 
@@ -128,7 +129,7 @@ impl Space {
         self.table.get(page)
     }
 
-    /// Returns what stays open because the program wants it for itself.
+    /// Returns the ranges that stay open because the program keeps them for itself.
     pub(crate) fn own(&self) -> &Ranges {
         &self.own
     }
@@ -138,23 +139,23 @@ impl Space {
         &self.helpers
     }
 
-    /// Says which pages are the helper's.
+    /// Sets the helper's pages.
     pub(crate) fn set_helpers(&mut self, helpers: Helpers) {
         self.helpers = helpers;
     }
 
-    /// Returns the table, to be looked through.
+    /// Returns the table, to read it.
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
     }
 
-    /// Says whether a thread moves or resizes a mapping.
+    /// Sets whether a thread moves or resizes a mapping.
     pub(crate) fn set_moving(&mut self, moving: bool) {
         self.moving = moving;
     }
 
-    /// Returns whether a range may be closed: nothing of it is the helper's or what the program
-    /// wants for itself, and nothing is being moved.
+    /// Returns whether a range may be closed: no part of it is the helper's or kept by the program
+    /// for itself, and no mapping is being moved.
     pub(crate) fn may_close(&self, range: &Pages) -> bool {
         !self.moving && common(range, &self.helpers.all).is_empty() && !self.own.touches(range)
     }
@@ -165,9 +166,9 @@ impl Space {
         is_there && !self.held && self.own.around(page).is_none()
     }
 
-    /// Closes what is open of a range; `present` of the range is there, and `age` says how soon
-    /// that leaves. All of it is registered, and nothing is untold. Returns how many pages are
-    /// there that were open.
+    /// Closes the open parts of a range, of which the pages `present` are there; `age` says how
+    /// soon these leave. All of the range is registered, and no change is unread. Returns how many
+    /// of the pages that were open are present.
     pub(crate) fn close(&mut self, range: &Pages, present: &Ranges, age: u8) -> usize {
         self.settled();
         let mut found = 0;
@@ -183,11 +184,11 @@ impl Space {
         found
     }
 
-    /// Says what a fault gets, if it may take `room` pages.
+    /// Returns the answer to a fault that may take `room` pages.
     pub(crate) fn fault(&self, page: PageNo, room: usize) -> Answer {
         let Some(range) = self.closed.around(page) else {
-            // A stack that is closed has grown, or the page was open again when this was read. The
-            // pages of the helper wait for nobody.
+            // A closed stack has grown, or the page was open again when the fault was read. The
+            // helper's pages need no room.
             let waits = room == 0 && !self.helpers.all.contains(&page);
             return if waits { Answer::NoRoom } else { Answer::Check };
         };
@@ -198,7 +199,7 @@ impl Space {
             Page::Cached(slot) => {
                 let beside = |at: PageNo| slot.wrapping_add(at.wrapping_sub(page) as SlotNo);
                 let is_beside = |at| self.table.get(at) == Page::Cached(beside(at));
-                // The swap cache holds them until it is done with all that left with them.
+                // The swap cache holds them until all pages of their batch are done.
                 let most = LOADS_MAX.max(WINDOW_MAX.min(room / 16));
                 Answer::Cached(run_around(page, &window(most), is_beside), slot)
             }
@@ -219,8 +220,9 @@ impl Space {
         }
     }
 
-    /// Notes that a fault on `page` has filled in these pages; `keeps`: what the store has stays as
-    /// copies, but of those that mostly change. Adds what they named to `released`.
+    /// Records that a fault on `page` has filled in these pages; `keeps`: the store keeps their
+    /// contents as copies, except for pages that usually change. Adds what they named to
+    /// `released`.
     pub(crate) fn filled(
         &mut self,
         page: PageNo,
@@ -232,19 +234,19 @@ impl Space {
             return;
         }
         if self.closed.around(pages.start).is_none() {
-            // Part of a closed mapping that has grown: the kernel registers what it grows by.
+            // Part of a closed mapping that has grown: the kernel registers the added part.
             self.closed.insert(pages.clone());
         }
         self.streams.filled(page, pages);
         self.brought(pages, keeps, released);
     }
 
-    /// Notes that a page is there that was to be filled in; adds what it named to `released`.
+    /// Records that a page that was to be filled in is present; adds what it named to `released`.
     pub(crate) fn found(&mut self, page: PageNo, released: &mut Released) {
         match self.table.get(page) {
             Page::Doomed { .. } | Page::Resident { .. } | Page::Fixed { .. } => {}
             _ if self.closed.around(page).is_none() => {}
-            // Of a page of the swap cache, the copy stays.
+            // The copy of a page in the swap cache stays.
             _ => self.brought(&(page..page + 1), false, released),
         }
     }
@@ -258,9 +260,8 @@ impl Space {
         unpaid.iter().flat_map(|part| self.forget(&part)).collect()
     }
 
-    /// A range has moved. The place that it left is told of as unmapped next, unless it stays.
-    /// Returns what was at the new place, and calls `moved` for each page of the swap
-    /// cache.
+    /// A range has moved. The old place is reported as unmapped next, unless it stays mapped.
+    /// Returns what was at the new place, and calls `moved` for each page of the swap cache.
     pub(crate) fn moved(
         &mut self,
         from: &Pages,
@@ -290,7 +291,7 @@ impl Space {
         released
     }
 
-    /// Nothing that the kernel has told is still to come (S1).
+    /// No message of the kernel is still to come (S1).
     pub(crate) fn settled(&mut self) {
         if !self.debts.is_empty() {
             self.debts = Ranges::default();
@@ -302,23 +303,23 @@ impl Space {
         self.table.get(page) == Page::Cached(slot)
     }
 
-    /// Takes all that is known of a range out and forgets its ranges.
+    /// Takes out the states of a range and opens it.
     pub(crate) fn forget(&mut self, range: &Pages) -> Released {
         self.closed.remove(range);
         self.take(range)
     }
 
-    /// Leaves a range to the program.
+    /// Leaves a range to the program for itself.
     pub(crate) fn leave_open(&mut self, range: &Pages) {
         self.own.insert(range.clone());
     }
 
-    /// Says what of the space is left to the program.
+    /// Sets the ranges that are left to the program for itself.
     pub(crate) fn set_own(&mut self, own: Ranges) {
         self.own = own;
     }
 
-    /// Ends that of a range.
+    /// Takes such a range back.
     pub(crate) fn take_back(&mut self, range: &Pages) {
         self.own.remove(range);
     }
@@ -331,7 +332,7 @@ impl Space {
         released
     }
 
-    /// Asserts S4, what S7 says of states, and that counts agree.
+    /// Asserts S4, S7 for states, and that counts agree.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         let mut counts = Counts::default();

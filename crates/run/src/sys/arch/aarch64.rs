@@ -1,10 +1,10 @@
 //! aarch64. The kernel goes back to the instruction of an interrupted call before it stops the
-//! thread, forgets the number, and keeps to itself what it will do when the thread goes on: what is
-//! known of the call then are its instruction and all registers but the first argument, if it
-//! returned (`REWINDS`; trace/restart makes up for it). At the entry and the exit of a call the
-//! kernel shows something else in `x7`, and ignores what is written there.
+//! thread, forgets the number, and hides what it will do when the thread continues: of the call,
+//! only its instruction and all registers except the first argument, if it returned, are known then
+//! (`REWINDS`; trace/restart compensates for that). At the entry and the exit of a call the kernel
+//! shows another value in `x7`, and ignores writes to it.
 //!
-//! No sources of kernels were used: this is what programs saw that were stopped there.
+//! No kernel sources were used: this was observed with stopped programs.
 
 use std::io;
 
@@ -37,7 +37,7 @@ pub(crate) const CHILD_TID: usize = 4;
 /// thread, and shows neither its number nor its result.
 pub(crate) const REWINDS: bool = true;
 
-/// The helper's loop; `x19` holds the address of calls, behind which lie the results. It needs no
+/// The helper's loop; `x19` holds the address of the calls, which the results follow. It needs no
 /// stack, and branches by no register.
 pub(crate) const LOOP: [u8; 128] = bytes([
     // next: read(0, calls, 256 calls)
@@ -93,7 +93,7 @@ const fn bytes(words: [u32; 32]) -> [u8; 128] {
 
 /// Returns an address as page tables know it: the top byte of a pointer may be a tag.
 pub(crate) fn untagged(address: usize) -> usize {
-    // Bit 55 says whether it is the kernel's, and so what the top byte would be.
+    // Bit 55 says whether it is a kernel address, and so what the top byte would be.
     ((address << 8).cast_signed() >> 8).cast_unsigned()
 }
 
@@ -183,7 +183,7 @@ impl Registers {
         self.general.instruction as usize
     }
 
-    /// Goes on at an address, outside of any system call.
+    /// Continues at an address, outside of any system call.
     pub(crate) fn jump(&mut self, to: usize) {
         self.general.instruction = to as u64;
         self.general.state &= !Self::BRANCH_TYPE;
@@ -200,7 +200,7 @@ impl Registers {
         std::array::from_fn(|index| self.general.x[index])
     }
 
-    /// Sets one of them; the call is made anew with it.
+    /// Sets one of them; the call is repeated with it.
     pub(crate) fn set_argument(&mut self, index: usize, value: u64) {
         self.general.x[index] = value;
     }
@@ -210,7 +210,7 @@ impl Registers {
         self.general.x[0].cast_signed()
     }
 
-    /// Has it return something else.
+    /// Replaces its result.
     pub(crate) fn set_result(&mut self, result: i64) {
         self.general.x[0] = result.cast_unsigned();
     }
@@ -220,19 +220,19 @@ impl Registers {
         self.number = Self::OUTSIDE;
     }
 
-    /// At the instruction of a system call: behind it, as if it had returned this.
+    /// At the instruction of a system call: moves after it, as if it had returned this.
     pub(crate) fn return_from_call(&mut self, result: i64) {
         self.general.instruction += SYSCALL.len() as u64;
         self.set_result(result);
         self.skip();
     }
 
-    /// An address below the stack with so many bytes behind it that nobody uses.
+    /// An address below the stack with this many unused bytes after it.
     pub(crate) fn below_stack(&self, bytes: usize) -> usize {
         (self.general.stack as usize).wrapping_sub(bytes) & !15
     }
 
-    /// At a stop before a system call: back to its instruction, so that it is made anew.
+    /// At a stop before a system call: goes back to its instruction, so that it is repeated.
     pub(crate) fn rewind(&mut self) {
         self.general.instruction -= SYSCALL.len() as u64;
         self.skip();
@@ -262,7 +262,7 @@ impl Registers {
         is_same.then_some(seen.number)
     }
 
-    /// Has that call made anew.
+    /// Repeats that call.
     pub(crate) fn make_anew(&mut self, seen: Option<&Seen>) {
         if let Some(seen) = seen {
             self.rewind();
@@ -270,7 +270,7 @@ impl Registers {
         }
     }
 
-    /// A handler is about to run before the call behind whose instruction this is was made anew: it
+    /// A handler is about to run before the call at the previous instruction is repeated: the call
     /// reports the interruption. Returns whether anything had to be changed for that.
     pub(crate) fn report(&mut self, instruction: usize, number: u64) -> bool {
         let is_at_call = self.instruction() + SYSCALL.len() == instruction

@@ -1,4 +1,4 @@
-//! What the files of all architectures speak of.
+//! Types that all architectures share.
 
 /// The number of a call that an architecture does not have.
 #[cfg(not(target_arch = "x86_64"))]
@@ -13,12 +13,12 @@ pub(crate) struct Foreign {
     pub watched: [u32; 6],
 }
 
-/// A system call in which a thread was seen before it was asked to stop.
+/// The system call in which a thread was seen before it was asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub number: u64,
     pub args: [u64; 6],
     pub stack: u64,
-    /// Behind its instruction.
+    /// The address after its instruction.
     pub instruction: u64,
 }

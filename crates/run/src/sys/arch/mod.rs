@@ -1,5 +1,5 @@
-//! What differs between architectures, by what it means to a run; a further architecture is one
-//! more file with the same names.
+//! The differences between architectures; a further architecture is one more file with the same
+//! names.
 //!
 //! | name | what it is |
 //! | --- | --- |

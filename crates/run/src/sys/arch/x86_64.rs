@@ -1,5 +1,5 @@
 //! x86-64. The kernel shows at a stop which call it interrupts and what that is about to return;
-//! with these registers put back, it decides itself whether the call is made anew.
+//! with these registers restored, it decides whether the call is restarted.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -33,7 +33,7 @@ pub(crate) const CHILD_TID: usize = 3;
 /// thread, and shows neither its number nor its result.
 pub(crate) const REWINDS: bool = false;
 
-/// The helper's loop; `rbx` holds the address of calls, behind which lie the results. It needs no
+/// The helper's loop; `rbx` holds the address of the calls, which the results follow. It needs no
 /// stack.
 #[rustfmt::skip]
 pub(crate) const LOOP: [u8; 120] = [
@@ -85,7 +85,7 @@ pub(crate) fn untagged(address: usize) -> usize {
     address
 }
 
-/// -ERESTARTNOHAND: made anew unless a signal handler runs.
+/// -ERESTARTNOHAND: restarted unless a signal handler runs.
 const RESTART_UNLESS_HANDLED: i64 = -514;
 
 /// General registers.
@@ -130,7 +130,7 @@ impl Registers {
         self.0.rip as usize
     }
 
-    /// Goes on at an address, outside of any system call.
+    /// Continues at an address, outside of any system call.
     pub(crate) fn jump(&mut self, to: usize) {
         self.0.rip = to as u64;
         self.0.orig_rax = Self::NO_CALL;
@@ -146,7 +146,7 @@ impl Registers {
         [self.0.rdi, self.0.rsi, self.0.rdx, self.0.r10, self.0.r8, self.0.r9]
     }
 
-    /// Sets one of them; the call is made anew with it.
+    /// Sets one of them; the call is repeated with it.
     pub(crate) fn set_argument(&mut self, index: usize, value: u64) {
         let registers = &mut self.0;
         let all = [
@@ -165,7 +165,7 @@ impl Registers {
         self.0.rax.cast_signed()
     }
 
-    /// Has it return something else.
+    /// Replaces its result.
     pub(crate) fn set_result(&mut self, result: i64) {
         self.0.rax = result.cast_unsigned();
     }
@@ -175,21 +175,21 @@ impl Registers {
         self.0.orig_rax = Self::NO_CALL;
     }
 
-    /// At the instruction of a system call: behind it, as if it had returned this.
+    /// At the instruction of a system call: moves after it, as if it had returned this.
     pub(crate) fn return_from_call(&mut self, result: i64) {
         self.0.rip += SYSCALL.len() as u64;
         self.0.rax = result.cast_unsigned();
         self.skip();
     }
 
-    /// An address below the stack with so many bytes behind it that nobody uses.
+    /// An address below the stack with this many unused bytes after it.
     pub(crate) fn below_stack(&self, bytes: usize) -> usize {
-        /// What functions that call none use without moving the stack pointer.
+        /// Bytes that leaf functions use without moving the stack pointer.
         const RED_ZONE: usize = 128;
         (self.0.rsp as usize).wrapping_sub(RED_ZONE + bytes) & !15
     }
 
-    /// At a stop before a system call: back to its instruction, so that it is made anew.
+    /// At a stop before a system call: goes back to its instruction, so that it is repeated.
     pub(crate) fn rewind(&mut self) {
         self.0.rip -= SYSCALL.len() as u64;
         self.0.rax = self.0.orig_rax;
@@ -214,15 +214,15 @@ impl Registers {
         self.number().filter(|_| self.result() == -i64::from(libc::EINTR))
     }
 
-    /// Has that call made anew, unless a handler runs before.
+    /// Repeats that call, unless a handler runs before.
     pub(crate) fn make_anew(&mut self, _: Option<&Seen>) {
         self.set_result(RESTART_UNLESS_HANDLED);
     }
 
-    /// A handler is about to run before the call behind whose instruction this is was made anew: it
+    /// A handler is about to run before the call at the previous instruction is repeated: the call
     /// reports the interruption. Returns whether anything had to be changed for that.
     pub(crate) fn report(&mut self, _: usize, _: u64) -> bool {
-        // The kernel does.
+        // The kernel does so itself.
         false
     }
 

@@ -162,6 +162,6 @@ fn a_program_that_is_refused_is_as_before() {
         });
         let Some(Met::Refused(code, said, why)) = attempt else { panic!("{how}: {attempt:?}") };
         assert_eq!((code, said), (status, printed), "{how}");
-        assert!(why.contains("is another process's by now"), "{why}");
+        assert!(why.contains("belongs to another process by now"), "{why}");
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Witness {
     /// Threads of attached spaces that were seen to end, and of these such as had a list of robust
     /// mutexes, and none in it.
     pub ends: AtomicUsize,
-    /// As above.
+    /// Same as above.
     pub robust: AtomicUsize,
     /// Spaces that stood still, and in which turn.
     pub stood: Mutex<Vec<(SpaceId, u64)>>,

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use linux_raw_sys::general as raw;
 use rustix::io::Errno;
 
-use super::uffd::{Uffd, code, last_errno, range};
+use super::uffd::{Uffd, check, code, range};
 
 const PROTECT: libc::Ioctl = code::<raw::uffdio_writeprotect>(raw::_UFFDIO_WRITEPROTECT);
 const CONTINUE: libc::Ioctl = code::<raw::uffdio_continue>(raw::_UFFDIO_CONTINUE);
@@ -47,10 +47,7 @@ impl Uffd {
         let mut protect = raw::uffdio_writeprotect { range: range(of), mode };
         // SAFETY: the structure is the one that this number names and lives across the call, which
         // changes no contents.
-        match unsafe { libc::ioctl(self.as_fd().as_raw_fd(), PROTECT, &raw mut protect) } {
-            0 => Ok(()),
-            _ => Err(last_errno()),
-        }
+        check(unsafe { libc::ioctl(self.as_fd().as_raw_fd(), PROTECT, &raw mut protect) })
     }
 
     /// Maps pages that are in the file, unprotected, and wakes the threads that wait for them.
@@ -61,9 +58,6 @@ impl Uffd {
     pub fn link(&self, of: &Range<usize>) -> Result<(), Errno> {
         let mut proceed = raw::uffdio_continue { range: range(of), mode: 0, mapped: 0 };
         // SAFETY: same as for `protect`: what is mapped is what the file has there.
-        match unsafe { libc::ioctl(self.as_fd().as_raw_fd(), CONTINUE, &raw mut proceed) } {
-            0 => Ok(()),
-            _ => Err(last_errno()),
-        }
+        check(unsafe { libc::ioctl(self.as_fd().as_raw_fd(), CONTINUE, &raw mut proceed) })
     }
 }

@@ -94,19 +94,20 @@ pub(crate) fn range(of: &Range<usize>) -> raw::uffdio_range {
     raw::uffdio_range { start: of.start as u64, len: (of.end - of.start) as u64 }
 }
 
-pub(crate) fn last_errno() -> rustix::io::Errno {
+fn last_errno() -> rustix::io::Errno {
     rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}
+
+/// The result of a call that reports no count.
+pub(crate) fn check(result: libc::c_int) -> Result<(), rustix::io::Errno> {
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
 /// The result of an operation that reports how many bytes it did in its own field: negative is an
 /// error code, and the call itself says `EAGAIN` when it stopped in the middle.
 fn finish(result: libc::c_int, reported: i64, len: usize) -> Result<(), Partial> {
-    if result == 0 {
-        return Ok(());
-    }
-    let error = last_errno();
     let done = usize::try_from(reported).unwrap_or(0).min(len);
-    Err(Partial { done, error })
+    check(result).map_err(|error| Partial { done, error })
 }
 
 impl Uffd {
@@ -165,10 +166,7 @@ impl Uffd {
         let mut api =
             raw::uffdio_api { api: u64::from(raw::UFFD_API), features: features.0, ioctls: 0 };
         // SAFETY: the structure is the one that this number names and lives across the call.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), API, &raw mut api) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(check(unsafe { libc::ioctl(self.fd.as_raw_fd(), API, &raw mut api) })?)
     }
 
     /// Asks for messages about missing pages in a range. Pages that are there stay.
@@ -201,10 +199,7 @@ impl Uffd {
     /// The caller answers the messages that it asks for.
     pub(crate) unsafe fn register_by(&self, mut request: raw::uffdio_register) -> io::Result<()> {
         // SAFETY: the structure is the one that this number names and lives across the call.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(check(unsafe { libc::ioctl(self.fd.as_raw_fd(), REGISTER, &raw mut request) })?)
     }
 
     /// Ends the messages about a range, and wakes the threads that wait there. Missing pages are
@@ -215,10 +210,7 @@ impl Uffd {
     pub unsafe fn unregister(&self, of: Range<usize>) -> io::Result<()> {
         let mut range = range(&of);
         // SAFETY: as in `register`.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), UNREGISTER, &raw mut range) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(check(unsafe { libc::ioctl(self.fd.as_raw_fd(), UNREGISTER, &raw mut range) })?)
     }
 
     /// Fills missing pages from `to` on with `pages` and, if `wake`, wakes the threads that wait
@@ -347,10 +339,7 @@ impl Uffd {
     pub fn wake(&self, of: Range<usize>) -> io::Result<()> {
         let mut range = range(&of);
         // SAFETY: waking changes no memory; at worst a thread faults once more.
-        match unsafe { libc::ioctl(self.fd.as_raw_fd(), WAKE, &raw mut range) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        Ok(check(unsafe { libc::ioctl(self.fd.as_raw_fd(), WAKE, &raw mut range) })?)
     }
 
     /// Reads up to `max` messages, at most 16, and adds them to `events`; returns how many. Waits

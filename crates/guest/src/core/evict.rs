@@ -320,7 +320,6 @@ impl Guest {
     ) -> Filled {
         let first = self.table.place(units.start);
         let mut bytes = std::mem::take(&mut self.buffer);
-        bytes.clear();
         bytes.resize((units.end - units.start) as usize * PAGE, 0);
         let read = space.fetch(first.at, &mut bytes);
         for (unit, page) in units.clone().zip(bytes.chunks_exact(PAGE)) {

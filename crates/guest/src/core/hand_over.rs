@@ -24,13 +24,7 @@ pub(super) struct Told {
     pub(super) place: Option<(usize, u64)>,
 }
 
-/// A form of the message.
-trait HandOver {
-    fn read(&self, text: &[u8]) -> Result<Vec<Told>, serde_json::Error>;
-}
-
-struct Firecracker;
-
+/// A region in Firecracker's format.
 #[derive(Deserialize)]
 struct Mapping {
     base_host_virt_addr: u64,
@@ -42,29 +36,26 @@ struct Mapping {
     page_size_kib: Option<u64>,
 }
 
-impl HandOver for Firecracker {
-    fn read(&self, text: &[u8]) -> Result<Vec<Told>, serde_json::Error> {
-        let told = |one: Mapping| Told {
+impl From<Mapping> for Told {
+    fn from(one: Mapping) -> Self {
+        Self {
             address: one.base_host_virt_addr,
             size: one.size,
             offset: one.offset,
             page_size: one.page_size.or(one.page_size_kib),
             place: None,
-        };
-        let mappings: Vec<Mapping> = serde_json::from_slice(text)?;
-        Ok(mappings.into_iter().map(told).collect())
+        }
     }
 }
 
-struct Backed;
-
 #[derive(Deserialize)]
 struct Regions {
-    regions: Vec<BackedRegion>,
+    regions: Vec<Backed>,
 }
 
+/// A region in the format with files.
 #[derive(Deserialize)]
-struct BackedRegion {
+struct Backed {
     host_addr: u64,
     length: u64,
     offset: u64,
@@ -76,17 +67,15 @@ struct BackedRegion {
     backing_offset: u64,
 }
 
-impl HandOver for Backed {
-    fn read(&self, text: &[u8]) -> Result<Vec<Told>, serde_json::Error> {
-        let told = |one: BackedRegion| Told {
+impl From<Backed> for Told {
+    fn from(one: Backed) -> Self {
+        Self {
             address: one.host_addr,
             size: one.length,
             offset: one.offset,
             page_size: one.fault_size.or(Some(PAGE as u64)),
             place: Some((one.backing, one.backing_offset)),
-        };
-        let regions: Regions = serde_json::from_slice(text)?;
-        Ok(regions.regions.into_iter().map(told).collect())
+        }
     }
 }
 
@@ -108,8 +97,12 @@ pub(crate) fn descriptors(text: &[u8]) -> usize {
 
 /// Returns the regions of a message.
 pub(super) fn read(text: &[u8]) -> Result<Vec<Told>, serde_json::Error> {
-    let form: &dyn HandOver = if has_files(text) { &Backed } else { &Firecracker };
-    form.read(text)
+    if has_files(text) {
+        let told: Regions = serde_json::from_slice(text)?;
+        return Ok(told.regions.into_iter().map(Told::from).collect());
+    }
+    let told: Vec<Mapping> = serde_json::from_slice(text)?;
+    Ok(told.into_iter().map(Told::from).collect())
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ mod tests {
         let left_out: usize = heard
             .iter()
             .filter_map(|heard| match heard {
-                ToFront::Told(line) => line.split_once(" more remarks")?.0.parse::<usize>().ok(),
+                ToFront::Told(line) => line.split_once(" more messages")?.0.parse::<usize>().ok(),
                 _ => None,
             })
             .sum();

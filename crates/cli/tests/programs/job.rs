@@ -55,6 +55,8 @@ pub(crate) struct Job {
     /// Whether it mostly waits for pages when it has a quarter of its memory; then it runs under
     /// half, and under a quarter only where there is time.
     pub(crate) needs_half: bool,
+    /// The least limit, in bytes: for a program with a peak too short to be sampled each time.
+    pub(crate) least: u64,
     /// Whether its limit is kept in any case: there is no moment at which nothing can leave.
     pub(crate) kept: bool,
 }
@@ -62,7 +64,11 @@ pub(crate) struct Job {
 impl Job {
     /// A program whose output counts, and the files that it makes.
     pub(crate) fn new(line: &[&str]) -> Self {
-        Self { line: line.iter().copied().map(str::to_owned).collect(), ..Self::default() }
+        Self {
+            line: line.iter().copied().map(str::to_owned).collect(),
+            least: LIMIT_BYTES_MIN,
+            ..Self::default()
+        }
     }
 }
 
@@ -75,6 +81,7 @@ pub(crate) struct Outcome {
     files: Vec<Vec<u8>>,
     wall: Duration,
     needs_half: bool,
+    least: u64,
     kept: bool,
     pub(crate) seen: Seen,
     report: Option<Value>,
@@ -88,7 +95,7 @@ pub(crate) fn check(test: &str, prepare: impl Fn(&Path) -> Job) {
     let expected = scratch.run_alone(test, &prepare);
     let short = if expected.needs_half { &[2] } else { &[4] };
     for &part in needs::sized(&short[..], &[2, 4]) {
-        let limit = (expected.seen.managed_bytes / part).max(LIMIT_BYTES_MIN);
+        let limit = (expected.seen.managed_bytes / part).max(expected.least);
         let outcome = scratch.run(test, Some(&Under::limit(limit)), &prepare);
         outcome.assert_same(&expected, test);
         outcome.assert_kept(limit, test);
@@ -237,8 +244,8 @@ impl Scratch {
         let report = fs::read(self.dir.path().join("report")).ok();
         let report = report.map(|text| serde_json::from_slice(&text).expect("JSON"));
         let printed = if job.talks { Vec::new() } else { read("stdout") };
-        let Job { needs_half, kept, .. } = *job;
-        Outcome { status, printed, complaint, files, wall, needs_half, kept, seen, report }
+        let Job { needs_half, least, kept, .. } = *job;
+        Outcome { status, printed, complaint, files, wall, needs_half, least, kept, seen, report }
     }
 }
 

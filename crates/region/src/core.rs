@@ -2,12 +2,14 @@
 //! area, the store. Pages have keys, which are numbered across regions, so most of this code uses
 //! no addresses.
 
+use std::io::ErrorKind;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use zfold_figures::Histogram;
-use zfold_store::{Loader, Store};
+use zfold_store::{Digests, Loader, Store};
 
 use super::frames::Frames;
 use super::ring::Ring;
@@ -47,6 +49,8 @@ pub(super) struct Core {
     pub room: Room,
     pub ring: Ring,
     pub store: Store,
+    /// What was stored under each key (word/W2).
+    pub digests: Digests,
     pub scratches: Claims<Scratch>,
     pub counters: Counters,
     pub latency: Histogram,
@@ -103,6 +107,7 @@ impl Core {
             room,
             ring,
             scratches: Claims::new(scratches),
+            digests: Digests::new(NonZero::new(store.slots()).ok_or(ErrorKind::InvalidInput)?)?,
             store,
             counters: Counters::default(),
             latency: Histogram::default(),

@@ -21,7 +21,7 @@ use super::ring::Owner;
 use super::space::Space;
 use super::word::{State, Word};
 use crate::sys::signal::{Blocked, die};
-use zfold_uffd::page::{is_zero, page_len};
+use zfold_uffd::page::is_zero;
 use zfold_uffd::policy::Haste;
 
 /// Time without progress while a thread waits for a page, after which the process is ended.
@@ -240,8 +240,7 @@ impl Core {
     pub(super) fn store_some(&self, most: u64) -> bool {
         let Some(batch) = self.ring.begin(most) else { return false };
         let slots = self.ring.slots_of(&batch);
-        let mut scratch = vec![0; page_len()];
-        let left = slots.clone().filter(|&slot| self.store_slot(slot, &mut scratch)).count();
+        let left = slots.clone().filter(|&slot| self.store_slot(slot)).count();
         self.frames.drop_staged(slots);
         self.room.give(left as u32);
         self.ring.finish(&batch);
@@ -249,8 +248,8 @@ impl Core {
     }
 
     /// Stores the page in a slot, unless it was touched; returns whether the slot still has to be
-    /// dropped. `scratch` is a buffer of a page.
-    fn store_slot(&self, slot: usize, scratch: &mut [u8]) -> bool {
+    /// dropped.
+    fn store_slot(&self, slot: usize) -> bool {
         let key = match self.ring.owner(slot) {
             Owner::Nobody => return false,
             Owner::Done => return true,
@@ -276,9 +275,8 @@ impl Core {
             self.counters.zero_pages_total.add(1);
             return self.end_storing(key, slot, Word::emptied);
         }
-        // Not for a page that had changed last time: usually it has changed again.
-        let looks = word.is_copied() && !word.is_changed();
-        if looks && self.store.holds(key.into(), page, scratch) {
+        let digest = self.digests.of(page);
+        if word.is_copied() && self.digests.get(key.into()) == digest {
             self.counters.kept_copies_total.add(1);
             return self.end_storing(key, slot, Word::stored);
         }
@@ -288,7 +286,8 @@ impl Core {
         // Relaxed: only a hint that it is worth trying.
         self.refused.store(false, Ordering::Relaxed);
         self.counters.stores_total.add(1);
-        self.end_storing(key, slot, if looks { Word::changed } else { Word::stored })
+        self.digests.set(key.into(), digest);
+        self.end_storing(key, slot, Word::stored)
     }
 
     /// Stores a page, dropping copies of others if there is no room. Returns whether the store took

@@ -1,8 +1,8 @@
 //! The state of a page: one atomic word, and its transitions.
 //!
 //! ```text
-//!   31 ........ 8   7         6        5         4        3        2 .. 0
-//!   | slot or pins | changed | listed | storing | copied | waited | state |
+//!   31 ........ 7   6        5         4        3        2 .. 0
+//!   | slot or pins | listed | storing | copied | waited | state |
 //! ```
 //!
 //! | state | the page is | charged | value |
@@ -26,17 +26,16 @@
 //! - W1: between `arriving` or `leaving` and `settle`, the thread that won the exchange is in
 //!   charge of the page; no other thread moves, fills or drops it.
 //! - W2: *copied*: the store still holds the page's contents of when it came from there, or when it
-//!   was last in the staging area; only if the page is not Stored. The page may have changed since:
-//!   it is compared before the copy becomes the page (W4). Such a page is *listed*, so that its
-//!   copy can be dropped for room, or *storing*, or about to be listed.
+//!   was last in the staging area, and their digest; only if the page is not Stored. It may have
+//!   changed since: digests are compared before the copy becomes the page (W4). Such a page is
+//!   *listed*, so that its copy can be dropped for room, or *storing*, or about to be listed.
 //! - W3: *storing*: one background thread changes what the store holds for this page. While it is
 //!   set the page may be touched and arrive, but does not leave again and no other thread changes
 //!   its entry.
 //! - W4: a background thread makes a page Stored only if the page has been in the same slot,
 //!   untouched, since the thread set *storing*, and the store holds the bytes of that slot, stored
-//!   or compared since. Otherwise the stored bytes are a copy.
+//!   or found equal by its digest since. Otherwise the stored bytes are a copy.
 //! - W5: *waited*: a thread sleeps until the word changes; `settle` clears it and returns that.
-//! - W6: *changed*: when the page was last compared, it differed from its copy: a hint.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,9 +68,8 @@ const WAITED: u32 = 1 << STATE_BITS;
 const COPIED: u32 = WAITED << 1;
 const STORING: u32 = COPIED << 1;
 const LISTED: u32 = STORING << 1;
-const CHANGED: u32 = LISTED << 1;
-const VALUE_SHIFT: u32 = STATE_BITS + 5;
-const FLAGS: u32 = WAITED | COPIED | STORING | LISTED | CHANGED;
+const VALUE_SHIFT: u32 = STATE_BITS + 4;
+const FLAGS: u32 = WAITED | COPIED | STORING | LISTED;
 
 /// Most slots of a staging area, and most pins of a page.
 pub(crate) const VALUE_MAX: u32 = u32::MAX >> VALUE_SHIFT;
@@ -104,10 +102,6 @@ impl Word {
 
     pub(crate) fn is_copied(self) -> bool {
         self.0 & COPIED != 0
-    }
-
-    pub(crate) fn is_changed(self) -> bool {
-        self.0 & CHANGED != 0
     }
 
     pub(crate) fn is_storing(self) -> bool {
@@ -169,12 +163,7 @@ impl Word {
     /// The store holds the page, which was not touched meanwhile (W4).
     pub(crate) fn stored(self, slot: u32) -> Option<Self> {
         let same = self.state() == State::Staged && self.value() == slot && self.is_storing();
-        same.then(|| self.to(State::Stored, 0).without(STORING | COPIED | CHANGED))
-    }
-
-    /// Same as `stored`, for a page that differed from its copy.
-    pub(crate) fn changed(self, slot: u32) -> Option<Self> {
-        self.stored(slot).map(|word| word.with(CHANGED))
+        same.then(|| self.to(State::Stored, 0).without(STORING | COPIED))
     }
 
     /// The store holds the contents that the page had in the staging area, which it has left since:
@@ -196,7 +185,7 @@ impl Word {
 
     /// The store no longer holds anything for the page.
     pub(crate) fn freed(self) -> Self {
-        self.without(STORING | COPIED | CHANGED)
+        self.without(STORING | COPIED)
     }
 
     /// One pin more.

@@ -62,7 +62,7 @@ fn postgres_serves_pgbench() {
         fs::copy(&script, dir.join(local)).expect("copied to where all may read it");
         fs::set_permissions(dir.join(local), fs::Permissions::from_mode(0o644)).expect("a file");
         let line = [line.as_slice(), &["sh", local, rows]].concat();
-        // It sorts for some milliseconds: what is seen of it alone is 7 to 13 MiB. With 4 MiB, of which
+        // It sorts for some milliseconds: 7 to 13 MiB are seen of it alone. With 4 MiB, of which
         // more than half cannot leave, it only waits for pages.
         Job { needs_half: true, least: 6 << 20, ..Job::new(&line) }
     });

@@ -137,7 +137,7 @@ impl World {
 
     fn release(&mut self, released: Released) {
         for (_, state) in released {
-            if let Page::Stored { key, .. } = state {
+            if let Page::Stored(key) = state {
                 assert!(self.store.remove(&key).is_some(), "S3: key {key} is released twice");
                 self.free.push(key);
             }

@@ -50,9 +50,8 @@ pub(crate) enum Page {
     Doomed { epoch: u32 },
     /// In the swap cache.
     Cached(SlotNo),
-    /// In the store; `changed`: when it left it differed from its copy, which tends to happen
-    /// again.
-    Stored { key: Key, changed: bool },
+    /// In the store.
+    Stored(Key),
     /// In the address space and could not be moved (pinned, or its mapping is read-only); tried
     /// again when the hand has passed `rest` times more.
     Fixed { rest: u8 },
@@ -69,19 +68,13 @@ impl Page {
         matches!(self, Self::Resident { .. } | Self::Fixed { .. } | Self::Cached(_))
     }
 
-    /// The state of a page that the store has under this key, without further history.
-    pub(crate) fn stored(key: Key) -> Self {
-        Self::Stored { key, changed: false }
-    }
-
     fn word(self) -> u32 {
         let (state, payload) = match self {
             Self::Absent => (0, 0),
             Self::Resident { age } => (1, u32::from(age)),
             Self::Doomed { epoch } => (2, epoch % PAYLOADS),
             Self::Cached(slot) => (3, slot),
-            Self::Stored { key, changed: false } => (4, key),
-            Self::Stored { key, changed: true } => (6, key),
+            Self::Stored(key) => (4, key),
             Self::Fixed { rest } => (5, u32::from(rest)),
         };
         debug_assert!(payload < PAYLOADS);
@@ -95,9 +88,8 @@ impl Page {
             1 => Self::Resident { age: payload as u8 },
             2 => Self::Doomed { epoch: payload },
             3 => Self::Cached(payload),
-            4 => Self::Stored { key: payload, changed: false },
+            4 => Self::Stored(payload),
             5 => Self::Fixed { rest: payload as u8 },
-            6 => Self::Stored { key: payload, changed: true },
             _ => unreachable!("no such state is written"),
         }
     }
@@ -181,7 +173,7 @@ impl Counts {
         self.doomed = self.doomed.wrapping_add(times(matches!(page, Page::Doomed { .. })));
         self.fixed = self.fixed.wrapping_add(times(matches!(page, Page::Fixed { .. })));
         self.cached = self.cached.wrapping_add(times(matches!(page, Page::Cached(_))));
-        self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored { .. })));
+        self.stored = self.stored.wrapping_add(times(matches!(page, Page::Stored(_))));
     }
 }
 
@@ -283,7 +275,7 @@ impl PageTable {
         let chunk = self.chunks.entry(page / CHUNK).or_insert_with(|| Box::new(Chunk::EMPTY));
         let at = page % CHUNK;
         let was = Page::from_word(chunk.words[at]);
-        let is_back = matches!(was, Page::Cached(_) | Page::Stored { .. });
+        let is_back = matches!(was, Page::Cached(_) | Page::Stored(_));
         let past = if is_back { chunk.past[at].returned(now) } else { Past::first(now) };
         chunk.past[at] = past;
         exchange(chunk, at, Page::Resident { age: past.rounds() }, &mut self.counts)

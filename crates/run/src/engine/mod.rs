@@ -11,6 +11,7 @@ pub(crate) use self::store::KEYS;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -18,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
-use zfold_store::Store;
+use zfold_store::{Digests, Store};
 
 use crate::core::pages::PAYLOADS;
 use crate::core::ranges::{PageNo, Pages, page_of, pages_of};
@@ -88,6 +89,7 @@ impl Engine {
             latency: Histogram::default(),
             spaces: RwLock::new(BTreeMap::new()),
             ids: AtomicU64::new(0),
+            digests: Digests::new(NonZero::new(keys.into()).ok_or(io::ErrorKind::InvalidInput)?)?,
             keys: Mutex::new(Keys::new(keys)),
             copies: Copies::default(),
             swap_cache: Mutex::new(SwapCache::default()),

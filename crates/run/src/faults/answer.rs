@@ -366,7 +366,7 @@ pub(crate) fn bring_in(
         }
         let away = {
             let space = managed.lock();
-            matches!(space.page(page), Page::Cached(_) | Page::Stored { .. })
+            matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
         };
         if !away {
             return answer_told(shared, managed, answers);

@@ -81,7 +81,7 @@ pub(crate) fn bring(
 }
 
 fn is_away(space: &Held<'_>, page: PageNo) -> bool {
-    matches!(space.page(page), Page::Cached(_) | Page::Stored { .. })
+    matches!(space.page(page), Page::Cached(_) | Page::Stored(_))
 }
 
 /// The pages of `len` bytes; none where no program has any.

@@ -207,7 +207,7 @@ fn bring_back<'a>(
         drain(shared, managed, &mut space, &mut answers.told);
         let away = |pages: &Pages| {
             let mut known = space.table().known(pages);
-            known.find(|(_, state)| matches!(state, Page::Stored { .. } | Page::Cached(_)))
+            known.find(|(_, state)| matches!(state, Page::Stored(_) | Page::Cached(_)))
         };
         // Usually after the last page; but an earlier page may have been on its way out then.
         let away = away(&(from..pages.end)).or_else(|| away(pages));
@@ -329,7 +329,7 @@ fn born(
         if copy.closed().around(page).is_some() && !is_there(page) {
             copy.arrive_stored(page, key);
         } else {
-            answers.told.released.push((page, Page::stored(key)));
+            answers.told.released.push((page, Page::Stored(key)));
         }
     }
     *child.lock() = copy;

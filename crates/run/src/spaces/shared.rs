@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use zfold_figures::Histogram;
-use zfold_store::{LoadError, Store};
+use zfold_store::{Digests, LoadError, Store};
 
 use crate::core::pages::{Key, Page};
 use crate::core::ranges::{PageNo, Pages};
@@ -74,6 +74,8 @@ pub(crate) struct Lost {
 pub(crate) struct Shared {
     pub budget: Arc<Budget>,
     pub store: Arc<Store>,
+    /// What was stored under each key.
+    pub digests: Digests,
     pub tracing: Arc<dyn Tracing>,
     pub counters: Counters,
     /// How long faults took, from the message to the page, in nanoseconds.
@@ -165,7 +167,7 @@ impl Shared {
     /// A free in the store for each key that no other space names.
     pub(crate) fn release(&self, pages: &[(PageNo, Page)]) {
         let keys = pages.iter().filter_map(|(_, state)| match state {
-            Page::Stored { key, .. } => Some(*key),
+            Page::Stored(key) => Some(*key),
             _ => None,
         });
         self.release_keys(keys);

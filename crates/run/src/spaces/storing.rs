@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use zfold_store::StoreError;
+use zfold_store::{Digest, StoreError};
 
 use crate::core::pages::Key;
 use crate::core::ranges::PageNo;
@@ -12,7 +12,6 @@ use crate::link::SpaceId;
 use crate::spaces::managed::{Held, Managed, lock};
 use crate::spaces::shared::Shared;
 use crate::spaces::swap_cache::Batch;
-use zfold_uffd::page::PAGE;
 
 /// Copies that are dropped at once for room in the store.
 const DROPPED: usize = 256;
@@ -36,8 +35,8 @@ struct Live {
 enum Put {
     /// As the copy, which is equal.
     Kept(Key),
-    /// Under a new key; `changed`: the copy differs.
-    New { key: Key, changed: bool },
+    /// Under a new key.
+    New(Key),
 }
 
 /// Returns the pages that are in their slots.
@@ -110,10 +109,10 @@ impl Shared {
             let (page, slot): (PageNo, _) = (batch.owner(at), batch.slot(at));
             match put {
                 Put::Kept(key) => kept += u64::from(space.kept(page, slot, key)),
-                Put::New { key, changed } if space.stored(page, slot, key, changed, released) => {
+                Put::New(key) if space.stored(page, slot, key, released) => {
                     stored += 1;
                 }
-                Put::New { key, .. } => unused.push(key),
+                Put::New(key) => unused.push(key),
             }
         }
         self.counters.stores_total.add(stored);
@@ -129,12 +128,11 @@ impl Shared {
         live: &[Live],
         mut drop_copies: impl FnMut() -> bool,
     ) -> Result<Vec<Put>, ()> {
-        let mut scratch = [0; PAGE];
-        let mut is_copy = |live: &Live| {
-            let (page, copy) = (batch.page(live.at), live.copy);
-            copy.filter(|&key| self.store.holds(u64::from(key), page, &mut scratch))
+        let digests: Vec<_> = live.iter().map(|of| self.digests.of(batch.page(of.at))).collect();
+        let is_copy = |(of, digest): (&Live, &Digest)| {
+            of.copy.filter(|&key| self.digests.get(u64::from(key)) == *digest)
         };
-        let kept: Vec<Option<Key>> = live.iter().map(&mut is_copy).collect();
+        let kept: Vec<Option<Key>> = live.iter().zip(&digests).map(is_copy).collect();
         let looks = live.iter().filter(|live| live.copy.is_some()).count();
         self.copies.looked(looks, kept.iter().flatten().count());
         let wanted = kept.iter().filter(|kept| kept.is_none()).count();
@@ -148,13 +146,14 @@ impl Shared {
             }
         }
         let mut free = keys.iter();
-        let put = live.iter().zip(kept).map(|(live, kept)| {
+        let put = live.iter().zip(digests).zip(kept).map(|((live, digest), kept)| {
             if let Some(key) = kept {
                 return Ok(Put::Kept(key));
             }
             let key = *free.next().ok_or(StoreError::Full)?;
             self.compress(key, batch.page(live.at), &mut drop_copies)?;
-            Ok(Put::New { key, changed: live.copy.is_some() })
+            self.digests.set(u64::from(key), digest);
+            Ok(Put::New(key))
         });
         put.collect::<Result<_, StoreError>>().map_err(|error| {
             self.release_keys(keys.into_iter());

@@ -277,27 +277,6 @@ impl Store {
         held
     }
 
-    /// Returns whether `key` holds exactly the bytes of `page`, in memory: a page on the backing
-    /// file is not read, and neither is a damaged one; both count as others. `scratch` is written
-    /// to. Unlike a load, it does not count as a use of the page.
-    ///
-    /// # Panics
-    /// If the lengths are not those of a page.
-    ///
-    /// # Cost
-    /// That of a load, and a comparison.
-    pub fn holds(&self, key: u64, page: &[u8], scratch: &mut [u8]) -> bool {
-        assert!(page.len() == self.page_len() && scratch.len() == page.len(), "a page");
-        if key >= self.slots() {
-            return false;
-        }
-        let Some(slot) = self.slots.lock_present(key) else { return false };
-        let entry = slot.entry();
-        let reads = !entry.state.has(Flag::Backed) && self.pages.read(key, entry, scratch).is_ok();
-        drop(slot);
-        reads && page == scratch
-    }
-
     /// Drops the pages of all `keys`; returns how many there were. Costs as
     /// [`next_present`](Self::next_present) and a free for each page.
     pub fn invalidate_range(&self, keys: Range<u64>) -> u64 {

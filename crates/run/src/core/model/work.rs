@@ -27,8 +27,8 @@ impl World {
         if let Some(key) = copy.filter(|_| same) {
             if self.breaks_kept {
                 let mut released = Released::new();
-                if self.space.stored(page, slot, key, false, &mut released) {
-                    released.retain(|(_, state)| *state != Page::stored(key));
+                if self.space.stored(page, slot, key, &mut released) {
+                    released.retain(|(_, state)| *state != Page::Stored(key));
                     self.release(released);
                 }
             } else {
@@ -37,8 +37,8 @@ impl World {
             return;
         }
         let (key, mut released) = (self.put(content), Released::new());
-        if !self.space.stored(page, slot, key, copy.is_some(), &mut released) {
-            released.push((page, Page::stored(key)));
+        if !self.space.stored(page, slot, key, &mut released) {
+            released.push((page, Page::Stored(key)));
         }
         self.release(released);
     }
@@ -48,7 +48,7 @@ impl World {
         let is_missing = |mapped: &Mapped| mapped.registered && mapped.content.is_none();
         if self.refuses()
             || !self.kernel.get(&page).is_some_and(is_missing)
-            || !matches!(self.space.page(page), Page::Stored { .. })
+            || !matches!(self.space.page(page), Page::Stored(_))
         {
             return;
         }

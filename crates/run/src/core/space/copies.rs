@@ -34,7 +34,7 @@ impl Space {
         released: &mut Released,
     ) -> usize {
         let before = self.counts().copied;
-        self.table.take_copies(range, most, |page, key| released.push((page, Page::stored(key))));
+        self.table.take_copies(range, most, |page, key| released.push((page, Page::Stored(key))));
         self.park(released);
         before - self.counts().copied
     }
@@ -47,25 +47,24 @@ impl Space {
 
     fn release_copy(&mut self, page: PageNo, released: &mut Released) {
         let copy = self.table.take_copy(page);
-        released.extend(copy.map(|key| (page, Page::stored(key))));
+        released.extend(copy.map(|key| (page, Page::Stored(key))));
         self.park(released);
     }
 
-    /// Records that the store has under `key` what was in a slot of the swap cache; `changed`: it
-    /// differed from the page's copy. Returns whether the page was still in that slot, and so is in
-    /// the store now: then its copy is released. Otherwise `key` is not in use.
+    /// Records that the store has under `key` what was in a slot of the swap cache. Returns whether
+    /// the page was still in that slot, and so is in the store now: then its copy is released.
+    /// Otherwise `key` is not in use.
     pub(crate) fn stored(
         &mut self,
         page: PageNo,
         slot: SlotNo,
         key: Key,
-        changed: bool,
         released: &mut Released,
     ) -> bool {
         let here = self.holds(page, slot);
         if here {
             self.release_copy(page, released);
-            self.table.set(page, Page::Stored { key, changed });
+            self.table.set(page, Page::Stored(key));
         }
         here
     }
@@ -83,7 +82,7 @@ impl Space {
         let same = self.table.copy(page) == Some(key);
         if same {
             self.table.take_copy(page);
-            self.table.set(page, Page::stored(key));
+            self.table.set(page, Page::Stored(key));
         }
         same
     }

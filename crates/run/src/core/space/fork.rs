@@ -19,14 +19,14 @@ impl Space {
     pub(crate) fn release(&mut self) -> Released {
         self.held = false;
         let arrived = std::mem::take(&mut self.arrivals).into_iter();
-        let mut released = arrived.map(|(page, key)| (page, Page::stored(key))).collect();
+        let mut released = arrived.map(|(page, key)| (page, Page::Stored(key))).collect();
         self.park(&mut released);
         released
     }
 
     /// In a child: records that a page came to the parent during the fork, and not to the child.
     pub(crate) fn arrive_stored(&mut self, page: PageNo, key: Key) {
-        self.table.set(page, Page::stored(key));
+        self.table.set(page, Page::Stored(key));
     }
 
     /// Returns the space of a child that was copied from this one. Pages in the swap cache are not
@@ -37,7 +37,7 @@ impl Space {
         // child.
         let mut changed = Vec::new();
         table.for_each(|page, state| match state {
-            Page::Stored { key, .. } => refer(key),
+            Page::Stored(key) => refer(key),
             // It could not be stored: the tree is being ended.
             Page::Cached(_) => changed.push((page, Page::Absent)),
             Page::Doomed { .. } => changed.push((page, Page::Resident { age: 0 })),

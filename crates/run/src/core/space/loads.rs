@@ -13,7 +13,7 @@ impl Space {
     /// Ends a load. Adds the keys that no load reads any longer to `released`.
     pub(crate) fn end_load(&mut self, number: u64, released: &mut Released) {
         let free = self.loading.end(number);
-        released.extend(free.map(|(page, key)| (page, Page::stored(key))));
+        released.extend(free.map(|(page, key)| (page, Page::Stored(key))));
     }
 
     /// Holds back keys that are to be released while a load may read them.
@@ -22,7 +22,7 @@ impl Space {
             return;
         }
         released.retain(|&(page, state)| match state {
-            Page::Stored { key, .. } => {
+            Page::Stored(key) => {
                 self.loading.park(page, key);
                 false
             }
@@ -35,7 +35,7 @@ impl Space {
     pub(crate) fn still(&self, loads: &Loads) -> Runs {
         loads.runs(|page, wanted| {
             let state = self.table.get(page);
-            matches!(state, Page::Stored { key, .. } if key == wanted)
+            matches!(state, Page::Stored(key) if key == wanted)
         })
     }
 
@@ -49,7 +49,7 @@ impl Space {
             let offset = step.checked_mul(steps.cast_signed());
             let at = offset.and_then(|offset| next.checked_add_signed(offset));
             let Some(at) = at else { break };
-            if let Page::Stored { key, .. } = self.table.get(at) {
+            if let Page::Stored(key) = self.table.get(at) {
                 loads.push(at, key);
             }
             steps += 1;
@@ -65,9 +65,9 @@ impl Space {
     pub(crate) fn brought(&mut self, pages: &Pages, keeps: bool, released: &mut Released) {
         for page in pages.clone() {
             match self.table.arrive(page, self.now) {
-                Page::Stored { key, .. } if self.held => self.arrivals.push((page, key)),
-                Page::Stored { key, changed: false } if keeps => self.table.keep(page, key),
-                was @ Page::Stored { .. } => released.push((page, was)),
+                Page::Stored(key) if self.held => self.arrivals.push((page, key)),
+                Page::Stored(key) if keeps => self.table.keep(page, key),
+                was @ Page::Stored(_) => released.push((page, was)),
                 _ => {}
             }
         }

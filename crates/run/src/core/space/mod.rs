@@ -27,7 +27,7 @@
 //!   can touch them, and `mlockall` does.
 //! - S7: a page is in one place, which its state names. In addition, the store may have a copy with
 //!   old contents of a page that is present or in the swap cache; the two may differ. So nothing is
-//!   filled in from a copy. A copy becomes the page only if it was compared with the page's slot,
+//!   filled in from a copy. A copy becomes the page only if its digest is that of the page's slot,
 //!   and both still belong together ([`Space::kept`]).
 //! - S8: a key that a load may be reading is not released before that load has ended; so the bytes
 //!   read are the page's if the page still has the same key.
@@ -207,9 +207,9 @@ impl Space {
                 let is_absent = |at| self.table.get(at) == Page::Absent;
                 Answer::Zero(run_around(page, &window(ZEROS_MAX), is_absent))
             }
-            Page::Stored { .. } => {
+            Page::Stored(_) => {
                 let key = |at| match self.table.get(at) {
-                    Page::Stored { key, .. } => Some(key),
+                    Page::Stored(key) => Some(key),
                     _ => None,
                 };
                 let run = run_around(page, &window(LOADS_MAX), |at| key(at).is_some());
@@ -342,7 +342,7 @@ impl Space {
             counts.doomed += usize::from(matches!(state, Page::Doomed { .. }));
             counts.fixed += usize::from(matches!(state, Page::Fixed { .. }));
             counts.cached += usize::from(matches!(state, Page::Cached(_)));
-            counts.stored += usize::from(matches!(state, Page::Stored { .. }));
+            counts.stored += usize::from(matches!(state, Page::Stored(_)));
         });
         self.table.for_each_copy(|page, key| {
             assert!(self.table.get(page).may_be_copied(), "S7: {page:#x} has {key} as a copy");

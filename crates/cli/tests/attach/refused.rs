@@ -40,7 +40,7 @@ fn what_is_no_process_or_has_no_limit_is_refused() {
     assert_line(&itself, 1, &["is zfold itself"]);
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd") {
         let line = ["attach", "--limit", "64MiB", "2"];
-        assert_refused(&line, 1, &["process 2 (kthreadd) is the kernel's"]);
+        assert_refused(&line, 1, &["process 2 (kthreadd) is a thread of the kernel"]);
     }
     let mut ended = Command::new("true").spawn().expect("it starts");
     let pid = ended.id();

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod images;
+mod limit;
 mod restored;
 mod server;
 mod survival;

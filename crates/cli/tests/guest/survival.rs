@@ -14,7 +14,7 @@ use crate::restored::Guest;
 use crate::server::{Server, memory};
 
 /// Kills the process that serves, by what it has said.
-fn kill(stat: &Value) {
+pub(crate) fn kill(stat: &Value) {
     let pid = stat["server_pid"].as_i64().expect("a number");
     assert_ne!(stat["pid"].as_i64(), Some(pid));
     kill_process(Pid::from_raw(pid as i32).expect("a number"), Signal::KILL).expect("it runs");

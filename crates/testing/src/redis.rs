@@ -40,9 +40,10 @@ impl Server {
                 .spawn()
                 .expect("redis-server starts");
             let mut server = Self { child, port, _folder: folder };
-            // It ends if somebody else has taken the port meanwhile.
+            // It ends if another server has taken the port meanwhile, which answers then.
+            let own = format!("process_id:{}", server.child.id());
             while server.child.try_wait().expect("a status").is_none() {
-                if server.try_cli(&["PING"]).is_some_and(|said| !said.is_empty()) {
+                if server.try_cli(&["INFO", "server"]).is_some_and(|said| said.contains(&own)) {
                     return server;
                 }
                 assert!(begun.elapsed() < PATIENCE, "redis-server does not answer");

@@ -2,7 +2,8 @@
 //! one page.
 //!
 //! A page is a number. `place` is where the program sees it, `slots` the staging area, `entry`
-//! what the store holds; they are loom cells, so that a reader beside a writer is a failure.
+//! what the store holds, `digest` what was stored last; places and slots are loom cells, so that a
+//! reader beside a writer is a failure.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -14,13 +15,17 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 struct World {
     word: AtomicU32,
     place: UnsafeCell<u32>,
-    slots: [UnsafeCell<u32>; 2],
-    owners: [AtomicU32; 2],
+    slots: [UnsafeCell<u32>; 3],
+    owners: [AtomicU32; 3],
     entry: AtomicU32,
+    /// What was stored last.
+    digest: AtomicU32,
 }
 
 /// What the page holds.
 const CONTENT: u32 = 7;
+/// A page that nobody has touched, or that was cleared.
+const ZEROS: u32 = 1;
 /// What is left where the page is not.
 const NOTHING: u32 = 0;
 
@@ -30,9 +35,10 @@ impl World {
         let world = Self {
             word: AtomicU32::new(0),
             place: UnsafeCell::new(NOTHING),
-            slots: [UnsafeCell::new(CONTENT), UnsafeCell::new(NOTHING)],
-            owners: [AtomicU32::new(1), AtomicU32::new(0)],
+            slots: [CONTENT, NOTHING, NOTHING].map(UnsafeCell::new),
+            owners: [1, 0, 0].map(AtomicU32::new),
             entry: AtomicU32::new(NOTHING),
+            digest: AtomicU32::new(NOTHING),
         };
         world.page().change(Word::arriving).unwrap();
         world.page().settle(State::Staged, 0, false);
@@ -67,6 +73,8 @@ impl World {
             let stored = word.state() == State::Stored;
             if stored {
                 Self::set(&self.place, self.entry.load(Ordering::Acquire));
+            } else if word.state() == State::Missing {
+                Self::set(&self.place, ZEROS);
             } else {
                 let slot = word.value() as usize;
                 Self::set(&self.place, Self::get(&self.slots[slot]));
@@ -78,13 +86,14 @@ impl World {
         Self::get(&self.place)
     }
 
-    /// The mover takes the page to slot 1.
-    fn leave(&self) {
+    /// The mover takes the page to a slot.
+    fn leave(&self, slot: u32) {
+        let at = slot as usize;
         if self.page().change(Word::leaving).is_ok() {
-            Self::set(&self.slots[1], Self::get(&self.place));
+            Self::set(&self.slots[at], Self::get(&self.place));
             Self::set(&self.place, NOTHING);
-            self.owners[1].store(1, Ordering::Release);
-            self.page().settle(State::Staged, 1, false);
+            self.owners[at].store(1, Ordering::Release);
+            self.page().settle(State::Staged, slot, false);
         }
     }
 
@@ -95,6 +104,18 @@ impl World {
         slot: u32,
         is_copy: impl Fn(u32, u32) -> bool,
         end: impl Fn(Word, u32) -> Option<Word>,
+    ) {
+        self.store_or_keep(slot, is_copy, end, |holds| holds);
+    }
+
+    /// The same; `keeps` says whether a page that was touched has a copy if the store holds it, and
+    /// if not.
+    fn store_or_keep(
+        &self,
+        slot: u32,
+        is_copy: impl Fn(u32, u32) -> bool,
+        end: impl Fn(Word, u32) -> Option<Word>,
+        keeps: impl Fn(bool) -> bool,
     ) {
         let at = slot as usize;
         let begun = loop {
@@ -110,12 +131,17 @@ impl World {
         if begun {
             let page = Self::get(&self.slots[at]);
             let copied = self.page().load().is_copied();
-            if !copied || !is_copy(self.entry.load(Ordering::Acquire), page) {
+            let holds = page != ZEROS;
+            if !holds {
+                self.entry.store(NOTHING, Ordering::Release);
+            } else if !copied || !is_copy(self.digest.load(Ordering::Relaxed), page) {
                 self.entry.store(page, Ordering::Release);
+                self.digest.store(page, Ordering::Relaxed);
             }
-            if self.page().change(|word| end(word, slot)).is_ok() {
+            let ended = |word| if holds { end(word, slot) } else { word.emptied(slot) };
+            if self.page().change(ended).is_ok() {
                 self.owners[at].store(0, Ordering::Release);
-            } else if self.page().change(Word::kept).is_err() {
+            } else if self.page().change(|word| word.kept().filter(|_| keeps(holds))).is_err() {
                 self.entry.store(NOTHING, Ordering::Release);
                 let _ = self.page().change(|word| Some(word.freed()));
             }
@@ -145,7 +171,7 @@ impl World {
 
 fn model(run: impl Fn(Arc<World>) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(4);
     builder.check(move || run(World::new()));
 }
 
@@ -159,7 +185,7 @@ fn touched_while_stored(end: impl Fn(Word, u32) -> Option<Word> + Send + Sync + 
         assert_eq!(world.fault(), CONTENT, "the page was lost");
         // Only this thread takes the page away, so it is there to be written.
         World::set(&world.place, CONTENT + 1);
-        world.leave();
+        world.leave(1);
         background.join().unwrap();
         assert_eq!(world.fault(), CONTENT + 1, "the update was lost");
     });
@@ -199,7 +225,7 @@ fn left_with_a_copy(
             let world = Arc::clone(&world);
             move || world.drop_copy()
         });
-        world.leave();
+        world.leave(1);
         world.store(1, is_copy, Word::stored);
         let found = world.fault();
         dropper.join().unwrap();
@@ -223,6 +249,38 @@ fn a_twin_that_does_not_compare_is_caught() {
     left_with_a_copy(1, |_, _| true);
 }
 
+/// A page that has a copy is cleared and leaves. It is touched while that is stored, gets its old
+/// contents again, and leaves.
+fn cleared_and_written_again(keeps: impl Fn(bool) -> bool + Send + Sync + Copy + 'static) {
+    model(move |world| {
+        world.store(0, same, Word::stored);
+        assert_eq!(world.fault(), CONTENT);
+        World::set(&world.place, ZEROS);
+        world.leave(1);
+        let background = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.store_or_keep(1, same, Word::stored, keeps)
+        });
+        assert_eq!(world.fault(), ZEROS, "what was cleared came back");
+        World::set(&world.place, CONTENT);
+        world.leave(2);
+        background.join().unwrap();
+        world.store(2, same, Word::stored);
+        assert_eq!(world.fault(), CONTENT, "the store does not have the page");
+    });
+}
+
+#[test]
+fn a_page_that_was_cleared_has_no_copy() {
+    cleared_and_written_again(|holds| holds);
+}
+
+#[test]
+#[should_panic(expected = "the store does not have the page")]
+fn a_twin_that_takes_nothing_for_a_copy_is_caught() {
+    cleared_and_written_again(|_| true);
+}
+
 /// Two threads touch a page that is stored: one brings it, and both read it.
 #[test]
 fn two_threads_that_touch_a_page_bring_it_once() {
@@ -244,7 +302,7 @@ fn a_page_that_leaves_is_never_read_half() {
         assert_eq!(world.fault(), CONTENT);
         let mover = thread::spawn({
             let world = Arc::clone(&world);
-            move || world.leave()
+            move || world.leave(1)
         });
         // A pinned page is read without a fault; the pin keeps it there.
         while world.page().change(Word::pinned).is_err() {

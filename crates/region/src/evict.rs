@@ -273,12 +273,12 @@ impl Core {
         if is_zero(page) {
             self.store.invalidate(key.into());
             self.counters.zero_pages_total.add(1);
-            return self.end_storing(key, slot, Word::emptied, false);
+            return self.end_storing(key, slot, false);
         }
         let digest = self.digests.of(page);
         if word.is_copied() && self.digests.get(key.into()) == digest {
             self.counters.kept_copies_total.add(1);
-            return self.end_storing(key, slot, Word::stored, true);
+            return self.end_storing(key, slot, true);
         }
         if !self.store_page(key, page) {
             return !self.stay(key, slot);
@@ -287,7 +287,7 @@ impl Core {
         self.refused.store(false, Ordering::Relaxed);
         self.counters.stores_total.add(1);
         self.digests.set(key.into(), digest);
-        self.end_storing(key, slot, Word::stored, true)
+        self.end_storing(key, slot, true)
     }
 
     /// Stores a page, dropping copies of others if there is no room. Returns whether the store took
@@ -306,17 +306,11 @@ impl Core {
 
     /// Marks a page as stored. If it was touched, the bytes that the store `holds` are a copy of
     /// it, or are dropped if the page was given up (word/W4). For zeros it holds nothing: no copy.
-    fn end_storing(
-        &self,
-        key: u32,
-        slot: usize,
-        to: fn(Word, u32) -> Option<Word>,
-        holds: bool,
-    ) -> bool {
-        if let Ok(before) = self.page(key).change(|word| to(word, slot as u32)) {
+    fn end_storing(&self, key: u32, slot: usize, holds: bool) -> bool {
+        let end = if holds { Word::stored } else { Word::emptied };
+        if let Ok(before) = self.page(key).change(|word| end(word, slot as u32)) {
             self.uncount_copy(before);
-            let stored = to(before, slot as u32).is_some_and(|now| now.state() == State::Stored);
-            self.stored.fetch_add(stored.into(), Ordering::Relaxed);
+            self.stored.fetch_add(holds.into(), Ordering::Relaxed);
             return true;
         }
         match self.page(key).change(|word| word.kept().filter(|_| holds)) {

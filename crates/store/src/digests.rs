@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use highway::{HighwayHash as _, HighwayHasher, Key};
-use zfold_pool::source::{PageSource as _, Reservation, SystemPages};
+use zfold_pool::source::Reservation;
+
+use crate::reserve::reserve;
 
 /// What a page was. Those of different [`Digests`] do not compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +47,7 @@ impl Digests {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let words = |at: usize| u64::from_ne_bytes(secret.as_chunks().0[at]);
-        let bytes = usize::try_from(keys.get()).ok().and_then(|keys| keys.checked_mul(16));
-        let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(64 << 10));
-        let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-        let range = SystemPages.reserve(bytes).map_err(io::Error::other)?;
-        range.commit(0, bytes).map_err(io::Error::other)?;
+        let range = reserve(keys.get(), size_of::<Digest>()).map_err(io::Error::other)?;
         Ok(Self { secret: std::array::from_fn(words), keys: keys.get(), range })
     }
 

@@ -44,6 +44,7 @@ mod limit;
 mod loader;
 mod options;
 mod pages;
+mod reserve;
 mod slots;
 mod stats;
 mod store;

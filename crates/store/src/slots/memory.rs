@@ -5,9 +5,10 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use zfold_pool::source::{PageSource, Reservation, SourceError, SystemPages};
+use zfold_pool::source::{Reservation, SourceError};
 
 use super::form::{Form, GROUP_BYTES, Place};
+use crate::reserve::reserve;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 #[derive(Debug)]
@@ -123,13 +124,4 @@ impl Memory {
         // SAFETY: committed when the table was made, page aligned; the rest is the caller's.
         unsafe { beside.release(group as usize * GROUP_BYTES, GROUP_BYTES) };
     }
-}
-
-fn reserve(count: u64, size: usize) -> Result<Arc<dyn Reservation>, SourceError> {
-    let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(size));
-    let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(64 << 10));
-    let bytes = bytes.ok_or(SourceError::AddressSpace { bytes: usize::MAX })?;
-    let range = SystemPages.reserve(bytes)?;
-    range.commit(0, bytes)?;
-    Ok(range)
 }

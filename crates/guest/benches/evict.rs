@@ -4,18 +4,15 @@
 //! `ZFOLD_GUEST_MEMORY` names a memory file of at least 64 MiB, for what is compressed; without it,
 //! only pages of one word leave, which no codec sees.
 
+#[path = "../tests/common/mod.rs"]
+mod common;
 #[path = "../tests/vmm/mod.rs"]
 mod vmm;
 
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::World;
 use rustix::time::{ClockId, clock_gettime};
-use vmm::{PAGE, Vmm};
-use zfold_guest::{Images, Server, ServerOptions, images_options};
-use zfold_store::CodecKind;
 
 const PAGES: u64 = 16_384;
 
@@ -24,50 +21,14 @@ const ROUNDS: u64 = 100_000;
 
 const RUNS: u64 = 5;
 
-/// A server of an image of zeros.
-struct World {
-    server: Server,
-    socket: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl World {
-    fn new(limit: u64) -> Self {
-        let images = Images::new(&images_options(CodecKind::Lz4.into(), None)).expect("open");
-        let images = Arc::new(images);
-        let zeros = tempfile::tempfile().expect("a file");
-        zeros.set_len(PAGES * PAGE as u64).expect("a length");
-        images.import("zeros", &zeros, None).expect("imported");
-        let mut options = ServerOptions::default();
-        options.resident_limit = Some(limit * PAGE as u64);
-        let tell = |line: &str| eprintln!("{line}");
-        let server = Server::new(images, options, tell).expect("a server");
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("zeros");
-        server.listen("zeros", UnixListener::bind(&socket).expect("bound")).expect("listening");
-        Self { server, socket, _folder: folder }
-    }
-
-    fn start(&self, message: &str) -> Vmm {
-        Vmm::start(&self.socket, PAGES, message).expect("userfaultfd")
-    }
-
-    /// Waits until pages have left, and no more than the limit is there.
-    fn settle(&self, limit: u64) {
-        loop {
-            let stats = self.server.stats();
-            if stats.given.left_pages_total > 0 && stats.served.resident_pages <= limit {
-                return;
-            }
-            std::thread::sleep(Duration::from_micros(200));
+/// Waits until pages have left, and no more than the limit is there.
+fn settle(world: &World, limit: u64) {
+    loop {
+        let stats = world.server.stats();
+        if stats.given.left_pages_total > 0 && stats.served.resident_pages <= limit {
+            return;
         }
-    }
-
-    /// Waits until there is no guest.
-    fn empty(&self) {
-        while !self.server.stats().guests.is_empty() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 
@@ -91,16 +52,16 @@ fn main() {
 
 /// All pages of a guest that does nothing leave.
 fn alone(name: &str, message: &str) {
-    let world = World::new(1);
+    let world = World::zeros(PAGES, 1);
     let began = Measured::now();
     // It has been there in full for a moment when it can be asked.
-    let guest = world.start(message);
+    let guest = world.vmm(message).expect("userfaultfd");
     let before = Measured::now();
-    world.settle(1);
+    settle(&world, 1);
     let used = Measured::now();
     let left = world.server.stats().given.left_pages_total;
     drop(guest);
-    world.empty();
+    world.has_guests(0);
     println!(
         "{left} pages {name}: {}, {:.0} ms by the clock from its start on, {:.0} from its message",
         per_page(used.cpu - began.cpu, left),
@@ -112,9 +73,9 @@ fn alone(name: &str, message: &str) {
 /// An eighth of the memory stays while threads read and write.
 fn hammered(name: &str, message: &str, seed: u64) {
     let limit = PAGES / 8;
-    let world = World::new(limit);
-    let mut guest = world.start(message);
-    world.settle(limit);
+    let world = World::zeros(PAGES, limit);
+    let mut guest = world.vmm(message).expect("userfaultfd");
+    settle(&world, limit);
     let (began, before) = (Measured::now(), world.server.stats().given);
     let told = guest.ask(&format!("hammer-{message} {ROUNDS} {seed}"));
     let (used, after) = (Measured::now(), world.server.stats().given);

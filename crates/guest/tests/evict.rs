@@ -82,6 +82,18 @@ fn what_is_as_in_the_image_costs_nothing_when_it_left() {
     world.server.origin(1).expect("nothing is missing in a difference");
 }
 
+/// Zeros that nobody asked for would take the place of pages that somebody uses.
+#[test]
+fn zeros_that_take_memory_are_put_in_as_they_are_asked_for() {
+    let world = World::zeros(4096, 128);
+    let mut guest = vmm!(world, "memfd");
+    guest.ask("time 0 4096");
+    shrinks(&world, 128);
+    let given = world.server.stats().given;
+    assert_eq!((given.faults_total, given.zero_pages_total), (4096, 4096), "{given:?}");
+    assert!(given.left_pages_total >= 4096 - 128, "{given:?}");
+}
+
 /// Returns how long pages are to leave at least, by `ZFOLD_EVICT_SECONDS`.
 fn told() -> Option<Duration> {
     let seconds = std::env::var("ZFOLD_EVICT_SECONDS").ok()?;

@@ -26,7 +26,8 @@ use super::table::{Bits, Place, Table};
 /// Units that are put in between two reads of the guest's messages.
 pub(super) const PIECE: u64 = 16;
 
-/// Units of zeros that are mapped by one call: they cost no memory, and hardly any time.
+/// Units of zeros that are mapped by one call. They cost hardly any time, and no memory unless the
+/// guest's memory is a file.
 const ZEROS: u64 = 64;
 
 /// A guest; see the [module](self).
@@ -262,7 +263,8 @@ impl Guest {
         }
         let end = self.table.region(unit).units().end;
         let mut window = self.ahead.window(unit, end);
-        if image.is_zero(place.page) {
+        // In a file zeros are pages like others, and others leave for them.
+        if self.leaving.is_none() && image.is_zero(place.page) {
             let most = (unit + ZEROS).min(end);
             let is_zero = |unit: &u64| image.is_zero(place.page + (unit - place.unit));
             let zeros = (window.end..most).take_while(is_zero).count() as u64;

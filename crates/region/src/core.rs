@@ -11,6 +11,7 @@ use std::time::Duration;
 use zfold_figures::Histogram;
 use zfold_store::{Digests, Loader, Store};
 
+use super::ahead::Ahead;
 use super::frames::Frames;
 use super::ring::Ring;
 use super::room::Room;
@@ -48,6 +49,7 @@ pub(super) struct Core {
     pub frames: Frames,
     pub room: Room,
     pub ring: Ring,
+    pub ahead: Ahead,
     pub store: Store,
     /// What was stored under each key (word/W2).
     pub digests: Digests,
@@ -106,6 +108,7 @@ impl Core {
             frames,
             room,
             ring,
+            ahead: Ahead::default(),
             scratches: Claims::new(scratches),
             digests: Digests::new(NonZero::new(store.slots()).ok_or(ErrorKind::InvalidInput)?)?,
             store,

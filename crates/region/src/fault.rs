@@ -35,7 +35,12 @@ impl Core {
     /// A thread has touched a page and found it missing; returns when it may try again.
     pub(super) fn touched(&self, space: &Space, key: u32) {
         self.counters.faults_total.add(1);
-        if !self.bring(space, key, space.window(key)) {
+        let window = space.window(key);
+        if window > window_max() && self.page(key + window_max()).load().is_away() {
+            self.ahead.post(&(key + window_max()..key + window));
+            self.room.call_for_work();
+        }
+        if !self.bring(space, key, window) {
             self.check_there(space, key);
         }
     }
@@ -50,7 +55,10 @@ impl Core {
                 break false;
             }
             if word.arriving().is_none() {
-                self.await_page(key);
+                let helps = word.state() == State::Arriving && self.bring_ahead(space);
+                if !helps {
+                    self.await_page(key);
+                }
                 continue;
             }
             if !has_room {
@@ -133,7 +141,7 @@ impl Core {
         self.counters.prefetched_total.add(u64::from(pages - touched));
         self.count_in(key, pages);
         let now = self.clock.now();
-        let is_back = matches!(was.state(), State::Stored | State::Staged);
+        let is_back = was.is_away();
         for key in key..key + pages {
             let past = if is_back { self.past(key).0.returned(now) } else { Past::first(now) };
             self.remember(key, past, past.rounds());
@@ -160,14 +168,33 @@ impl Core {
         self.frames.wake(address);
     }
 
+    /// Brings in some pages of a region that were posted; returns whether there were any.
+    fn bring_ahead(&self, space: &Space) -> bool {
+        let keys = self.ahead.take(&space.keys(), window_max());
+        if let Some(keys) = &keys {
+            self.prefetch(space, keys.start..keys.end.min(space.keys().end));
+        }
+        keys.is_some()
+    }
+
+    /// The same for a background thread, for any region.
+    pub(super) fn bring_ahead_of_any(&self) -> bool {
+        let Some(keys) = self.ahead.take(&(0..u32::MAX), window_max()) else { return false };
+        let spaces = self.spaces();
+        let behind = spaces.partition_point(|space| space.keys().start <= keys.start);
+        if let Some(space) = behind.checked_sub(1).map(|at| &spaces[at]) {
+            self.prefetch(space, keys.start..keys.end.min(space.keys().end));
+        }
+        true
+    }
+
     /// Brings in the pages of a range from the store and the staging area, as long as there is free
     /// room.
     pub(super) fn prefetch(&self, space: &Space, keys: Range<u32>) {
         let mut key = keys.start;
         while key < keys.end {
             let word = self.page(key).load();
-            let absent = matches!(word.state(), State::Stored | State::Staged);
-            if !absent {
+            if !word.is_away() {
                 key += 1;
                 continue;
             }

@@ -61,6 +61,8 @@
 #![cfg(target_os = "linux")]
 
 #[cfg(not(loom))]
+mod ahead;
+#[cfg(not(loom))]
 mod core;
 #[cfg(not(loom))]
 mod evict;

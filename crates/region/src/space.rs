@@ -18,6 +18,12 @@ pub(super) fn window_max() -> u32 {
     ((64 << 10) / page_len()).max(2) as u32
 }
 
+/// Most pages of a window: those that the touching thread brings in at once, and those that
+/// background threads bring ahead of it.
+fn ahead_max() -> u32 {
+    8 * window_max()
+}
+
 /// A range of managed addresses.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -73,16 +79,18 @@ impl Space {
     }
 
     /// Returns how many pages from `key` on to bring: one, or twice as many as last time if the
-    /// touch continues a sequence.
+    /// touch continues a sequence, which it does anywhere in its last window: what was to come
+    /// ahead may be late.
     pub(super) fn window(&self, key: u32) -> u32 {
         // Relaxed: hints. Two simultaneous changes of one of them cost a prefetch.
         let follows = self.streams.iter().find(|stream| {
             let word = stream.load(Ordering::Relaxed);
-            word >> 32 == u64::from(key) && word as u32 > 0
+            let (next, window) = ((word >> 32) as u32, word as u32);
+            window > 0 && (next.saturating_sub(window) + 1..=next).contains(&key)
         });
         let (stream, window) = match follows {
             Some(stream) => {
-                (stream, (stream.load(Ordering::Relaxed) as u32 * 2).clamp(1, window_max()))
+                (stream, (stream.load(Ordering::Relaxed) as u32 * 2).clamp(1, ahead_max()))
             }
             None => {
                 let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
@@ -106,7 +114,7 @@ mod tests {
         let mut expected = 1;
         while key < 164 {
             let window = space.window(key);
-            assert_eq!(window, expected.min(window_max()).min(164 - key), "at {key}");
+            assert_eq!(window, expected.min(ahead_max()).min(164 - key), "at {key}");
             key += window;
             expected *= 2;
         }

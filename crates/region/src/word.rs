@@ -137,6 +137,11 @@ impl Word {
         matches!(self.state(), State::Resident | State::Pinned)
     }
 
+    /// Whether the page has contents that are not in its place.
+    pub(crate) fn is_away(self) -> bool {
+        matches!(self.state(), State::Staged | State::Stored)
+    }
+
     /// A thread begins to bring the page.
     pub(crate) fn arriving(self) -> Option<Self> {
         let absent = matches!(self.state(), State::Missing | State::Staged | State::Stored);

@@ -1,4 +1,5 @@
-//! The threads of a memory, which evict, and resolve faults if that is left to threads.
+//! The threads of a memory, which evict, bring pages in ahead of sequences, and resolve faults if
+//! that is left to threads.
 
 use std::io;
 use std::sync::Arc;
@@ -102,8 +103,9 @@ fn evict(core: &Core) {
     let mut seen = Progress::new();
     while !core.stop.load(Ordering::SeqCst) {
         core.trim_copies();
+        let ahead = core.bring_ahead_of_any();
         let wanted = core.room.is_below_high() || core.room.is_waited_for();
-        if wanted && core.evict(&mut seen) {
+        if wanted && core.evict(&mut seen) || ahead {
             continue;
         }
         if !wanted {
@@ -112,7 +114,10 @@ fn evict(core: &Core) {
         }
         // If there was nothing to do although room is wanted, others are working on it, or nothing
         // can leave.
-        let look = || core.stop.load(Ordering::SeqCst) || (!wanted && core.room.is_low());
+        let look = || {
+            let stops = core.stop.load(Ordering::SeqCst);
+            stops || (!wanted && core.room.is_low()) || !core.ahead.is_empty()
+        };
         core.room.await_work(look);
     }
 }

@@ -157,6 +157,22 @@ fn a_sequence_is_brought_ahead() {
 }
 
 #[test]
+fn background_threads_bring_what_a_sequence_touches_next() {
+    let region = super::paged_out(MIB);
+    let before = region.stats().faults_total;
+    // The window at which the touching thread leaves the rest to others.
+    let window = 2 * (64 << 10) / PAGE;
+    for (n, page) in (0..window as u64).zip(region.as_slice::<u8>().chunks(PAGE)) {
+        expect(page, n, 1);
+    }
+    let stats = once(region.memory(), |stats| stats.stored_pages == (257 - 2 * window) as u64);
+    // 1, 2, 4 .. pages and the first half of the last window by touches.
+    assert_eq!(stats.faults_total - before, u64::from(window.ilog2()) + 1, "{stats:?}");
+    let rest = region.as_slice::<u8>()[window * PAGE..].chunks(PAGE);
+    (window as u64..).zip(rest).for_each(|(n, page)| expect(page, n, 1));
+}
+
+#[test]
 fn a_page_that_is_touched_soon_comes_back_without_the_store() {
     let mut region = Region::new(4 * MIB, &small(MIB)).unwrap();
     let mut random = Random::new(1);

@@ -1,0 +1,101 @@
+//! Passes over a region that is larger than its resident limit, from its first page to its last,
+//! and random reads. Run by hand:
+//!
+//! ```text
+//! cargo bench -p zfold-region --bench streams -- [codec] [file of pages] [signals|threads]
+//!     [passes that read] [MiB of the store, beyond which pages go to a temporary file]
+//! ```
+//!
+//! 1 GiB of which 256 MiB are resident, filled with the pages of the file over and over (4096 bytes
+//! each, as `zstd -d corpus/numpy.pages.zst` leaves them) or with pages of which one half is noise.
+//! Speeds are by the clock; processor time is that of all threads of the process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use zfold_region::{FaultMode, MemoryOptions, Region};
+use zfold_store::backing::{FileBacking, FileOptions};
+use zfold_store::{BackingOptions, CodecKind, CodecSpec};
+use zfold_testing::Random;
+use zfold_testing::random::noisy;
+
+const PAGE: usize = 4096;
+const BYTES: usize = 1 << 30;
+const LIMIT: usize = 256 << 20;
+const READS: usize = 400_000;
+
+fn main() {
+    let args: Vec<_> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let codec: CodecSpec =
+        args.first().map_or(CodecKind::Lz4.into(), |arg| arg.parse().expect("a codec"));
+    let pages = match args.get(1).map(String::as_str) {
+        None | Some("-") => half_noise(),
+        Some(file) => std::fs::read(file).expect("a file"),
+    };
+    let mut options = MemoryOptions::new(LIMIT).with_codec(codec);
+    if args.get(2).is_some_and(|mode| mode == "threads") {
+        options.faults = FaultMode::Thread;
+    }
+    let passes = args.get(3).map_or(3, |arg| arg.parse().expect("a number of passes"));
+    if let Some(limit) = args.get(4) {
+        let limit: u64 = limit.parse().expect("MiB");
+        let file = std::env::temp_dir().join(format!("zfold-streams-{}", std::process::id()));
+        let backing = FileBacking::open(&file, &FileOptions::new().with_len(Some(2 << 30)));
+        options = options
+            .with_store_limit(limit << 20)
+            .with_backing(BackingOptions::new(Arc::new(backing.expect("a file"))));
+        // It is there as long as it is open.
+        std::fs::remove_file(&file).expect("its file");
+    }
+    let mut region = Region::new(BYTES, &options).expect("a region");
+
+    timed("fill", || {
+        let to = region.as_mut_slice::<u8>().chunks_mut(PAGE);
+        to.zip(pages.chunks(PAGE).cycle()).for_each(|(page, from)| page.copy_from_slice(from));
+    });
+    timed("update", || region.as_mut_slice::<u64>().iter_mut().for_each(|word| *word ^= 1));
+    for _ in 0..passes {
+        timed("read", || {
+            let words = region.as_slice::<u64>().iter();
+            std::hint::black_box(words.fold(0_u64, |sum, word| sum.wrapping_add(*word)));
+        });
+    }
+    let before = region.stats();
+    let begun = Instant::now();
+    let (mut random, bytes) = (Random::new(7), region.as_slice::<u8>());
+    let sum: u64 = (0..READS).map(|_| u64::from(bytes[random.index(bytes.len())])).sum();
+    std::hint::black_box(sum);
+    let took = begun.elapsed();
+    let stats = region.stats();
+    let faults = stats.faults_total - before.faults_total;
+    println!("random reads: {:.2} us a fault ({faults})", took.as_secs_f64() * 1e6 / faults as f64);
+
+    let words = region.as_mut_slice::<u64>();
+    words.iter_mut().for_each(|word| *word ^= 1);
+    for (page, from) in region.as_slice::<u8>().chunks(PAGE).zip(pages.chunks(PAGE).cycle()) {
+        assert!(page == from, "wrong bytes");
+    }
+    println!("{stats:?}");
+}
+
+/// A page of which one half compresses and the other does not.
+fn half_noise() -> Vec<u8> {
+    (0..1024).flat_map(|page| noisy(page, PAGE / 2, PAGE)).collect()
+}
+
+fn processors() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn timed(what: &str, pass: impl FnOnce()) {
+    let (begun, before) = (Instant::now(), processors());
+    pass();
+    let (took, used) = (begun.elapsed().as_secs_f64(), processors() - before);
+    println!(
+        "{what}: {took:.2} s, {:.2} GB/s, {:.2} s of processors",
+        BYTES as f64 / took / 1e9,
+        used.as_secs_f64()
+    );
+}

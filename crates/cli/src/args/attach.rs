@@ -11,7 +11,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   A server that has grown, into 1 GiB, without a restart:
     zfold attach --limit 1GiB $(pidof redis-server)
-  A notebook's kernel, without a question:
+  A notebook's kernel, without confirmation:
     zfold attach --yes --limit 2GiB 4711
   For a service, so that the manager does not end with a login:
     sudo systemd-run --scope zfold attach --yes --limit 1GiB $(pidof -s postgres)
@@ -19,10 +19,10 @@ Examples:
     zfold ps
     zfold ctl --pid 4712 set limit=2GiB
 
-It needs the rights of zfold run (see zfold check), and the right to trace the processes: root, or
+This needs the rights of zfold run (see zfold check), and the right to trace the processes: root, or
 CAP_SYS_PTRACE (sudo setcap cap_sys_ptrace+ep $(command -v zfold)), or processes of the same user
 where kernel.yama.ptrace_scope is 0. Where that is 1, as on Ubuntu, or 2, the capability is needed;
-where it is 3, nobody may trace.
+where it is 3, no process may trace.
 
 For good: a manager in the background holds the memory of the processes from then on. It ends with
 the last of them; if it is killed, the kernel kills them. No debugger can attach to them. A seccomp
@@ -30,9 +30,9 @@ filter stays, and where they lack CAP_SYS_ADMIN, no_new_privs: setuid programs t
 run with the rights of the process that starts them. zfold cannot let go of them again; with a
 higher limit (zfold ctl) their memory comes back as they use it.
 
-Refused, with nothing changed: a process that is traced already, by a debugger or by zfold; a
+Refused, with nothing changed: a process that is already traced, by a debugger or by zfold; a
 process of another user; one in a sandbox whose filter forbids attaching; an ancestor of zfold; a
-32-bit program; a thread of the kernel. The same holds for each descendant that may not be traced.
+32-bit program; a kernel thread. The same holds for each descendant that may not be traced.
 
 Exit status: 0 done, 1 failed or refused, 2 wrong usage.";
 
@@ -49,7 +49,7 @@ pub(crate) struct AttachArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 
-    /// Do not ask on a terminal whether to go on.
+    /// Do not ask for confirmation on a terminal.
     #[arg(long)]
     pub(crate) yes: bool,
 
@@ -65,7 +65,7 @@ pub(crate) struct AttachArgs {
 }
 
 impl AttachArgs {
-    /// Returns the same as of a run whose program is called so.
+    /// Returns the same settings as those of a run whose program has this name.
     pub(crate) fn as_run(&self, program: OsString) -> RunArgs {
         RunArgs {
             limit: Some(self.limit),

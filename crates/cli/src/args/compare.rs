@@ -52,13 +52,13 @@ pub(crate) struct CompareArgs {
     #[arg(conflicts_with_all = ["pages", "file", "pid", "codecs", "threads", "limit"])]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Take at most SIZE of each --pid and --file, as a uniform random sample of pages.
+    /// Take at most SIZE from each --pid and --file, as a uniform random sample of pages.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_size)]
     #[arg(help_heading = "Input")]
     pub(crate) sample: u64,
 
-    /// Allocators to compare: zbud, z3fold, zsmalloc, fit [default: the kernel's, which are all
-    /// but fit].
+    /// Allocators to compare: zbud, z3fold, zsmalloc, fit [default: the kernel's, that is, all
+    /// except fit].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "What to compare")]
     #[arg(value_parser = allocators())]
     pub(crate) allocators: Vec<Allocator>,
@@ -69,9 +69,10 @@ pub(crate) struct CompareArgs {
     #[arg(add = complete::codecs())]
     pub(crate) codecs: Vec<CodecSpec>,
 
-    /// Imitate a kernel: linux-6.1 has chains of 4 pages, the old chooser, drops pages that do
-    /// not compress, and puts 8 bytes before objects in zbud and z3fold; linux-6.18 has chains
-    /// of 8 pages, the new chooser, and keeps pages that do not compress. Other options override.
+    /// Imitate a kernel: linux-6.1 has chains of 4 pages, the old chooser, drops pages that do not
+    /// compress, and puts 8 bytes before objects in zbud and z3fold; linux-6.18 has chains of 8
+    /// pages, the new chooser, and keeps pages that do not compress. Other options override these
+    /// settings.
     #[arg(long, value_name = "KERNEL", help_heading = "What to compare")]
     #[arg(value_parser = presets())]
     pub(crate) preset: Option<Preset>,
@@ -112,7 +113,7 @@ pub(crate) struct CompareArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
 
-    /// Seed of the random orders and samples: the same seed, the same run. The default is the one
+    /// Seed of the random orders and samples; the same seed repeats a run. The default is the seed
     /// with which a real kernel's pool sizes were measured.
     #[arg(long, value_name = "NUMBER", default_value_t = Xorshift64::SEED)]
     #[arg(help_heading = "How to measure")]

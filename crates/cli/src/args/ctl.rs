@@ -32,7 +32,7 @@ Examples:
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
-/// Which server is meant.
+/// Selects the server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
     /// Control socket of the server [default: that of this user's only server].
@@ -63,7 +63,7 @@ pub(crate) struct CtlArgs {
     pub(crate) command: CtlCommand,
 }
 
-/// What to ask. The words after it are read by the server, as zram's files are.
+/// The request. The server parses the words after it, as zram parses those of its files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CtlCommand {
     /// Show the knobs.
@@ -97,9 +97,9 @@ pub(crate) enum CtlCommand {
         #[arg(value_name = "NAME=VALUE", add = complete::recompress())]
         words: Vec<String>,
     },
-    /// Write a snapshot of the contents to a file, or to an object of S3.
+    /// Write a snapshot of the contents to a file, or to an S3 object.
     Save {
-        /// The file, or s3://BUCKET/KEY; the server's environment says where S3 is.
+        /// The file, or s3://BUCKET/KEY; the server's environment names the S3 endpoint.
         #[arg(value_name = "PLACE", value_hint = ValueHint::FilePath)]
         place: PathBuf,
     },

@@ -60,7 +60,7 @@ macro_rules! settings {
         pub(crate) struct $name { $($(#[$about])* pub(crate) $field: $type,)* }
 
         impl $name {
-            /// Returns these settings, and those of `below` where they say nothing.
+            /// Returns these settings, and those of `below` where these have no value.
             pub(crate) fn over(self, below: Self) -> Self {
                 Self { $($field: Layer::over(self.$field, below.$field),)* }
             }
@@ -89,12 +89,12 @@ pub(crate) struct DiskArgs {
 }
 
 settings! {
-    /// What one device is made of.
+    /// The settings of one device.
     #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
     #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
     struct DeviceSettings {
         /// Size of the device, such as 64GiB, 64G or bytes; it may be larger than memory [default:
-        /// that of the snapshot of --load].
+        /// the size of the --load snapshot].
         #[arg(long, help_heading = DEVICE)]
         #[serde(deserialize_with = "text")]
         size: Option<Size>,
@@ -104,7 +104,8 @@ settings! {
         #[arg(value_parser = choice([("512".into(), 512_u32), ("4096".into(), 4096)]))]
         sector: Option<u32>,
 
-        /// Name of the device, of its NBD export and for --disk in other commands [default: disk].
+        /// Name of the device and of its NBD export, and for --disk in other commands [default:
+        /// disk].
         #[arg(long, help_heading = DEVICE)]
         name: Option<String>,
 
@@ -156,8 +157,8 @@ settings! {
         dedup: bool,
 
         /// File or block device to which pages can be written back, or redis://HOST,..,
-        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use
-        /// after the process.
+        /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents cannot be used
+        /// after this process has ended.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = COLD)]
         backing: Option<PathBuf>,
 
@@ -176,8 +177,8 @@ settings! {
         #[serde(deserialize_with = "text")]
         far_bandwidth: Option<Size>,
 
-        /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which pages
-        /// go from the backing file when they are old.
+        /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which old
+        /// pages move from the backing file.
         #[arg(long, value_name = "PLACE", help_heading = COLD)]
         far: Option<PathBuf>,
 
@@ -227,7 +228,7 @@ settings! {
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = CONTENTS)]
         load: Option<PathBuf>,
 
-        /// Write a snapshot of the contents at the end, to a file or s3://BUCKET/KEY.
+        /// Write a snapshot of the contents on shutdown, to a file or s3://BUCKET/KEY.
         #[arg(long, value_name = "PLACE", value_hint = FilePath, help_heading = CONTENTS)]
         save: Option<PathBuf>,
 
@@ -246,7 +247,7 @@ settings! {
 }
 
 settings! {
-    /// What the process is told besides its devices.
+    /// The settings of the process, besides its devices.
     #[derive(Clone, Debug, Default, PartialEq, clap::Args, Deserialize)]
     #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
     struct ServerSettings {
@@ -278,7 +279,7 @@ settings! {
         max_connections: Option<u32>,
 
         /// Unix socket for zfold ctl and zfold stat [default: one in the runtime directory, where
-        /// they find it].
+        /// these look for it].
         #[arg(long, value_name = "PATH", value_hint = FilePath, help_heading = PROCESS)]
         control: Option<PathBuf>,
 
@@ -300,7 +301,7 @@ settings! {
 
 /// A value of two layers of settings.
 trait Layer {
-    /// Returns this value, or that of `below` where this says nothing.
+    /// Returns this value, or that of `below` if this has none.
     fn over(self, below: Self) -> Self;
 }
 

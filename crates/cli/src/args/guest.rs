@@ -19,7 +19,7 @@ Examples:
   Add images, whole or the difference to another one (snapshot_type Diff):
     zfold guest import db /snapshots/db.mem
     zfold guest import web-2 /snapshots/web-2.mem --base web
-  Note which pages guests of an image ask for, so that later guests get them in advance:
+  Record which pages guests of an image request, so that later guests get them in advance:
     zfold guest record web
     zfold guest record web off
   Write an image to a file again, for other backends:
@@ -34,12 +34,12 @@ Examples:
   Sockets at fixed places, for VMMs of another user in the group that owns the folder:
     zfold guest serve --sockets /srv/guests --socket-mode 660 --image web=/snapshots/web.mem
 
-SIGTERM and SIGINT end it: each guest gets all of its pages first, and needs no server from then on.
-A second signal ends it at once, and guests wait for ever.
+SIGTERM and SIGINT end the server: each guest first gets all of its pages, and needs no server from
+then on. A second signal ends it at once, and guests wait for ever.
 
 It runs three processes: one keeps the guests' descriptors, one serves the guests, and one waits
-with a copy of the images until the second is lost, for whatever reason; then guests go on after a
-moment.
+with a copy of the images. If the second is lost, for whatever reason, the third takes over, and
+guests go on after a moment.
 
 Exit status: 0 done, 1 failed, 2 wrong usage.";
 
@@ -69,13 +69,13 @@ pub(crate) enum GuestCommand {
         /// The memory file of a snapshot.
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// The image from which that guest was restored: holes of the file, and pages that are
-        /// equal, are its pages. Without it, holes are zeros.
+        /// The image from which that guest was restored: it provides the pages that are holes in
+        /// the file, and equal pages. Without it, holes are zeros.
         #[arg(long, value_name = "IMAGE")]
         base: Option<String>,
     },
     /// Make an image of a paused guest from its difference snapshot, and print the socket from
-    /// which to restore the guest; end its VMM then.
+    /// which to restore the guest; end its VMM afterwards.
     Hibernate {
         #[command(flatten)]
         server: GuestTarget,
@@ -112,13 +112,13 @@ pub(crate) enum GuestCommand {
         /// Name of the image.
         name: String,
     },
-    /// Note which pages guests of an image ask for; later guests get them before they ask.
+    /// Record which pages guests of an image request; later guests get them in advance.
     Record {
         #[command(flatten)]
         server: GuestTarget,
         /// Name of the image.
         name: String,
-        /// Begin or end to note pages, or forget the noted pages.
+        /// Start or stop recording, or forget the recorded pages.
         #[arg(value_enum, default_value_t = Recording::On)]
         what: Recording,
     },
@@ -131,7 +131,7 @@ pub(crate) enum GuestCommand {
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Show the guests, the pages they were given, and how long they waited for them.
+    /// Show the guests, the pages that they got, and how long they waited for them.
     Stat {
         #[command(flatten)]
         server: GuestTarget,
@@ -141,7 +141,7 @@ pub(crate) enum GuestCommand {
     },
 }
 
-/// Which server is meant.
+/// Selects the server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct GuestTarget {
     /// Control socket of the server [default: that of this user's only one].
@@ -149,14 +149,14 @@ pub(crate) struct GuestTarget {
     pub(crate) control: Option<PathBuf>,
 }
 
-/// What becomes of a recording.
+/// What to do with a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Recording {
-    /// Note pages from now on.
+    /// Start recording.
     On,
-    /// Note no more pages.
+    /// Stop recording.
     Off,
-    /// Forget the noted pages.
+    /// Forget the recorded pages.
     Clear,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
     pub(crate) load: Option<PathBuf>,
 
-    /// Write all images to a file at the end.
+    /// Write all images to a file on shutdown.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = IMAGES)]
     pub(crate) save: Option<PathBuf>,
 
@@ -190,9 +190,10 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) limit: Option<Size>,
 
-    /// Most memory that all guests may have together whose VMMs hand over the file of their memory:
-    /// pages beyond it are taken out, compressed, and come back when they are touched. A guest with
-    /// changed pages out is lost with the process that serves it [default: nothing is taken out].
+    /// Most memory that may be resident in all guests together whose VMMs hand over their memory as
+    /// a file: further pages leave, compressed, and come back when they are touched. A guest of
+    /// which changed pages have left is lost if the process that serves it is lost [default: no
+    /// pages leave].
     #[arg(long, value_name = "SIZE", help_heading = MEMORY)]
     pub(crate) resident_limit: Option<Size>,
 
@@ -204,7 +205,7 @@ pub(crate) struct GuestServeArgs {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, help_heading = SOCKETS)]
     pub(crate) sockets: Option<PathBuf>,
 
-    /// Permissions of the sockets, in octal: everybody who may write to a socket gets its image's
+    /// Permissions of the sockets, in octal: any user who may write to a socket gets its image's
     /// memory.
     #[arg(long, value_name = "MODE", default_value = "600", help_heading = SOCKETS)]
     pub(crate) socket_mode: Mode,
@@ -214,8 +215,8 @@ pub(crate) struct GuestServeArgs {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) max_guests: u32,
 
-    /// Unix socket for the other commands [default: one in the runtime directory, where they find
-    /// it].
+    /// Unix socket for the other commands [default: one in the runtime directory, where these look
+    /// for it].
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = PROCESS)]
     pub(crate) control: Option<PathBuf>,
 
@@ -239,7 +240,7 @@ pub(crate) struct GuestServeArgs {
     pub(crate) for_front: bool,
 }
 
-/// What becomes of guests that nobody can serve.
+/// What happens to guests that no process can serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Loss {
     /// They wait, and can be looked at and ended.
@@ -278,7 +279,7 @@ impl FromStr for Mode {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mode = u32::from_str_radix(text, 8).ok().filter(|mode| mode & !0o777 == 0);
-        // What its owner may not reach nobody can use.
+        // A socket that its owner may not use is of no use.
         let mode = mode.filter(|mode| mode & 0o600 == 0o600);
         mode.map(Self).ok_or_else(|| "permissions are 600, 660 or 666".to_owned())
     }

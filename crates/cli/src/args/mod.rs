@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// program does not notice, whatever its language or libc; static programs work, too.
     #[command(after_help = run::EXAMPLES)]
     Run(Box<RunArgs>),
-    /// Put processes that run already under a memory limit, without a restart.
+    /// Put running processes under a memory limit, without a restart.
     ///
     /// At most --limit of the anonymous memory of the processes and their descendants stays
     /// resident; a manager in the background keeps the rest compressed, as zfold run does. The
@@ -67,8 +67,8 @@ pub(crate) enum Command {
     /// Show what zfold does: a program alone, then in a quarter of its memory.
     ///
     /// The program is zfold itself: it fills memory with tables and text, reads and updates parts,
-    /// and reads all of it again. The second time it runs under zfold run, or where that is not
-    /// permitted with its data in a Region of the library. Needs no rights, and takes seconds.
+    /// and reads all of it again. The second time it runs under zfold run, or, where that is not
+    /// permitted, with its data in a Region of the library. It needs no rights, and takes seconds.
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArgs),
     /// Serve a block device in compressed memory: over NBD, as a file, to virtual machines.
@@ -101,10 +101,10 @@ pub(crate) enum Command {
     Ctl(CtlArgs),
     /// Compare zbud, z3fold and zsmalloc on real pages: how much memory, how fast.
     ///
-    /// Every page is stored in a random order and loaded again, a random half is freed, the pool
-    /// is compacted, the half is stored again, every page is loaded again and freed. Every byte is
-    /// compared. The tables show the memory and the time each allocator and codec took, and the
-    /// last line says what the best choice would save.
+    /// Every page is stored in a random order and loaded again, a random half is freed, the pool is
+    /// compacted, the half is stored again, every page is loaded again and freed. Every byte is
+    /// compared. The tables show the memory and the time that each allocator and codec took, and
+    /// the last line says what the best choice would save.
     ///
     /// Several inputs are also stored in one pool together, as the input "all"; the times in the
     /// table and the last line are those of "all"; json and csv have those of every input.
@@ -115,12 +115,12 @@ pub(crate) enum Command {
     Compare(Box<CompareArgs>),
     /// Compare lock designs under load: repeat published experiments on this machine.
     ///
-    /// Each experiment repeats what one published document measured, as far as possible in user
-    /// space, and prints the published figures beside its own. Variants alternate in every repeat,
-    /// and every byte is compared.
+    /// Each experiment repeats the measurements of one published document, as far as possible in
+    /// user space, and prints the published figures beside its own. Variants alternate in every
+    /// repeat, and every byte is compared.
     ///
-    /// This starts the program zfold-lab with the arguments that follow. It is looked for beside
-    /// zfold and then in PATH; `cargo build --release -p zfold-lab` builds it.
+    /// This starts the program zfold-lab with the arguments that follow. zfold looks for it beside
+    /// itself and then in PATH; `cargo build --release -p zfold-lab` builds it.
     #[command(disable_help_flag = true)]
     Lab {
         /// The experiment and its options: zfold lab --help lists them.
@@ -131,8 +131,8 @@ pub(crate) enum Command {
     Jupyter(JupyterArgs),
     /// Print a shell completion script.
     ///
-    /// The shell asks the zfold in its PATH for what can follow, so the script stays as it is when
-    /// zfold is updated.
+    /// The shell asks the zfold in its PATH for completions, so an update of zfold needs no new
+    /// script.
     #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell.

@@ -69,8 +69,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far_bandwidth: Option<Size>,
 
-    /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which pages go
-    /// from the backing file when they are old.
+    /// Other machines, redis://HOST,.., s3://BUCKET/PATH or nbd://HOST/EXPORT, to which old pages
+    /// move from the backing file.
     #[arg(long, value_name = "PLACE", help_heading = MEMORY, requires = "backing")]
     pub(crate) far: Option<PathBuf>,
 
@@ -120,7 +120,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Where compressed pages lie.
+/// Where compressed pages are kept.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StoreArgs {
     /// Codec, optionally with a level: page, lz4, lz4hc, zstd, deflate, lzo; page:deep,
@@ -134,7 +134,7 @@ pub(crate) struct StoreArgs {
     pub(crate) store_limit: Option<Size>,
 
     /// File or block device for compressed pages that exceed --store-limit, or redis://HOST,..,
-    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents are of no use after
+    /// s3://BUCKET/PATH or nbd://HOST/EXPORT for other machines. Its contents cannot be used after
     /// the run.
     #[arg(long, value_name = "PLACE", value_hint = ValueHint::FilePath, help_heading = MEMORY)]
     #[arg(requires = "store_limit")]
@@ -150,12 +150,12 @@ pub(crate) struct StoreArgs {
     pub(crate) force: bool,
 }
 
-/// What may be resident.
+/// How much may be resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// What there is room for, chosen anew as that changes.
+    /// As much as there is room for, adjusted as that changes.
     Auto,
-    /// So much.
+    /// This many bytes.
     Size(Size),
 }
 

@@ -1,14 +1,15 @@
-//! What gets brought beyond what was asked for: pieces of objects, kept for the next reader.
+//! Read-ahead: what gets fetch beyond the requested units: pieces of objects, kept for the next
+//! reader.
 //!
-//! Some engines bring a hundred KiB in the time of a page. What left memory together lies together
-//! in an object, and is often needed together. So a reader asks for a whole *piece* and keeps it,
-//! sealed as it came.
+//! Some engines bring a hundred KiB in the time of a page. Units that left memory together lie
+//! together in an object, and are often needed together. So a reader fetches a whole *piece* and
+//! keeps it, sealed as it came.
 //!
 //! - Q1: a piece holds bytes of an object by its number. Objects never change and numbers are not
 //!   used again (engine/N1), so a piece is as good as what the engine would answer, however old it
-//!   is. Whoever opens it sees whether it is what was sent (seal/A3).
+//!   is. Opening it shows whether it is what was sent (seal/A3).
 //! - Q2: all pieces together take as much memory as the options say, at most.
-//! - Q3: a piece of which something does not open is forgotten, and the engine is asked.
+//! - Q3: a piece of which a unit does not open is forgotten, and the engine is asked.
 //!
 //! The lock is a leaf, held while a piece is looked for and bytes are copied from it.
 
@@ -69,7 +70,7 @@ impl Ahead {
         }
     }
 
-    /// Returns which units of an object to ask for when the `len` from `spot` on are needed.
+    /// Returns which units of an object to fetch when the `len` units from `spot` on are needed.
     pub(crate) fn range(&self, spot: Spot, len: u32) -> Range<u32> {
         let (wanted, end) = (spot.index..spot.index + len, spot.index + len);
         if len > self.units {
@@ -102,7 +103,7 @@ impl Ahead {
             return;
         }
         let mut pieces = lock(&self.pieces);
-        // Another reader may have asked for the same.
+        // Another reader may have fetched the same.
         pieces.retain(|piece| piece.number != number || piece.units != units);
         pieces.push_back(Piece { number, units, sealed });
         if pieces.len() > self.most {
@@ -140,7 +141,7 @@ mod tests {
         Spot { number, index, units: 1000 }
     }
 
-    /// Keeps the piece that a reader of `len` units at `spot` asks for; all bytes are the number.
+    /// Keeps the piece that a reader of `len` units at `spot` fetched; all bytes are the number.
     fn fetch(ahead: &Ahead, spot: Spot, len: u32) -> Range<u32> {
         let range = ahead.range(spot, len);
         ahead.keep(spot.number, range.clone(), vec![spot.number as u8; range.len() * SEALED]);

@@ -28,7 +28,7 @@ use crate::stats::FarStats;
 /// fail at once; a read is tried until its deadline and then fails. No call returns bytes that were
 /// not written there: all is encrypted and authenticated under a key that only this process has.
 ///
-/// When it is [closed](Self::close) or dropped, it removes from the engine all that it put there.
+/// When it is [closed](Self::close) or dropped, it removes all its objects from the engine.
 #[derive(Debug)]
 pub struct FarBacking {
     far: Arc<Far>,
@@ -41,7 +41,7 @@ impl FarBacking {
     /// thread.
     ///
     /// # Errors
-    /// `InvalidInput` for options that make no backing; what the system says.
+    /// `InvalidInput` for options that make no backing; the system's error.
     pub fn open(engine: Arc<dyn Engine>, options: FarOptions) -> io::Result<Self> {
         let far = Arc::new(Far::new(engine, options)?);
         let tended = Arc::clone(&far);
@@ -51,7 +51,7 @@ impl FarBacking {
     }
 
     /// Ends the cleaner, waits for writes that are under way, and removes from the engine what was
-    /// put there, for a deadline at most. What was written cannot be read any more, and later
+    /// put there, for a deadline at most. Data that was written can no longer be read, and later
     /// writes fail. Does nothing the second time.
     pub fn close(&self) {
         self.far.bell.stop();
@@ -74,8 +74,8 @@ impl FarBacking {
         self.far.link.engine().name()
     }
 
-    /// Returns what messages call those of the engine's servers that do not answer, as far as
-    /// recent calls tell. Makes no request.
+    /// Returns the names, as in messages, of the engine's servers that do not answer, as far as
+    /// recent calls show. Makes no request.
     pub fn servers_away(&self) -> Vec<String> {
         self.far.link.engine().away()
     }
@@ -97,7 +97,7 @@ impl FarBacking {
     }
 }
 
-/// Does rounds until the bell says stop.
+/// Works in rounds until the bell says stop.
 fn tend(far: &Far) {
     let mut round = Round::default();
     let mut next = Duration::ZERO;
@@ -149,12 +149,12 @@ impl Backing for FarBacking {
         Ok(())
     }
 
-    /// Returns true: what died is what the cleaner works with.
+    /// Returns true: the cleaner works with garbage.
     fn wants_discards(&self) -> bool {
         true
     }
 
-    /// Returns the bytes that the maps, the list of objects and what was read ahead take.
+    /// Returns the bytes that the maps, the list of objects and read-ahead take.
     fn memory_bytes(&self) -> u64 {
         self.far.memory_bytes()
     }

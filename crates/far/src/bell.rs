@@ -1,4 +1,4 @@
-//! A bell that wakes one thread, and tells it to end.
+//! A bell that wakes one thread, or ends it.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;

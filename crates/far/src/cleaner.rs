@@ -1,16 +1,17 @@
-//! What is done beside reads and writes, by one thread: what died is deleted, what is half dead
-//! written anew, what is old sent, the owner's life told, an absent engine tried again.
+//! Background work, by one thread: it deletes dead objects, rewrites sparse ones, moves old units
+//! to the engine, renews the owner's lease, and tries an absent engine again.
 //!
-//! - C1: a round has a bound: [`ROUND_UNITS`] written anew, as many moved, a deadline for each
-//!   call, and nothing begun after it is time to renew.
+//! - C1: a round has a bound: [`ROUND_UNITS`] rewritten, as many moved, a deadline for each call,
+//!   and nothing begun after it is time to renew.
 //! - C2: a copy counts after it is acknowledged, and the copied object can die only then (far/H1,
 //!   log/L5).
 //! - C3: what failed is done again in a later round: deletions stay listed until acknowledged.
 //! - C4: the number of a put that failed is deleted one to two deadlines later, when the put can no
 //!   longer be under way.
 //! - C5: an absent engine may answer all the same: it is full, or lacks one of several servers. So
-//!   after each probe that fails the owner's life is told, and if that is heard, what is dead is
-//!   deleted. Otherwise what lies there would end with its lease, and a full engine stay full.
+//!   after each probe that fails, the lease is renewed, and if the engine answers, dead objects are
+//!   deleted. Otherwise live objects would expire with their lease, and a full engine would stay
+//!   full.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ use crate::log::Piece;
 use crate::map::UNIT;
 use crate::seal::SEALED;
 
-/// Most units that a round writes anew: 32 MiB.
+/// Most units that a round rewrites: 32 MiB.
 const ROUND_UNITS: usize = (32 << 20) / UNIT;
 
 /// Most objects of one deletion.
@@ -76,7 +77,7 @@ impl Far {
             return false;
         }
         let doom = |number| self.log().doom(number);
-        // Whoever closes the backing waits for this call, too.
+        // A thread that closes the backing waits for this call, too.
         if self.put_once(&[0; UNIT], self.within(options.probe_max)).map(doom).is_ok() {
             self.link.set_absent(false);
         } else {
@@ -86,7 +87,7 @@ impl Far {
         true
     }
 
-    /// Tells that the owner lives, if it is time; returns false if that was not heard.
+    /// Renews the owner's lease, if it is time; returns false if that was not heard.
     fn renew(&self, now: Instant, round: &mut Round, patience: Duration) -> bool {
         if round.renew.is_some_and(|at| now < at) {
             return true;
@@ -106,7 +107,7 @@ impl Far {
         }
     }
 
-    /// Writes living pieces of sparse and small objects anew (C1, C2).
+    /// Rewrites live pieces of sparse and small objects (C1, C2).
     fn clean(&self) {
         let (begun, mut written) = (Instant::now(), 0);
         while written < ROUND_UNITS && begun.elapsed() < self.options.renew {
@@ -183,7 +184,7 @@ impl Far {
                 }
                 Ok(())
             };
-            // Nobody else deletes it.
+            // No other thread deletes it.
             self.link.get(first.spot.number, offset, &mut sealed, until, open, || true)
         })
     }
@@ -264,7 +265,7 @@ mod tests {
         let mut round = Round::default();
         engine.set_absent(true);
         far.link.set_absent(true);
-        // After each probe the owner's life is told, in vain.
+        // After each probe the lease is renewed, in vain.
         for (ms, calls) in [(0, 0), (199, 0), (200, 2), (599, 2), (600, 4), (1399, 4)] {
             let next = far.tend(start + Duration::from_millis(ms), &mut round);
             assert_eq!(engine.calls_total(), calls, "after {ms} ms");

@@ -1,11 +1,11 @@
-//! What an engine is: somebody else's program, on other machines, that keeps objects by number.
+//! The contract of an engine: a service on other machines that keeps objects by number.
 //!
 //! - N1: a number is put once. Bytes that have been put never change; a number that was deleted, or
 //!   whose put failed, is never used again.
-//! - N2: `put` returns without an error only after as many copies as were asked for are
-//!   acknowledged. After an error the object may be there, whole, or not; never in part.
+//! - N2: `put` returns without an error only after the requested number of copies is acknowledged.
+//!   After an error the object may be there, whole, or not; never in part.
 //! - N3: `get` returns bytes that were put under that number, all of the range, or an error. The
-//!   engine is not trusted: whoever asks verifies what comes.
+//!   engine is not trusted: the caller verifies the answer.
 //! - N4: every call returns by its deadline, give or take the time that one look takes.
 
 use std::fmt;
@@ -19,10 +19,10 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// Returns what messages call the engine, as `redis at 10.0.0.1:6379`. Without secrets.
     fn name(&self) -> &str;
 
-    /// Returns how long an object should be, in bytes: what the engine moves well.
+    /// Returns how long an object should be, in bytes: the size that the engine moves well.
     fn object_bytes(&self) -> usize;
 
-    /// Returns how many bytes a get brings in about the time of a few. A reader asks for so many,
+    /// Returns how many bytes a get brings in about the time of a few. A reader fetches this many,
     /// and keeps those that it does not need yet. The default, 0, is for an engine where each byte
     /// takes its time.
     fn read_bytes(&self) -> usize {
@@ -58,8 +58,8 @@ pub trait Engine: Send + Sync + fmt::Debug {
     /// See [`EngineError`]; some may be removed.
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError>;
 
-    /// Says that the owner of these objects still lives. An engine that removes what an owner left
-    /// behind does so some time after the last call, which it says here: call it that often.
+    /// Renews the lease of these objects' owner. An engine that removes what an owner left behind
+    /// does so some time after the last call, which it says here: call it that often.
     ///
     /// # Errors
     /// See [`EngineError`].
@@ -71,8 +71,8 @@ pub trait Engine: Send + Sync + fmt::Debug {
         Copies::default()
     }
 
-    /// Returns what messages call those of its servers that do not answer, as far as recent calls
-    /// tell. Makes no request.
+    /// Returns the names, as in messages, of its servers that do not answer, as far as recent calls
+    /// show. Makes no request.
     fn away(&self) -> Vec<String> {
         Vec::new()
     }
@@ -88,7 +88,7 @@ pub trait Engine: Send + Sync + fmt::Debug {
     }
 }
 
-/// What an engine knows of the copies that it was to keep.
+/// An engine's knowledge of its copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copies {
@@ -98,11 +98,11 @@ pub struct Copies {
     pub made_total: u64,
 }
 
-/// Why an engine did not do what it was asked for.
+/// Why an engine did not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// There is no such object, or it is shorter than the range asked for.
+    /// There is no such object, or it is shorter than the requested range.
     #[error("the object is not there")]
     Missing,
     /// The deadline has passed.
@@ -111,8 +111,8 @@ pub enum EngineError {
     /// The engine cannot be reached now; what the system or the engine's library says.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
-    /// The engine answered that it will not: it is full, forbids it, or has fewer copies than asked
-    /// for. What it says.
+    /// The engine answered that it will not: it is full, forbids it, or has fewer copies than
+    /// requested. Its message.
     #[error("refused: {0}")]
     Refused(String),
 }

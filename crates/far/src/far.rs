@@ -1,11 +1,11 @@
-//! Units on other machines: what a read, a write and a discard do with the log and the engine.
+//! Units on other machines: how reads, writes and discards use the log and the engine.
 //!
 //! The log's lock is held for look-ups and changes of the log only, never while the engine works,
 //! bytes are sealed or a thread waits. So two things happen between:
 //!
-//! - H1: a writer, and so the cleaner, tells the log of an object after the engine has acknowledged
-//!   it. An object whose put failed is never told, its number never used again; the next attempt
-//!   seals anew under another number.
+//! - H1: a writer, and so the cleaner, adds an object to the log after the engine has acknowledged
+//!   it. An object whose put failed is never added, its number never used again; the next attempt
+//!   seals again under another number.
 //! - H2: a reader asks the engine for a spot that it read from the log. Meanwhile the unit may be
 //!   overwritten, discarded or moved by the cleaner, and the object deleted. So a reader that fails
 //!   looks at the log again: if the unit lies elsewhere, it starts again there, which counts as no
@@ -46,12 +46,12 @@ pub(crate) struct Far {
     memory_bytes: AtomicU64,
     pub(crate) sealer: Sealer,
     ahead: Ahead,
-    /// Where all goes first, if not to the engine.
+    /// Where all units go first, if not to the engine.
     pub(crate) here: Option<Here>,
     pace: Pace,
     pub(crate) bell: Bell,
-    /// Whether all that was put is being removed. Shared by who puts until he has published, so
-    /// that nothing is put behind the removal.
+    /// Whether all objects are being removed. A thread that puts shares it until it has published,
+    /// so that nothing is put after the removal.
     closed: RwLock<bool>,
 }
 
@@ -90,8 +90,8 @@ impl Far {
         changed
     }
 
-    /// Returns the bytes of memory that the log, what was read ahead and the map of what lies here
-    /// take, without the log's lock.
+    /// Returns the bytes of memory that the log, read-ahead and the map of the near backing take,
+    /// without the log's lock.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let here = self.here.as_ref().map_or(0, Here::memory_bytes);
         self.memory_bytes.load(Ordering::Relaxed) + self.ahead.bytes() + here
@@ -101,7 +101,7 @@ impl Far {
         self.within(self.options.deadline)
     }
 
-    /// When a call that may take so long must have returned: by the deadline of calls, if that
+    /// When a call that may take this long must have returned: by the deadline of calls, if that
     /// comes before.
     pub(crate) fn within(&self, time: Duration) -> Instant {
         Instant::now() + time.min(self.options.deadline)
@@ -154,7 +154,7 @@ impl Far {
         Ok(())
     }
 
-    /// Has nothing be put from now on; returns when all that was being put is published.
+    /// Has nothing be put from now on; returns when all objects that were being put are published.
     pub(crate) fn refuse_all(&self) {
         *self.closed.write().unwrap_or_else(PoisonError::into_inner) = true;
     }
@@ -169,7 +169,7 @@ impl Far {
         Err(io::Error::new(io::ErrorKind::NotConnected, what))
     }
 
-    /// Waits until so many bytes of units may be sent (pace/T1); returns how long that took.
+    /// Waits until this many bytes of units may be sent (pace/T1); returns how long that took.
     pub(crate) fn wait_for_turn(&self, len: usize) -> Duration {
         let begun = Instant::now();
         let wait = self.pace.turn(len / UNIT * SEALED, begun);
@@ -269,7 +269,7 @@ impl Far {
         })
     }
 
-    /// Says that nobody needs these units.
+    /// Declares these units unneeded.
     pub(crate) fn discard(&self, span: Span) {
         if let Some(here) = self.here.as_ref().filter(|_| span.len > 0) {
             here.near().remove(span);
@@ -284,7 +284,7 @@ impl Far {
     }
 
     /// Does something until it is done, has been tried as often as it may, or the time is over.
-    /// Each attempt has its share of what is left of the time.
+    /// Each attempt has its share of the remaining time.
     pub(crate) fn attempts<T>(
         &self,
         until: Instant,

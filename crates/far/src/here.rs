@@ -1,4 +1,4 @@
-//! A near backing, and what lies there: the lock of the near state, a clock by which it grows old.
+//! A near backing and its contents: the lock of the near state, a clock by which it grows old.
 //!
 //! The lock is held for a look or a change of the state, never while the backing reads or writes;
 //! after it the log's may be taken, not the other way round. Which bytes may be read or written
@@ -18,7 +18,7 @@ use crate::map::UNIT;
 use crate::near::{Near, Part};
 use crate::options::NearOptions;
 
-/// A near backing, and what lies there.
+/// A near backing and its contents.
 #[derive(Debug)]
 pub(crate) struct Here {
     backing: Arc<dyn Backing>,
@@ -32,7 +32,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    /// Returns a near backing for an address space of so many units, in which nothing lies.
+    /// Returns an empty near backing for an address space of this many units.
     pub(crate) fn new(options: &NearOptions, units: u32) -> Self {
         let room = options.backing.len() / UNIT as u64;
         let near = Near::new(units, room, options.bytes_per_day);

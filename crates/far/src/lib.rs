@@ -1,10 +1,10 @@
 //! Pages on other machines: a backing for zfold stores over engines that keep objects.
 //!
 //! A [`FarBacking`] packs the units that a store writes into sealed objects, gives them to an
-//! [`Engine`], and remembers which unit lies where. Its cleaner deletes objects that died and
-//! rewrites those of which little lives. Everything that leaves the process is encrypted and
-//! authenticated; everything that comes back is checked. [`FarStats`] says what is held and was
-//! done. The design, with its invariants and costs, is in `docs/design/far.md` of the repository.
+//! [`Engine`], and remembers which unit lies where. Its cleaner deletes objects without live units
+//! and rewrites those with few. Everything that leaves the process is encrypted and authenticated;
+//! everything that comes back is checked. [`FarStats`] has its statistics. The design, with its
+//! invariants and costs, is in `docs/design/far.md` of the repository.
 //!
 //! Beside pages, an [`Object`] is one stream of bytes, such as a snapshot: sent in parts, complete
 //! or not there, and resumed after an interruption.

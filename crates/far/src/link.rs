@@ -20,7 +20,7 @@ use crate::stats::{Counters, FarStats};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     Engine(EngineError),
-    /// What came is not what was sent.
+    /// The bytes that came are not those that were sent.
     Forged,
 }
 
@@ -77,8 +77,8 @@ impl Link {
         Ok(())
     }
 
-    /// Gets a range and hands it to `open`, which says whether it is what was sent. If that fails,
-    /// `lies` says whether it should have been there.
+    /// Gets a range and passes it to `open`, which says whether the bytes are those that were sent.
+    /// If that fails, `lies` says whether it should have been there.
     pub(crate) fn get(
         &self,
         number: u64,
@@ -111,12 +111,12 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the engine that the owner lives.
+    /// Renews the owner's lease at the engine.
     pub(crate) fn renew(&self, until: Instant) -> Result<(), Failure> {
         self.count(self.engine.renew(until).map_err(Failure::from))
     }
 
-    /// Tells the engine that the owner needs nothing any more.
+    /// Tells the engine that its owner needs nothing any longer.
     pub(crate) fn close(&self, until: Instant) -> Result<(), Failure> {
         self.count(self.engine.close(until).map_err(Failure::from))
     }
@@ -179,7 +179,7 @@ impl Link {
 
     /// Returns whether the engine is absent (G1).
     pub(crate) fn absent(&self) -> bool {
-        // Relaxed: whoever just misses it makes a call that fails.
+        // Relaxed: a thread that just misses it makes a call that fails.
         self.absent.load(Ordering::Relaxed)
     }
 
@@ -195,7 +195,7 @@ impl Link {
         }
     }
 
-    /// Returns the counters; what no call tells is zero.
+    /// Returns the counters; figures that no call reports are zero.
     pub(crate) fn stats(&self) -> FarStats {
         let (put, get) = (self.put_us.quantiles(), self.get_us.quantiles());
         let copies = self.engine.copies();
@@ -216,7 +216,7 @@ fn record(histogram: &Histogram, begun: Instant) {
     histogram.record(begun.elapsed().as_micros() as u64);
 }
 
-/// What these locks guard is whole at every step.
+/// The data behind these locks is consistent at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

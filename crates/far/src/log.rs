@@ -1,8 +1,9 @@
-//! The log: which unit lies in which object, what of an object is still needed, and what to clean.
+//! The log: which unit lies in which object, which units of an object are still needed, and which
+//! objects to clean.
 //!
-//! Plain data without locks, time or input and output. Whoever holds it makes it true: an object is
-//! told to the log after the engine has acknowledged it, and nothing is deleted that the log has
-//! not handed out as dead.
+//! Plain data without locks, time or input and output. Its caller makes it true: an object is added
+//! to the log after the engine has acknowledged it, and only objects are deleted that the log has
+//! handed out as dead.
 //!
 //! An object is a row of units of the address space, in spans. Overwriting or discarding a unit
 //! makes its copy in an object dead. An object without a living unit is dead itself; one of which
@@ -62,7 +63,8 @@ impl Span {
     }
 }
 
-/// What a reader asks the engine for. Numbers are not reused, so equal spots have equal bytes.
+/// The range that a reader requests from the engine. Numbers are not reused, so equal spots have
+/// equal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) number: u64,
@@ -119,7 +121,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Returns an empty log of so many units, with objects of about `object_bytes` sealed bytes.
+    /// Returns an empty log of this many units, with objects of about `object_bytes` sealed bytes.
     pub(crate) fn new(units: u32, object_bytes: usize) -> Self {
         let bytes = object_bytes.clamp(*OBJECT_BYTES.start(), *OBJECT_BYTES.end());
         let object_units = (bytes / SEALED) as u32;
@@ -226,7 +228,7 @@ impl Log {
         Some((Spot { number, index, units }, together))
     }
 
-    /// Says that nobody needs the units of `span`.
+    /// Declares the units of `span` unneeded.
     pub(crate) fn discard(&mut self, span: Span) {
         let end = span.unit + span.len;
         let mut unit = self.map.skip(span.unit, end);
@@ -238,7 +240,7 @@ impl Log {
         }
     }
 
-    /// Says that nobody will ask for `number`, which is in no object of the log.
+    /// Declares `number`, which is in no object of the log, unneeded.
     pub(crate) fn doom(&mut self, number: u64) {
         self.dead.push(number);
     }
@@ -249,7 +251,7 @@ impl Log {
         self.doubtful[0].push(number);
     }
 
-    /// Lets time pass for what is doubtful.
+    /// Lets time pass for doubtful numbers.
     pub(crate) fn age(&mut self) {
         let [young, old] = &mut self.doubtful;
         self.dead.append(old);
@@ -345,7 +347,7 @@ impl Log {
         self.objects() + u64::from(kept) < u64::from(self.slots_max)
     }
 
-    /// Adds an object of which nothing lives yet, if there is room for `kept` others.
+    /// Adds an object without live units yet, if there is room for `kept` others.
     fn add(&mut self, number: u64, spans: Box<[Span]>, kept: u32) -> Result<u32, Full> {
         let units: u32 = spans.iter().map(|span| span.len).sum();
         debug_assert!(0 < units && units <= self.object_units);
@@ -364,7 +366,7 @@ impl Log {
         Ok(slot)
     }
 
-    /// Places a unit, whose former copy dies.
+    /// Places a unit, whose former copy becomes garbage.
     fn place(&mut self, unit: u32, slot: u32, index: u32) {
         let place = Place::new(slot, index, self.index_bits).expect("checked when it was added");
         let object = self.slots[slot as usize].as_mut().expect("added");
@@ -405,7 +407,7 @@ impl Log {
         }
     }
 
-    /// Removes an object in which nothing lives (L2).
+    /// Removes an object without live units (L2).
     fn remove(&mut self, slot: u32) {
         let object = self.slots[slot as usize].take().expect("it is there");
         self.free.push(slot);

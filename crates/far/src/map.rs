@@ -4,7 +4,7 @@
 //! - M1: `used` of a chunk is the number of its units that lie somewhere; a chunk without any does
 //!   not exist.
 
-/// Bytes of a unit: what the store places pages by.
+/// Bytes of a unit: the unit by which the store places pages.
 pub(crate) const UNIT: usize = 512;
 
 /// Units of a chunk: 2 MiB of the address space, 16 KiB of map.
@@ -24,8 +24,8 @@ impl Place {
         u32::try_from(place).ok().map(Self).filter(|&place| place != Self::NOWHERE)
     }
 
-    /// Returns how many slots there are of objects with indices of so many bits. The last place of
-    /// all stands for nowhere, so the last slot is left out.
+    /// Returns how many slots there are for objects with indices of this many bits. The last place
+    /// of all stands for nowhere, so the last slot is left out.
     pub(crate) fn slots(index_bits: u32) -> u32 {
         u32::MAX >> index_bits
     }

@@ -1,4 +1,5 @@
-//! What lies on this machine, and goes to others when it is old: which units, where, since when.
+//! The units that lie on this machine and move to others when they are old: which, where, since
+//! when.
 //!
 //! The address space is cut into chunks of [`CHUNK`] units. A chunk of which something lies here
 //! has a *slot*, as many bytes of the near backing, and the second in which it was last written to.
@@ -27,7 +28,7 @@ pub(crate) const CHUNK: u32 = u64::BITS;
 /// Seconds of a day.
 const DAY: u32 = 24 * 60 * 60;
 
-/// Less than this share of free slots, and what is oldest goes whatever its age.
+/// With less than this share of slots free, the oldest chunks move whatever their age.
 const FREE_SHARE: usize = 8;
 
 /// Units of one chunk that lie side by side on the near backing.
@@ -67,8 +68,8 @@ pub(crate) struct Near {
 }
 
 impl Near {
-    /// Returns an address space of so many units, of which none lies here; there is room for
-    /// `room` of them, and so many bytes may be written in a day.
+    /// Returns an address space of this many units, of which none lies here; there is room for
+    /// `room` of them, and this many bytes may be written in a day.
     pub(crate) fn new(units: u32, room: u64, day_bytes: Option<u64>) -> Self {
         let chunks = u64::from(units.div_ceil(CHUNK));
         let slots = (room / u64::from(CHUNK)).min(chunks) as u32;
@@ -87,7 +88,7 @@ impl Near {
     }
 
     /// Begins to write `span`, if there is room for all of it and it may be written today; returns
-    /// where its parts go. What lay there before is gone.
+    /// where its parts go. Their old contents are gone.
     pub(crate) fn begin_write(&mut self, span: Span, second: u32) -> Option<Vec<Part>> {
         if self.day != second / DAY {
             (self.day, self.day_units) = (second / DAY, 0);
@@ -123,7 +124,7 @@ impl Near {
         }
     }
 
-    /// Says that nothing of `span` is to lie here any more.
+    /// Declares that no unit of `span` lies here any longer.
     pub(crate) fn remove(&mut self, span: Span) {
         self.change(span);
         for chunk in chunks_of(span) {

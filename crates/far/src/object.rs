@@ -1,7 +1,7 @@
 //! Objects on other machines that are written and read as streams, such as snapshots.
 //!
-//! What is written is sent in parts, and appears as a whole when it is complete. A write that ends
-//! before that, for whatever reason, leaves its parts there; the next write of the same object
+//! Written bytes are sent in parts, and appear as a whole when the object is complete. A write that
+//! ends before that, for whatever reason, leaves its parts there; the next write of the same object
 //! sends only those that differ.
 
 use std::fmt;
@@ -31,14 +31,15 @@ pub trait Object: Send + Sync + fmt::Debug {
     /// one also fails if the object is replaced meanwhile.
     ///
     /// # Cost
-    /// Up to 16 MiB of memory: what is read next is fetched while the caller works.
+    /// Up to 16 MiB of memory: the next range is fetched while the caller works.
     fn read(&self) -> io::Result<Box<dyn Read + '_>>;
 
     /// Begins to write it, or goes on with a write that was interrupted. Until it is complete, the
     /// object that was there before is there.
     ///
     /// # Errors
-    /// As [`size`](Self::size). So may each write; what was sent is kept for the next attempt.
+    /// As [`size`](Self::size). So may each write; parts that were sent are kept for the next
+    /// attempt.
     ///
     /// # Cost
     /// Up to 40 MiB of memory for the first 20 GiB, more beyond.
@@ -50,7 +51,7 @@ pub trait ObjectWrite: Write {
     /// Sends what is left, and replaces the object as a whole; returns what that took.
     ///
     /// # Errors
-    /// It could not be completed, and the object is as before. What was sent is kept.
+    /// It could not be completed, and the object is as before. Parts that were sent are kept.
     fn complete(self: Box<Self>) -> io::Result<Written>;
 
     /// Gives it up, and removes what was sent.
@@ -60,7 +61,7 @@ pub trait ObjectWrite: Write {
     fn abort(self: Box<Self>) -> io::Result<()>;
 }
 
-/// What a write took.
+/// The cost of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {

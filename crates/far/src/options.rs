@@ -1,4 +1,4 @@
-//! How a far backing behaves: public fields with defaults.
+//! The options of a far backing: public fields with defaults.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::map::UNIT;
 /// The most bytes that a backing can have: places in the log are 32 bits of units.
 const LEN_MAX: u64 = (u32::MAX as u64) * UNIT as u64;
 
-/// What a [`FarBacking`](crate::FarBacking) is made of. Start from [`FarOptions::new`].
+/// The options of a [`FarBacking`](crate::FarBacking). Start from [`FarOptions::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FarOptions {
@@ -31,20 +31,20 @@ pub struct FarOptions {
     /// The longest wait between two tries of an absent engine.
     pub probe_max: Duration,
     /// Most bytes a second that are sent, with those that the cleaner sends again. Each object
-    /// counts once, whatever the number of its copies and attempts; what is fetched does not count.
-    /// A write waits for its turn before its time begins. `None`: no limit.
+    /// counts once, whatever the number of its copies and attempts; fetched bytes do not count. A
+    /// write waits for its turn before its time begins. `None`: no limit.
     pub bytes_per_second: Option<u64>,
-    /// Most bytes of memory for what gets bring beyond what was asked for, of an engine that brings
-    /// many bytes in the time of a few. They count as the backing's memory. 0: nothing is kept.
+    /// Most bytes of memory for read-ahead, with an engine that fetches many bytes in the time of a
+    /// few. They count as the backing's memory. 0: nothing is kept.
     pub read_ahead: u64,
     /// Most bytes of an object, where the engine likes longer ones; 64 KiB at least. The cleaner
-    /// holds three in memory that nobody counts, a writer one.
+    /// holds three in memory that does not count, a writer one.
     pub object_bytes: u64,
     /// A backing on this machine to which all goes first. `None`: all goes to the engine.
     pub near: Option<NearOptions>,
-    /// How often the engine is told that the owner of its objects still lives.
+    /// How often the owner's lease is renewed at the engine.
     pub renew: Duration,
-    /// How often the cleaner looks for work, if nobody wakes it.
+    /// How often the cleaner looks for work if it is not woken.
     pub tend: Duration,
 }
 
@@ -109,7 +109,7 @@ pub struct NearOptions {
     /// The backing. As much as it is long lies there at most; what does not fit goes to the engine.
     pub backing: Arc<dyn Backing>,
     /// How long after it was written a page goes to the engine, in whole seconds. When less than an
-    /// eighth of the backing is free, what was written first goes before that.
+    /// eighth of the backing is free, the oldest pages move before that.
     pub after: Duration,
     /// Most bytes that are written there in a day, counted from the start; what exceeds them goes
     /// to the engine. `None`: no limit.

@@ -1,9 +1,10 @@
-//! How fast bytes are sent: in turns, each of which lasts as long as its bytes take at the rate.
+//! Limits how fast bytes are sent: in turns, each of which lasts as long as its bytes take at the
+//! rate.
 //!
 //! - T1: between the beginnings of two turns, no more bytes are sent than the rate allows for that
-//!   time. What was not used of it earlier is gone: nothing is saved up for a burst.
+//!   time. Time that was not used earlier is gone: nothing is saved up for a burst.
 //!
-//! The lock is a leaf; nobody waits under it.
+//! The lock is a leaf; no thread waits under it.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

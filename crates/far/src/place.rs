@@ -30,7 +30,7 @@ pub struct Login {
 }
 
 impl Login {
-    /// Returns a login; a user without a password logs nobody in.
+    /// Returns a login; a user without a password does not log in.
     #[must_use]
     pub fn new(user: Option<String>, password: Option<String>) -> Self {
         Self { user, password }
@@ -79,7 +79,7 @@ pub enum Place {
     Nbd(NbdPlace),
 }
 
-/// Where a text came from: passwords on a command line are seen by everybody on the machine.
+/// Where a text came from: all users of the machine can see passwords on a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The arguments of a program.
@@ -99,11 +99,11 @@ impl Place {
     }
 
     /// Reads a place. `variable` returns the value of a variable of the environment:
-    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` stand in for what the text does not say; those
-    /// of AWS say where S3 is and who asks.
+    /// `ZFOLD_REDIS_USER` and `ZFOLD_REDIS_PASSWORD` complete the text; those of AWS say where S3
+    /// is and who asks.
     ///
     /// # Errors
-    /// The text names no place, or has a password where everybody sees it.
+    /// The text names no place, or has a password where all users can see it.
     pub fn parse(
         text: &str,
         source: Source,

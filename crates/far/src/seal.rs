@@ -1,4 +1,5 @@
-//! Sealing: what leaves the process is encrypted and cannot be changed, moved or replaced unseen.
+//! Sealing: data that leaves the process is encrypted and cannot be changed, moved or replaced
+//! unnoticed.
 //!
 //! An object is a row of sealed units: 512 bytes of AES-256-GCM, then the tag of 16 bytes. So any
 //! range of units can be fetched and opened without the rest.

@@ -1,4 +1,4 @@
-//! What a far backing holds and has done: its figures, each declared once.
+//! The statistics of a far backing: its figures, each declared once.
 
 use zfold_figures::{figures, metric, state};
 
@@ -6,13 +6,13 @@ use zfold_figures::{figures, metric, state};
 pub const TABLE: &str = "pages on other machines";
 
 figures! {
-    /// What a far backing holds and has done. `_total` only grows, the rest is of now.
+    /// The statistics of a far backing. `_total` only grows, the rest is of now.
     #[non_exhaustive]
     pub struct FarStats {
-        /// Whether the engine is given up now, so that nothing is written.
+        /// Whether the engine counts as unreachable, so that nothing is written.
         pub absent: bool,
     };
-    /// What the threads that call the engine count.
+    /// The counts of the threads that call the engine.
     pub(crate) struct Counters;
 
     gauge objects: Count, "objects of which some bytes are still needed", [state(TABLE)];

@@ -1,10 +1,10 @@
-//! A near backing before the engine: what is written goes there, and to the engine when it is old.
+//! A near backing before the engine: written units go there, and to the engine when they are old.
 //!
 //! The near state has a lock of its own, above the log's, which is held neither while the near
 //! backing or the engine works. So three things happen between:
 //!
-//! - Y1: a reader looks up a slot, lets the lock go, and reads. If by then the units do not lie in
-//!   that slot any more, it looks again: what it read may be somebody else's.
+//! - Y1: a reader looks up a slot, lets the lock go, and reads. If by then the units no longer lie
+//!   in that slot, it looks again: the bytes it read may belong to others.
 //! - Y2: a move reads units and puts them. When the put is acknowledged, under both locks, those
 //!   that have not changed since the move began lie there, and the others' copies are dead from the
 //!   start (near/W4). Until then all of them lie here.
@@ -36,7 +36,7 @@ impl Far {
             here.near().remove(span);
             return self.send(unit, data);
         };
-        // What the engine has of these units is of no use any more.
+        // The engine's copies of these units are no longer needed.
         self.change(|log| log.discard(span));
         let written = here.write(span, &parts, data);
         here.near().end_write(span, written.is_ok());

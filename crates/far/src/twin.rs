@@ -9,19 +9,19 @@
 pub(crate) enum Twin {
     /// The cleaner deletes what it has copied before the copy is acknowledged (cleaner/C2).
     DeletesEarly,
-    /// The log is told where the cleaner's copy lies before that is acknowledged (far/H1).
+    /// The log learns the place of the cleaner's copy before the copy is acknowledged (far/H1).
     MapsEarly,
     /// The cleaner's copy counts also for units that have changed meanwhile (log/L6).
     MovesBlindly,
     /// A number whose put failed is used again (seal/A2, far/H1).
     ReusesNumbers,
-    /// What comes is taken without looking at its tag (seal/A3).
+    /// Bytes are accepted without checking their tag (seal/A3).
     OpensAnything,
     /// A reader whose object is gone does not look where the unit lies now (far/H2).
     NeverLooksAgain,
-    /// What was read ahead and does not open is not asked for again (ahead/Q3).
+    /// Read-ahead bytes that do not open are not fetched again (ahead/Q3).
     BelievesPieces,
-    /// What is sent because it is old counts also if it has changed meanwhile (near/W4).
+    /// Units that move because they are old count even if they have changed meanwhile (near/W4).
     MovesChanged,
     /// It is forgotten here before the engine has acknowledged it (tiers/Y2).
     LeavesEarly,

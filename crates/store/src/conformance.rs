@@ -118,7 +118,7 @@ pub struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// Returns the model of the keys `base..base + 600` of `store`, which nobody else uses.
+    /// Returns the model of the keys `base..base + 600` of `store`, which no other thread uses.
     ///
     /// # Panics
     /// If the store has fewer slots.

@@ -15,7 +15,7 @@ pub enum Stored {
     Raw,
 }
 
-/// What a key holds, as [`Store::peek`](crate::Store::peek) sees it.
+/// The contents of a key, as [`Store::peek`](crate::Store::peek) sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Content {

@@ -1,13 +1,14 @@
-//! What pages were when a store took them, in 128 bits each: whether one that leaves memory again
-//! is still what the store holds is told without decoding that.
+//! Digests, of 128 bits each, of pages as a store took them: they show whether a page that leaves
+//! memory again still equals the stored one, without decoding that.
 //!
 //! - D1: the digest of a key is read by a thread that has seen, through a lock or an atomic of the
-//!   caller, that the digest was set before. Whoever reads without that gets some value, perhaps
-//!   halves of two, and must find out otherwise that the key was in use for its page all the while.
+//!   caller, that the digest was set before. A thread that reads without that gets some value,
+//!   perhaps halves of two, and must make sure by other means that the key was in use for its page
+//!   all the while.
 //!
-//! HighwayHash (Alakuijala, Cox and Wassenberg, 2016) under a key of 256 random bits, which nobody
-//! outside this process sees, nor any digest: pages cannot be made to collide on purpose, and two
-//! that differ do so by chance once in 2^128.
+//! HighwayHash (Alakuijala, Cox and Wassenberg, 2016) under a key of 256 random bits, which stays
+//! within this process, as do all digests: pages cannot be made to collide on purpose, and two that
+//! differ do so by chance once in 2^128.
 
 use std::io;
 use std::num::NonZero;
@@ -19,7 +20,7 @@ use zfold_pool::source::Reservation;
 
 use crate::reserve::reserve;
 
-/// What a page was. Those of different [`Digests`] do not compare.
+/// The digest of a page. Those of different [`Digests`] do not compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digest([u64; 2]);
 
@@ -60,7 +61,7 @@ impl Digests {
         Digest(HighwayHasher::new(Key(self.secret)).hash128(page))
     }
 
-    /// Returns the digest of what is stored under a key (D1).
+    /// Returns the digest of the page that is stored under a key (D1).
     ///
     /// # Panics
     /// If there is no such key.
@@ -70,7 +71,7 @@ impl Digests {
         Digest(self.words(key).each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// Sets the digest of what is stored under a key (D1).
+    /// Sets the digest of the page that is stored under a key (D1).
     ///
     /// # Panics
     /// If there is no such key.

@@ -1,4 +1,4 @@
-//! What a slot says about its page, packed in two words.
+//! A slot's information about its page, packed into two words.
 //!
 //! ```text
 //!   state:  | stamp 32 | 0 | len 17 | priority 2 | flags 7 | kind 2 | locked 1 |
@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 
 use zfold_pool::{Address, Handle};
 
-/// What a slot holds.
+/// The contents of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Kind {
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Raw = 3,
 }
 
-/// A fact about a page that one bit tells.
+/// A fact about a page that takes one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Flag {
@@ -75,7 +75,7 @@ impl State {
     /// Codecs that a state can tell apart: the first, and those for recompression.
     pub(crate) const CODECS_MAX: usize = Self::PRIORITY_MASK as usize + 1;
 
-    /// The longest page that a state can tell the length of.
+    /// The longest page whose length fits into a state.
     pub(crate) const LEN_MAX: usize = Self::LEN_MASK as usize;
 
     /// Returns the state of a new page: referenced, and nothing else.
@@ -88,7 +88,7 @@ impl State {
         Self(word).with(Flag::Referenced)
     }
 
-    /// Returns the state that an unlocked or locked word tells.
+    /// Returns the state in an unlocked or locked word.
     #[inline]
     pub(crate) fn from_word(word: u64) -> Self {
         Self(word & !Self::LOCKED)
@@ -99,7 +99,7 @@ impl State {
         self.0
     }
 
-    /// Returns the state, without a stamp, that the lowest bits of an unlocked or locked word tell.
+    /// Returns the state, without a stamp, in the lowest bits of an unlocked or locked word.
     #[inline]
     pub(crate) fn from_facts(word: u64) -> Self {
         Self::from_word(word & ((1 << Self::FACTS_BITS) - 1))
@@ -159,7 +159,7 @@ impl State {
         (self.0 >> Self::PRIORITY_SHIFT & Self::PRIORITY_MASK) as u8
     }
 
-    /// Returns the length in bytes of what is kept, without a key header.
+    /// Returns the length in bytes of the stored data, without a key header.
     #[inline]
     pub(crate) fn len(self) -> usize {
         (self.0 >> Self::LEN_SHIFT & Self::LEN_MASK) as usize
@@ -183,10 +183,10 @@ impl State {
     }
 }
 
-/// The bit of a value that tells an address from a handle.
+/// The bit of a value that distinguishes an address from a handle.
 const OWNED: u64 = 1 << 63;
 
-/// What a slot holds, with its value.
+/// The contents of a slot, with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) state: State,
@@ -241,7 +241,7 @@ impl Entry {
     }
 }
 
-/// Where a page lies on the backing file, and what its bytes hash to.
+/// Where a page lies on the backing file, and the hash of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The first unit.

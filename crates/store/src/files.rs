@@ -1,14 +1,15 @@
 //! Files by name, in folders where others may have been first.
 //!
-//! Who may write to a folder, such as `/tmp`, can put a link or a file there under a name that
-//! somebody else is about to use. What lies in such a folder is *planted* if it belongs neither to
-//! this user nor to root nor to the owner of the folder, as for Linux's `protected_symlinks` and
-//! `protected_regular`, which do not reach what a program itself looks up and renames.
+//! A user who may write to a folder, such as `/tmp`, can put a link or a file there under a name
+//! that another program is about to use. An entry of such a folder is *planted* if it belongs
+//! neither to this user nor to root nor to the owner of the folder, as for Linux's
+//! `protected_symlinks` and `protected_regular`, which do not cover lookups and renames by a
+//! program itself.
 //!
 //! - T1: no planted link is followed, and nothing planted is believed or written to.
-//! - T2: what is believed is looked at by the descriptor that it is read by, and must not be
-//!   writable for everybody.
-//! - T3: a file appears whole, and readable for nobody who could not read the one before it.
+//! - T2: a file that zfold trusts is checked by the descriptor by which it is read, and must not be
+//!   writable for all users.
+//! - T3: a new file appears complete, and is readable only for users who could read the old one.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -32,12 +33,12 @@ const BUFFER: usize = 1 << 20;
 /// Most links in a row, as for Linux.
 const LINKS_MAX: usize = 40;
 
-/// Who may read a file that is written.
+/// Which users may read a file that is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// Its owner.
     Owner,
-    /// Who could read the file before it; of a new one, whom the process's mask permits.
+    /// The users who could read the old file; of a new one, whom the process's mask permits.
     AsBefore,
 }
 
@@ -45,7 +46,7 @@ pub enum Readers {
 /// to anything. A link of the kernel's own, such as `/dev/stdout`, is as far as it goes.
 ///
 /// # Errors
-/// A link is planted; what the system says.
+/// A link is planted; the system's error.
 pub fn followed(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -75,7 +76,7 @@ pub fn followed(path: &Path) -> io::Result<PathBuf> {
 /// Opens a file for reading what this process then acts on.
 ///
 /// # Errors
-/// It is planted or everybody may write to it; what [`followed`] or the system says.
+/// It is planted or all users may write to it; what [`followed`] or the system says.
 pub fn open_believed(path: &Path) -> io::Result<File> {
     let path = followed(path)?;
     let file = File::open(&path)?;
@@ -92,7 +93,7 @@ pub fn open_believed(path: &Path) -> io::Result<File> {
 /// Opens what is there and no file, such as a terminal or a pipe, for writing.
 ///
 /// # Errors
-/// It is planted; what the system says.
+/// It is planted; the system's error.
 pub fn open_special(path: &Path) -> io::Result<File> {
     // To append: the descriptor of a log may be what it leads to.
     let file = File::options().append(true).open(path)?;
@@ -114,7 +115,7 @@ pub fn check_special(path: &Path) -> io::Result<()> {
 }
 
 /// Lets `write` write a file that replaces the one at `path` as a whole, once it is complete and on
-/// stable storage. A link stays a link, and what it leads to is replaced.
+/// stable storage. A link stays a link, and its target is replaced.
 ///
 /// # Errors
 /// What [`replaceable`], `write` or the system says; the file at `path` is then as it was.
@@ -445,7 +446,7 @@ mod tests {
         for errno in [Errno::IO, Errno::NOSPC] {
             synced(Err(errno.into())).expect_err("its name may be lost");
         }
-        // What cannot be synced at all.
+        // A file that cannot be synced at all.
         sync_folder(Path::new("/dev/null")).expect("no failure");
         sync_folder(Path::new("/")).expect("synced");
     }

@@ -4,11 +4,9 @@
 //! ```
 //! use zfold_store::{CodecKind, Store, StoreOptions};
 //!
-//! // A million keys; what is held counts, all of it, against 64 MiB.
-//! let options = StoreOptions::new(1_000_000, CodecKind::Lz4.into()).with_limit_bytes(64 << 20);
-//! let store = Store::open(&options)?;
-//! store.store(7, &[1; 4096])?;
-//! let mut page = [0; 4096];
+//! // A million keys; all memory held counts against 64 MiB. let options =
+//! StoreOptions::new(1_000_000, CodecKind::Lz4.into()).with_limit_bytes(64 << 20); let store =
+//! Store::open(&options)?; store.store(7, &[1; 4096])?; let mut page = [0; 4096];
 //! assert!(store.load(7, &mut page)? && page == [1; 4096]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -19,8 +17,8 @@
 //!   [recompressed](Store::recompress); [`snapshot`]s save all.
 //! - [`Cache`] keeps values of any length by keys of bytes, the least recently used of them leave
 //!   under its limit.
-//! - [`shrinker`] keeps a store small in the background, and [`pressure`] tells how short of memory
-//!   the machine is.
+//! - [`shrinker`] keeps a store small in the background, and [`pressure`] reports how short of
+//!   memory the machine is.
 //!
 //! # Features
 //! `zstd`, `deflate` and `lzo` are codecs, all on by default; LZ4 is always there. `testing` has

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::error::StoreError;
 use crate::tuning::Tuning;
 
-/// What a store that evicts leaves free below its limit: a share of it, but no more than the pages
-/// of a few threads take.
+/// The room that a store that evicts leaves free below its limit: a share of it, but no more than
+/// the pages of a few threads take.
 const MARGIN_SHARE: u64 = 64;
 const MARGIN_MAX: u64 = 64 << 10;
 
@@ -20,7 +20,7 @@ pub(crate) fn mark(limit: u64) -> u64 {
     limit - (limit / MARGIN_SHARE).min(MARGIN_MAX)
 }
 
-/// Whether the limit was hit, and the most that was held.
+/// Whether the limit was hit, and the most memory held.
 #[derive(Debug, Default)]
 pub(crate) struct Limit {
     /// The limit was hit, and the store has not shrunk to its accept threshold since.
@@ -31,7 +31,7 @@ pub(crate) struct Limit {
 
 // Relaxed throughout: decisions that may be one store late, and a statistic.
 impl Limit {
-    /// Refuses pages while the store is full. `held` tells the bytes held; `evicts` is whether
+    /// Refuses pages while the store is full. `held` returns the bytes held; `evicts` is whether
     /// pages can leave memory.
     ///
     /// # Errors

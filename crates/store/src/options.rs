@@ -1,4 +1,4 @@
-//! What a store is made of, and what of it can be changed while it works.
+//! The options of a store, and those that can be changed while it works.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub enum Incompressible {
 pub struct CodecChoice {
     /// The codec.
     pub spec: CodecSpec,
-    /// What compressor and decompressor know beforehand, if anything.
+    /// The dictionary of compressor and decompressor, if any.
     pub dictionary: Option<Dictionary>,
 }
 
@@ -49,7 +49,7 @@ impl From<CodecKind> for CodecChoice {
     }
 }
 
-/// Where pages go that leave memory.
+/// Where pages that leave memory go.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BackingOptions {
@@ -72,7 +72,7 @@ impl BackingOptions {
     }
 }
 
-/// What a store is made of: public fields with defaults. Start from [`StoreOptions::new`].
+/// The options of a store: public fields with defaults. Start from [`StoreOptions::new`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
@@ -99,9 +99,9 @@ pub struct StoreOptions {
     /// A full store takes pages again when it has shrunk to this share of its limit, in percent
     /// (zswap's `accept_threshold_percent`).
     pub accept_percent: u8,
-    /// Where pages go that leave memory, if they can.
+    /// Where pages that leave memory go, if they can leave.
     pub backing: Option<BackingOptions>,
-    /// What the pool of [`Store::open`](crate::Store::open) is made of.
+    /// The options of the pool of [`Store::open`](crate::Store::open).
     pub pool: PoolOptions,
 }
 
@@ -170,8 +170,8 @@ impl StoreOptions {
         }
     }
 
-    /// Returns how many pages a write holds unless somebody says otherwise: what the backing likes
-    /// if pages compress to a quarter, but so few that they are a small part of the limit.
+    /// Returns how many pages a write holds by default: as many as the backing prefers if pages
+    /// compress to a quarter, but few enough to be a small part of the limit.
     fn batch_pages(&self) -> u32 {
         let liked = self.backing.as_ref().map_or(0, |backing| backing.backing.write_bytes());
         let limit = self.limit_bytes.map_or(u64::MAX, |limit| limit / (64 << 10));
@@ -180,7 +180,7 @@ impl StoreOptions {
     }
 }
 
-/// What can be changed while a store works.
+/// The options that can be changed while a store works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tunables {

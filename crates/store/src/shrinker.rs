@@ -19,7 +19,7 @@ use crate::pressure::{Level, Pressure};
 use crate::store::Store;
 use crate::store::postprocess::{Recompress, Selection};
 
-/// What a shrinker does.
+/// The options of a shrinker.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ShrinkerOptions {
@@ -27,7 +27,7 @@ pub struct ShrinkerOptions {
     pub interval: Duration,
     /// Age from which on a page is idle, if pages are to be aged.
     pub idle_after: Option<Duration>,
-    /// How the machine's need is told, if it is to be answered.
+    /// The source of the machine's pressure, if the shrinker reacts to it.
     pub pressure: Option<Box<dyn Pressure>>,
 }
 
@@ -56,7 +56,7 @@ pub struct Shrinker {
 #[derive(Debug)]
 struct Switches {
     stop: AtomicBool,
-    /// Whether the machine's need is answered (zswap's `shrinker_enabled`).
+    /// Whether the shrinker reacts to the machine's pressure (zswap's `shrinker_enabled`).
     enabled: AtomicBool,
     /// Seconds; `NEVER` for no ageing.
     idle_after: AtomicU64,
@@ -71,7 +71,7 @@ const AGEINGS: u32 = 8;
 /// Longest time between two looks at the pool's holes.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Share of what is held that leaves memory in one round at full pressure, in percent.
+/// Share of the memory held that leaves in one round at full pressure, in percent.
 const ROUND_PERCENT: u64 = 10;
 
 impl Shrinker {

@@ -19,9 +19,9 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Share { $(pub(crate) $name: Counter,)* }
 
-        /// What a store holds and has done. `_total` counters only grow, the others are of now;
-        /// all are sums over threads that may be at work, so each is right but two of them may
-        /// differ by the operations in progress.
+        /// The statistics of a store. `_total` counters only grow, the others are of now; all are
+        /// sums over threads that may be at work, so each is right but two of them may differ by
+        /// the operations in progress.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct StoreStats {
@@ -43,7 +43,7 @@ macro_rules! counters {
         }
 
         impl Counts {
-            /// Returns the sums of all threads; what no counter tells is zero.
+            /// Returns the sums of all threads; figures without a counter are zero.
             pub(crate) fn sum(&self) -> StoreStats {
                 let mut sum = StoreStats::default();
                 for share in &self.shares {

@@ -1,4 +1,4 @@
-//! What of a store can be changed while it works, as its threads read it.
+//! The options of a store that can be changed while it works, as its threads read them.
 //!
 //! Each tunable is one atomic and right by itself. A thread that reads two of them may see one of
 //! before and one of after a change, and every use copes with that. Only the budget of writeback is

@@ -1,4 +1,4 @@
-//! Names that nobody else has.
+//! Names that no other process has.
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 

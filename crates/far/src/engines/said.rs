@@ -1,10 +1,10 @@
-//! What servers say in their own words, in one line with a bound.
+//! Messages of servers in their own words, as one line of bounded length.
 
-/// The most characters that are kept of what a server says in its own words.
+/// The most characters that are kept of a server's message.
 const SAID_MAX: usize = 400;
 
-/// Returns what a server says, in one line of a bounded length. Its characters stay as they are:
-/// who shows them to people cleans them.
+/// Returns what a server says, in one line of a bounded length. Its characters stay as they are: a
+/// caller that shows them to people cleans them.
 pub(super) fn short(said: &str) -> String {
     let mut line = String::new();
     for word in said.split_whitespace() {

@@ -89,8 +89,8 @@ pub(super) fn left(deadline: Instant) -> Option<Duration> {
     deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
 }
 
-/// Makes a call that may take as long as is left, again after each signal: those end the wait of a
-/// socket that has a timeout, even if they only stop the program for a while.
+/// Makes a call that may take the time that is left, again after each signal: those end the wait of
+/// a socket that has a timeout, even if they only stop the program for a while.
 fn uninterrupted(
     deadline: Instant,
     mut call: impl FnMut(Duration) -> io::Result<usize>,
@@ -103,8 +103,8 @@ fn uninterrupted(
     }
 }
 
-/// Returns the addresses of a name. The system's resolver knows no deadline, so a thread asks it,
-/// which ends whenever the resolver gives up.
+/// Returns the addresses of a name. The system's resolver knows no deadline, so a separate thread
+/// calls it, which ends when the resolver gives up.
 fn resolve(address: &Address, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     let (host, port) = (address.host().to_owned(), address.port());
     if let Ok(ip) = host.parse() {
@@ -113,7 +113,7 @@ fn resolve(address: &Address, deadline: Instant) -> io::Result<Vec<SocketAddr>> 
     let (sender, answer) = mpsc::channel();
     thread::Builder::new().name("zfold-resolve".to_owned()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Vec::from_iter);
-        // Nobody waits for it any more, past the deadline.
+        // Past the deadline, no thread waits for it.
         let _ = sender.send(found);
     })?;
     let left = left(deadline).ok_or(io::ErrorKind::TimedOut)?;

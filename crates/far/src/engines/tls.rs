@@ -1,4 +1,5 @@
-//! What encrypted connections trust: the system's certificates, or those of `SSL_CERT_FILE`.
+//! The certificates that encrypted connections trust: the system's certificates, or those of
+//! `SSL_CERT_FILE`.
 
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use crate::place::{PlaceError, place_error};
 /// Returns how a client connects to places of this `scheme`, as in `rediss://`.
 ///
 /// # Errors
-/// There is nobody to trust, and there `must` be.
+/// There is no authority to trust, and there `must` be one.
 pub(super) fn client(scheme: &str, must: bool) -> Result<Arc<ClientConfig>, PlaceError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // One that cannot be read trusts nobody.
+    // One that cannot be read contains no authority.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() && must {
         return Err(place_error!(

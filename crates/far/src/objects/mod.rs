@@ -15,7 +15,7 @@ pub(crate) fn take_list(text: &str) {
     s3::take_list(text);
 }
 
-/// Returns the object of that place. Asks nobody.
+/// Returns the object of that place. Sends no request.
 ///
 /// # Errors
 /// The place is none of a single object, or what the environment says of it makes no sense.

@@ -21,7 +21,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 pub struct NbdPlace {
     /// The server.
     pub server: Address,
-    /// The export's name; empty for the one that a server has if nobody names one.
+    /// The export's name; empty for the server's default export.
     pub export: String,
 }
 

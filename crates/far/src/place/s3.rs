@@ -28,8 +28,8 @@ const VARIABLES: [&str; 14] = [
 pub struct S3Place {
     /// The bucket.
     pub bucket: String,
-    /// What names of objects begin with, or the name of one object: without a slash at its ends,
-    /// and empty if the place is the whole bucket.
+    /// The beginning of objects' names, or the name of one object: without a slash at its ends, and
+    /// empty if the place is the whole bucket.
     pub path: String,
     /// Variables that are set, with their values (U1).
     variables: Vec<(&'static str, String)>,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, EngineError};
 
-/// Numbers that nobody else uses.
+/// Numbers that no other test uses.
 const FIRST: u64 = 1 << 40;
 
 /// Checks that an engine does what [`Engine`] says. It uses numbers from 2^40 on, so once for an

@@ -1,4 +1,4 @@
-//! What tests of engines and of backings need.
+//! Helpers for tests of engines and backings.
 
 mod conformance;
 pub mod replies;

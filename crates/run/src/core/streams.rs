@@ -1,9 +1,9 @@
-//! Sequences of faults, so that the pages that come next can be filled in with them. Programs build
-//! lists upwards and often take them apart downwards; they walk through a column of a table in
+//! Recognises sequences of faults, so that the following pages can be read ahead. Programs build
+//! lists upwards and often take them apart downwards, and they walk through a column of a table in
 //! steps.
 //!
 //! A window doubles with each fault that follows. Its limit depends on how many of the pages that
-//! were recently brought along belonged to sequences that continued: when a sequence ends, its last
+//! were recently read ahead belonged to sequences that continued: when a sequence ends, its last
 //! window was wasted.
 
 use super::ranges::{PageNo, Pages};
@@ -11,7 +11,7 @@ use super::ranges::{PageNo, Pages};
 /// Sequences that are followed at the same time.
 const STREAMS: usize = 8;
 
-/// Most pages that a fault brings along, and most while nearly all of them are wasted.
+/// Most pages that a fault reads ahead, and most while nearly all of them are wasted.
 pub(crate) const WINDOW_MAX: usize = 128;
 const WINDOW_MIN: usize = 8;
 
@@ -30,8 +30,7 @@ pub(crate) struct Streams {
     streams: [Stream; STREAMS],
     /// Faults so far.
     now: u64,
-    /// Pages that were brought along by faults that others followed, and by the last faults of
-    /// sequences.
+    /// Pages read ahead by faults that others followed, and by the last faults of sequences.
     used: usize,
     unused: usize,
 }
@@ -45,7 +44,7 @@ struct Stream {
     next: PageNo,
     /// Most steps that one of its faults has covered; 0: this sequence is unused.
     window: usize,
-    /// Steps that the last fault should cover and has covered, and the pages that it brought along.
+    /// Steps that the last fault should cover and has covered, and the pages that it read ahead.
     target: usize,
     done: usize,
     brought: usize,
@@ -91,7 +90,7 @@ impl Stream {
             .then_some(Way::Guessed(step))
     }
 
-    /// The time until which no other sequence replaces it.
+    /// Returns the time until which no other sequence replaces this one.
     fn patience(&self) -> u64 {
         if self.window == 0 { 0 } else { self.last + PATIENCE * self.window as u64 }
     }
@@ -195,8 +194,8 @@ impl Streams {
 mod tests {
     use super::*;
 
-    /// Has a fault come at a page, which brings what it should, at most 16 pages at a time; returns
-    /// how many it brought.
+    /// Simulates a fault at a page, which reads ahead as far as it should, at most 16 pages at a
+    /// time; returns how many pages it brought.
     fn fault(streams: &mut Streams, page: PageNo) -> usize {
         let window = streams.window(page, 16);
         assert!(window.contains(&page));
@@ -222,7 +221,7 @@ mod tests {
             }
             let expected: &[usize] = match way {
                 1 | -1 => &[1, 2, 4, 8, 16, 32, 64, 128, 128, 128, 128],
-                // It takes a third to know the step.
+                // The step is known only after a third fault.
                 _ => &[1, 1, 2, 4, 8, 16, 32, 64, 128, 128, 128],
             };
             assert_eq!(windows, expected, "in steps of {way}");
@@ -247,7 +246,7 @@ mod tests {
         streams.filled(10, &(10..11));
         streams.filled(11, &(11..13));
         streams.filled(13, &(13..17));
-        // Cut short by pages that were there; the next fault is behind these.
+        // Cut short by pages that were present; the next fault comes behind them.
         streams.filled(17, &(17..18));
         assert_eq!(streams.window(18, 16), 18..26);
         assert_eq!(streams.window(20, 16), 20..28);
@@ -275,7 +274,7 @@ mod tests {
             let window = fault(&mut streams, page);
             assert_eq!(window, 128.min(1 << round.min(7)));
             page += window;
-            // Half as many as it outlives.
+            // Half as many as it survives.
             for other in 0..2 * window {
                 fault(&mut streams, 1_000_000 + 1000 * (other + 200 * round));
             }

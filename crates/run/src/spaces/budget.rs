@@ -23,15 +23,15 @@ use crate::link::Growth;
 /// Pages that a fault may take above the limit while nothing can be freed.
 const BEYOND: usize = 64;
 
-/// The share of the limit that a fault may bring along.
+/// The share of the limit that a fault may read ahead.
 const AHEAD_SHARE: usize = 64;
 
 /// Pages per mebibyte.
 const MIB: usize = (1 << 20) / PAGE;
 
 /// Pages that a program touches until the watcher has looked and the tracer has stopped a thread,
-/// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in the
-/// longer time that it takes otherwise.
+/// on a busy machine: in two to six milliseconds if the scheduler prefers these two, and in a
+/// longer time otherwise.
 const SMALL: [usize; 2] = [MIB * 16, MIB * 64];
 
 /// A mapping of at least this share of the limit is checked when it is made; never one with fewer
@@ -45,7 +45,7 @@ const GROWTH: [usize; 2] = [16, MIB * 2];
 pub(crate) struct Budget {
     /// The limit, from which the other marks follow.
     limit: AtomicUsize,
-    /// Pages that a program touches while it is being asked to stop.
+    /// Pages that a program touches until it has stopped.
     small: usize,
     /// By how much all these marks are raised at present, because memory that cannot leave would
     /// leave too little for the rest.
@@ -58,9 +58,9 @@ pub(crate) struct Budget {
     /// Average bytes of a copy.
     copy_bytes: AtomicUsize,
     peak: Peak,
-    /// The evictor could free nothing last time: do not wait for it.
+    /// The last time, the evictor could free nothing: do not wait for it.
     exhausted: AtomicBool,
-    /// Counts what leaves.
+    /// Counts pages that leave.
     clock: Clock,
 }
 
@@ -149,7 +149,7 @@ impl Budget {
         self.copy_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Records that so many pages leave.
+    /// Records that this many pages leave.
     pub(crate) fn left(&self, pages: usize) {
         self.clock.advance(pages, self.limit());
     }
@@ -200,7 +200,7 @@ impl Budget {
         self.charge() > self.attach()
     }
 
-    /// Returns whether a program could exceed the limit while it is being asked to stop.
+    /// Returns whether a program could exceed the limit before it has stopped.
     pub(crate) fn is_small(&self) -> bool {
         self.limit() <= self.small
     }
@@ -211,7 +211,7 @@ impl Budget {
         Growth { mapping_bytes: (pages * PAGE) as u32, all: self.is_small() }
     }
 
-    /// Returns from how many pages on open memory is worth closing.
+    /// Returns the number of pages from which open memory is worth closing.
     pub(crate) fn much(&self) -> usize {
         self.limit() / 32
     }

@@ -1,18 +1,17 @@
-//! Calls that a stop interrupts, on kernels that hide them ([`arch::REWINDS`]).
+//! Calls interrupted by a stop, on kernels that do not show them ([`arch::REWINDS`]).
 //!
-//! Such a kernel goes back to the instruction of the call before the stop, and decides when the
-//! thread continues whether a handler sees an interruption, and whether a wait continues with the
-//! rest of its time. It decides by state that is lost once other calls were made in the thread. So
-//! the thread continues to the entry of the call, which shows the number of the restarted call;
-//! there the call is taken away ([`take`]). At the end it is begun again with a stop pending
-//! ([`begin`]), so that it is interrupted at once, and the kernel has its state back.
+//! Such a kernel goes back to the call's instruction before the stop. When the thread continues, it
+//! decides whether a handler sees an interruption, and whether a wait continues with the rest of
+//! its time. The state by which it decides is lost once other calls are made in the thread. So the
+//! thread first continues to the entry of the call, which shows the number of the restarted call,
+//! and there the call is skipped ([`take`]). At the end the call is started again with a stop
+//! pending ([`begin`]): it is interrupted at once, and the kernel has its state back.
 //!
 //! - R1: all signals are blocked from before the first of these steps until after the second. If a
 //!   call waits with a mask of its own, the stop comes before a signal.
-//! - R2: only calls that wait are begun so: others may change what the end of an injection
-//!   restores, such as the signal mask. They are restarted when the thread continues.
-//! - R3: a call that reports the interruption in any case (-EINTR) has done nothing, and is
-//!   restarted, too.
+//! - R2: only calls that wait are started again in this way: others may change what the end of an
+//!   injection restores, such as the signal mask. They are restarted when the thread continues.
+//! - R3: a call that reports every interruption (-EINTR) has done nothing, and is restarted, too.
 //!
 //! Found by trying ten kinds of waits on Linux 6.12 and 7.3; `PTRACE_INTERRUPT` at the entry makes
 //! the kernel decide again.
@@ -71,15 +70,15 @@ const WAITS: [libc::c_long; 44] = [
     libc::SYS_io_getevents,
 ];
 
-/// A call that was taken away.
+/// A call that was skipped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     /// The number of the restarted call.
     number: u64,
 }
 
-/// Takes away the call that a parked thread is about to make, if any; `registers` become those
-/// before it.
+/// Skips the call that a parked thread is about to make, if any; `registers` become those before
+/// it.
 ///
 /// # Errors
 /// The thread is gone.
@@ -98,8 +97,8 @@ pub(super) fn take(
     Ok(Some(Taken { number }))
 }
 
-/// Begins it again in a parked thread, which was given the registers before it; returns the stop in
-/// which the thread is now, in that call or still before it.
+/// Starts the call again in a parked thread, whose registers are those before it; returns the stop
+/// in which the thread is then, inside that call or still before it.
 ///
 /// # Errors
 /// The thread is gone.
@@ -123,7 +122,7 @@ pub(super) fn begin(
         match next(tid, queue)? {
             stop @ Event::Stop { .. } => break stop,
             Event::Signal(stopping) => signal = stopping,
-            // It is to be stopped before it is made, as it will be when the thread continues.
+            // It should stop before it is made, as it will when the thread continues.
             Event::Seccomp => {
                 skip(tid)?;
                 refused = true;
@@ -141,7 +140,7 @@ pub(super) fn begin(
     Ok(stop)
 }
 
-/// Whether the next instruction makes a call.
+/// Returns whether the next instruction makes a call.
 fn is_at_call(tid: i32, registers: &Registers) -> bool {
     let mut found = [0; SYSCALL.len()];
     ptrace::read(tid, registers.instruction(), &mut found).is_ok() && found == SYSCALL
@@ -166,7 +165,7 @@ fn enter(tid: i32, queue: &mut Queue) -> io::Result<u64> {
     }
 }
 
-/// Does not make the call before which a thread is stopped.
+/// Skips the call before which a thread is stopped.
 pub(super) fn skip(tid: i32) -> io::Result<()> {
     let mut skipped = ptrace::registers(tid)?;
     skipped.skip();

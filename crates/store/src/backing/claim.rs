@@ -1,12 +1,12 @@
-//! A file or device that is to be overwritten with what memory held: whether it may be.
+//! Checks whether a file or device may be overwritten with the contents of memory.
 //!
-//! - G1: it is opened once and locked, and all that is asked of it is asked of that descriptor.
-//! - G2: a file is this user's alone: others can neither read what comes to lie in it, nor change
-//!   it, nor reach it by another name. Nothing overrides this.
-//! - G3: a file that somebody may miss is taken only if that was asked for: one that has data and
-//!   not the mark in front. A device has no mark: to name one is to give it away.
-//! - G4: no link leads to a file. Links lead to devices, as those of `/dev/disk` do, unless they
-//!   are planted.
+//! - G1: it is opened once and locked, and every check uses that descriptor.
+//! - G2: a file is this user's alone: others can neither read its later contents, nor change them,
+//!   nor reach them by another name. Nothing overrides this.
+//! - G3: a file whose contents may be needed, that is, one with data and without the mark in front,
+//!   is taken only on request. A device has no mark: to name one is to give it away.
+//! - G4: no link leads to a file. Links may lead to devices, as those in `/dev/disk` do, unless
+//!   they are planted.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -20,8 +20,8 @@ use rustix::process::geteuid;
 use super::error::{BackingError, Exposure};
 use crate::files::followed;
 
-/// What a backing file begins with. It tells nothing of the pages, which are of no use to anybody
-/// else.
+/// The beginning of a backing file. It says nothing about the pages, which no other process can
+/// use.
 pub(super) const MARK: &[u8] = b"zfold backing file: pages that left the memory of a process\n";
 
 /// A file or device that may be overwritten, open and locked.
@@ -35,7 +35,7 @@ pub(super) struct Claimed {
 /// takes a file whatever it holds.
 ///
 /// # Errors
-/// [`BackingError`]; what was there is as it was.
+/// [`BackingError`]; the file is unchanged.
 pub(super) fn claim(path: &Path, create: bool, force: bool) -> Result<Claimed, BackingError> {
     let cannot = |source| cannot_open(path, source);
     let found = match fs::symlink_metadata(path) {

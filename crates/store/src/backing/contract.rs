@@ -1,4 +1,4 @@
-//! What every backing does (E1 to E3).
+//! The contract of every backing (E1 to E3).
 
 use std::fmt;
 use std::io;
@@ -39,18 +39,18 @@ pub trait Backing: Send + Sync + fmt::Debug {
     /// otherwise what the system says, and the range then holds anything.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 
-    /// Says that nobody needs the `len` bytes from `offset` on, which then hold anything.
+    /// Declares the `len` bytes from `offset` on unneeded; afterwards their contents are undefined.
     ///
     /// # Errors
     ///
-    /// `Unsupported` if the backing cannot make use of this, and what the system says. Either may
-    /// be ignored.
+    /// `Unsupported` if the backing cannot use this; otherwise the system's error. Either may be
+    /// ignored.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Returns whether it wants a [`discard`](Self::discard) of each range that nobody needs any
-    /// more, before the range is written again. These come often and under locks of whoever frees
-    /// the range, so a backing that wants them neither waits nor calls back. The default is no:
-    /// what is on a file may lie there.
+    /// Returns whether it wants a [`discard`](Self::discard) of each range that is no longer
+    /// needed, before the range is written again. Discards are frequent and come under locks of the
+    /// thread that frees the range, so a backing that wants them neither waits nor calls back. The
+    /// default is no: what is on a file may lie there.
     fn wants_discards(&self) -> bool {
         false
     }
@@ -68,11 +68,11 @@ pub trait Backing: Send + Sync + fmt::Debug {
         0
     }
 
-    /// Waits until all that was written by finished calls is on stable storage.
+    /// Waits until everything written by finished calls is on stable storage.
     ///
     /// # Errors
     ///
-    /// What the system says. Any write since the last successful call may then be lost, also if a
+    /// The system's error. Any write since the last successful call may then be lost, also if a
     /// later call succeeds.
     fn sync(&self) -> io::Result<()>;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// How others could come to what is in a file.
+/// How others could reach the contents of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
     /// It belongs to another user.
@@ -25,7 +25,7 @@ pub enum BackingError {
     Open {
         /// The path as it was given.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process or another part of this one uses it: as a backing, or, if it is a device,
@@ -55,8 +55,8 @@ pub enum BackingError {
         /// How.
         why: Exposure,
     },
-    /// It is a file with contents that are not those of a backing, and nobody said that these may
-    /// be lost.
+    /// It is a file whose contents are not those of a backing, and overwriting it was not
+    /// permitted.
     #[error(
         "{path} has no mark of zfold, and its contents would be lost; name another, or use force \
          to overwrite it (files of earlier versions have no mark)"
@@ -65,7 +65,7 @@ pub enum BackingError {
         /// The path as it was given.
         path: PathBuf,
     },
-    /// It has fewer bytes than a page, or a device fewer than were asked for.
+    /// It has fewer bytes than a page, or it is a device with fewer bytes than requested.
     #[error("{path} has {len} bytes and needs at least {needed}; give a length that it can have")]
     TooShort {
         /// The path as it was given.
@@ -75,7 +75,7 @@ pub enum BackingError {
         /// The least length that would do, in bytes.
         needed: u64,
     },
-    /// The file cannot be made as long as was asked for.
+    /// The file cannot be extended to the requested length.
     #[error(
         "cannot make {path} {len} bytes long: {source}; ask for less or name a file on a larger \
          disk"
@@ -83,17 +83,17 @@ pub enum BackingError {
     Resize {
         /// The path as it was given.
         path: PathBuf,
-        /// The length that was asked for, in bytes.
+        /// The requested length in bytes.
         len: u64,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What marks a file as a backing cannot be written.
+    /// The mark of a backing file cannot be written.
     #[error("cannot write to {path}: {source}; free some space or name another file")]
     Mark {
         /// The path as it was given.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,13 +1,13 @@
 //! A backing that does what bad disks do, by a seed or on request.
 //!
-//! [`FaultyBacking`] stands before another backing. For every call it draws, for each kind of
-//! fault that the call can have, whether that happens, each with a rate of its own. One seed and
-//! one order of calls give one order of faults. Faults can also be asked for one by one, with
+//! [`FaultyBacking`] stands before another backing. For every call it draws, for each kind of fault
+//! that the call can have, whether that happens, each with a rate of its own. One seed and one
+//! order of calls give one order of faults. Single faults can also be requested, with
 //! [`FaultyBacking::inject`].
 //!
 //! Some faults are reported, as errors, and some are silent: bits that flip, and writes that go
-//! nowhere or elsewhere. Who stores pages must survive the first and detect the second. No fault
-//! makes a call hang.
+//! nowhere or elsewhere. A store must survive the first kind and detect the second. No fault makes
+//! a call hang.
 //!
 //! # Invariants
 //!
@@ -117,7 +117,7 @@ pub struct FaultyBacking<B> {
 #[derive(Debug)]
 struct FaultState {
     faults: Faults,
-    /// What was asked for one by one.
+    /// Faults that were requested one by one.
     injected: VecDeque<Fault>,
     /// Times that each fault happened.
     counts: [u64; Fault::ALL.len()],
@@ -137,7 +137,7 @@ impl<B: Backing> FaultyBacking<B> {
         self.state().faults = faults;
     }
 
-    /// Ends all faults, those asked for included. What they have done stays done.
+    /// Ends all faults, including requested ones. What they have done stays done.
     pub fn heal(&self) {
         let mut state = self.state();
         state.faults = Faults::default();
@@ -192,7 +192,7 @@ impl<B: Backing> FaultyBacking<B> {
 }
 
 impl FaultState {
-    /// Returns the first of `candidates` that was asked for or is drawn, and counts it.
+    /// Returns the first of `candidates` that was requested or is drawn, and counts it.
     fn draw(&mut self, candidates: &[Fault]) -> Option<Fault> {
         // As many numbers for each call as it has candidates, whatever happens to it.
         let mut fault = None;

@@ -3,7 +3,8 @@
 //! Pages that were moved out of memory must not come back into it as page cache, so access is
 //! direct (`O_DIRECT`) where the file system can do that. This is tried with a read of the first
 //! blocks: at an offset of 512 bytes, and if that is refused, of 4096. Where neither works, access
-//! is through the page cache, which is told after every write that the bytes are not needed.
+//! goes through the page cache, and after every write the kernel is advised that the bytes are not
+//! needed.
 //!
 //! What lies in the file is what pages of memory held: who can read the file can read these. So it
 //! is one that only its owner can open (`claim`). It begins with a block that says what it is, so
@@ -42,7 +43,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// All of a file or device that is there and that nobody misses.
+    /// A whole existing file or device whose contents are not needed.
     #[must_use]
     pub const fn new() -> Self {
         Self { len: None, len_if_new: None, force: false }
@@ -93,8 +94,8 @@ impl FileBacking {
     /// that is no multiple of 4096 is rounded down; a file is 4096 bytes longer, for the mark.
     ///
     /// A file must be this user's alone: its owner's, without rights for the group or others,
-    /// without another name, and no link. One that has contents and not the mark is somebody's, and
-    /// is taken by force only. A block device is overwritten without a question.
+    /// without another name, and no link. A file with contents and without the mark may be needed,
+    /// and is taken only by force. A block device is overwritten without a question.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl FileBacking {
 }
 
 /// Writes the block with the mark, and waits until it is on stable storage: a file that had pages
-/// and no mark after a crash would be taken for somebody's.
+/// and no mark after a crash would be refused as someone else's.
 fn write_mark(file: &File) -> io::Result<()> {
     let mut block = AlignedBuffer::new(MAX_ALIGN);
     block[..MARK.len()].copy_from_slice(MARK);
@@ -352,7 +353,7 @@ mod tests {
 
     #[test]
     fn the_mark_must_reach_stable_storage() {
-        // What takes all that is written and has no stable storage.
+        // A file that accepts all writes and has no stable storage.
         let null = File::options().write(true).open("/dev/null").unwrap();
         null.write_all_at(MARK, 0).unwrap();
         write_mark(&null).unwrap_err();

@@ -56,7 +56,7 @@ impl Backing for MemoryBacking {
         Ok(())
     }
 
-    /// Fills the range with 0xdd, so that who still needs it finds out.
+    /// Fills the range with 0xdd, so that a caller that still needs it finds out.
     fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         check_range(self, offset, len)?;
         self.bytes()[offset as usize..][..len as usize].fill(0xdd);

@@ -1,9 +1,9 @@
 //! Where pages go that leave memory: files and devices, addressed by byte.
 //!
 //! A [`Backing`] is a fixed number of bytes that are read and written in whole multiples of its
-//! alignment. It has no notion of pages and keeps no checksums: whoever writes remembers what lies
-//! where, and must notice when something else comes back. [`FileBacking`] is a file or a block
-//! device, [`MemoryBacking`] a vector, and `FaultyBacking` (feature `testing`) stands before
+//! alignment. It has no notion of pages and keeps no checksums: the caller that writes remembers
+//! where each page lies, and must notice wrong bytes when it reads. [`FileBacking`] is a file or a
+//! block device, [`MemoryBacking`] a vector, and `FaultyBacking` (feature `testing`) stands before
 //! another one and does what bad disks do.
 //!
 //! # Invariants

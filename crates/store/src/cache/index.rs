@@ -5,7 +5,7 @@
 //! ```
 //!
 //! - V1: map and list hold the same values; a node in neither is in the list of free nodes.
-//! - V2: `charged_bytes` is the sum of what the values say they take outside of map and nodes.
+//! - V2: `charged_bytes` is the sum of the bytes that the values take outside map and nodes.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

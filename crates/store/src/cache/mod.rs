@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - K1: a value is what one call of [`Cache::insert`] gave its key, all of it, or absent.
-//! - K2: codecs run and objects are made, read and freed without any lock of the cache: whoever
-//!   works on a value has a reference to it, and the last one frees its objects.
+//! - K2: codecs run and objects are made, read and freed without any lock of the cache: a thread
+//!   that works on a value has a reference to it, and the last reference frees its objects.
 //! - K3: after an insertion that failed its key has no value: never the one before.
 //! - K4: what is held exceeds the limit at most by the calls in progress, each of which takes no
 //!   more than the limit for its value, however long that is. Values leave in the order of their
@@ -108,7 +108,7 @@ impl Cache {
     /// [`CacheError`]; `key` has no value then.
     ///
     /// # Cost
-    /// The codec's compression, and some 300 ns; at the limit now and then an eviction of a 64th
+    /// The codec's compression, and about 300 ns; at the limit now and then an eviction of a 64th
     /// of all values, with a compaction of the pool.
     pub fn insert(&self, key: &[u8], bytes: &[u8]) -> Result<(), CacheError> {
         let inserted = self.try_insert(key, bytes);
@@ -143,7 +143,7 @@ impl Cache {
     /// [`CacheError::Damaged`] or [`CacheError::Dead`].
     ///
     /// # Cost
-    /// The codec's decompression, an allocation, and some 200 ns.
+    /// The codec's decompression, an allocation, and about 200 ns.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CacheError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.then_some(value))

@@ -1,4 +1,4 @@
-//! What a cache is made of, what it tells, and why it refuses.
+//! The options, the statistics and the errors of a cache.
 
 use thiserror::Error;
 use zfold_pool::{AllocError, PoolOptions, PoolStats, builders};
@@ -15,7 +15,7 @@ pub struct CacheOptions {
     pub limit_bytes: u64,
     /// The codec, and the dictionary that it works with.
     pub codec: CodecChoice,
-    /// What the pool is made of.
+    /// The options of the pool.
     pub pool: PoolOptions,
 }
 
@@ -33,7 +33,7 @@ impl CacheOptions {
     }
 }
 
-/// What a cache holds and has done. `_total` counters only grow, the others are of now.
+/// The statistics of a cache. `_total` counters only grow, the others are of now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {

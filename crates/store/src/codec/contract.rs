@@ -1,4 +1,4 @@
-//! What every codec does: compress a page, decompress it, say what memory it holds.
+//! The contract of every codec: compress a page, decompress it, say what memory it holds.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use thiserror::Error;
 
 /// A codec context: the working memory of one thread.
 ///
-/// What a context writes depends on the page and the dictionary alone, never on the pages before
-/// it, and every context of the same codec and dictionary reads it, whatever its level. The page is
-/// as long as the context was made for; any other length that is not 0 works as well, but may grow
-/// the working memory.
+/// The output of a context depends only on the page and the dictionary, never on earlier pages, and
+/// every context of the same codec and dictionary can read it, whatever its level. The page is as
+/// long as the context was made for; any other length that is not 0 works as well, but may grow the
+/// working memory.
 pub trait Codec: Send + fmt::Debug {
     /// Compresses `page` into the front of `out` and returns the compressed length.
     ///

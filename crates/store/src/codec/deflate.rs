@@ -67,7 +67,7 @@ extern "C" fn counting_malloc(size: usize) -> *mut c_void {
 
 /// Returns what the library allocates for a compressor at `level` and a decompressor.
 ///
-/// The library does not tell the size of either, so this makes and frees one of each with an
+/// The library does not report the size of either, so this creates and frees one of each with an
 /// allocator that counts.
 fn allocated_bytes(level: i32) -> usize {
     let options = libdeflate_options {

@@ -1,9 +1,9 @@
 //! Dictionaries: bytes that compressed pages may refer to as if they came before the page.
 //!
-//! A page has little room to repeat itself. A dictionary of what many pages have in common gives
-//! it something to refer to from its first byte on. Every page compressed with a dictionary needs
-//! the same one to come back, so who keeps pages keeps the dictionary, or its [`Dictionary::id`]
-//! to find it by.
+//! A page has little room to repeat itself. A dictionary of what many pages have in common gives it
+//! something to refer to from its first byte on. A page compressed with a dictionary needs the same
+//! one to be read, so a caller that keeps pages keeps the dictionary, or its [`Dictionary::id`] to
+//! find it by.
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Dictionary {
     pub fn train(samples: &[&[u8]], max_len: usize) -> Result<Self, CodecError> {
         check_len(max_len)?;
         let lens: Vec<usize> = samples.iter().map(|sample| sample.len()).collect();
-        // The library looks at eight bytes at once, and takes at least so many for granted.
+        // The library looks at eight bytes at once, and assumes at least that many.
         if lens.iter().sum::<usize>() < 8 {
             return Err(CodecError::Training("the samples are too short"));
         }

@@ -11,7 +11,7 @@ pub const MAX_PAGE_LEN: usize = 1 << 30;
 /// dictionary, but each context holds a copy and tables for it.
 pub const MAX_DICTIONARY_LEN: usize = 1 << 20;
 
-/// A codec cannot be selected or set up as asked.
+/// A codec cannot be selected or set up as requested.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -42,7 +42,7 @@ pub enum CodecError {
     /// The crate was built without the feature of this codec.
     #[error("codec '{name}' is not in this build (feature {name})", name = .0.name())]
     NotBuilt(CodecKind),
-    /// No dictionary could be trained, and what the library says of it.
+    /// No dictionary could be trained; contains the library's message.
     #[error("cannot train a dictionary ({0}); give more or other samples")]
     Training(&'static str),
 }

@@ -1,9 +1,9 @@
 //! Page codecs: one interface over four compression libraries and the page format.
 //!
 //! A [`CodecSpec`] names a codec and its level; [`CodecSpec::context`] makes a [`Codec`], the
-//! working memory with which one thread compresses and decompresses pages. What a codec writes is
-//! a bare block: no magic number, no length, no checksum. Whoever keeps the block keeps its length
-//! and the length of the page.
+//! working memory with which one thread compresses and decompresses pages. A codec writes a bare
+//! block: no magic number, no length, no checksum. The caller that keeps the block keeps its length
+//! and that of the page.
 //!
 //! Pages that have much in common can be compressed with a [`Dictionary`] of it, and then come back
 //! only with the same one.

@@ -1,12 +1,13 @@
-//! What a thread has read from the backing beyond the page that it was asked for.
+//! Read-ahead: what a thread has read from the backing beyond the requested page.
 //!
 //! Pages that left one after the other lie one after the other, and mostly come back so. A thread
 //! whose reads go upwards reads more and more with each, up to [`AHEAD_MAX`], and finds the next
-//! pages in its buffer. One that reads here and there reads what it was asked for.
+//! pages in its buffer. A thread that reads at random reads only what was requested.
 //!
 //! - A1: bytes in a buffer count only while nothing was written to their part of the backing since
 //!   they were read. A write is counted behind its last byte and before an entry names it; a reader
-//!   notes the counts before it reads. So whoever has such an entry sees that the buffer is old.
+//!   notes the counts before it reads. So a thread with such an entry sees that the buffer is
+//!   outdated.
 //! - A2: what cannot be read ahead is no error: the page alone is read then.
 //! - A3: reading takes no more memory than was counted before. So few threads read ahead
 //!   ([`Permits`]), whose buffers count from the beginning; and none do where these would be a
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::backing::{AlignedBuffer, Backing};
 
-/// The most that is read at once, in bytes, and what the first read ahead has. More is not worth
+/// The most bytes that are read at once, and the bytes of the first read-ahead. More is not worth
 /// the memory: a backing on other machines has it several times on its way.
 const AHEAD_MAX: u64 = PART;
 const AHEAD_MIN: u64 = 16 << 10;
@@ -55,7 +56,7 @@ impl Writes {
     }
 }
 
-/// So many threads may read ahead, where the limit is at least so many bytes.
+/// This many threads may read ahead if the limit is at least this many bytes.
 const READERS: usize = 4;
 const LIMIT_MIN: u64 = 16 << 20;
 
@@ -90,13 +91,13 @@ impl Permits {
 #[derive(Debug)]
 pub(super) struct Ahead {
     buffer: Option<AlignedBuffer>,
-    /// What it holds of the backing, and the counts of that.
+    /// The bytes that it holds of the backing, and their counts.
     held: Range<u64>,
     counts: [u32; 2],
     /// Where the last page ended, and how much was read ahead last.
     end: u64,
     window: u64,
-    /// Whether it may read ahead, once it has asked (A3).
+    /// Whether it may read ahead, once that was decided (A3).
     permitted: Option<bool>,
 }
 
@@ -128,7 +129,7 @@ impl Ahead {
         Some(&self.buffer.as_ref()?[at..at + (wanted.end - wanted.start) as usize])
     }
 
-    /// Reads whole units, and what follows them if that is likely to be asked for next.
+    /// Reads whole units, and the following ones if these are likely to be needed next.
     ///
     /// # Errors
     /// Those of the backing; nothing is held then.
@@ -147,7 +148,7 @@ impl Ahead {
         if until == wanted.end || self.fill(wanted.start..until, backing, writes).is_err() {
             self.window = 0;
             self.fill(wanted.clone(), backing, writes)?;
-            // Whoever asks for it again wants to know whether it can be read.
+            // A caller that requests it again wants to know whether it can be read.
             self.held = 0..0;
         }
         let buffer = self.buffer.as_ref().expect("filled just now");
@@ -183,7 +184,7 @@ mod tests {
 
     const UNIT: u64 = 512;
 
-    /// Notes what is read, and fails where more than one unit is asked for beyond `end`.
+    /// Records the reads, and fails if more than one unit beyond `end` is requested.
     #[derive(Debug)]
     struct Noted {
         inner: MemoryBacking,

@@ -5,14 +5,14 @@
 //! elsewhere, or never written although the device said so are noticed all alike.
 //!
 //! - B1: units belong to the slot whose entry names them, or to the one writer that has allocated
-//!   them. They are freed after that entry has left its slot. A backing that wants to know is told
-//!   first, while they are still nobody else's.
+//!   them. They are freed after that entry has left its slot. A backing that wants discards gets
+//!   them first, while the units belong to no one else.
 //! - B2: a reader takes no lock while it reads. What it reads counts only if its checksum is the
-//!   one that the slot had; units given away meanwhile do not pass (but once in 2^32). Whether a
-//!   mismatch is damage is for the caller to say, who looks whether the slot still says the same.
+//!   one that the slot had; units given away meanwhile do not pass (but once in 2^32). The caller
+//!   decides whether a mismatch is damage, by checking whether the slot is unchanged.
 //! - B3: bytes read are as long as the entry says; a failed read or write changes no entry.
-//! - B4: a thread may have read a page before it was asked for, with its neighbours. It counts only
-//!   if nothing was written there since (ahead/A1), and by its checksum as any other.
+//! - B4: a thread may have read a page in advance, with its neighbours. It counts only if nothing
+//!   was written there since (ahead/A1), and by its checksum as any other.
 //!
 //! Locking: the extents' lock, below slots, never held during a call of the backing.
 
@@ -41,7 +41,7 @@ pub(crate) struct Backed {
     extents: Mutex<Extents>,
     /// Bytes of the extents' map.
     map_bytes: u64,
-    /// What each thread has read.
+    /// The buffers of each thread.
     ahead: ThreadLocal<RefCell<Ahead>>,
     /// Bytes of memory that they take.
     ahead_bytes: AtomicU64,
@@ -52,7 +52,7 @@ pub(crate) struct Backed {
 }
 
 impl Drop for Backed {
-    /// Gives the room on the file back: nobody knows any more what lies where.
+    /// Gives the room on the file back: nothing refers to the units any longer.
     fn drop(&mut self) {
         if *self.written.get_mut() {
             // Advisory: a file system without holes keeps the room.
@@ -181,7 +181,7 @@ impl Backed {
     }
 
     /// Writes `bytes` to whole units from `unit` on, which the caller has allocated, by way of
-    /// `buffer`. The rest of the last unit is what was there before, and never read.
+    /// `buffer`. The rest of the last unit keeps its old contents, and is never read.
     pub(crate) fn write(
         &self,
         unit: u32,
@@ -229,7 +229,7 @@ impl Backed {
         read
     }
 
-    /// Returns once all that was written is on stable storage.
+    /// Returns once everything that was written is on stable storage.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.options.backing.sync()
     }

@@ -1,5 +1,5 @@
-//! What a thread needs to compress and decompress: a context for each codec, made when first
-//! used, and room for pages.
+//! A thread's means to compress and decompress: a context for each codec, made when first used, and
+//! room for pages.
 
 use std::cell::{RefCell, RefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ pub(crate) struct Context {
     codecs: [Option<Box<dyn Codec>>; State::CODECS_MAX],
     /// A key and a page: an object that is being made.
     pub(crate) object: Vec<u8>,
-    /// A page beside; empty until it is first needed. Whoever needs it takes it, so that the
+    /// A page beside; empty until it is first needed. A caller that needs it takes it, so that the
     /// context can be used meanwhile, and puts it back.
     pub(crate) page: Vec<u8>,
 }

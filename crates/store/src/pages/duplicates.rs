@@ -25,7 +25,7 @@ const SHARDS: usize = 64;
 /// the eighth that it leaves empty.
 const ENTRY_BYTES: u64 = (size_of::<(u64, Object)>() as u64 + 1) * 8 / 7;
 
-/// A shard that is emptier than one in so many gives its memory back.
+/// A shard with less than one in this many places in use releases memory.
 const SPARSE: usize = 4;
 
 type Shard = HashMap<u64, Object>;
@@ -37,7 +37,7 @@ struct Object {
     references: u32,
 }
 
-/// What became of bytes that were to be shared.
+/// The result of trying to share bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inserted {
     pub(crate) handle: Handle,

@@ -1,4 +1,4 @@
-//! What becomes of a page's bytes: they are placed, read back and released.
+//! Handles a page's bytes: they are placed, read back and released.
 //!
 //! ```text
 //!   place:    page -> codec -> gains?  -> pool object -> entry
@@ -8,8 +8,8 @@
 //!   release:  entry -> the object is freed, or the units of the backing file
 //! ```
 //!
-//! All of it goes by entries and knows no slots: who calls sees to it that nobody releases what an
-//! entry refers to while it is read, by the lock of the slot that has it (store/K2).
+//! All of it goes by entries and knows no slots: the caller makes sure, by the lock of the slot,
+//! that no thread releases the referenced data while it is read (store/K2).
 
 mod ahead;
 pub(crate) mod backed;

@@ -5,11 +5,11 @@
 //! the object's. Otherwise, and where slots share an object, the value is a handle.
 //!
 //! - J1: an entry with an address is of an object that was inserted for its key, is as long as the
-//!   entry says, and was not freed. So for all that is done here with an entry, its slot is locked,
-//!   or no slot has it: it is not in its slot yet, or was taken out under the lock.
+//!   entry says, and was not freed. So while this module works with an entry, its slot is locked,
+//!   or no slot has the entry: it is not in its slot yet, or was taken out under the lock.
 //! - J2: an entry is freed once, after it was taken out of its slot; so no slot names its address
 //!   any more. Until then its object may move (slots/T5) only while its slot has it.
-//! - J3: nobody else has the pool; it was empty when the store was made.
+//! - J3: no other code has the pool; it was empty when the store was made.
 
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -53,7 +53,7 @@ impl Objects {
         Self { pool, duplicates, keys_fit: slots <= KEYS_MAX }
     }
 
-    /// Returns the pool, to ask it for figures or to check it.
+    /// Returns the pool, for figures and checks.
     pub(crate) fn pool(&self) -> &dyn Pool {
         &*self.pool
     }

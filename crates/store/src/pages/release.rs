@@ -7,7 +7,7 @@ use super::duplicates::Duplicates;
 use crate::entry::{Entry, Flag, State};
 
 impl Pages {
-    /// Frees what an entry that is in no slot any more refers to.
+    /// Frees the data to which an entry that is in no slot any longer refers.
     #[inline]
     pub(crate) fn release(&self, entry: Entry) {
         if entry.state.in_pool() {

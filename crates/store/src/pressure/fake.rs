@@ -10,7 +10,7 @@ pub struct FakePressure {
 }
 
 impl FakePressure {
-    /// Returns one level of `levels` after the other, and then the last for ever; it is calm if
+    /// Returns one level of `levels` after the other, and the last one from then on; it is calm if
     /// there are none.
     pub fn new(levels: Vec<Level>) -> Self {
         Self { levels, next: 0 }

@@ -1,4 +1,4 @@
-//! How much memory is wanted back, and who tells.
+//! How much memory is wanted back, and the trait of its sources.
 
 use std::fmt;
 
@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Level {
     /// There is enough.
     Calm,
-    /// There is not, by a measure above 0 and up to 1: at 1, all that can be given up should be.
+    /// There is not, by a measure above 0 and up to 1: at 1, everything that can be given up should
+    /// be.
     Tight(f64),
 }
 
@@ -29,7 +30,7 @@ impl Level {
 
 /// Something that knows how short memory is.
 pub trait Pressure: Send + fmt::Debug {
-    /// Returns the level now. Meant to be asked every second or so, by one thread.
+    /// Returns the level now. To be called about every second, by one thread.
     fn level(&mut self) -> Level;
 
     /// Returns what is measured, for people.

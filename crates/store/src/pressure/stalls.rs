@@ -8,11 +8,11 @@ use super::parse::{self, Version};
 use super::system::{STALLS, between, cgroup_folders, read};
 
 /// The one account that is about this process: that of its cgroup, which the kernel keeps in
-/// version 2. In a cgroup of version 1 there is none: that of the machine tells of others. Outside
-/// of any, the machine's is the own.
+/// version 2. In a cgroup of version 1 there is none: the machine's account includes other cgroups.
+/// Outside of any, the machine's is the own.
 ///
 /// [`SystemPressure`](super::SystemPressure) takes the tightest of all sources, and the kernel's
-/// average of ten seconds. This is for who looks many times a second, and wants stalls alone.
+/// average of ten seconds. This is for callers that look many times a second, and need only stalls.
 #[derive(Debug)]
 pub struct OwnStalls {
     file: PathBuf,
@@ -37,7 +37,7 @@ impl OwnStalls {
     }
 
     /// Returns how much tasks waited since the last call, from 0 for calm to 1 for urgent; `None`
-    /// if the account cannot be read any more.
+    /// if the account can no longer be read.
     pub fn measure(&mut self) -> Option<f64> {
         let (then, before) = self.last;
         self.last = (Instant::now(), waited(&self.file)?);

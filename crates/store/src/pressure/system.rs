@@ -12,7 +12,7 @@ pub(super) const STALLS: (f64, f64) = (5.0, 50.0);
 /// Shares of memory that are left: from here on it is calm, and down to there it is urgent.
 const LEFT: (f64, f64) = (0.10, 0.02);
 
-/// What the kernel tells about memory. It is found out once which files there are and which cgroups
+/// The kernel's figures about memory. It is found out once which files there are and which cgroups
 /// have a limit; a cgroup that the process is moved to later, or that gets its first limit later,
 /// is not noticed. A limit that changes is.
 ///
@@ -45,7 +45,8 @@ enum Gauge {
 }
 
 impl SystemPressure {
-    /// Returns a pressure by all that this kernel tells. If it tells nothing, it is always calm.
+    /// Returns a pressure based on all figures that this kernel has. Without any, it is always
+    /// calm.
     pub fn new() -> Self {
         Self::below(Path::new("/"))
     }
@@ -55,7 +56,7 @@ impl SystemPressure {
         let (mut gauges, mut parts) = (Vec::new(), Vec::new());
         let mut add = |name, found: Vec<Gauge>| {
             let before = gauges.len();
-            // A file may be there and refuse to be read: a kernel that was told not to count.
+            // A file may be there and refuse to be read: a kernel that is set not to count.
             gauges.extend(found.into_iter().filter_map(|mut gauge| {
                 gauge.measure()?;
                 Some(gauge)
@@ -82,7 +83,7 @@ impl SystemPressure {
 }
 
 /// Returns the bytes that this process can still have: what the machine has available, or what is
-/// left below the limit of a cgroup, whichever is less. `None` if the kernel tells nothing.
+/// left below the limit of a cgroup, whichever is less. `None` if the kernel has no figures.
 ///
 /// # Cost
 /// As that of a [`SystemPressure`].

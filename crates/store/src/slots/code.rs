@@ -1,4 +1,4 @@
-//! What the word of a narrow slot says of a value, in 35 bits above the [facts](State::facts).
+//! How the word of a narrow slot encodes a value, in 35 bits above the [facts](State::facts).
 //!
 //! ```text
 //!   object that the slot owns:   | address |

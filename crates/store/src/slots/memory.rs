@@ -54,7 +54,7 @@ impl Memory {
         unsafe { self.at(&self.range, place, 0, bytes) }
     }
 
-    /// Returns where the value of a slot lies, if its word does not tell it.
+    /// Returns where the value of a slot lies, if its word does not contain it.
     #[inline]
     pub(super) fn value(&self, place: Place) -> &AtomicU64 {
         match &self.beside {

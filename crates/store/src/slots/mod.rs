@@ -6,10 +6,10 @@
 //!   beside it:     | value | value | ... |             only if the word of a slot has no room
 //! ```
 //!
-//! What a slot says is an [`Entry`](crate::entry::Entry)'s matter. The word of a *wide* slot is the
-//! entry's state. That of a *narrow* one has the value in the place of the stamp, in short
-//! ([`code`]): stores whose slots own their objects have narrow slots, and hardly any value that
-//! does not fit. One bit of the word is the lock.
+//! The meaning of a slot's words is defined by [`Entry`](crate::entry::Entry). The word of a *wide*
+//! slot is the entry's state. That of a *narrow* one has the value in the place of the stamp, in
+//! short ([`code`]): stores whose slots own their objects have narrow slots, and hardly any value
+//! that does not fit. One bit of the word is the lock.
 //!
 //! The table is reserved for all slots and costs memory only where slots are in use: a *group*,
 //! the slots of one 4 KiB page, is given back to the system when its last slot is emptied, with
@@ -29,8 +29,8 @@
 //! - T5: the pool's mover locks a slot by trying, under the pool's lock, and only if its entry
 //!   names the very object that is to move; it changes the entry's address, nothing else, and
 //!   unlocks. It has up to eight slots locked, while it copies, and waits for nothing meanwhile. A
-//!   marked slot is left alone: its page is about to leave, and who has marked it must find it as
-//!   it was.
+//!   marked slot is left alone: its page is about to leave, and the thread that marked it must find
+//!   it unchanged.
 //!
 //! A lock is held for a few microseconds at most (a decompression), by threads that do not
 //! block; waiters spin briefly and then yield.

@@ -20,7 +20,7 @@ unsafe impl Owners for SlotTable {
             return false;
         }
         let slot = Slot::of(&self.memory, index);
-        // Relaxed: a hint. Whoever is asked in error may be empty: it costs no write then.
+        // Relaxed: a hint. A slot that is tried in error may be empty: it costs no write then.
         if slot.word.load(Ordering::Relaxed) == 0 {
             return false;
         }

@@ -1,10 +1,10 @@
-//! One slot and its lock, and what of it lies where.
+//! One slot and its lock, and where its parts lie.
 //!
 //! Here alone is known whether a slot is wide or narrow, and here its lock bit is set and cleared,
 //! but for the table's look for empty slots. An acquire of the bit pairs with the release of
 //! `unlock`; by that pair, and nothing else, value and stamp, which are accessed as relaxed
-//! atomics, belong to the thread that has the bit (T1). Whoever calls `value`, `with_state`, `put`
-//! or `unlock` has it.
+//! atomics, belong to the thread that has the bit (T1). A caller of `value`, `with_state`, `put` or
+//! `unlock` has it.
 
 use super::code::{self, CODE_SHIFT};
 use super::form::{Form, Place};
@@ -34,8 +34,9 @@ impl<'a> Slot<'a> {
     pub(super) fn try_lock(self) -> Option<u64> {
         let word = self.word.load(Ordering::Relaxed);
         let locked = word | State::LOCKED;
-        // Acquire pairs with the Release of `unlock`: the holder sees the value and the counts
-        // that the previous holder left. Strong, because who only tries takes a failure for use.
+        // Acquire pairs with the Release of `unlock`: the holder sees the value and the counts that
+        // the previous holder left. Strong, because a caller that only tries takes a failure for
+        // use.
         let taken = word != locked
             && self
                 .word
@@ -109,8 +110,8 @@ impl<'a> Slot<'a> {
         self.memory.stamp(self.place).store(state.stamp(), Ordering::Relaxed);
     }
 
-    /// Writes what of `entry` is not told by the slot's word; returns that word, and whether the
-    /// value lies beside the group now. The lock is held.
+    /// Writes the part of `entry` that is not in the slot's word; returns that word, and whether
+    /// the value lies beside the group now. The lock is held.
     #[inline]
     pub(super) fn put(self, entry: Entry) -> (u64, bool) {
         let put_value = || {

@@ -102,7 +102,7 @@ impl SlotTable {
         SlotGuard::new(self, slot, slot.lock())
     }
 
-    /// Locks a slot if nobody else has it locked.
+    /// Locks a slot if no other thread has it locked.
     #[inline]
     pub(crate) fn try_lock(&self, index: u64) -> Option<SlotGuard<'_>> {
         let slot = self.slot(index);
@@ -112,7 +112,7 @@ impl SlotTable {
     /// Locks a slot unless it is empty, which costs no write.
     #[inline]
     pub(crate) fn lock_present(&self, index: u64) -> Option<SlotGuard<'_>> {
-        // Relaxed: only zero is believed (T1); whoever needs more takes the lock.
+        // Relaxed: only zero is believed (T1); a caller that needs more takes the lock.
         if self.slot(index).word.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -267,7 +267,7 @@ pub(crate) struct SlotGuard<'a> {
     slot: Slot<'a>,
     /// What it will be when it is unlocked.
     word: u64,
-    /// The state that the word, and the stamp, tell.
+    /// The state in the word and the stamp.
     state: State,
     /// Whether the slot's group counts it (T3).
     counted: bool,
@@ -301,7 +301,7 @@ impl<'a> SlotGuard<'a> {
         Entry { state: self.state, value: self.slot.value(self.state, self.word) }
     }
 
-    /// Changes flags or stamp of what the slot holds, not its kind.
+    /// Changes flags or stamp of the slot's entry, not its kind.
     #[inline]
     pub(crate) fn set_state(&mut self, state: State) {
         debug_assert_eq!(state.kind(), self.state.kind());

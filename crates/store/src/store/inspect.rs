@@ -1,4 +1,4 @@
-//! What a store reports about itself: counters, whether it is sound, what pages have in common.
+//! A store's reports about itself: counters, whether it is sound, what pages have in common.
 
 use std::sync::atomic::Ordering;
 

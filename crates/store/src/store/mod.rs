@@ -9,13 +9,13 @@
 //! - K1: a page is compressed and its object written before its slot is locked; the lock covers
 //!   the exchange of the slot's entry only. The object that was replaced is freed afterwards.
 //!   Only [`Store::update`], which must, compresses under the slot's lock.
-//! - K2: a load holds its slot's lock until the page is complete, so that nobody frees or moves
-//!   the object under it. Different keys have different locks. No lock is held while the backing
+//! - K2: a load holds its slot's lock until the page is complete, so that no thread frees or moves
+//!   the object meanwhile. Different keys have different locks. No lock is held while the backing
 //!   file is read; a page that comes from there is right by its checksum.
 //! - K3: after a [`Store::store`] that failed, its key holds nothing: never the page before. After
 //!   a [`Store::overwrite`] or [`Store::update`] that failed, it holds what it held.
-//! - K4: what a slot's entry says decides how its bytes are read, not an option that may have
-//!   changed or been different when it was stored.
+//! - K4: a slot's entry decides how its bytes are read, not an option, which may have been
+//!   different when the page was stored.
 //! - K5: with a limit, what is held exceeds it at most by the calls in progress: a store that
 //!   leaves more is taken back, an overwrite or update begins only below the limit.
 //! - K6: room is made (compaction, writeback) by threads that hold no slot's lock.
@@ -159,7 +159,7 @@ impl Store {
     /// holds nothing, so that a later load cannot return an older page.
     ///
     /// # Cost
-    /// The codec's compression, and some 100 ns.
+    /// The codec's compression, and about 100 ns.
     pub fn store(&self, key: u64, page: &[u8]) -> Result<Stored, StoreError> {
         self.check_page(key, page)?;
         let share = self.share();
@@ -197,9 +197,9 @@ impl Store {
         self.count_store(placed, share)
     }
 
-    /// Changes the page under `key` in place: `change` is given its bytes, zeros if there was
-    /// none, and what it leaves is stored. No other call on this key comes between. Where room
-    /// has to be made first, `change` is called again, with the page as it is then.
+    /// Changes the page under `key` in place: `change` is given its bytes, zeros if there was none,
+    /// and what it leaves is stored. No other call on this key comes between. If room has to be
+    /// made first, `change` is called again, with the page as it is then.
     ///
     /// # Errors
     /// [`UpdateError`]; the key holds what it held before.
@@ -240,7 +240,7 @@ impl Store {
     /// [`LoadError`]. The entry stays; `page` may have been written to.
     ///
     /// # Cost
-    /// The codec's decompression, and some 100 ns; a read of the backing file if the page is
+    /// The codec's decompression, and about 100 ns; a read of the backing file if the page is
     /// there.
     pub fn load(&self, key: u64, page: &mut [u8]) -> Result<bool, LoadError> {
         self.check_load(key, page)?;
@@ -353,7 +353,7 @@ impl Store {
     /// [`Shrinker`](crate::shrinker::Shrinker) does ten times a second; returns the pages freed.
     ///
     /// # Cost
-    /// Reads the pool's counters, if there is not so much to free.
+    /// Only reads the pool's counters if there is not that much to free.
     pub fn compact_if_due(&self) -> u64 {
         self.compact_if_due_until(&AtomicBool::new(false))
     }
@@ -370,7 +370,7 @@ impl Store {
         self.pages.objects.compact(&self.slots, pages, stop)
     }
 
-    /// Returns whether so many pages could be freed that a compaction is worth it.
+    /// Returns whether enough pages could be freed for a compaction to be worth it.
     pub(crate) fn has_holes(&self) -> bool {
         let stats = self.pages.objects.pool().stats();
         stats.freeable_pages.0 * HOLES > stats.pages.0

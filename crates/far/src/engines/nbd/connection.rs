@@ -1,8 +1,8 @@
 //! One connection to an export: the handshake, then rows of requests, each by a deadline.
 //!
 //! Only what is needed of the protocol: fixed newstyle with `NBD_OPT_GO`, and simple replies, in
-//! any order. What an error reply is to a request, `Refused`, leaves the connection good. No more
-//! is read than requests ask for (tcp/R9).
+//! any order. An error reply to a request, `Refused`, leaves the connection good. No more is read
+//! than requests ask for (tcp/R9).
 //!
 //! - R2: a connection on which something else went wrong is not used again: what it would read next
 //!   may belong to a request that was given up.
@@ -23,7 +23,7 @@ use crate::place::NbdPlace;
 /// Longest reply to an option that is believed.
 const OPTION_MAX: u32 = 64 << 10;
 
-/// How long a connection may be unused and is believed to be open.
+/// How long an unused connection is taken to be open.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Why requests did not succeed.
@@ -33,7 +33,7 @@ pub(super) enum Trouble {
     Late,
     /// The connection is gone, or there was none, or what came is not the protocol.
     Lost(String),
-    /// The server will not. What it says.
+    /// The server will not. Its message.
     Refused(String),
 }
 
@@ -57,13 +57,13 @@ impl From<Trouble> for EngineError {
     }
 }
 
-/// What a server says of an export.
+/// A server's description of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) size: u64,
     pub(super) read_only: bool,
     pub(super) trims: bool,
-    /// What one connection has written another one reads.
+    /// One connection reads what another one has written.
     pub(super) many: bool,
     /// What offsets and lengths are multiples of, a power of two.
     pub(super) block: u32,
@@ -71,7 +71,7 @@ pub(super) struct Export {
     pub(super) payload: u32,
 }
 
-/// What is asked of an export.
+/// A request to an export.
 #[derive(Debug)]
 pub(super) enum Job<'a> {
     Read(u64, &'a mut [u8]),

@@ -1,9 +1,9 @@
-//! Which grains of an export are free, and rows of them for objects.
+//! The free grains of an export, and rows of grains for objects.
 //!
 //! - E1: a grain is free, or belongs to one row that was taken, or is lost.
 //!
-//! A grain is lost when a write to it may still be under way: a server that was stopped may do it
-//! at any time later, over what somebody else would have written there by then.
+//! A grain is lost when a write to it may still be under way: a server that was stopped may carry
+//! it out at any time later, over what another write would have put there by then.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Returns so many grains, all free.
+    /// Returns this many grains, all free.
     pub(super) fn new(grains: u64) -> Self {
         let free = (grains > 0).then_some((0, grains)).into_iter().collect();
         Self { free, left: grains, lost: 0 }

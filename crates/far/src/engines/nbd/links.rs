@@ -1,4 +1,4 @@
-//! Connections to an export that nobody uses now, and how many there may be.
+//! Idle connections to an export, and how many there may be.
 //!
 //! - R3: a connection is used by one thread at a time. Of a server that does not promise that what
 //!   one connection has written another one reads, there is one connection.

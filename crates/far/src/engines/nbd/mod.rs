@@ -2,7 +2,7 @@
 //! grains.
 //!
 //! Where they lie is known here only. So an export serves one process at a time, which gives it
-//! away; and who comes next begins with an empty one.
+//! away; and the next user begins with an empty one.
 //!
 //! - D1: a grain belongs to one object at a time (extents/E1), and is written to before the object
 //!   is known. So a reader that knows an object reads what was put, or, if it was deleted
@@ -230,7 +230,7 @@ impl Engine for NbdEngine {
         OBJECT_BYTES
     }
 
-    /// Returns half of what the export has room for: the other half is for what is dead.
+    /// Returns half of what the export has room for: the other half is reserved for garbage.
     fn room(&self) -> Option<u64> {
         Some(self.export.size / 2 / SEALED as u64 * UNIT as u64)
     }
@@ -287,7 +287,8 @@ impl Engine for NbdEngine {
         }
     }
 
-    /// Gives the grains back. Asks nobody: a request that comes late would harm who has them next.
+    /// Gives the grains back. Sends no request: one that comes late would harm the next owner of
+    /// these grains.
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
         left(deadline).ok_or(EngineError::Late)?;
         let mut book = self.book();

@@ -21,7 +21,7 @@ use crate::engines::said::short;
 use crate::engines::tcp::Timed;
 use crate::place::{Address, Login};
 
-/// What a connection is made with.
+/// The parameters of a connection.
 #[derive(Clone)]
 pub(super) struct Access {
     pub(super) login: Login,
@@ -37,7 +37,7 @@ impl fmt::Debug for Access {
 /// Longest reply: an object is shorter, and so is the map of a cluster of thousands.
 const REPLY_MAX: usize = 4 << 20;
 
-/// How long a connection may be unused and is believed to be open.
+/// How long an unused connection is taken to be open.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A connection on which nothing is under way.

@@ -1,4 +1,4 @@
-//! Connections that nobody uses now, by server.
+//! Idle connections, by server.
 //!
 //! - R3: a link is used by one thread at a time: it is in the pool or with its user.
 

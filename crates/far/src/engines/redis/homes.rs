@@ -1,4 +1,4 @@
-//! Which homes answer: those that did not are asked last for a while.
+//! Which homes answer: those that did not answer are asked last for a while.
 //!
 //! All of it is advice: a request to a home that is away fails by its own deadline, and one to a
 //! home that is back succeeds, whatever is noted here. The lock is held for a look or a note, and
@@ -78,7 +78,7 @@ impl Homes {
         }
     }
 
-    /// Returns whether a home is to be asked now by who can do without it.
+    /// Returns whether a caller that can do without a home should ask it now.
     pub(super) fn admits(&self, home: usize) -> bool {
         let now = Instant::now();
         self.all()[home].is_none_or(|shunned| shunned.until <= now)

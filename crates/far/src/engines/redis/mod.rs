@@ -1,10 +1,10 @@
 //! Redis and what speaks like it: one server, several, or a cluster.
 //!
 //! An object is a value under `zfold:PREFIX:NUMBER:SALT`, read by `GETRANGE`. It has as many copies
-//! as the user asks for, each on another master (routes/R4); an object is put when each of these
-//! masters has said so. Replication within a cluster is no copy: a master acknowledges before its
-//! replica has anything, and `WAIT` tells how many replicas have it but promises nothing of the one
-//! that is elected. So it is a second master that a lost one is survived by.
+//! as the user requests, each on a different master (routes/R4); an object is put when each of
+//! these masters has said so. Replication within a cluster is no copy: a master acknowledges before
+//! its replica has anything, and `WAIT` reports how many replicas have it but promises nothing
+//! about the one that is elected. So it is a second master that a lost one is survived by.
 //!
 //! - R5: a number in the book was acknowledged by all of the homes that its entry names. Only a
 //!   `put` that returns without an error makes an entry.
@@ -205,7 +205,7 @@ impl Engine for RedisEngine {
 
     fn delete(&self, numbers: &[u64], deadline: Instant) -> Result<(), EngineError> {
         let wanted = self.copies_of(numbers);
-        // From here on nobody makes copies of them again.
+        // From here on no copies of them are made again.
         self.book.strike(numbers);
         let unlink = |key: &str| redis::cmd("UNLINK").arg(key).take();
         let done = self.broadcast(&wanted, &unlink, deadline, &mut |_, _, _| {});

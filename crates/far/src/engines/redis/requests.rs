@@ -1,7 +1,7 @@
 //! Requests for copies of objects at their homes: one by one, or many to each server at a time.
 //!
-//! Redirections of a cluster are followed here. Who asks says how long an answer may take, and what
-//! to do without one.
+//! Redirections of a cluster are followed here. The caller says how long an answer may take, and
+//! what happens without one.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -122,7 +122,7 @@ impl RedisEngine {
             self.learn(*home, reply.as_ref().err());
             match reply {
                 Ok(_) => have.push(*home),
-                // What a server refuses says more than that another is late.
+                // A refusal says more than a late answer of another server.
                 Err(trouble) if !matches!(last, Some(Trouble::Refused(_))) => *last = Some(trouble),
                 Err(_) => {}
             }

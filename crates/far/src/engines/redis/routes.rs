@@ -27,13 +27,13 @@ const SLOTS_MIN: usize = 64;
 /// How often a cluster is asked for its map at most.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// How long one node may take to tell the map.
+/// How long one node may take to send the map.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Stands for no home.
 const NOBODY: u16 = u16::MAX;
 
-/// Where objects go.
+/// The servers to which objects go.
 #[derive(Debug)]
 pub(super) enum Routes {
     /// Servers that know nothing of each other.
@@ -54,14 +54,14 @@ pub(super) struct Cluster {
     asked: Mutex<Asked>,
 }
 
-/// Who was asked for the map last, and when.
+/// The node that was asked for the map last, and when.
 #[derive(Debug)]
 struct Asked {
     when: Instant,
     next: usize,
 }
 
-/// What a node said of its cluster.
+/// A node's description of its cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Map {
     /// Index of the master of each slot, or `NOBODY`.
@@ -178,7 +178,8 @@ impl Routes {
         found.ok_or_else(|| Trouble::NotNow("no master has the key's slot".to_owned()))
     }
 
-    /// Asks the cluster for its map, another node each time, unless somebody did so just now.
+    /// Asks the cluster for its map, a different node each time, unless another thread did so just
+    /// now.
     pub(super) fn refresh(&self, links: &Connections, deadline: Instant) {
         let Self::Cluster(cluster) = self else { return };
         let Ok(mut asked) = cluster.asked.try_lock() else { return };

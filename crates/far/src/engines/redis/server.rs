@@ -1,4 +1,4 @@
-//! Whether servers are fit to keep pages, looked at before the first object.
+//! Checks, before the first object, whether servers are fit to keep pages.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::place::{Address, PlaceError, RedisPlace, place_error};
 /// How long one of several nodes of a cluster may take to answer before the next is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a server says of itself.
+/// A server's description of itself.
 pub(super) struct Info {
     run: String,
     policy: String,

@@ -3,7 +3,7 @@
 use crate::engine::EngineError;
 use crate::place::Address;
 
-/// What came instead of a reply.
+/// A result other than a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Trouble {
     /// No answer by the deadline.
@@ -19,7 +19,7 @@ pub(super) enum Trouble {
     NotNow(String),
     /// The server has no room for one more connection, and closes this one.
     Crowded(String),
-    /// The server will not. What it says.
+    /// The server will not. Its message.
     Refused(String),
 }
 
@@ -59,7 +59,7 @@ impl From<Trouble> for EngineError {
     }
 }
 
-/// Adds the remedy to what a server says, if there is one.
+/// Adds the remedy to a server's message, if there is one.
 fn remedied(said: String) -> String {
     let code = said.split_ascii_whitespace().next().unwrap_or_default();
     let remedy = match code {

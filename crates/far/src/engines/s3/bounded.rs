@@ -1,12 +1,12 @@
-//! Answers of a server, each no longer than what was asked for: who may write to a bucket, or
-//! stands between, fills no memory.
+//! Answers of a server, each no longer than requested: another writer to the bucket, or a machine
+//! in between, cannot fill memory.
 //!
 //! - B1: a body is read up to the length that its request can be answered with: a range brings its
 //!   bytes, anything else [`ANSWER_MAX`]. A longer one is an error, before anything is read if the
-//!   server announces it. What a server says of an error is cut at [`ERROR_MAX`].
+//!   server announces it. The text of an error is cut at [`ERROR_MAX`].
 //!
-//! Heads have the bounds of the HTTP library: 100 fields, half a MiB. `object_store` reads bodies
-//! whole and takes memory by what the server announces, so this stands between the two.
+//! Heads have the bounds of the HTTP library: 100 fields, half a MiB. `object_store` reads whole
+//! bodies and allocates memory for the announced length, so this stands between the two.
 
 use std::pin::Pin;
 
@@ -19,7 +19,7 @@ use thiserror::Error;
 /// Longest answer that is no range: a list of 1000 keys of 1 KiB, each byte of which is escaped.
 const ANSWER_MAX: u64 = 8 << 20;
 
-/// The most that is read of what a server says of an error.
+/// The most that is read of the text of an error.
 const ERROR_MAX: u64 = 64 << 10;
 
 /// Makes requests; reads of each answer what it may have.
@@ -81,11 +81,11 @@ async fn read(body: HttpResponseBody, most: u64) -> Result<(Vec<u8>, bool), Http
 }
 
 fn too_long(asked: u64, announced: Option<u64>) -> HttpError {
-    // Of a kind that `object_store` does not ask for again.
+    // An error of a kind for which `object_store` does not retry.
     HttpError::new(HttpErrorKind::Decode, TooLong { asked, announced })
 }
 
-/// An answer is longer than what was asked for.
+/// An answer is longer than requested.
 #[derive(Debug, Error)]
 #[error(
     "it answers with {} bytes where {asked} at most were asked for; see that AWS_ENDPOINT_URL \

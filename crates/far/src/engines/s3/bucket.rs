@@ -24,8 +24,8 @@ use crate::place::{PlaceError, S3Place, place_error};
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How often a request is made again within its deadline, as S3 expects of everybody. So few times
-/// that a server that refuses connections is told as that and not as one that is late.
+/// How often a request is retried within its deadline, as S3 expects from all clients. Few enough
+/// that a server that refuses connections is reported as such and not as late.
 const RETRIES: usize = 3;
 
 /// The wait before a request is made again, at first and at most.
@@ -44,7 +44,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns the bucket of `place`. Asks nobody.
+    /// Returns the bucket of `place`. Sends no request.
     ///
     /// # Errors
     /// What the environment says makes no sense, or the system has no threads.
@@ -53,7 +53,7 @@ impl Bucket {
         Self::over(place, plain, Connector { tls: tls::client("s3://", !plain)? }, RETRIES)
     }
 
-    /// Returns the bucket of `place` behind connections that somebody else makes.
+    /// Returns the bucket of `place` behind connections that the caller makes.
     pub(super) fn over(
         place: &S3Place,
         plain: bool,
@@ -69,7 +69,8 @@ impl Bucket {
             .with_bucket_name(&place.bucket)
             .with_retry(retry)
             .with_allow_http(plain)
-            // Over TLS what arrives is what was sent: a hash of it all would only cost time.
+            // TLS makes sure that the bytes that arrive are those that were sent: a hash of it all
+            // would only cost time.
             .with_unsigned_payload(!plain)
             .with_http_connector(connector);
         for (name, value) in place.variables() {
@@ -181,7 +182,7 @@ pub(crate) fn failed(error: &object_store::Error) -> EngineError {
 }
 
 /// Returns whether the server says that it cannot now: an internal error, too many requests, or a
-/// time that is over. `object_store` tells the status in words only.
+/// time that is over. `object_store` reports the status in words only.
 fn passes(error: &object_store::Error) -> bool {
     const BEFORE: &str = "status code: ";
     let text = innermost(error).to_string();

@@ -1,15 +1,15 @@
 //! S3 and what speaks like it: objects in a bucket.
 //!
-//! An object is one of S3 under `PATH/zfold-RUN/NUMBER`, read by ranges. S3 keeps as many copies
-//! as it promises, so a put that is answered is all that engine/N2 asks for.
+//! An object is one of S3 under `PATH/zfold-RUN/NUMBER`, read by ranges. S3 keeps as many copies as
+//! it promises, so an answered put is all that engine/N2 requires.
 //!
 //! S3 has no expiry for one object, so each run has a *lease*: an object `PATH/zfold-RUN/lease`
-//! that is written anew each quarter of an hour. Whoever renews its lease looks at those of others,
-//! and removes what runs left behind that have not renewed theirs for an hour.
+//! that is rewritten each quarter of an hour. A run that renews its lease looks at the leases of
+//! others, and removes the objects of runs that have not renewed theirs for an hour.
 //!
 //! - V1: a run's lease is written before its first object and removed after its last one.
-//! - V2: ages are differences of times that the server told, of a lease and of ours just written.
-//!   Nobody's clock counts.
+//! - V2: ages are differences between two of the server's times: that of a lease and that of ours,
+//!   just written. No local clock counts.
 //! - V3: what has no lease is removed only when nothing in it is younger than an hour: it is what
 //!   arrived late of a run that was removed, or a server shows late what was written to it.
 //! - V4: a removal has the time of one renewal; what is left is for the next one.
@@ -39,7 +39,7 @@ use crate::place::{PlaceError, S3Place, place_error};
 /// long as this.
 const OBJECT_BYTES: usize = 8 << 20;
 
-/// What a get brings in hardly more time than a page: a request takes tens of milliseconds.
+/// How much a get fetches in hardly more time than a page: a request takes tens of milliseconds.
 const READ_BYTES: usize = 256 << 10;
 
 /// How long a run's objects stay when its lease is not renewed.
@@ -48,7 +48,7 @@ const LEASE: Duration = Duration::from_secs(3600);
 /// How old a lease is when it is renewed.
 const RENEW_AFTER: Duration = Duration::from_secs(LEASE.as_secs() / 4);
 
-/// What folders of runs begin with.
+/// The beginning of the names of runs' folders.
 const FOLDER: &str = "zfold-";
 
 /// Objects in S3.

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use super::target::{Target, insist, stream_error};
 use crate::engine::EngineError;
 
-/// Length of the first range, for who wants to see the beginning only, and the most of one.
+/// Length of the first range, for callers that need only the beginning, and the most of one range.
 const FIRST: u64 = 256 << 10;
 const MOST: u64 = 8 << 20;
 

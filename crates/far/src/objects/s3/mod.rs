@@ -16,7 +16,7 @@ use self::upload::Upload;
 use crate::object::{Object, ObjectWrite};
 use crate::place::{PlaceError, S3Place};
 
-/// What is told of an object of which only parts are there.
+/// The message about an object of which only parts exist.
 const INTERRUPTED: &str =
     "it is incomplete: saving it was interrupted; save it again, to continue from there";
 

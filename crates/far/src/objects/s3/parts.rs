@@ -7,13 +7,13 @@
 //!   -                                                               part 1 is not there yet
 //! ```
 //!
-//! - J1: a line says what the server acknowledged under that number in that upload. What it holds
-//!   there is never anything else without another tag, so completing with the tags of a list that
-//!   is out of date is refused by the server and never makes a wrong object.
+//! - J1: a line records what the server acknowledged under that number in that upload. What it
+//!   holds there is never anything else without another tag, so completing with the tags of a list
+//!   that is out of date is refused by the server and never makes a wrong object.
 
 use crate::hex::hex;
 
-/// What the list begins with.
+/// The first line of the list.
 const MAGIC: &str = "zfold parts 1";
 
 /// The most parts of an object of S3.
@@ -29,7 +29,7 @@ pub(super) type Sum = [u8; 32];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) sum: Sum,
-    /// What the server calls these bytes.
+    /// The server's tag for these bytes.
     pub(super) tag: String,
 }
 

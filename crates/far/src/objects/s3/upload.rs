@@ -1,17 +1,17 @@
 //! Writing an object in parts, and going on where a write was interrupted.
 //!
-//! S3 keeps the parts of an upload until it is completed or aborted, for whoever knows its id. The
-//! id and what was acknowledged are in a list beside the object (`parts.rs`). A part is not sent
-//! that the list has with the same SHA-256.
+//! S3 keeps the parts of an upload until it is completed or aborted, for a client that knows its
+//! id. The id and the acknowledged parts are in a list beside the object (`parts.rs`). A part is
+//! not sent that the list has with the same SHA-256.
 //!
 //! - K1: the object appears, or is replaced, when the upload is completed, as a whole: with the
 //!   tags of the parts as they were cut here, in order. A server that has another part refuses.
-//! - K2: the first part is always sent: whether the server takes it tells whether it knows the
-//!   upload still. If it does not take it, a new one begins, of which nothing is there.
+//! - K2: the first part is always sent: whether the server takes it shows whether it still knows
+//!   the upload. If it does not take it, a new one begins, of which nothing is there.
 //! - K3: a part is in the list only after it was acknowledged. The list may lack some; these are
 //!   sent again.
-//! - K4: what was completed has the length that was written and its last bytes, or it is an error.
-//!   This also tells whether a completion whose answer was lost was done.
+//! - K4: the completed object has the length that was written and its last bytes; otherwise it is
+//!   an error. This also shows whether a completion whose answer was lost was carried out.
 
 use std::io::{self, Write};
 use std::mem;
@@ -37,27 +37,27 @@ const STEP: usize = PARTS_MAX / 4;
 /// The most parts on their way.
 const WINDOW: usize = 4;
 
-/// How many of the last bytes are compared with what was completed (K4).
+/// How many of the last bytes are compared with the completed object (K4).
 const TAIL: usize = 64;
 
 /// How long completing may take: a server may copy all parts.
 const COMPLETE: Duration = Duration::from_secs(600);
 
-/// How long a server may say that it cannot now, before that is taken for its way to say that it
-/// knows no such upload.
+/// How long a server may report a temporary failure before that is taken to mean that it knows no
+/// such upload.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// A part that was sent, and what the server calls it.
+/// A part that was sent, and the server's tag for it.
 type Sent = (usize, Sum, Result<PartId, EngineError>);
 
 /// An object that is being written.
 pub(super) struct Upload<'a> {
     object: &'a Target,
-    /// What the server has, as far as is known.
+    /// The parts that the server has, as far as is known.
     parts: Parts,
     /// Whether that was read from a list.
     resumed: bool,
-    /// What is in no part yet.
+    /// Bytes that are in no part yet.
     buffer: Vec<u8>,
     /// Number of the next part.
     number: usize,
@@ -133,7 +133,7 @@ impl<'a> Upload<'a> {
                     // Not only those who know no such upload: servers differ in how they say that.
                     Err(_) => {
                         let abort = bucket.store().abort_multipart(key, &self.parts.upload);
-                        // If it is there all the same, nobody will know its parts any more.
+                        // If it exists all the same, its parts are no longer known.
                         let _ = bucket.call(Instant::now() + ATTEMPT, abort);
                         self.parts = begin_parts(self.object)?;
                         break;
@@ -264,7 +264,7 @@ fn begin_parts(object: &Target) -> Result<Parts, EngineError> {
 fn read_list(object: &Target) -> Result<Option<Parts>, EngineError> {
     let store = object.bucket.store();
     let get = || async {
-        // Whoever may write to the bucket can have put something else there.
+        // Another writer to the bucket can have put something else there.
         let range = Some(GetRange::Bounded(0..LIST_MAX as u64));
         let options = GetOptions { range, ..GetOptions::default() };
         let got = store.get_opts(&object.list, options).await?;

@@ -6,8 +6,8 @@
 //! search for a run goes into a node only if the run lies within it, so it reads one bitmap block
 //! or two and as many nodes as the tree is high, whatever the size and however fragmented.
 //!
-//! The search is next-fit: it begins where the last one ended. What is allocated one after the
-//! other so lies side by side, which is what makes writing it sequential.
+//! The search is next-fit: it begins where the last one ended. So consecutive allocations lie side
+//! by side, which makes writing sequential.
 //!
 //! # Invariants
 //!
@@ -143,7 +143,7 @@ impl Extents {
         assert!(new >= old, "{old} units do not shrink to {new}");
         let blocks = new.div_ceil(BLOCK);
         self.units = new;
-        // What was beyond the end and no longer is (X1).
+        // Units that are no longer beyond the end (X1).
         for_each_mask(old, old.next_multiple_of(BLOCK).min(new) - old, |word, mask| {
             self.words[word] &= !mask;
         });
@@ -261,7 +261,7 @@ impl Extents {
         next.min(end) - at
     }
 
-    /// Sets the bits of a range to `used`, and what the tree says of them.
+    /// Sets the bits of a range to `used`, and updates the tree.
     fn mark(&mut self, first: usize, len: usize, used: bool) {
         if len == 0 {
             return;

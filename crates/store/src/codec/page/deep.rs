@@ -197,7 +197,7 @@ impl Deep {
     }
 }
 
-/// Returns what the field costs with which a length is told, if it needs one.
+/// Returns the cost of the field for a length, if it needs one.
 #[inline(always)]
 fn length_cost(len: usize, full: usize) -> u32 {
     let bytes = if len < full {
@@ -210,7 +210,7 @@ fn length_cost(len: usize, full: usize) -> u32 {
     bytes * BYTE
 }
 
-/// Returns the hash of three bytes, if so many are there.
+/// Returns the hash of three bytes, if there are as many.
 #[inline(always)]
 fn hash_at(page: &[u8], at: usize) -> Option<usize> {
     let &[a, b, c] = page[at..].first_chunk()?;

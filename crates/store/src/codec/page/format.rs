@@ -25,7 +25,7 @@ pub(super) const LENGTH_ESCAPE: usize = 255;
 /// The offsets that count as used before the first match.
 pub(super) const FIRST_RECENT: [usize; 2] = [8, 8];
 
-/// How a token tells the offset of its match.
+/// How a token encodes the offset of its match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Mode {
@@ -78,7 +78,7 @@ impl Token {
     }
 }
 
-/// What a block begins with.
+/// The header of a block.
 ///
 /// | order 4 | tokens 12 |, or | order 4 | tokens 20 | in pages longer than 4096 bytes
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@ use super::format::{OFFSET_MIN, is_short};
 use super::raw::load;
 use super::streams::Streams;
 
-/// Matches begin at least so many bytes before the end of a page.
+/// Matches begin at least this many bytes before the end of a page.
 const TAIL: usize = 16;
 /// Bits of a hash of four bytes.
 const HASH_BITS: u32 = 12;
-/// After so many positions without a match (as a power of two) steps become longer by one.
+/// After this many positions without a match (as a power of two), steps become longer by one.
 const PATIENCE: u32 = 5;
 /// The shortest match for which a general offset is written.
 const GENERAL_MIN: usize = 5;

@@ -100,7 +100,7 @@ impl Streams {
         self.length(count, LITERALS_FULL)
     }
 
-    /// Adds what tells an offset and returns its mode.
+    /// Adds the encoding of an offset and returns its mode.
     #[inline(always)]
     fn offset(&mut self, offset: usize) -> Mode {
         if offset == self.recent[0] {

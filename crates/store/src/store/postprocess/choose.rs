@@ -14,7 +14,7 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) key: u64,
-    /// What its slot held.
+    /// The entry that its slot held.
     pub(super) entry: Entry,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Candidate {
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     pub(super) selection: &'a Selection,
-    /// What is left, the next one last.
+    /// The remaining ones, the next one last.
     ranges: Vec<Range<u64>>,
 }
 

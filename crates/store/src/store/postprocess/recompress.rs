@@ -11,18 +11,18 @@ use crate::entry::{Flag, State};
 use crate::error::ProcessError;
 use crate::store::Store;
 
-/// Lengths are told apart by so many bytes when the longest pages are to go first.
+/// Granularity, in bytes, with which lengths are compared when the longest pages go first.
 const BUCKET: usize = 64;
 
-/// What to recompress, and how.
+/// Which pages to recompress, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recompress {
     /// Which pages.
     pub selection: Selection,
-    /// Only pages of which at least so many bytes are kept.
+    /// Only pages of at least this many stored bytes.
     pub threshold_bytes: Option<usize>,
-    /// At most so many pages, the longest first.
+    /// At most this many pages, the longest first.
     pub max_pages: Option<u64>,
     /// Which codec of the list, 1 for the first one of
     /// [`StoreOptions::recompression`](crate::StoreOptions::recompression).

@@ -1,4 +1,4 @@
-//! Making room under a memory limit: compaction, and writeback of what was not used for longest.
+//! Making room under a memory limit: compaction, and writeback of the least recently used pages.
 //!
 //! A page that leaves leaves a hole; the pool gives memory back only once a compaction has filled
 //! holes with what lay elsewhere. One that looks at all of a large pool takes milliseconds, so
@@ -108,7 +108,7 @@ impl Store {
     /// can be written, `stop` is set, or after so many rounds of a batch. Returns the pages
     /// written.
     fn shrink(&self, target: u64, rounds: u64, stop: &AtomicBool) -> u64 {
-        // What the pool says that it could free, and did not.
+        // Pages that the pool said it could free, and did not.
         let (mut pages, mut stays) = (0, 0);
         for _ in 0..rounds {
             let over = self.held_bytes().saturating_sub(target);

@@ -1,8 +1,8 @@
-//! What a round of work leaves: for the next one, and for who asked for it.
+//! The results of a round of work: for the next one, and for the caller.
 
 use crate::backing::AlignedBuffer;
 
-/// What was done.
+/// The work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Processed {
@@ -14,7 +14,7 @@ pub struct Processed {
     pub bytes_after: u64,
 }
 
-/// What processing keeps between two rounds.
+/// The state that processing keeps between two rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Processing {
     /// The key at which the clock hand stands.

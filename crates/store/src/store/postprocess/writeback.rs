@@ -14,7 +14,7 @@ use crate::store::Store;
 #[derive(Clone, Copy, Debug)]
 struct Chosen {
     candidate: Candidate,
-    /// What its entry will say, but where.
+    /// Its future entry, except for the place.
     state: State,
     /// Offset and length in the batch's buffer; the offset is a whole number of units.
     offset: usize,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::entry::Entry;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// What a snapshot in progress, or the next one, needs.
+/// The state that a snapshot in progress, or the next one, needs.
 #[derive(Debug, Default)]
 pub(crate) struct Saving {
     /// One snapshot at a time.
@@ -21,7 +21,8 @@ impl Saving {
     /// Returns the epoch's bit; the caller has locked a slot (S2).
     #[inline]
     pub(crate) fn epoch(&self) -> bool {
-        // Acquire pairs with the turn: who sees the new epoch comes after what led to it.
+        // Acquire pairs with the turn: a thread that sees the new epoch comes after everything that
+        // led to it.
         self.epoch.load(Ordering::Acquire)
     }
 
@@ -30,7 +31,7 @@ impl Saving {
     pub(crate) fn preserve(&self, key: u64, entry: Entry) {
         let mut preserved = self.preserved.lock().unwrap_or_else(PoisonError::into_inner);
         preserved.push((key, entry));
-        // Relaxed: a gauge; under the lock, so that nobody uncounts the entry before.
+        // Relaxed: a gauge; under the lock, so that no thread uncounts the entry before.
         self.preserved_count.fetch_add(1, Ordering::Relaxed);
     }
 

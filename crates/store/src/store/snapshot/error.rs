@@ -1,4 +1,4 @@
-//! What became of a snapshot.
+//! The outcome of a snapshot.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::error::{LoadError, StoreError};
 /// Longest label in bytes.
 pub const LABEL_MAX: usize = 64 << 10;
 
-/// What was saved or restored.
+/// The pages that were saved or restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotReport {
@@ -60,7 +60,7 @@ pub enum SnapshotError {
     /// The label is longer than [`LABEL_MAX`].
     #[error("a label of {0} bytes is longer than {LABEL_MAX}")]
     Label(usize),
-    /// The pool is dead, so no page can be read.
+    /// The pool is unusable after a panic, so no page can be read.
     #[error("{0}")]
     Load(LoadError),
     /// Some pages could not be read. All others were saved beside.

@@ -29,13 +29,13 @@ const DICTIONARY_MAX: usize = 16 << 20;
 const NAME_MAX: usize = 64;
 const END: u64 = u64::MAX;
 
-/// What a snapshot says about itself.
+/// A snapshot's description of itself.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Header {
     /// Length of its pages in bytes.
     pub page_len: usize,
-    /// What its owner wrote about it.
+    /// The owner's label.
     pub label: Vec<u8>,
     /// The codecs of its pages.
     pub codecs: Vec<CodecChoice>,
@@ -48,7 +48,7 @@ pub(super) struct Record<'a> {
     pub(super) kind: Kind,
     /// Which codec of the header compressed it.
     pub(super) priority: u8,
-    /// What is kept of it.
+    /// The stored form.
     pub(super) kept: &'a [u8],
 }
 

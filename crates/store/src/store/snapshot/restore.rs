@@ -16,9 +16,9 @@ use crate::store::Store;
 const BUFFER: usize = 1 << 20;
 
 impl Store {
-    /// Fills the empty store from a snapshot. Pages keep their compressed form where the store has
-    /// the codec that wrote them, and are stored anew where it has not; so are whole pages, which
-    /// may have lain on a backing file as they are and compress.
+    /// Fills the empty store from a snapshot. Pages keep their compressed form if the store has the
+    /// codec that wrote them, and are recompressed otherwise; so are whole pages, which may have
+    /// lain on a backing file as they are and compress.
     ///
     /// # Errors
     /// [`SnapshotError`]; the store is empty then.

@@ -16,17 +16,16 @@ use crate::store::Store;
 const SWEEP: usize = 256;
 
 impl Store {
-    /// Writes what the store holds at this moment to `out`. Other calls go on meanwhile; what they
-    /// replace stays in memory until it is written. `label` is the owner's, and comes back with
-    /// [`Header`]. Of pages that cannot be read, because they or the backing file are damaged, the
-    /// report says how many there are; restored, they fail to load.
+    /// Writes what the store holds at this moment to `out`. Other calls go on meanwhile; pages that
+    /// they replace stay in memory until they are written. `label` is the owner's, and comes back
+    /// with [`Header`]. Of pages that cannot be read, because they or the backing file are damaged,
+    /// the report says how many there are; restored, they fail to load.
     ///
     /// # Errors
-    /// [`SnapshotError`]; what was written is not a whole snapshot then, and the store is as
-    /// before.
+    /// [`SnapshotError`]; the output is not a complete snapshot then, and the store is unchanged.
     ///
     /// # Cost
-    /// A copy of all that is held; no codec.
+    /// A copy of everything held; no codec.
     pub fn save(&self, label: &[u8], out: &mut dyn Write) -> Result<SnapshotReport, SnapshotError> {
         if label.len() > LABEL_MAX {
             return Err(SnapshotError::Label(label.len()));
@@ -38,7 +37,7 @@ impl Store {
             label: label.to_vec(),
             codecs: self.pages.contexts.choices().to_vec(),
         };
-        // What is left of it if a write panics.
+        // What remains of the snapshot if a write panics.
         let broken = || Err(SnapshotError::Io(io::ErrorKind::BrokenPipe.into()));
         let mut sweep = Sweep { store: self, epoch, written: broken(), kept: Vec::new() };
         let swept = catch_unwind(AssertUnwindSafe(|| {
@@ -138,7 +137,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Copies what is kept of a page; nobody frees it meanwhile, or the checksum tells.
+    /// Copies what is kept of a page; no thread frees it meanwhile, or the checksum detects that.
     fn keep(&mut self, key: u64, entry: Entry) -> Result<(), LoadError> {
         self.kept.clear();
         if self.written.is_err() {

@@ -11,7 +11,7 @@ use crate::shared::progress::Progress;
 use crate::shared::size::format_size;
 use crate::shared::terminal::terminal_width;
 
-/// Runs the comparison that was asked for and writes its results to stdout.
+/// Runs the requested comparison and writes its results to stdout.
 pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.histogram && args.format != Format::Table {
         return Err(Failure::usage("--histogram needs --format table"));

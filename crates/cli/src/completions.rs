@@ -1,4 +1,4 @@
-//! Completion in shells: the script that a shell loads, and the answers to what it then asks.
+//! Completion in shells: the script that a shell loads, and the answers to its requests.
 //!
 //! The script has zfold itself called at each Tab, with the words so far and [`ASKED`] set. Those
 //! of zsh, fish and others are clap's; that of bash is written here, because bash splits words at
@@ -57,7 +57,7 @@ const BASH: &str = r#"_zfold() {
 complete -F _zfold zfold
 "#;
 
-/// Answers a shell that asks, and ends this process then.
+/// Answers a shell's request, and then ends this process.
 pub(crate) fn complete() {
     CompleteEnv::with_factory(command).var(ASKED).bin("zfold").completer("zfold").complete();
 }

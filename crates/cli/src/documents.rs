@@ -11,7 +11,7 @@ use zfold_figures::{Doc, Figure, Figures};
 
 use crate::disk::figures::DiskFigures;
 
-/// What a document has at the end of a table.
+/// The line that ends a table in a document.
 const END: &str = "<!-- end -->\n";
 
 /// Checks that a page has this text between `<!-- name -->` and the end, or writes it there.

@@ -11,7 +11,7 @@ use crate::args::{InstallArgs, JupyterArgs, JupyterCommand};
 use crate::shared::exit::{self, Failure, remark};
 use crate::shared::file::NewFile;
 
-/// What a kernel needs, and where its interpreter is.
+/// The needs of a kernel, and the place of its interpreter.
 const PROBE: &str = "import ipykernel, sys; print(sys.executable)";
 
 /// Installs a kernel.
@@ -99,7 +99,7 @@ fn data_folder(prefix: Option<&Path>) -> Result<PathBuf, Failure> {
         .ok_or_else(|| Failure::new("HOME is not set: name a folder with --prefix"))
 }
 
-/// Returns whether there is a kernel of somebody else.
+/// Returns whether there is a kernel that zfold did not install.
 fn is_another(file: &Path) -> bool {
     let Ok(text) = fs::read_to_string(file) else { return file.exists() };
     let kernel: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -58,7 +58,7 @@ fn typed() -> Result<ExitCode, Failure> {
         Ok(args) => args,
         Err(error) if error.kind() == ErrorKind::MissingSubcommand => return Err(lacking(&error)),
         Err(error) if error.use_stderr() => return Err(Failure::refused(&error)),
-        // Help and version arrive as errors, but were asked for.
+        // Help and version arrive as errors, but were requested.
         Err(text) => {
             return exit::finish_output(text.print()).map(|()| ExitCode::SUCCESS);
         }

@@ -1,9 +1,9 @@
-//! What can be changed while a device is served: one table of knobs, by zram's and zswap's names
-//! where they have one.
+//! The knobs: settings that can change while a device is served: one table of knobs, by zram's and
+//! zswap's names where they have one.
 //!
-//! All else about a knob comes from its row: what `zfold ctl` sets, gets, says in its help and
-//! completes, and what is taken over from a configuration file that is read again. Ranges and
-//! defaults of flags are here, too.
+//! All else about a knob comes from its row: `zfold ctl` sets, gets, documents and completes them,
+//! and they are taken over when a configuration file is read again. Ranges and defaults of flags
+//! are here, too.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -76,11 +76,11 @@ enum Unit {
     Zero,
 }
 
-/// What a knob turns.
+/// The setting that a knob changes.
 #[derive(Debug)]
 enum Turns {
     Field(fn(&Knobs) -> u64, fn(&mut Knobs, u64)),
-    /// The most memory that was used so far starts anew.
+    /// The maximum of used memory is reset.
     UsedMax,
 }
 
@@ -222,7 +222,7 @@ impl Setting {
         }
     }
 
-    /// Returns whether the most memory used so far is to start anew.
+    /// Returns whether the maximum of used memory is to be reset.
     pub(crate) fn resets_used_max(&self) -> bool {
         matches!(self.knob.turns, Turns::UsedMax)
     }

@@ -22,7 +22,7 @@ use crate::shared::figures::{in_table, rows, told};
 use crate::shared::table::{Row, size, table};
 use crate::watched::rates::Since;
 
-/// Writes the statistics to stdout, again and again if that was asked for.
+/// Writes the statistics to stdout, repeatedly on request.
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     match args.target.pid {
         Some(pid) => {
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     }
 }
 
-/// Asks for a state at each interval, and writes it as `told` tells it, with what was before.
+/// Requests a state at each interval, and writes it as `told` formats it, with the previous one.
 fn repeat<T: DeserializeOwned>(
     args: &StatArgs,
     client: &mut Client,
@@ -76,7 +76,7 @@ fn in_rows<F: Figures>(table: &str, now: &F, since: Option<Since<'_, F>>) -> Vec
     rows::<F>(Doc::State, table, |figure| {
         let value = told(figure.unit, (figure.of)(now));
         let Some(since) = since else { return value };
-        // What has no rate is in the column of totals.
+        // Figures without a rate are in the column of totals.
         let rate = match figure.kind {
             Kind::Counter => {
                 let rate = told(figure.unit, since.rate(now, figure.of).round() as u64);
@@ -177,7 +177,7 @@ fn pages(disk: &DiskReport) -> Vec<Row> {
     rows
 }
 
-/// Returns what went wrong; zeros are left out, since they are what is expected.
+/// Returns what went wrong; zeros are left out, since they are expected.
 fn failed(disk: &DiskReport) -> Vec<Row> {
     failures(&disk.served).chain(failures(&disk.held)).collect()
 }

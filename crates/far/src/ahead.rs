@@ -1,4 +1,4 @@
-//! Read-ahead: what gets fetch beyond the requested units: pieces of objects, kept for the next
+//! Read-ahead: pieces of objects that a get fetches beyond the requested units, kept for the next
 //! reader.
 //!
 //! Some engines bring a hundred KiB in the time of a page. Units that left memory together lie

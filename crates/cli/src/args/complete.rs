@@ -1,4 +1,4 @@
-//! What a shell is offered for values that clap cannot list by itself.
+//! Completions for values that clap cannot list by itself.
 
 use std::ffi::OsStr;
 

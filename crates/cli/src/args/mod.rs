@@ -1,4 +1,4 @@
-//! What was typed: every flag with its help, unit, default and range. No side effects.
+//! The arguments: every flag with its help, unit, default and range. No side effects.
 
 mod attach;
 mod check;

@@ -12,7 +12,7 @@ pub(crate) fn has_capability(number: u32) -> bool {
     set.is_some_and(|set| set >> number & 1 == 1)
 }
 
-/// What needs something.
+/// The product that needs something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Use {
@@ -59,7 +59,7 @@ pub(crate) struct Need {
     pub(super) found: bool,
     /// How it was found, or why it was not.
     pub(super) detail: String,
-    /// What grants it, the best first.
+    /// The remedies, the best first.
     pub(super) remedies: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What regions, disks and the lab need of this system.
+//! The needs of regions, disks and the lab.
 
 use std::fs::{self, File};
 use std::io;
@@ -81,7 +81,7 @@ pub(super) fn others() -> Vec<Need> {
     ]
 }
 
-/// What is missing depends on how the device cannot be opened.
+/// The remedy depends on the error of opening the device.
 fn fuse(opened: io::Result<File>) -> Need {
     let container = "docker run --device /dev/fuse --cap-add SYS_ADMIN";
     let (why, remedy) = match &opened {

@@ -20,7 +20,7 @@ const REPLY_LEN_MAX: u64 = 16 << 20;
 pub(crate) struct Client {
     stream: BufReader<UnixStream>,
     disk: Option<String>,
-    /// What is to be done where the server ended before it had answered.
+    /// The remedy if the server ended before it had answered.
     remedy: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Client {
     /// Connects to the socket at `path`.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// No server answers.
     pub(crate) fn at(path: &Path, disk: Option<String>) -> Result<Self, Failure> {
         let stream = UnixStream::connect(path).map_err(|error| {
             Failure::new(format!(
@@ -66,7 +66,7 @@ impl Client {
         Self { remedy, ..self }
     }
 
-    /// Gives each answer only so much time.
+    /// Limits the time for each answer.
     ///
     /// # Errors
     /// The system's.

@@ -12,7 +12,7 @@ use super::service::{Messages, Stream, Terms};
 /// Longest request in bytes, headers included.
 const REQUEST_LEN_MAX: usize = 8 << 10;
 
-/// What the metrics socket grants.
+/// The bounds of the metrics socket.
 pub(crate) const TERMS: Terms = Terms { places: 8, patience: Duration::from_secs(5) };
 
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -6,8 +6,8 @@
 //!   {"ok": false, "error": "no disk 'a' (choices: b, c)"}
 //! ```
 //!
-//! `arguments` and `disk` may be left out. A connection may ask as often as it likes, one thing
-//! after the other. Who may connect is a matter of the socket's file, which is its owner's only.
+//! `arguments` and `disk` may be left out. A connection may send any number of requests, one after
+//! the other. The socket's file decides who may connect: its owner only.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::service::{Messages, Stream, Terms};
 /// Longest request in bytes.
 const REQUEST_LEN_MAX: usize = 64 << 10;
 
-/// What the control socket grants.
+/// The bounds of the control socket.
 pub(crate) const TERMS: Terms = Terms { places: 32, patience: Duration::from_secs(60) };
 
 /// A request, as it is sent.
@@ -41,7 +41,7 @@ pub(crate) struct Request {
 pub(crate) struct Reply {
     /// Whether the command was carried out.
     pub(crate) ok: bool,
-    /// What it found.
+    /// Its result.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(crate) result: Value,
     /// Why it was not carried out.
@@ -61,8 +61,8 @@ impl From<Result<Value, String>> for Reply {
 /// Carries out a request; returns what it found, and whether the server is to end.
 type Execute<'a> = &'a dyn Fn(Request) -> Result<(Value, bool), String>;
 
-/// Answers a client until it leaves, takes too long or sends too much; returns whether it asked
-/// the server to end, which has been answered then.
+/// Answers a client until it leaves, takes too long or sends too much; returns whether the request
+/// was to end the server; it has then been answered.
 #[must_use]
 pub(crate) fn answer(stream: &mut dyn Stream, execute: Execute<'_>) -> bool {
     let mut requests = Messages::new(stream, b"\n", REQUEST_LEN_MAX, TERMS);
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::json;
     use std::io::{self, Read};
 
-    /// What a client sends, and what it got.
+    /// A client's request, and its answer.
     struct Client(io::Cursor<Vec<u8>>, Vec<u8>);
 
     impl Read for Client {

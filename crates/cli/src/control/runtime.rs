@@ -1,7 +1,7 @@
-//! The runtime directory: where servers put sockets that nobody named, and where clients find
+//! The runtime directory: where servers put sockets without a given path, and where clients find
 //! them.
 //!
-//! It belongs to one user and nobody else may enter it, so a socket in it is that user's. Each
+//! It belongs to one user and no other user may enter it, so a socket in it is that user's. Each
 //! server's are named after its process: `PID.sock` for control, `PID.nbd` for NBD.
 
 use std::fs::{self, DirBuilder, Metadata};
@@ -116,7 +116,7 @@ fn answers(path: &Path) -> bool {
     UnixStream::connect(path).is_ok()
 }
 
-/// Returns whether nobody listens any more at a socket.
+/// Returns whether no server listens at a socket any longer.
 fn is_stale(path: &Path) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
     UnixStream::connect(path).err().is_some_and(refused)
@@ -142,7 +142,7 @@ fn make() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Checks that what was found at `path` is a directory of this user's alone.
+/// Checks that `path` is a directory of this user's alone.
 fn check(path: &Path, found: io::Result<Metadata>) -> Result<(), Failure> {
     let found = found.map_err(|error| refused(path, &error.to_string()))?;
     let mine = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();

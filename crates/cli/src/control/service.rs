@@ -27,12 +27,12 @@ pub(crate) trait Stream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Stream for T {}
 
-/// What a service grants its clients.
+/// The bounds that a service sets its clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// Connections at a time.
     pub(crate) places: usize,
-    /// How long a client may say nothing, or not take an answer; and after how long a request or
+    /// How long a client may send nothing, or not take an answer; and after how long a request or
     /// an answer that goes on is broken off.
     pub(crate) patience: Duration,
 }
@@ -122,13 +122,13 @@ fn split(listener: Listener) -> (Accepting, Option<SocketFile>) {
     }
 }
 
-/// What a client says, in messages that have an end mark.
+/// A client's messages, each with an end mark.
 pub(crate) struct Messages<'a> {
     stream: &'a mut dyn Stream,
     end: &'static [u8],
     len_max: usize,
     patience: Duration,
-    /// What has come and was not taken yet.
+    /// Received bytes that were not taken yet.
     text: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run tells over its control socket.
+//! The state that a run reports over its control socket.
 
 use serde::{Deserialize, Serialize};
 use zfold_run::Figures;
@@ -12,7 +12,7 @@ pub(crate) const SCHEMA: &str = "zfold.run-state/1";
 /// Least limit of a run in bytes: below, a program has no room to make progress with a few threads.
 pub(crate) const LIMIT_MIN: u64 = 4 << 20;
 
-/// A run as it is now. What a run of another version does not tell is 0.
+/// A run as it is now. Figures that a run of another version does not report are 0.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub(crate) struct RunState {
@@ -25,7 +25,7 @@ pub(crate) struct RunState {
     pub(crate) limit_auto: bool,
     /// None of its processes runs.
     pub(crate) paused: bool,
-    /// What compresses pages.
+    /// The codec.
     pub(crate) codec: String,
     /// The other machines, if pages go there.
     #[serde(skip_serializing_if = "Option::is_none")]

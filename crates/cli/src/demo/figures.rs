@@ -1,4 +1,4 @@
-//! What the demo measured, as a table and a document.
+//! The demo's measurements, as a table and a document.
 
 use std::fmt::Write as _;
 
@@ -33,7 +33,7 @@ pub(super) struct Document<'a> {
     pub(super) limited: Measured,
     /// Whether both had the same result.
     pub(super) same: bool,
-    /// What a run lacks here.
+    /// The right or feature that a run lacks here.
     pub(super) missing: &'a [Need],
 }
 

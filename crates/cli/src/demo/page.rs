@@ -13,7 +13,7 @@ const SUM_AT: usize = PAGE - 8;
 /// Length of a record of a table.
 const RECORD: usize = 64;
 
-/// So many neighbouring pages are of one kind.
+/// This many neighbouring pages are of one kind.
 const RUN: u64 = 256;
 
 const WORDS: [&str; 32] = [
@@ -124,7 +124,7 @@ fn seal(page: &mut [u8]) {
     page[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Returns the checksum of what is before the checksum.
+/// Returns the checksum of the bytes before the checksum.
 fn sum(page: &[u8]) -> u64 {
     page[..SUM_AT].chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
         let word = u64::from_le_bytes(word.try_into().expect("8 bytes"));

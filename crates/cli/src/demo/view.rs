@@ -8,13 +8,13 @@ use crate::shared::terminal::terminal_width;
 /// Length of the bar.
 const BAR: usize = 10;
 
-/// What is shown of a program.
+/// The figures shown for a program.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shown {
     pub(super) share: f64,
     pub(super) limit: Option<u64>,
     pub(super) resident: u64,
-    /// Stored pages, and what they take.
+    /// Stored pages, and their memory.
     pub(super) stored: Option<(u64, u64)>,
 }
 
@@ -33,7 +33,7 @@ impl View {
         Self(bar.with_style(style))
     }
 
-    /// Returns whether somebody sees it.
+    /// Returns whether a person sees it.
     pub(super) fn is_seen(&self) -> bool {
         !self.0.is_hidden()
     }

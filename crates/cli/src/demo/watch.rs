@@ -20,10 +20,10 @@ use crate::shared::size::PAGE_LEN;
 /// zfold itself, whatever has its name by now.
 const ZFOLD: &str = "/proc/self/exe";
 
-/// How long a run may take to say what it holds.
+/// How long a run may take to report its state.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a program took.
+/// The memory and time that a program took.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
     /// The most of all its memory that was resident, compressed pages included: `VmHWM` of the
@@ -31,7 +31,7 @@ pub(super) struct Measured {
     pub(super) peak_bytes: u64,
     /// The most that was resident and not compressed.
     pub(super) uncompressed_bytes: u64,
-    /// The most pages that were compressed at a time, and what they took.
+    /// The most pages that were compressed at a time, and their memory.
     pub(super) stored: Option<Stored>,
     pub(super) wall_ns: u64,
     pub(super) checksum: String,
@@ -50,7 +50,7 @@ impl Stored {
     }
 }
 
-/// What the demo reads of the report of a run.
+/// The part of a run's report that the demo reads.
 #[derive(Deserialize)]
 struct Report {
     peak_stored_pages: u64,
@@ -62,7 +62,7 @@ struct Report {
 pub(super) struct Started {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// What is said on the standard error.
+    /// The lines on standard error.
     said: Option<JoinHandle<String>>,
     began: Instant,
     is_run: bool,
@@ -185,7 +185,7 @@ impl Started {
         failed(&format!("{name}, the program"), status, &said)
     }
 
-    /// Waits for the end, and returns it with what was said on the standard error.
+    /// Waits for the end, and returns it with the lines on standard error.
     fn end(&mut self) -> (Option<ExitStatus>, String) {
         drop(self.child.stdin.take());
         let status = self.child.wait().ok();
@@ -215,12 +215,12 @@ fn failed(what: &str, status: Option<ExitStatus>, said: &str) -> Failure {
 
 fn read(mut stderr: ChildStderr) -> String {
     let mut said = String::new();
-    // What could be read is what there is.
+    // The bytes that could be read are all that there are.
     let _ = stderr.read_to_string(&mut said);
     said
 }
 
-/// Returns the bytes that the kernel tells of a process under this name.
+/// Returns the bytes that the kernel reports for a process under this name.
 fn of(process: u32, name: &str) -> Option<u64> {
     bytes(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, name)
 }

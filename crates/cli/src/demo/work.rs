@@ -19,22 +19,22 @@ pub(crate) const NAME: &str = "demo-work";
 /// Least time between two lines about progress.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// One in so many uses is of any page; the others are of the tenth that is in use.
+/// One in this many uses is of any page; the others are of the tenth that is in use.
 const ANYWHERE: u64 = 8;
 
-/// What the program says, a line each.
+/// The program's messages, one line each.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Said {
     /// It is this process.
     Process(u32),
-    /// So much of it is done, and a region holds this.
+    /// The share of the work that is done, and the contents of a region.
     Progress(f64, Option<Held>),
     /// All of it is done.
     Done { checksum: u64, held: Option<Held> },
 }
 
-/// What a region holds.
+/// The contents of a region.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Held {
     pub(super) resident_bytes: u64,
@@ -79,7 +79,7 @@ pub(crate) fn work(arguments: &[String]) -> Result<(), Failure> {
 
 /// Returns memory that the kernel has yet to fill.
 fn zeros(size: usize) -> Result<Vec<u8>, Failure> {
-    // A vector of zeros is not touched, but asks for its memory in a way that cannot fail.
+    // A vector of zeros is not touched, but allocates its memory in a way that cannot fail.
     let asked = Vec::<u8>::new().try_reserve_exact(size);
     asked.map_err(|error| Failure::new(format!("{error}; give a smaller --size")))?;
     Ok(vec![0; size])

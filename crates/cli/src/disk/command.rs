@@ -11,13 +11,13 @@ use crate::settings::{Setting, bytes, pages};
 use crate::shared::duration::Interval;
 use crate::shared::size::parse_size;
 
-/// Length of a trained dictionary unless another is asked for, in bytes.
+/// Default length of a trained dictionary, in bytes.
 const DICTIONARY_LEN: usize = 16 << 10;
 
 /// Longest dictionary, in bytes.
 const DICTIONARY_LEN_MAX: u64 = 1 << 20;
 
-/// What a server is asked to do.
+/// A request to a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ControlCommand {
     /// Tell the knobs.
@@ -32,7 +32,7 @@ pub(crate) enum ControlCommand {
     Writeback {
         /// Which pages.
         selection: Selection,
-        /// At most so many.
+        /// At most this many.
         max_pages: Option<u64>,
     },
     /// Compress pages again.
@@ -46,7 +46,7 @@ pub(crate) enum ControlCommand {
         /// Longest dictionary in bytes.
         max_len: usize,
     },
-    /// Make the device larger, to so many bytes.
+    /// Make the device larger, to this many bytes.
     Grow(u64),
     /// Drop all contents.
     Reset,
@@ -61,9 +61,9 @@ pub(crate) enum ControlCommand {
 pub(crate) struct RecompressCommand {
     /// Which pages.
     pub(crate) selection: Selection,
-    /// Only pages of at least so many compressed bytes.
+    /// Only pages of at least this many compressed bytes.
     pub(crate) threshold_bytes: Option<usize>,
-    /// At most so many.
+    /// At most this many.
     pub(crate) max_pages: Option<u64>,
     /// With which codec of the list.
     pub(crate) with: With,

@@ -57,11 +57,11 @@ fn has_password(text: &str) -> bool {
             _ => false,
         }
     }
-    // What is no TOML is refused with its line.
+    // Text that is not TOML is refused with its line.
     text.parse::<toml::Table>().is_ok_and(|table| table.values().any(any))
 }
 
-/// Returns the settings, or the number of the line that is wrong and what is wrong with it.
+/// Returns the settings, or the number of the wrong line and the error.
 fn parse(text: &str) -> Result<ServerSettings, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start.min(text.len()));

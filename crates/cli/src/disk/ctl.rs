@@ -1,4 +1,4 @@
-//! `zfold ctl`: asks a server something over its control socket.
+//! `zfold ctl`: sends a request to a server over its control socket.
 
 use std::path::Path;
 

@@ -36,7 +36,7 @@ pub(crate) struct Device {
     pub(crate) made: Made,
     pub(crate) disk: Arc<Disk>,
     shrinker: Shrinker,
-    /// Where pages go, if that is on other machines.
+    /// The backing, if it is on other machines.
     pub(crate) far: Option<Arc<FarBacking>>,
     /// Tells when these go and come.
     _watch: Option<FarWatch>,
@@ -59,7 +59,7 @@ impl Device {
         let store = Store::new(pool, &options).map_err(|error| failure(&error))?;
         let mut knobs = knobs.clone();
         if knobs.writeback_batch_pages == Knobs::default().writeback_batch_pages {
-            // What the backing likes, which for files is the default.
+            // The length that the backing prefers, which for files is the default.
             knobs.writeback_batch_pages = store.tunables().writeback_batch_pages;
         }
         let knobs = &knobs;
@@ -148,7 +148,7 @@ impl Device {
         Ok(())
     }
 
-    /// Returns all knobs, and what was chosen at the start.
+    /// Returns all knobs, and the settings chosen at the start.
     pub(crate) fn settings(&self) -> Value {
         let mut shown = json!({
             "disksize": self.disk.size(),
@@ -184,7 +184,7 @@ impl Device {
         })
     }
 
-    /// Writes the snapshot that the plan asks for, if it does.
+    /// Writes the snapshot that the plan contains, if any.
     ///
     /// # Errors
     /// Why it could not be written; a file of before stays as it was.

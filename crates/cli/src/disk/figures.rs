@@ -1,5 +1,5 @@
 //! The figures of a device and its store, each declared once, by the names of zram and zswap where
-//! these have one. What the device has served is declared in `zfold_disk`.
+//! these have one. The figures of requests are declared in `zfold_disk`.
 //!
 //! docs/use/stats.md has them as tables, which a test keeps right, and the equations that hold
 //! between them.
@@ -12,7 +12,7 @@ use crate::shared::size::PAGE_LEN;
 
 /// Titles of tables beside those of `zfold_disk`.
 pub(crate) mod table {
-    /// What is held.
+    /// The memory held.
     pub(crate) const MEMORY: &str = "memory";
     /// The backing file.
     pub(crate) const BACKING: &str = "backing file";
@@ -21,7 +21,7 @@ pub(crate) mod table {
 use table::{BACKING, MEMORY};
 
 figures! {
-    /// What a device and its store hold and have done.
+    /// The figures of a device and its store.
     pub(crate) struct DiskFigures;
 
     gauge size_bytes: Bytes, "size of the device", [FIELD, metric("size_bytes")];

@@ -1,11 +1,11 @@
-//! The frontends of a server: opened together, told by their addresses, closed in order.
+//! The frontends of a server: opened together, announced by their addresses, closed in order.
 //!
 //! If one cannot be opened, those opened before are dropped, which closes them, and no address has
-//! been told (R1). They are closed before a snapshot is taken (R3): mounts begin to end first, each
-//! on a thread of its own since that can take long, then guests and block devices end at once, and
-//! NBD drains; what is in use still when the time is over is told and left. The locks let `close`
-//! take what it ends out of a shared value; nothing else changes the lists, and each is held while
-//! its frontends are dropped or handed on.
+//! been printed (R1). They are closed before a snapshot is taken (R3): mounts begin to end first,
+//! each on a thread of its own since that can take long, then guests and block devices end at once,
+//! and NBD drains; frontends still in use when the time is over are reported and left. The locks
+//! let `close` take what it ends out of a shared value; nothing else changes the lists, and each is
+//! held while its frontends are dropped or handed on.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver};
@@ -144,7 +144,7 @@ impl Frontends {
         self.nbd.stats()
     }
 
-    /// Closes all frontends: nobody new comes in, and who is inside has `drain` to finish.
+    /// Closes all frontends: no new client is accepted, and connected ones have `drain` to finish.
     pub(crate) fn close(&self, drain: Duration) {
         let deadline = Instant::now() + drain;
         let mounts: Vec<_> = held(&self.mounts).drain(..).map(close_mount).collect();
@@ -164,18 +164,18 @@ impl Frontends {
     }
 }
 
-/// Unmounts a file on a thread of its own, because that can take until the last one who has it
-/// open has closed it; returns its path, and what tells that it is done.
+/// Unmounts a file on a thread of its own, because that can take until the last one who has it open
+/// has closed it; returns its path, and the receiver that reports that it is done.
 fn close_mount(mut frontend: FuseFrontend) -> (PathBuf, Receiver<()>) {
     let (done, closed) = mpsc::channel();
     let path = frontend.path().to_owned();
     std::thread::spawn(move || {
         if let Err(error) = frontend.umount() {
-            // Dropping it takes its file away from everybody but those who have it open.
+            // Dropping it removes its file, except for programs that have it open.
             remark(&format!("{}: {error}", frontend.path().display()));
         }
         drop(frontend);
-        // Nobody waits any more once the time is over.
+        // No thread waits any longer once the time is over.
         let _ = done.send(());
     });
     (path, closed)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a snapshot says of its device.
+/// A snapshot's description of its device.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Label {
     /// Size in bytes.

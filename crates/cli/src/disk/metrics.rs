@@ -7,7 +7,7 @@ use super::report::{DiskReport, Report};
 use crate::control::metrics::Text;
 use crate::shared::far::FarReport;
 
-/// A metric of a device: its name, its kind, what it is, and where it is found.
+/// A metric of a device: its name, its kind, its meaning, and where it is found.
 struct Metric {
     name: &'static str,
     kind: Kind,

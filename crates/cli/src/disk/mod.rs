@@ -1,4 +1,4 @@
-//! `zfold disk`: from typed arguments to devices that are served, until somebody ends it.
+//! `zfold disk`: from arguments to devices that are served, until the server is ended.
 //!
 //! ```text
 //!   flags, file -> DiskPlan -> Device (store, disk) -> Frontends (NBD, FUSE, vhost-user, ublk)
@@ -6,10 +6,11 @@
 //!      control socket, metrics -+--- Server ---------+      signals, --run -> Event -> main thread
 //! ```
 //!
-//! - R1: everything that can be refused is refused before the first address is told.
+//! - R1: everything that can be refused is refused before the first address is printed.
 //! - R2: the main thread does nothing but wait for events; what is served does not wait for it.
 //! - R3: at the end the frontends are closed, and then the devices, before a snapshot is written,
-//!   so it holds all that was acknowledged, also to who has a file open that cannot be closed.
+//!   so it holds every acknowledged write, even those of a program that has a file open that cannot
+//!   be closed.
 
 mod command;
 mod config;
@@ -51,7 +52,7 @@ use server::{Event, Server, Shared};
 /// How long clients have to finish at the end.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves the devices that were asked for until a signal, a command or the end of `--run`.
+/// Serves the requested devices until a signal, a command or the end of `--run`.
 pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     keep_memory();
     let mut plan = DiskPlan::new(args)?;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &DiskArgs) -> Result<ExitCode, Failure> {
     drop(services);
     server.devices.iter().for_each(|device| device.disk.close());
     let saved = save(&server);
-    // What pages left on other machines is of no use to anybody any more.
+    // Pages on other machines can no longer be used.
     server.devices.iter().filter_map(|device| device.far.as_ref()).for_each(|far| far.close());
     saved?;
     status.map(ExitCode::from)
@@ -124,7 +125,7 @@ fn addresses(server: &Server) -> String {
     lines
 }
 
-/// Writes the snapshots that were asked for: all that can be written.
+/// Writes the requested snapshots: all that can be written.
 fn save(server: &Server) -> Result<(), Failure> {
     let failed: Vec<_> = server.devices.iter().filter_map(|device| device.save().err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("; "))) }
@@ -180,7 +181,7 @@ fn watch_signals(events: Sender<Event>) -> io::Result<()> {
             Told::Stop => Event::Stop,
             Told::Reload => Event::Reload,
         };
-        // Nobody listens only while the process ends.
+        // There is no receiver only while the process ends.
         let _ = events.send(event);
     })
 }

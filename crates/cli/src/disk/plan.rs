@@ -44,7 +44,7 @@ pub(crate) struct TlsPlan {
     pub(crate) required: bool,
 }
 
-/// A device: what it is made of, and what can change while it is served.
+/// A device: its options, and those that can change while it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DevicePlan {
     pub(crate) made: Made,
@@ -56,7 +56,7 @@ pub(crate) struct DevicePlan {
 /// Declares what stays as it is, and compares it: a key of the file is the name of a field.
 macro_rules! made {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
-        /// What stays as it is until the process ends.
+        /// The settings that stay until the process ends.
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) struct Made { $($(#[$doc])* pub(crate) $field: $type,)* }
 
@@ -90,7 +90,7 @@ made! {
 }
 
 impl DiskPlan {
-    /// Returns what the flags and the configuration file that they name ask for.
+    /// Returns the plan that the flags and their configuration file describe.
     ///
     /// # Errors
     /// Settings that are missing or do not go together (status 2), or a file that cannot be read.
@@ -116,7 +116,7 @@ impl DiskPlan {
     }
 
     /// Returns whether this system itself reads and writes a device, through a file or as a block
-    /// device. Whoever attaches one by NBD reads what docs/use/disk.md says of it.
+    /// device. For attaching one by NBD, docs/use/disk.md names the risk.
     pub(crate) fn serves_this_system(&self) -> bool {
         self.devices.iter().any(|device| device.made.fuse.is_some() || device.made.ublk)
     }
@@ -378,7 +378,7 @@ impl Made {
     }
 }
 
-/// Returns the names of what is not equal.
+/// Returns the names of the settings that differ.
 fn differing(keys: &[(&str, bool)]) -> Vec<String> {
     keys.iter().filter(|(_, equal)| !equal).map(|(key, _)| key.replace('_', "-")).collect()
 }

@@ -38,10 +38,10 @@ pub(crate) struct DiskReport {
     pub(crate) addresses: Vec<String>,
     /// Bytes stored over bytes of memory held; 0 if nothing is stored.
     pub(crate) ratio: f64,
-    /// What it holds.
+    /// Its memory.
     #[serde(flatten, with = "in_state")]
     pub(crate) held: DiskFigures,
-    /// What it has served.
+    /// Its requests.
     #[serde(flatten, with = "in_state")]
     pub(crate) served: DiskStats,
     /// The other machines, if pages go there.

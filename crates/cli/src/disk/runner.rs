@@ -15,7 +15,7 @@ use super::server::{Event, Server};
 use crate::shared::exit::remark;
 use crate::shared::secret::without_own_variables;
 
-/// What a shell says of a command that it cannot start.
+/// A shell's status for a command that it cannot start.
 const NOT_STARTED: u8 = 127;
 
 /// Variables of the command.
@@ -48,7 +48,7 @@ impl Runner {
         let shared = Arc::clone(&child);
         let run = move || {
             if let Some(status) = run(&command, &started, &shared) {
-                // Nobody listens only while the process ends.
+                // There is no receiver only while the process ends.
                 let _ = events.send(Event::Ended(status));
             }
         };
@@ -67,7 +67,7 @@ impl Runner {
         let mut child = held(&self.child);
         child.stopped = true;
         if let Some(pid) = child.pid {
-            // One that is gone has been told of as an event.
+            // The end of a command that is gone was reported as an event.
             let _ = kill_process(pid, Signal::TERM);
         }
     }
@@ -98,7 +98,7 @@ fn run(command: &str, started: &Receiver<Environment>, state: &Mutex<Child>) -> 
 }
 
 fn held(state: &Mutex<Child>) -> MutexGuard<'_, Child> {
-    // What a panic leaves is as true as before.
+    // The state stays valid after a panic.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,4 +1,4 @@
-//! What a server has at hand while it runs, and how it carries out commands.
+//! The state of a running server, and how it carries out commands.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::frontends::Frontends;
 use super::report::{DiskReport, Report, SCHEMA};
 use super::snapshot::SnapshotPlace;
 
-/// What the main thread waits for.
+/// The events for which the main thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// End in order.
@@ -134,7 +134,7 @@ impl Server {
     }
 }
 
-/// Drops all contents of a device that nobody uses; who comes meanwhile waits.
+/// Drops all contents of a device that no client uses; clients that connect meanwhile wait.
 fn reset(device: &Device) -> Result<Value, String> {
     let name = &device.made.name;
     if device.made.read_only {
@@ -181,7 +181,7 @@ fn train(device: &Device, path: &Path, max_len: usize) -> Result<Value, String> 
     let trained = device.store().train_dictionary(max_len);
     let dictionary = trained.map_err(|error| format!("{}: {error}", device.made.name))?;
     let bytes = dictionary.bytes();
-    // What it was trained on is in it.
+    // It contains parts of the pages on which it was trained.
     files::replace(path, Readers::Owner, |out| out.write_all(bytes))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(json!({ "bytes": bytes.len() }))

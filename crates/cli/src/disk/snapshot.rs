@@ -39,7 +39,7 @@ impl SnapshotPlace {
         Ok(Self::Object(place))
     }
 
-    /// Returns its name as that of a file, by which it is told from other places.
+    /// Returns its name as that of a file, which distinguishes it from other places.
     pub(crate) fn name(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
@@ -55,7 +55,7 @@ impl SnapshotPlace {
     /// Returns whether a snapshot is there.
     ///
     /// # Errors
-    /// Other machines cannot be asked.
+    /// Other machines cannot be reached.
     pub(crate) fn exists(&self) -> io::Result<bool> {
         match self {
             Self::File(path) => Ok(path.exists()),
@@ -96,8 +96,8 @@ impl SnapshotPlace {
     /// which it is, if it says.
     ///
     /// # Errors
-    /// What `fits` says, or why the snapshot cannot be loaded, as `cannot` tells that; the store is
-    /// empty then.
+    /// The error of `fits`, or the reason why the snapshot cannot be loaded, in the words of
+    /// `cannot`; the store is then empty.
     pub(crate) fn restore<E>(
         &self,
         store: &Store,
@@ -136,7 +136,8 @@ impl SnapshotPlace {
     }
 }
 
-/// Saves to an object; pages that cannot be read are told, and all others are in an object beside.
+/// Saves to an object; pages that cannot be read are reported, and all others are in another
+/// object.
 fn save_object(place: &Place, store: &Store, label: &[u8]) -> Result<Value, SnapshotError> {
     let object = opened(place)?;
     let mut upload = object.write()?;
@@ -163,10 +164,10 @@ fn size_told(input: &mut dyn Read) -> Option<u64> {
     Some(label.size)
 }
 
-/// A stream at whose beginning somebody looks, which is then read from there.
+/// A stream whose beginning can be inspected before it is read from there.
 struct Looked<R> {
     input: R,
-    /// What was looked at.
+    /// The inspected bytes.
     bytes: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct AutoLimit(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     policy: Mutex<Policy>,
-    /// Somebody has set another limit.
+    /// Another limit was set.
     off: AtomicBool,
     left: u64,
 }
@@ -32,7 +32,7 @@ pub(super) fn first_limit() -> u64 {
     Policy::new(left()).limit()
 }
 
-/// Returns what can be had. Where the kernel tells nothing, nothing is known to be short.
+/// Returns what can be had. Where the kernel has no figures, memory counts as not short.
 fn left() -> u64 {
     memory_left().unwrap_or(u64::MAX)
 }
@@ -70,7 +70,7 @@ impl AutoLimit {
             let mut policy = self.policy();
             let limit = policy.follow(&measured);
             pause = Policy::next_look(left);
-            // Set while the policy is held, so that nobody turns it off in between.
+            // Set while the policy is held, so that no other thread turns it off in between.
             if !self.0.off.load(Ordering::Relaxed) && limit != now.limit_bytes {
                 control.set_limit(limit);
             }
@@ -103,7 +103,7 @@ impl AutoLimit {
     }
 }
 
-/// Returns the pages that left and were asked for between two looks.
+/// Returns the pages that left and came back between two looks.
 fn asked_for(now: &Figures, before: &Figures) -> f64 {
     let total = |run: &Figures| run.refaults_total + run.loads_total;
     total(now).saturating_sub(total(before)) as f64

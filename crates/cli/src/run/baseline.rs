@@ -17,10 +17,10 @@ use crate::shared::secret::without_own_variables;
 /// Least time between two looks at the memory of the tree.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// So many times as long as a look takes, is nothing looked at.
+/// The pause between two looks is this many times as long as a look takes.
 const REST: u32 = 10;
 
-/// Runs the program to its end, with nothing to read and nobody who listens. A signal meanwhile
+/// Runs the program to its end, without input and with its output discarded. A signal meanwhile
 /// ends this process when the program has ended.
 pub(super) fn run(
     plan: &RunPlan,

@@ -1,8 +1,8 @@
-//! What front and manager say to each other, over a socket pair: a JSON document a line.
+//! The messages between front and manager, over a socket pair: a JSON document a line.
 //!
 //! The manager's end is its standard input when it starts, since that is the one descriptor that a
-//! started process finds without being told. The program's standard input comes as the first
-//! message, a byte with a descriptor, and takes its place.
+//! new process can find by itself. The program's standard input comes as the first message, a byte
+//! with a descriptor, and takes its place.
 
 use std::io::{self, BufRead as _, BufReader, IoSlice, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
@@ -52,7 +52,7 @@ pub(super) enum ToFront {
     Failed {
         /// Exit status.
         status: u8,
-        /// What went wrong.
+        /// The error.
         line: String,
     },
 }
@@ -90,7 +90,7 @@ pub(super) fn send<T: Serialize>(mut socket: &UnixStream, message: &T) -> io::Re
     socket.write_all(&line)
 }
 
-/// Returns the messages that come, until the other end is closed or says what is none.
+/// Returns the messages that come, until the other end is closed or sends something else.
 pub(super) fn messages<T: DeserializeOwned>(socket: UnixStream) -> impl Iterator<Item = T> {
     let lines = BufReader::new(socket).lines();
     lines.map_while(|line| serde_json::from_str(&line.ok()?).ok())

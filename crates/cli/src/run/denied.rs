@@ -1,4 +1,4 @@
-//! What to do when memory cannot be managed here.
+//! The reaction when memory cannot be managed here.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn here(denied: &Denied) -> Vec<String> {
             let (has_device, number) = (Path::new(DEVICE).exists(), geteuid().as_raw());
             let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
             let grant = match host_user(&map, number) {
-                // What names a user in here means another one out there.
+                // The number of a user in here means another user outside.
                 Some(host) => format!("on the host: {}", grant(&host.to_string(), true)),
                 None => {
                     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The front of a run: what the shell started and waits for.
+//! The front of a run: the process that the shell started and waits for.
 //!
 //! Two threads: this one starts the manager and does what it says until the run is over;
 //! `zfold-signals` passes on what others send to this process (F1). Whom that reaches is a
@@ -51,7 +51,7 @@ pub(super) fn start_manager(
 ) -> io::Result<(Child, UnixStream)> {
     let (front, manager) = UnixStream::pair()?;
     let manager = command.stdin(OwnedFd::from(manager)).spawn()?;
-    // It holds the manager's end, which must be nobody's but the manager's.
+    // It holds the manager's end, which only the manager may have.
     drop(command);
     // A manager that is gone already is noticed by the end of its messages.
     let _ = send_file(&front, input);
@@ -89,8 +89,8 @@ pub(super) fn supervise(
     match follow(plan, file, baseline, socket, &recipients)? {
         Some(end) => {
             if plan.report.is_some() {
-                // It has told all and ends now; waited for, its processor time counts as this
-                // process's, as people who compare costs expect.
+                // It has reported everything and ends now; waited for, its processor time counts as
+                // this process's, as people who compare costs expect.
                 let _ = manager.wait();
             }
             Ok(leave(end))
@@ -183,7 +183,7 @@ fn lost(ended: io::Result<ExitStatus>) -> Failure {
     Failure::new(line).with_status(FAILED)
 }
 
-/// Passes signals on to whoever is their target, by a thread.
+/// Forwards signals to their target, by a thread.
 fn pass_signals_on(recipients: Arc<Recipients>) -> io::Result<()> {
     let mut signals = Signals::new(PASSED_ON)?;
     let pass = move || {

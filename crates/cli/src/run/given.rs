@@ -1,4 +1,4 @@
-//! What this process was started with, and how it lets go of it.
+//! What this process was started with, and how it is released.
 
 use std::io;
 

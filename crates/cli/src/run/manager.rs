@@ -2,8 +2,8 @@
 //!
 //! Its threads: this one traces, in `zfold_run::manage`; `zfold-signals` takes note of signals to
 //! the group; `zfold-front` hears the front; the outbox sends to it, so that tracing never waits
-//! for a front that is stopped. A panic in any of them tells the front and ends the process, for a
-//! program whose memory nobody serves would hang.
+//! for a front that is stopped. A panic in any of them is reported to the front and ends the
+//! process, because a program whose memory no thread serves would hang.
 //!
 //! [`Program`] is the one thing that threads share: it goes from *coming*, where signals are
 //! collected, to *running*, where they are passed on, to *ended*. Its lock is held while a signal
@@ -72,9 +72,9 @@ pub(super) fn serve_front(
     alone: &str,
     work: impl FnOnce(MemoryLimits, Files, &UnixStream) -> Result<ToFront, Failure>,
 ) -> Result<ExitCode, Failure> {
-    // What programs keep from others must not lie open here.
+    // Memory that programs protect from others must be protected here, too.
     keep_memory();
-    // What is reserved here is not the program's. No thread has been started yet.
+    // Memory that is reserved here is not the program's. No thread has been started yet.
     let limits = MemoryLimits::raise();
     // Soon, while all that is open was there at the start.
     let files = Files::of_this_process().map_err(|error| failed("read /proc", &error))?;
@@ -304,6 +304,6 @@ fn listen(
 }
 
 fn held(program: &Mutex<Program>) -> MutexGuard<'_, Program> {
-    // What a panic leaves is as true as before.
+    // The state stays valid after a panic.
     program.lock().unwrap_or_else(PoisonError::into_inner)
 }

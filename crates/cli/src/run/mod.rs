@@ -12,8 +12,8 @@
 //! - F1: a signal that only the front got is passed on to the program; one that was sent to the
 //!   group has reached it already, which the manager knows because it got it, too.
 //! - F2: the front ends as the program did, when the program does, unless a report is to come.
-//! - F3: front gone before the program has ended: the manager ends, and with it all that it traces.
-//!   Manager gone: the kernel ends what it traced, and the front says so.
+//! - F3: front gone before the program has ended: the manager ends, and with it everything that it
+//!   traces. Manager gone: the kernel ends what it traced, and the front says so.
 //! - F4: the front is stopped while the program is, by the manager and in the order of the
 //!   program's stops, so that a shell that sees its job stopped can have the terminal.
 //! - F5: once the program has started, front and manager hold none of the files that it was
@@ -55,7 +55,7 @@ pub(crate) use attach::{attach, manage as manage_attached};
 pub(crate) use manager::manage;
 pub(crate) use needs::needs;
 
-/// Runs the program that was asked for, and ends as it did.
+/// Runs the given program, and ends as it did.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let given = Given::take()?;
     let plan = RunPlan::new(args)?;

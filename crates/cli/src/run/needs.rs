@@ -1,4 +1,4 @@
-//! What a run needs of this system, each tried as a run does it.
+//! The needs of a run, each tried as a run does it.
 
 use zfold_run::{Denied, access, may_follow_forks, may_trace};
 

@@ -1,5 +1,5 @@
-//! What the manager says to the front, by a thread of its own: the front may be stopped, or wait
-//! for its terminal, and nobody else waits for it then.
+//! Sends the manager's messages to the front, by a thread of its own: the front may be stopped, or
+//! wait for its terminal, and no other thread should wait for it.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -67,7 +67,7 @@ impl Outbox {
 }
 
 impl Outbox {
-    /// Waits until all is sent; nothing can be sent after that, whoever else has this.
+    /// Waits until all is sent; nothing can be sent after that, even by others that have this.
     pub(super) fn finish(&self) {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(messages) = messages {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(heard.last(), Some(&ToFront::Told("after".to_owned())));
         let told = heard.iter().filter(|&heard| *heard == ToFront::Told(line.clone())).count();
         assert!((REMARKS_MAX..3 * REMARKS_MAX).contains(&told), "{told}");
-        // Room came now and then while they were sent, so it is told in parts.
+        // There was room from time to time while they were sent, so the loss is reported in parts.
         let left_out: usize = heard
             .iter()
             .filter_map(|heard| match heard {

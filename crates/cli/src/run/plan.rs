@@ -1,4 +1,4 @@
-//! What a run is to be: what was typed, checked, with every default filled in.
+//! The plan of a run: the arguments, checked, with every default filled in.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::shared::backing::{self, BackingPlan, FarPlan, Target};
 use crate::shared::exit::Failure;
 use crate::shared::size::{Size, at_least};
 
-/// The limit if the kernel does not tell how much memory there is.
+/// The limit if the kernel does not report how much memory there is.
 const LIMIT_UNKNOWN: u64 = 512 << 20;
 
 /// Size of a new backing file, in limits.
@@ -28,7 +28,7 @@ const BACKING_LIMITS: u64 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RunPlan {
     pub(super) limit_bytes: u64,
-    /// The limit is chosen anew again and again.
+    /// The limit is adjusted all the time.
     pub(super) auto: bool,
     /// The codec, and behind it those that can be set while the run goes on.
     pub(super) codecs: Vec<CodecSpec>,
@@ -43,7 +43,7 @@ pub(super) struct RunPlan {
     pub(super) args: Vec<OsString>,
 }
 
-/// How to tell what a run did.
+/// How to report a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReportPlan {
     pub(super) format: ReportFormat,
@@ -55,7 +55,7 @@ pub(super) struct ReportPlan {
 type Stored = (Box<dyn Pool>, StoreOptions, Option<Arc<FarBacking>>);
 
 impl RunPlan {
-    /// Returns the run that `args` ask for.
+    /// Returns the run that `args` describe.
     ///
     /// # Errors
     /// Settings that make no sense, status 2.

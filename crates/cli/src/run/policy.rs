@@ -1,5 +1,5 @@
 //! The limit that `--limit auto` chooses: how it follows what is left, stalls and refaults. Numbers
-//! in, a number out; who measures is elsewhere.
+//! in, a number out; measuring is done elsewhere.
 //!
 //! ```text
 //!   the limit of the cgroup, or what the machine has
@@ -10,13 +10,13 @@
 //! ```
 //!
 //! - A1: the limit is what the program has resident and what is left, without the reserve. So it
-//!   falls as compressed pages take more, and there is always something left: the kernel ends
-//!   whoever asks when nothing is.
+//!   falls as compressed pages take more, and there is always something left: the kernel kills a
+//!   process that needs memory when none is left.
 //! - A2: what is withheld besides goes to the page cache and to others. Where the kernel counts
-//!   stalls, it grows while somebody waits for memory, and shrinks while nobody does. Where it does
-//!   not, refaults are what tells: it grows while little is left and pages that left are rarely
-//!   asked for, and shrinks while they are asked for often.
-//! - A3: the limit begins with half of what is left. A program may touch memory faster than anybody
+//!   stalls, it grows while tasks wait for memory, and shrinks while none does. Where it does not,
+//!   refaults decide: it grows while little is left and pages that left rarely come back, and
+//!   shrinks while they often do.
+//! - A3: the limit begins at half of what is left. A program may touch memory faster than anybody
 //!   looks, until its memory is closed; with half, it is closed while there is room. From then on
 //!   the limit rises by its own size each second, and falls at once.
 
@@ -26,12 +26,12 @@ use crate::control::state::LIMIT_MIN;
 
 const MIB: u64 = 1 << 20;
 
-/// What is kept free, as a part of what there was at the start, and its bounds.
+/// The memory kept free, as a part of what there was at the start, and its bounds.
 const RESERVE_PART: u64 = 6;
 const RESERVE_MIN: u64 = 12 * MIB;
 const RESERVE_MAX: u64 = 512 * MIB;
 
-/// Pages asked for each second from which on they are asked for often.
+/// Pages that come back each second from which on they count as often needed.
 const OFTEN: f64 = 200.0;
 
 /// How much more is withheld in a second, at most, and how much less, as parts of the room.
@@ -49,22 +49,22 @@ const RISE: f64 = 1.0;
 const TAKES: u64 = 1 << 30;
 const LOOKS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     /// Bytes that can be had, below the limit of the cgroup and of the machine.
     pub(super) left: u64,
     /// Bytes of the program that are resident.
     pub(super) resident: u64,
-    /// How much somebody waits for memory, from 0 to 1; none if the kernel does not count.
+    /// How much tasks wait for memory, from 0 to 1; none if the kernel does not count.
     pub(super) stalls: Option<f64>,
-    /// Pages that left and were asked for, each second.
+    /// Pages that left and came back, each second.
     pub(super) refaults: f64,
     /// Since the last time.
     pub(super) elapsed: Duration,
 }
 
-/// The policy, with what it remembers.
+/// The policy and its state.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Policy {
     reserve: u64,
@@ -75,7 +75,7 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Returns the policy for a program that is about to start, when so many bytes are left.
+    /// Returns the policy for a program that is about to start, when this many bytes are left.
     pub(super) fn new(left: u64) -> Self {
         let reserve = (left / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX);
         let limit = left.saturating_sub(reserve).min(left / 2).max(LIMIT_MIN);

@@ -1,11 +1,11 @@
-//! Who gets the signals that the front gets.
+//! The recipient of signals to the front.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::record::End;
 
-/// Who gets a signal.
+/// The recipient of a signal.
 #[derive(Debug)]
 pub(super) enum Recipient {
     /// Nobody yet; this one came.
@@ -18,11 +18,11 @@ pub(super) enum Recipient {
     Waiting(End),
 }
 
-/// Who gets a signal now; shared with the thread that waits for signals.
+/// The present recipient; shared with the thread that waits for signals.
 pub(super) type Recipients = Mutex<Recipient>;
 
 /// Locks the recipients.
 pub(super) fn held(recipients: &Recipients) -> MutexGuard<'_, Recipient> {
-    // What a panic leaves is as true as before.
+    // The state stays valid after a panic.
     recipients.lock().unwrap_or_else(PoisonError::into_inner)
 }

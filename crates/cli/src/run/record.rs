@@ -1,4 +1,4 @@
-//! What a run did, as it is told: between processes, and to others as `zfold.run/1`.
+//! What a run did, as it is reported: between processes, and to others as `zfold.run/1`.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -53,7 +53,7 @@ impl std::fmt::Display for End {
     }
 }
 
-/// All that is told of a run.
+/// Everything that is reported about a run.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     pub(super) schema: &'static str,
@@ -67,7 +67,7 @@ pub(super) struct Document<'a> {
     pub(super) baseline: Option<Baseline>,
 }
 
-/// What a run without a limit took.
+/// The memory and time of a run without a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Baseline {
     pub(super) exit: End,
@@ -94,15 +94,15 @@ impl From<zfold_run::Unmanaged> for Unmanaged {
 /// A limit that was chosen again and again (`--limit auto`).
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Auto {
-    /// What could be had when the program was started.
+    /// The memory available when the program was started.
     pub(super) left_at_start_bytes: u64,
     pub(super) least_limit_bytes: u64,
     pub(super) most_limit_bytes: u64,
-    /// What it followed, besides what was left.
+    /// Its other criteria, besides the memory left.
     pub(super) steered_by: String,
 }
 
-/// [`Report`], as it is told.
+/// [`Report`], in the form in which it is written.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Record {
     pub(super) wall_ns: u64,

@@ -7,7 +7,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long after the front told of a signal the manager's own may come.
+/// How long after the front's report of a signal the manager's own may come.
 pub(super) const GRACE: Duration = Duration::from_millis(20);
 
 /// How long before it may have come.
@@ -29,7 +29,7 @@ impl Own {
         self.arrived.notify_all();
     }
 
-    /// Returns whether the manager got `signal`, too, when the front told of it at `told`; each of
+    /// Returns whether the manager got `signal`, too, which the front reported at `told`; each of
     /// its own answers for one of the front. Waits for up to `grace` if it did not yet.
     pub(super) fn matches(&self, signal: i32, told: Instant, grace: Duration) -> bool {
         let is_it = |(own, when): &(i32, Instant)| {
@@ -51,7 +51,7 @@ impl Own {
     }
 
     fn recent(&self) -> MutexGuard<'_, Vec<(i32, Instant)>> {
-        // What a panic leaves is as true as before.
+        // The state stays valid after a panic.
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

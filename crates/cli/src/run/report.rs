@@ -19,7 +19,7 @@ use crate::shared::table::{Row, count, size, table, time};
 /// Length of the longest bar.
 const BAR: u64 = 40;
 
-/// What is told.
+/// The reported figures.
 #[derive(Debug)]
 pub(super) struct Told<'a> {
     pub(super) plan: &'a RunPlan,
@@ -196,7 +196,7 @@ fn latency(text: &mut String, record: &Record) {
 
 /// Returns the faults from each power of two, in nanoseconds, up to the next, without gaps.
 fn powers(histogram: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    // A bound is the first time that is not in its bucket any more.
+    // A bound is the first time beyond its bucket.
     let power = |bound: u64| bound.saturating_sub(1).max(1).ilog2().min(62);
     let filled = || histogram.iter().filter(|(_, faults)| *faults > 0);
     let first = filled().map(|(bound, _)| power(*bound)).min().unwrap_or(0);
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_run_without_faults_has_no_histogram() {
         let (plan, mut record) = (plan(), Record::default());
-        // What a run that did nothing tells: tables without pages, a bucket without faults.
+        // The report of a run that did nothing: tables without pages, a bucket without faults.
         record.figures.peak_stored_bytes = 39_000;
         record.fault_histogram_ns = vec![(1, 0)];
         let told = Told { plan: &plan, end: End::Code(0), record: &record, baseline: None };

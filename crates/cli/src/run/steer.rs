@@ -1,4 +1,4 @@
-//! The control socket of a run, at which `zfold ps`, `stat` and `ctl` ask.
+//! The control socket of a run, for `zfold ps`, `stat` and `ctl`.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::shared::far::FarReport;
 use crate::shared::size::{Size, format_size};
 use crate::shared::table::size;
 
-/// What pages may stay when all are asked to leave: the least limit.
+/// The limit while all pages are to leave: the least limit.
 const LEAST: u64 = LIMIT_MIN;
 
 /// Answers at the control socket of a run until the returned value is dropped. Without a runtime
@@ -46,15 +46,15 @@ pub(super) fn serve(
     .ok()
 }
 
-/// A run that is asked.
+/// A run that answers requests.
 struct Steered {
     control: Control,
     front: u32,
     command: String,
     codecs: Vec<CodecSpec>,
-    /// What chooses the limit.
+    /// The policy that chooses the limit.
     auto: Option<AutoLimit>,
-    /// Where pages go, if that is on other machines.
+    /// The backing, if it is on other machines.
     far: Option<Arc<FarBacking>>,
 }
 
@@ -156,7 +156,7 @@ impl Steered {
     }
 }
 
-/// What can be set.
+/// The settings that can change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Setting {
     Limit(Limit),

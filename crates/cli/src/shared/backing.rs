@@ -1,6 +1,6 @@
 //! Where pages are written back to: a file, a block device, or other machines.
 //!
-//! What may be overwritten the store's `FileBacking` decides.
+//! The store's `FileBacking` decides what may be overwritten.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +19,7 @@ use crate::shared::size::at_least;
 /// Least bandwidth: a batch of pages goes out within a second.
 const BANDWIDTH_MIN: u64 = 1 << 20;
 
-/// Age at which pages go to other machines from a file, unless somebody says otherwise, and the
-/// least that can be said.
+/// Default age at which pages go from a file to other machines, and the least possible.
 const FAR_AFTER: Duration = Duration::from_secs(600);
 const FAR_AFTER_MIN: Duration = Duration::from_secs(1);
 
@@ -45,7 +44,7 @@ impl BackingPlan {
     /// Returns the plan if all of it goes together.
     ///
     /// # Errors
-    /// A bandwidth for what is on this machine, or too little; status 2.
+    /// A bandwidth for a backing on this machine, or one that is too low; status 2.
     pub(crate) fn checked(self) -> Result<Self, Failure> {
         match (&self.target, &self.far, self.bandwidth) {
             (Target::Far(_), Some(_), _) => Err(Failure::usage(
@@ -100,7 +99,7 @@ impl FarPlan {
     }
 }
 
-/// What holds them.
+/// Their place.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Target {
     /// A file or a block device.
@@ -141,7 +140,7 @@ impl Target {
 /// pages unless the plan says how many.
 ///
 /// # Errors
-/// It cannot be used, or it is somebody else's file and not to be overwritten.
+/// It cannot be used, or it is a file that zfold did not make and may not overwrite.
 pub(crate) fn open(plan: &BackingPlan, size: u64, limit: Option<u64>) -> Result<Opened, Failure> {
     match &plan.target {
         Target::File(path) => {
@@ -165,15 +164,15 @@ pub(crate) fn open(plan: &BackingPlan, size: u64, limit: Option<u64>) -> Result<
 
 /// Room for pages on other machines.
 struct Room {
-    /// Who says how much it is.
+    /// The source of its size.
     flag: &'static str,
     asked: Option<u64>,
-    /// How much it is if nobody says, or less if there is less.
+    /// The default size, or less if there is less.
     usual: u64,
 }
 
 impl Room {
-    /// Returns how many bytes of pages go to a place that has room for so many, if it knows.
+    /// Returns how many bytes of pages fit into a place with this much room, if it is known.
     fn len(&self, flag: &str, place: &Place, room: Option<u64>) -> Result<u64, Failure> {
         let room = room.unwrap_or(u64::MAX);
         match self.asked {
@@ -210,7 +209,7 @@ fn connect(
 /// for pages unless the plan says how many; another keeps its size.
 ///
 /// # Errors
-/// It cannot be used, or it is somebody else's file and not to be overwritten.
+/// It cannot be used, or it is a file that zfold did not make and may not overwrite.
 fn open_file(plan: &BackingPlan, path: &Path, size: u64) -> Result<BackingOptions, Failure> {
     let asked = FileOptions::new().with_len(plan.size).with_len_if_new(Some(size));
     let backing = FileBacking::open(path, &asked.with_force(plan.force));

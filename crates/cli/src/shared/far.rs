@@ -1,4 +1,4 @@
-//! Cold pages on other machines: connecting, and what is told of it.
+//! Cold pages on other machines: connecting, and reporting.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::shared::table::Row;
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a read or a write may take, with all its attempts: a cluster of Redis takes 15 s to
-/// find that a master is gone, unless it is told otherwise.
+/// How long a read or a write may take, with all its attempts: by default, a Redis cluster takes 15
+/// s to find that a master is gone.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Most memory for what is read ahead, and the share of a limit that it takes at most.
+/// Most memory for read-ahead, and the largest share of a limit that it takes.
 const READ_AHEAD_MAX: u64 = 8 << 20;
 const READ_AHEAD_SHARE: u64 = 8;
 
@@ -30,7 +30,7 @@ const OBJECT_SHARE: u64 = 32;
 /// Reads a place that stands behind `flag` on the command line or in the configuration file.
 ///
 /// # Errors
-/// It is none, or has a password where everybody sees it; status 2.
+/// It is none, or has a password where all users can see it; status 2.
 pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     let typed = std::env::args_os().any(|argument| argument.to_string_lossy().contains(text));
     let source = if typed { Source::Arguments } else { Source::File };
@@ -38,8 +38,8 @@ pub(crate) fn parse(flag: &str, text: &str) -> Result<Place, Failure> {
     place.map_err(|error| Failure::usage(format!("{flag}: {error}")))
 }
 
-/// Returns how a backing on other machines behaves that has at most `len` bytes of pages, of a
-/// store with that limit, and is sent at most so many a second.
+/// Returns the options of a backing on other machines with at most `len` bytes of pages, for a
+/// store with that limit, to which at most this many bytes are sent each second.
 pub(crate) fn options(len: u64, limit: Option<u64>, bytes_per_second: Option<u64>) -> FarOptions {
     let share = |of: u64| limit.map_or(u64::MAX, |limit| limit / of);
     FarOptions::new(len)
@@ -61,7 +61,7 @@ pub(crate) fn connect(flag: &str, place: &Place) -> Result<Arc<dyn Engine>, Fail
 /// Returns a backing over the engine that stands behind `flag`.
 ///
 /// # Errors
-/// The options make no backing; what the system says.
+/// The options make no backing; the system's error.
 pub(crate) fn open(
     flag: &str,
     engine: Arc<dyn Engine>,
@@ -75,7 +75,7 @@ pub(crate) fn open(
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub(crate) struct FarReport {
-    /// What messages call the engine.
+    /// The engine's name in messages.
     pub(crate) engine: String,
     /// It was given up for now, so that nothing is written.
     pub(crate) absent: bool,
@@ -88,7 +88,7 @@ pub(crate) struct FarReport {
 }
 
 impl FarReport {
-    /// Returns what is to be told of a backing.
+    /// Returns the report on a backing.
     pub(crate) fn of(backing: &FarBacking) -> Self {
         let stats = backing.stats();
         Self {
@@ -110,7 +110,7 @@ impl FarReport {
         }
     }
 
-    /// Returns the engine, what is wrong with it, and the rows of the figures.
+    /// Returns the engine, its trouble, and the rows of the figures.
     pub(crate) fn rows(&self, figures: Vec<Row>) -> Vec<Row> {
         let mut rows = vec![("engine", self.engine.clone(), "")];
         if self.absent {

@@ -1,6 +1,7 @@
 //! Telling when other machines go, and when they are back: once for each change.
 //!
-//! A thread looks, so that nobody who works with pages waits for whoever reads what is told.
+//! A separate thread looks, so that threads that work with pages do not wait for the reader of
+//! these messages.
 
 use std::io;
 use std::sync::Arc;
@@ -34,12 +35,12 @@ pub(crate) fn of_a_disk() -> String {
 /// A thread that looks, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct FarWatch {
-    /// Its end is what the thread waits for.
+    /// The thread waits for its end.
     _ends: Sender<()>,
 }
 
 impl FarWatch {
-    /// Has `tell` told of each change of `far`, with what can be done about it.
+    /// Calls `tell` with each change of `far`, and its remedy.
     ///
     /// # Errors
     /// No thread can be started.
@@ -61,7 +62,7 @@ impl FarWatch {
     }
 }
 
-/// What has been told and still is so.
+/// Reported troubles that persist.
 #[derive(Debug, Default)]
 struct Told {
     absent: Option<Instant>,

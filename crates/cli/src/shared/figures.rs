@@ -31,7 +31,7 @@ pub(crate) fn in_table<F: Figures>(
     })
 }
 
-/// Returns the rows of a table of a document, with values as `told` tells them.
+/// Returns the rows of a document's table, with values as `told` formats them.
 pub(crate) fn rows<F: Figures>(
     doc: Doc,
     table: &str,
@@ -93,7 +93,7 @@ fn write<F: Figures, S: Serializer>(of: &F, doc: Doc, to: S) -> Result<S::Ok, S:
     map.end()
 }
 
-/// Reads figures; what is missing, of another version, is 0.
+/// Reads figures; figures that another version lacks are 0.
 fn read<'de, F: Figures, D: Deserializer<'de>>(doc: Doc, from: D) -> Result<F, D::Error> {
     from.deserialize_map(Fields(doc, PhantomData))
 }

@@ -1,5 +1,5 @@
-//! What all commands share: how people write and read sizes, times, tables. How a command ends and
-//! what it writes is that of `zfold_console`.
+//! Code that all commands share: how people write and read sizes, times, tables. `zfold_console`
+//! handles the end and the output of a command.
 
 pub(crate) mod backing;
 pub(crate) mod duration;

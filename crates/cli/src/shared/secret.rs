@@ -8,15 +8,15 @@ use std::{env, fs};
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// What variables begin with that are zfold's alone.
+/// The beginning of variables that are zfold's alone.
 const OWN: &[u8] = b"ZFOLD_";
 
 /// Longest credential that is read, in bytes.
 const CREDENTIAL_LEN_MAX: u64 = 64 << 10;
 
 /// Keeps the memory of this process from others of its user, which could read it as that of any
-/// process of theirs, and from core files. For who holds what other programs had in memory: some of
-/// these protect theirs, and so must who keeps it.
+/// process of theirs, and from core files. For processes that hold the memory of other programs:
+/// some of these protect their memory, and so must the process that keeps it.
 ///
 /// The limit of core files stays: the programs that this process starts inherit that one, and none
 /// of this.

@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::remark;
 
-/// What a signal tells.
+/// The meaning of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     /// End in order.
@@ -17,12 +17,12 @@ pub(crate) enum Told {
     Reload,
 }
 
-/// Time in which the same signal again is an echo: who ends a process group asks each process,
-/// and some of them pass it on.
+/// Time in which the same signal again is an echo: ending a process group signals each process, and
+/// some of them pass the signal on.
 const ECHO: Duration = Duration::from_secs(1);
 
-/// Gives signals to `hear`, in a thread of its own. The second one that asks for the end does not
-/// wait for it: the process ends with a remark about what is `lost`.
+/// Gives signals to `hear`, in a thread of its own. The second signal to end does not wait for the
+/// end: the process ends with a remark about what is `lost`.
 ///
 /// # Errors
 /// The system has no thread or descriptor for it.

@@ -13,7 +13,7 @@ pub(crate) const PAGE_LEN: u64 = 4096;
 
 const UNITS: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
 
-/// What is said of anything else.
+/// The error for any other text.
 const WRONG: &str = "a size is a whole number of bytes, or of KiB, MiB, GiB or TiB, such as 64MiB \
                      (64M is the same)";
 

@@ -1,10 +1,10 @@
-//! Tables for people: a name, a value with its unit, and what it means.
+//! Tables for people: a name, a value with its unit, and its meaning.
 
 use std::fmt::Write as _;
 
 use zfold_console::clean::clean;
 
-/// A line of a table: name, value, and what it means.
+/// A line of a table: name, value, and meaning.
 pub(crate) type Row = (&'static str, String, &'static str);
 
 /// Appends rows under a title, with names to the left and values, which are cleaned, to the right.

@@ -1,4 +1,5 @@
-//! What the view shows: the runs and disks in their order, which is chosen, what they were before.
+//! The state of the view: the runs and disks in their order, which is chosen, what they were
+//! before.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,10 +10,10 @@ use crate::watched::subject::{Key, Subject};
 /// Looks that are remembered: as many as the widest terminal shows.
 const PAST: usize = 512;
 
-/// The column by which rows are ordered at first: what is resident.
+/// The column by which rows are ordered at first: resident memory.
 const ORDER: usize = 2;
 
-/// What is on the screen.
+/// The page on the screen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Mode {
     /// All of them.
@@ -20,7 +21,7 @@ pub(super) enum Mode {
     List,
     /// The chosen one.
     Detail,
-    /// What the keys do.
+    /// The mode of the keys.
     Help,
 }
 
@@ -42,7 +43,7 @@ pub(super) struct App {
     pub(super) mode: Mode,
     /// The limit that is being typed.
     pub(super) typed: Option<String>,
-    /// What happened last.
+    /// The last event.
     pub(super) message: Option<String>,
     /// The column by which rows are ordered, and whether the least comes first.
     pub(super) order: usize,
@@ -140,7 +141,7 @@ pub(super) mod tests {
     use crate::control::state::RunState;
     use crate::watched::rates::{Disk, Rates, Run};
 
-    /// Returns a run of so many MiB.
+    /// Returns a run of this many MiB.
     pub(in crate::top) fn run(pid: u32, mib: u64) -> Subject {
         let state = RunState {
             pid,

@@ -1,4 +1,4 @@
-//! The chosen run or disk: its figures, and what it was at the last looks.
+//! The chosen run or disk: its figures, now and at the last looks.
 
 use std::collections::VecDeque;
 
@@ -63,7 +63,7 @@ fn curve(frame: &mut Frame<'_>, area: Rect, title: &str, values: &VecDeque<u64>,
     frame.render_widget(Sparkline::default().data(&shown).max(top.max(1)), below);
 }
 
-/// Returns the figures in so many columns, one below the other in each.
+/// Returns the figures in this many columns, one below the other in each.
 fn in_columns(figures: &[(&str, String)], columns: usize) -> Vec<String> {
     let height = figures.len().div_ceil(columns);
     let cell =

@@ -109,7 +109,7 @@ fn help(frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
 }
 
-/// Returns the last line: what is typed, what happened, or the keys.
+/// Returns the last line: the typed text, the last event, or the keys.
 fn foot(app: &App, width: usize) -> Line<'static> {
     if let (Some(typed), Some(chosen)) = (&app.typed, app.chosen()) {
         let now = chosen.limit().map_or_else(|| "none".to_owned(), short_size);

@@ -12,7 +12,7 @@ use crate::watched::machine::Machine;
 use crate::watched::rates::{Disk, Run};
 use crate::watched::subject::Subject;
 
-/// Returns what is told of the machine, the most important first.
+/// Returns the figures of the machine, the most important first.
 pub(super) fn of_machine(machine: &Machine) -> Vec<String> {
     let mut told = Vec::new();
     if let Some(bytes) = machine.memory_bytes {

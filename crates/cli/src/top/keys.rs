@@ -1,4 +1,4 @@
-//! What the keys do.
+//! The actions of keys.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub(super) const HELP: [(&str, &str); 9] = [
 /// Rows that a page key moves by.
 const PAGE: usize = 10;
 
-/// What a key asks for that the view itself cannot do.
+/// A key's action that the view itself cannot do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Quit,
@@ -48,7 +48,7 @@ pub(super) struct Ask {
 }
 
 impl App {
-    /// Does what a key asks for, and returns what is to be done outside.
+    /// Carries out a key's action, and returns the part that is to be done outside.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
@@ -118,7 +118,7 @@ impl App {
                         self.message = Some(format!("{} ...", ask.what));
                         return Some(Action::Ask(ask));
                     }
-                    // What was typed stays, to be corrected.
+                    // The typed text stays, to be corrected.
                     Err(why) => self.message = Some(why),
                 }
             }

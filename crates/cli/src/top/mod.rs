@@ -1,7 +1,7 @@
 //! `zfold top`: a live view of this user's runs and disks, and the same as a table or JSON.
 //!
-//! A thread looks at all of them at each interval; what a key asks of a run or a disk is done by a
-//! thread of its own. So a server that does not answer never holds up keys or drawing.
+//! A thread looks at all of them at each interval; requests to a run or a disk are sent by a thread
+//! of their own. So a server that does not answer never holds up keys or drawing.
 
 mod app;
 mod detail;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::args::TopArgs;
 use crate::shared::exit::Failure;
 
-/// Shows what was asked for until it is left.
+/// Shows the view until it is left.
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let interval = Duration::from_secs(args.interval.into());
     if args.once || args.json {

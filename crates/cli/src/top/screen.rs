@@ -106,7 +106,7 @@ fn show(terminal: &mut DefaultTerminal, workers: &Workers, signal: &AtomicI32) -
         if changed {
             terminal.draw(|frame| draw(frame, &app))?;
         }
-        // The library would look for a key of a terminal that is gone for ever.
+        // The library would for ever look for a key of a terminal that is gone.
         if !wait(pause)? {
             return Ok(End::Signal(SIGHUP));
         }

@@ -1,4 +1,4 @@
-//! What the view has others do: looking at each interval, and asking runs and disks.
+//! Work that the view leaves to other threads: looking at each interval, and asking runs and disks.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::watched::look::Look;
 use crate::watched::machine::Machine;
 use crate::watched::subject::Subject;
 
-/// What has come of it.
+/// Its results.
 #[derive(Debug)]
 pub(super) enum News {
     /// All runs and disks, and the machine.
@@ -20,7 +20,7 @@ pub(super) enum News {
     Told(String),
 }
 
-/// Those who do it. They end when this is dropped, or with the process.
+/// The threads that do it. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(super) struct Workers {
     sender: Sender<News>,
@@ -60,12 +60,12 @@ impl Workers {
         Ok(Self { sender, news, _end: end })
     }
 
-    /// Returns all that has come since the last call.
+    /// Returns all results since the last call.
     pub(super) fn news(&self) -> impl Iterator<Item = News> {
         self.news.try_iter()
     }
 
-    /// Asks a run or a disk, and tells what it said.
+    /// Sends a request to a run or a disk, and reports the answer.
     pub(super) fn ask(&self, ask: Ask) {
         let told = self.sender.clone();
         let work = move || {

@@ -10,7 +10,7 @@ pub(crate) struct Column {
     pub(crate) width: usize,
     /// Those of the least numbers stay where there is little room.
     rank: u8,
-    /// What a row has, by which rows are ordered; none if there is none of this row.
+    /// A value of a row, by which rows are ordered; none if there is none of this row.
     value: fn(&Subject) -> Option<f64>,
     shown: fn(f64) -> String,
 }

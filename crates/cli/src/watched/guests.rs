@@ -1,4 +1,4 @@
-//! Guest servers with what they did between two looks.
+//! Guest servers, with their rates between two looks.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A look at all that this user runs: what each run and each server says of itself.
+//! A look at everything that this user runs: what each run and each server says of itself.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::shared::exit::Failure;
 /// How long one may take to answer. One that was stopped does not answer and is left out.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What one said, and when.
+/// One answer, and its time.
 #[derive(Debug)]
 pub(crate) struct Said<T> {
     /// Its control socket.
@@ -24,7 +24,7 @@ pub(crate) struct Said<T> {
     pub(crate) what: T,
 }
 
-/// What all said.
+/// All answers.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) runs: Vec<Said<RunState>>,

@@ -6,11 +6,11 @@ use std::path::Path;
 use serde::Serialize;
 use zfold_compare::proc::bytes;
 
-/// The machine now. What its kernel does not have, or does not tell, is none.
+/// The machine now. Figures that its kernel does not have, or does not report, are none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Machine {
     pub(crate) memory_bytes: Option<u64>,
-    /// What can be had without swapping.
+    /// The memory available without swapping.
     pub(crate) available_bytes: Option<u64>,
     pub(crate) swap_bytes: Option<u64>,
     pub(crate) swap_free_bytes: Option<u64>,

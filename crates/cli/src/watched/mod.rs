@@ -1,5 +1,5 @@
-//! What this user's runs, disks and guest servers hold and do: looks at all of them, and rates
-//! between two looks.
+//! The memory and the work of this user's runs, disks and guest servers: looks at all of them, and
+//! rates between two looks.
 
 pub(crate) mod columns;
 pub(crate) mod guests;

@@ -1,4 +1,4 @@
-//! Runs and disks with what they did between two looks, each second.
+//! Runs and disks, with their rates between two looks.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) socket: PathBuf,
 }
 
-/// By how much figures grew each second. There is none of what was seen once only.
+/// By how much figures grew each second. There is no rate of something seen only once.
 #[derive(Clone, Debug)]
 pub(crate) struct Rates<F>(Option<(F, f64)>);
 
@@ -41,7 +41,7 @@ impl<F> Default for Rates<F> {
 }
 
 impl<F: zfold_figures::Figures> Rates<F> {
-    /// Returns the rates of figures that grew so much in so many seconds.
+    /// Returns the rates of figures that grew by this much in this many seconds.
     pub(crate) fn new(grown: F, seconds: f64) -> Self {
         Self(Some((grown, seconds)))
     }
@@ -88,7 +88,7 @@ pub(crate) struct Disk {
     pub(crate) socket: PathBuf,
 }
 
-/// What was between two looks.
+/// The changes between two looks.
 #[derive(Debug)]
 pub(crate) struct Since<'a, T> {
     before: &'a T,
@@ -121,7 +121,7 @@ impl<'a, T> Since<'a, T> {
         Since { before: part(self.before), seconds: self.seconds }
     }
 
-    /// Returns by how much a total grew each second. One that has begun anew has not grown.
+    /// Returns by how much a total grew each second. One that has started again has not grown.
     pub(crate) fn rate(&self, now: &T, total: impl Fn(&T) -> u64) -> f64 {
         total(now).saturating_sub(total(self.before)) as f64 / self.seconds
     }
@@ -149,7 +149,7 @@ fn run(said: &Said<RunState>, before: Option<&Said<RunState>>) -> Run {
         recent_fault_p50_ns: recent(0.5),
         recent_fault_p99_ns: recent(0.99),
         socket: said.socket.clone(),
-        // What it was for is done.
+        // Its purpose is served.
         state: RunState { fault_histogram_ns: Vec::new(), ..now.clone() },
     }
 }

@@ -1,4 +1,4 @@
-//! What front and manager make of the same arguments.
+//! The meaning of the same arguments for front and manager.
 
 use zfold_run::Running;
 

@@ -1,5 +1,5 @@
-//! What the shell started: says what is about to happen, asks, starts the manager, and shows what
-//! that says.
+//! The process that the shell started: announces what is about to happen, asks for confirmation,
+//! starts the manager, and shows its messages.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _};

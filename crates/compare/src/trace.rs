@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 16;
 const RECORD_BYTES: usize = 16;
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What happens to a slot of a swap device.
+/// An event of a slot of a swap device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A page was stored.
@@ -101,7 +101,7 @@ impl Trace {
         self.events.iter().filter(is_store).count() as u64
     }
 
-    /// Returns the slots that are stored to, as often as they are.
+    /// Returns the slot of each store, repeated if it is stored to several times.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.events.iter().filter_map(|event| match event {
             Event::Store { slot, .. } => Some(*slot),

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use zfold_store::{LoadError, StoreError, UpdateError};
 
-/// Why a request was not served. What a failed write or discard covered may have been changed in
+/// Why a request was not served. The range of a failed write or discard may have been changed in
 /// part, page by page; nothing else has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -27,7 +27,7 @@ pub enum IoError {
     /// The page's bytes did not come back right, or could not be written.
     #[error("the page is damaged or cannot be read")]
     Io,
-    /// The device is being shut down and takes no changes any more.
+    /// The device is being shut down and takes no more changes.
     #[error("the device is being shut down")]
     Closed,
 }
@@ -94,7 +94,7 @@ pub enum OpenError {
     /// A device only grows.
     #[error("a device only grows: {size} bytes are less than {now}")]
     Shrink {
-        /// The size asked for in bytes.
+        /// The requested size in bytes.
         size: u64,
         /// The size it has in bytes.
         now: u64,

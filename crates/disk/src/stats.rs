@@ -1,4 +1,4 @@
-//! What a device has served: its figures, each declared once.
+//! The requests that a device has served: its figures, each declared once.
 
 use zfold_figures::{FIELD, View, figures, metric, state};
 
@@ -8,14 +8,14 @@ pub mod table {
     pub const PAGES: &str = "pages";
     /// Requests.
     pub const SERVED: &str = "served";
-    /// What went wrong.
+    /// The failures.
     pub const FAILED: &str = "refused or failed";
 }
 
 use table::{FAILED, PAGES, SERVED};
 
 figures! {
-    /// What a device has served since it was made. All counters only grow.
+    /// The requests that a device has served since it was created. All counters only grow.
     #[non_exhaustive]
     pub struct DiskStats;
     /// The counters of a device; each line of CPU cache is shared by all threads, which a

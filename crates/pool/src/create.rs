@@ -1,5 +1,5 @@
-//! How a pool is made of options: they are checked, memory is reserved, the allocator is put
-//! together with its lock design.
+//! Creates pools from options: they are checked, memory is reserved, the allocator is put together
+//! with its lock design.
 
 use std::sync::Arc;
 

@@ -1,13 +1,13 @@
-//! Handles: what a pool gives out for an object, and how wrong ones are told apart.
+//! Handles: what a pool issues for an object, and how wrong ones are recognised.
 //!
 //! ```text
 //!   63        62 ............ 32 31 .............. 0
 //!   | 0 | serial (1 .. 2^31 - 1) | index            |
 //! ```
 //!
-//! `index` says where the pool looks; `serial` is drawn anew for every object and stored with
-//! it, so a handle whose object is gone, or which another pool gave out, does not match what is
-//! found there. Serial 0 is no object's: places without an object have it, or none at all.
+//! `index` says where the pool looks; `serial` is drawn for every object and stored with it, so a
+//! handle whose object is gone, or which another pool issued, does not match the stored one. Serial
+//! 0 is no object's: places without an object have it, or none at all.
 //!
 //! A handle is a number and carries no right. One that equals that of a live object *is* that
 //! object's, wherever it came from: the call does to the object what it would do for its owner.
@@ -98,7 +98,7 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Returns how `parts` parts, at least one, are told apart.
+    /// Returns how `parts` parts, at least one, are distinguished.
     pub(crate) const fn among(parts: usize) -> Self {
         Self { part_bits: parts.next_power_of_two().trailing_zeros() }
     }
@@ -116,8 +116,8 @@ impl Split {
         handle.with_index(index | part as u32).expect("a serial is not zero")
     }
 
-    /// Returns the part that a handle names, if there are so many, and its handle there; `None` if
-    /// that is no handle.
+    /// Returns the part that a handle names, if it exists, and its handle there; `None` if that is
+    /// no handle.
     #[inline]
     pub(crate) fn inner(self, handle: Handle) -> Option<(usize, Handle)> {
         let index = handle.index();

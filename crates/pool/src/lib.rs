@@ -16,8 +16,8 @@
 //! ```
 //!
 //! A pool keeps many small objects (compressed pages, usually) densely in whole pages, gives a
-//! [`Handle`] for each, moves them together when asked, and returns every page that becomes
-//! empty. The four allocators stand behind one contract, [`Pool`]; [`create`] makes one.
+//! [`Handle`] for each, moves them together on request, and returns every page that becomes empty.
+//! The four allocators stand behind one contract, [`Pool`]; [`create`] makes one.
 //!
 //! A pool is its process's own. A forked child must not call or drop one of its parent: a lock may
 //! be held there by a thread that the child does not have. [`process::Local`] sees to that.
@@ -27,7 +27,7 @@
 //! - `buddy`: zbud and z3fold, single-threaded cores, and the locks around them
 //! - `zsmalloc`: zsmalloc and its lock designs
 //! - `fit`: objects of any length in the holes that fit them best
-//! - `cell`: what stands behind a handle in zsmalloc and fit, and who may touch an object
+//! - `cell`: the entry behind a handle in zsmalloc and fit, and which thread may touch an object
 //! - [`Pool`], its errors and counters: what every pool does
 //! - `owned`: objects that are found by where they are; the rules for who owns them
 //! - `memory`: the arena of page frames, where frames come from ([`source::PageSource`]), lists

@@ -14,22 +14,22 @@
 //! - O1: an owner *names* an address while its word says so and until, under its lock, it says
 //!   something else. At most one owner names an address, and the key before the object is its.
 //! - O2: bytes are written only by `insert`, which has the place for itself, and by a mover in the
-//!   new place. They are read under the lock of the owner that names them, or by who has an address
-//!   that no owner names: one that is not in its owner yet, or was taken out.
+//!   new place. They are read under the lock of the owner that names them, or by a thread with an
+//!   address that no owner names: one that is not in its owner yet, or was taken out.
 //! - O3: an object moves only while its owner is held, which named this very address when it was;
 //!   the key is a hint, and whatever else lies there instead is no harm. So what no owner names
 //!   stays where it is until it is freed.
 //! - O4: a mover tries an owner's lock and does not wait for it, and waits for nothing while it
-//!   holds owners, eight at most. So who has an owner's lock may wait for the pool's.
-//! - O5: an address is freed once, when no owner names it. Its place is not used anew before that,
-//!   since the pool's lock lies between.
+//!   holds owners, eight at most. So a thread with an owner's lock may wait for the pool's.
+//! - O5: an address is freed once, when no owner names it. Its place is not reused before that,
+//!   since the pool's lock is taken in between.
 
 use std::fmt;
 
 /// Keys of owners are smaller: half a word in front of each object has room for no more.
 pub const KEYS_MAX: u64 = 1 << 31;
 
-/// Where an object is that has an owner. Plain data: it is true only as O1 to O3 say.
+/// The address of an object that has an owner. Plain data: it is true only as O1 to O3 say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address(u64);
 
@@ -50,13 +50,13 @@ impl Address {
     }
 }
 
-/// Who owns the objects of a pool, as a compaction asks for them.
+/// The owners of a pool's objects, as a compaction sees them.
 ///
 /// # Safety
 /// From a [`try_hold`](Self::try_hold) that returned true to the [`publish`](Self::publish) of this
-/// key nobody reads or frees the object and nobody changes what the owner names; and what was done
-/// before the one by whoever had the owner's lock happened before, and what is done after the
-/// other comes after (Acquire and Release).
+/// key no thread reads or frees the object, and none changes what the owner names. Everything done
+/// under the owner's lock before the one happened before it, and everything done after the other
+/// comes after it (Acquire and Release).
 pub unsafe trait Owners: Sync + fmt::Debug {
     /// Locks the owner `key`, which there need not be, if it names `at` and is free; never waits.
     /// Returns whether it did. Is called under the pool's lock.

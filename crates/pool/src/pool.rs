@@ -166,9 +166,9 @@ pub trait OwnedPool: Pool {
     /// [`HandleError::Stale`] if the key before it is another, so that something is damaged.
     ///
     /// # Safety
-    /// The address is that of a live object of this pool of so many bytes, and as long as they are
-    /// used the caller has the lock of the owner that names it, or no owner names it and nobody
-    /// frees it (owned/O2).
+    /// The address is that of a live object of this pool of that many bytes, and as long as they
+    /// are used the caller has the lock of the owner that names it, or no owner names it and no
+    /// thread frees it (owned/O2).
     unsafe fn read_owned(&self, key: u32, at: Address, len: usize) -> Result<&[u8], HandleError>;
 
     /// Frees the object of `len` bytes at an address.
@@ -177,7 +177,7 @@ pub trait OwnedPool: Pool {
     /// [`HandleError::Dead`]; the object stays.
     ///
     /// # Safety
-    /// The address is that of a live object of this pool of so many bytes, and no owner names it
+    /// The address is that of a live object of this pool of that many bytes, and no owner names it
     /// (owned/O5).
     unsafe fn free_owned(&self, at: Address, len: usize) -> Result<(), HandleError>;
 
@@ -185,14 +185,15 @@ pub trait OwnedPool: Pool {
     /// they stay, and their pages with them.
     fn compact_owned(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64;
 
-    /// Returns whether an object begins at an address, of so many bytes, with `key` before it.
+    /// Returns whether an object of that many bytes, with `key` in front of it, begins at an
+    /// address.
     ///
     /// # Cost
     /// A lock: for tests.
     fn is_owned_at(&self, key: u32, at: Address, len: usize) -> bool;
 }
 
-/// How a read guard gives its pin back. Its module is private, which seals [`Pool`].
+/// How a read guard releases its pin. Its module is private, which seals [`Pool`].
 pub trait PinOwner {
     fn unpin(&self, handle: Handle);
 }
@@ -232,7 +233,7 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// What a pool holds and has done. Gauges are of now, `_total` counters only grow.
+/// The statistics of a pool. Gauges are of now, `_total` counters only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -310,7 +311,7 @@ pub enum AllocError {
     ZeroLength,
     /// The allocator takes objects of at most `max` bytes.
     TooLong {
-        /// Length asked for.
+        /// Requested length.
         len: usize,
         /// Longest object.
         max: usize,
@@ -384,7 +385,7 @@ impl fmt::Display for HandleError {
 
 impl std::error::Error for HandleError {}
 
-/// What an evict hook returns when it keeps an object.
+/// The error of an evict hook that keeps an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 

@@ -1,9 +1,9 @@
 //! Which process made a value.
 //!
 //! A child of `fork` has a copy of its parent's memory and one thread. A lock that another thread
-//! held at the fork stays held there for ever, so a call of a pool, a store or a cache can wait for
-//! ever in the child, and so can dropping one. [`Local`] keeps a value from forked children: it is
-//! refused before any lock is taken, and not dropped there.
+//! held at the fork stays held there for ever, so a call of a pool, a store or a cache, or dropping
+//! one, can wait for ever in the child. [`Local`] keeps a value from forked children: it is refused
+//! before any lock is taken, and not dropped there.
 //!
 //! A page that the kernel gives a forked child as zeros (`MADV_WIPEONFORK`, Linux 4.14) holds the
 //! number of the process. This costs two loads for a call, no system call, and it is right for a
@@ -11,8 +11,9 @@
 //! different namespaces. Where the kernel has no such pages, the pid stands for the number.
 //!
 //! - P1: the page, once there is one, stays mapped for ever.
-//! - P2: the numbers of a process and of its ancestors differ, those of siblings need not: what a
-//!   process has was made by it or by an ancestor. A child begins to count where its parent was.
+//! - P2: the numbers of a process and of its ancestors differ, those of siblings need not: a
+//!   process has only objects that it or an ancestor made. A child begins to count where its parent
+//!   was.
 //! - P3: nothing here waits, as a lock might that was held at the fork.
 
 use std::fmt;
@@ -32,7 +33,7 @@ const NO_PAGE: u64 = u64::MAX;
 /// The last number that this process or one of its ancestors took.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A process, as told apart from its forked children and from its ancestors.
+/// A process, distinguished from its forked children and its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(u64);
 
@@ -69,7 +70,7 @@ impl Process {
 /// The number that a page stands for.
 #[inline]
 fn number_of(number: u64) -> u64 {
-    // Above all that are counted.
+    // Above all counted ones.
     if number == NO_PAGE { 1 << 63 | u64::from(std::process::id()) } else { number }
 }
 
@@ -79,13 +80,13 @@ fn page() -> &'static AtomicU64 {
     if page.is_null() {
         let made = sys::wiped_page();
         let new = made.map_or((&raw const INSTEAD).cast_mut(), |page| page.as_ptr().cast());
-        // Release: whoever finds it finds it wiped, or being `INSTEAD`.
+        // Release: a thread finds it wiped, or `INSTEAD`.
         let set = PAGE.compare_exchange(page, new, Ordering::AcqRel, Ordering::Acquire);
         page = set.map_or_else(|other| other, |_| new);
         if let Some(made) = made
             && set.is_err()
         {
-            // SAFETY: made above, and nobody else has seen it.
+            // SAFETY: made above, and no other thread has seen it.
             unsafe { sys::unreserve(made, sys::page_bytes()) };
         }
     }
@@ -132,7 +133,7 @@ impl<T> Local<T> {
 impl<T> Drop for Local<T> {
     fn drop(&mut self) {
         if self.process.is_current() {
-            // SAFETY: dropped here only, and not used any more.
+            // SAFETY: dropped here only, and no longer used.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
     }
@@ -145,7 +146,7 @@ impl<T> fmt::Debug for Local<T> {
     }
 }
 
-/// A forked child asked for a value that its parent made.
+/// A forked child used a value that its parent made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forked;
 
@@ -197,7 +198,7 @@ mod tests {
                     let own = Local::new(());
                     mine.get().is_err() && childs.get().is_err() && own.get().is_ok()
                 })
-                // A child of which nobody has asked yet.
+                // A child that has not been recognised yet.
                 && in_child(&|| mine.get().is_err() && childs.get().is_err())
         }));
         assert!(mine.get().is_ok());

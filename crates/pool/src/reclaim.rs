@@ -1,5 +1,5 @@
 //! Reclaim: pages leave when their owner has evicted the objects in them, the least recently used
-//! pages first. What is the same for every allocator is here.
+//! pages first. The part that is the same for every allocator is here.
 
 use crate::handle::Handle;
 use crate::pool::{ReclaimError, Refused};

@@ -25,7 +25,7 @@ pub(crate) fn page_bytes() -> usize {
     }
 }
 
-/// Number of the CPU that the calling thread runs on; 0 if the system does not tell.
+/// Number of the CPU that the calling thread runs on; 0 if the system does not report it.
 #[inline]
 pub(crate) fn cpu() -> usize {
     // SAFETY: sched_getcpu has no preconditions.
@@ -40,9 +40,9 @@ pub(crate) fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // Huge pages would make the resident size differ from what the pools count. A kernel
-    // without them refuses the advice, which is as good.
-    // SAFETY: the range was mapped just now and nobody else knows it.
+    // Huge pages would make the resident size differ from what the pools count. A kernel without
+    // them refuses the advice, which is as good. SAFETY: the range was mapped just now and no other
+    // thread knows it.
     unsafe { libc::madvise(start, bytes, libc::MADV_NOHUGEPAGE) };
     Ok(NonNull::new(start.cast()).expect("mmap never returns page zero"))
 }
@@ -58,7 +58,7 @@ pub(crate) fn wiped_page() -> Option<NonNull<u8>> {
     if opened.is_ok() && wiped == 0 {
         return Some(page);
     }
-    // SAFETY: same as above, and nobody else knows it.
+    // SAFETY: same as above, and no other thread knows it.
     unsafe { unreserve(page, bytes) };
     None
 }
@@ -79,8 +79,8 @@ pub(crate) unsafe fn open(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
 /// Returns the memory behind an open range to the system; the range reads as zeros afterwards.
 ///
 /// # Safety
-/// The range lies inside one live reservation, is open, and nobody reads or writes it during
-/// the call or expects its contents afterwards.
+/// The range lies inside one live reservation, is open, and no thread reads or writes it during the
+/// call or expects its contents afterwards.
 pub(crate) unsafe fn discard(start: NonNull<u8>, bytes: usize) {
     let advise = |advice| {
         // SAFETY: the caller has given up the contents of the range.
@@ -148,7 +148,8 @@ pub(crate) unsafe fn discard_all(ranges: &[(NonNull<u8>, usize)]) {
                 Err(_) => TAKES_MANY.store(false, Ordering::Relaxed),
             }
         }
-        // What the system left, from the front of a range on: all of it again does no harm.
+        // The part of a range that the system left, from its front on: all of it again does no
+        // harm.
         for &(start, bytes) in some {
             match done.checked_sub(bytes) {
                 Some(rest) => done = rest,
@@ -162,7 +163,7 @@ pub(crate) unsafe fn discard_all(ranges: &[(NonNull<u8>, usize)]) {
 /// Gives up a reservation.
 ///
 /// # Safety
-/// `start` and `bytes` are those of one [`reserve`] call, and nothing uses the range any more.
+/// `start` and `bytes` are those of one [`reserve`] call, and nothing uses the range any longer.
 pub(crate) unsafe fn unreserve(start: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the whole mapping and has ended its use.
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };

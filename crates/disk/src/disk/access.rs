@@ -1,7 +1,7 @@
-//! Who may use a device: its users, who wants it for itself, and its end.
+//! Access to a device: its users, exclusive claims, and its end.
 //!
-//! - A1: while a device is claimed nobody uses it. Who comes meanwhile waits, so nothing that a
-//!   client writes can fall into what the claim is for.
+//! - A1: while a device is claimed it has no user. Users that come meanwhile wait, so no write of a
+//!   client falls into the claimed work.
 //! - A2: a change that was acknowledged was whole before the device closed, so it is in a snapshot
 //!   that begins afterwards. A change looks at the gate once more when its work is done, and is
 //!   refused if the gate has closed by then. The closing side sets the gate and then reads pages;
@@ -34,7 +34,7 @@ pub struct User {
     kind: &'static str,
 }
 
-/// A device that nobody uses, from [`Disk::claim`](crate::Disk::claim) until it is dropped.
+/// A device without users, from [`Disk::claim`](crate::Disk::claim) until it is dropped.
 #[derive(Debug)]
 pub struct Claim<'a>(&'a Access);
 
@@ -67,7 +67,7 @@ impl Drop for Claim<'_> {
 }
 
 impl Access {
-    /// Claims the device; the error tells of its users.
+    /// Claims the device; the error names its users.
     pub(crate) fn claim(&self) -> Result<Claim<'_>, Vec<&'static str>> {
         let mut state = self.unclaimed();
         if !state.kinds.is_empty() {
@@ -85,7 +85,7 @@ impl Access {
 
     /// Returns whether no change may begin.
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: who misses it is told at the end of the change.
+        // Relaxed: a thread that misses it is notified at the end of the change.
         self.closed.load(Ordering::Relaxed)
     }
 

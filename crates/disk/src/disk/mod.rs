@@ -11,7 +11,7 @@
 //!   same page. Requests of several pages may interleave page by page, as on any disk.
 //! - D2: bytes never written, discarded or zeroed read as zeros and hold no memory.
 //! - D3: a request is checked against the size before it touches anything. The size only grows.
-//! - D4: what was acknowledged was whole before the device closed (access/A2).
+//! - D4: an acknowledged request was complete before the device closed (access/A2).
 
 mod access;
 mod options;
@@ -116,7 +116,7 @@ impl Disk {
         self.read_only
     }
 
-    /// Makes the device larger; what is new reads as zeros.
+    /// Makes the device larger; new bytes read as zeros.
     ///
     /// # Errors
     /// [`OpenError`]; the size stays.
@@ -132,16 +132,16 @@ impl Disk {
         if size < now { Err(OpenError::Shrink { size, now }) } else { Ok(()) }
     }
 
-    /// Returns a user of the device, which it has until that is dropped: whoever may send requests
-    /// says so by it. `kind` is what a sentence calls it, such as "an NBD client is connected".
-    /// Waits while the device is [claimed](Self::claim).
+    /// Returns a user of the device, which it has until that is dropped: a frontend that may send
+    /// requests announces itself by it. `kind` is its description in a sentence, such as "an NBD
+    /// client is connected". Waits while the device is [claimed](Self::claim).
     #[must_use]
     pub fn attach(&self, kind: &'static str) -> User {
         User::attach(Arc::clone(&self.access), kind)
     }
 
-    /// Claims the device for work during which nobody may use it. Until the claim is dropped, users
-    /// who [attach](Self::attach) wait, and so does another claim.
+    /// Claims the device for work during which it may have no user. Until the claim is dropped,
+    /// users who [attach](Self::attach) wait, and so does another claim.
     ///
     /// # Errors
     /// The kinds of its users, as they attached, if it has any.
@@ -150,7 +150,7 @@ impl Disk {
     }
 
     /// Ends all changes: from now on writes, discards and the like fail with [`IoError::Closed`],
-    /// also those under way, which may have changed something. What was acknowledged is in a
+    /// also those under way, which may have changed something. Acknowledged writes are in a
     /// snapshot of the store that begins after this returns. Does not wait.
     pub fn close(&self) {
         self.access.close();

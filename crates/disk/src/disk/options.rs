@@ -1,4 +1,4 @@
-//! What a device is made of, and what it tells of its bytes.
+//! The options of a device, and its description of its bytes.
 
 use zfold_pool::builders;
 
@@ -24,13 +24,13 @@ impl SectorSize {
     }
 }
 
-/// What a device is made of: public fields with defaults. Start from [`DiskOptions::new`].
+/// The options of a device: public fields with defaults. Start from [`DiskOptions::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskOptions {
     /// Size in bytes, a multiple of the sector size.
     pub size: u64,
-    /// Sector size told to clients.
+    /// Sector size reported to clients.
     pub sector: SectorSize,
     /// Whether writes are refused.
     pub read_only: bool,
@@ -59,7 +59,7 @@ pub enum Holes {
     Forbid,
 }
 
-/// What a run of bytes holds.
+/// The kind of a run of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExtentKind {
@@ -76,6 +76,6 @@ pub enum ExtentKind {
 pub struct Extent {
     /// Length in bytes.
     pub len: u64,
-    /// What it holds.
+    /// Its kind.
     pub kind: ExtentKind,
 }

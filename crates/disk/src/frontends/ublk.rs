@@ -93,8 +93,8 @@ pub enum UblkError {
     Start(#[source] io::Error),
 }
 
-/// A block device of this machine. Dropping it removes the device: what has it open sees errors
-/// from then on. Before Linux 6.9, dropping waits for that to be closed too.
+/// A block device of this machine. Dropping it removes the device: programs that have it open see
+/// errors from then on. Before Linux 6.9, dropping waits for that to be closed too.
 ///
 /// The size is the one the device had when it was added.
 ///
@@ -117,8 +117,8 @@ pub struct UblkFrontend {
     server: Option<JoinHandle<()>>,
 }
 
-/// What the server's thread says once: the number and path of a device that is ready, or why there
-/// is none.
+/// The single message of the server's thread: the number and path of a device that is ready, or why
+/// there is none.
 type Ready = Result<(u16, PathBuf), libublk::UblkError>;
 
 impl UblkFrontend {
@@ -166,7 +166,8 @@ impl UblkFrontend {
 
 impl Drop for UblkFrontend {
     fn drop(&mut self) {
-        // Somebody else may have removed the device, and then its threads have ended by themselves.
+        // Another process may have removed the device, and then its threads have ended by
+        // themselves.
         if let Ok(control) = UblkCtrl::new_simple(self.id.into()) {
             let _ = control.kill_dev();
         }
@@ -198,7 +199,7 @@ fn serve(disk: &Arc<Disk>, options: UblkOptions, ready: SyncSender<Ready>) {
         let ready = ready.clone();
         let started = move |control: &UblkCtrl| {
             let id = control.dev_info().dev_id as u16;
-            // Nobody waits if the caller is gone, and then nobody will end us either.
+            // If the caller is gone, no thread waits, and none will end this one either.
             if ready.send(Ok((id, control.get_bdev_path().into()))).is_err() {
                 let _ = control.kill_dev();
             }
@@ -215,7 +216,7 @@ fn serve(disk: &Arc<Disk>, options: UblkOptions, ready: SyncSender<Ready>) {
     }
 }
 
-/// Fills in what the kernel wants to know of the device.
+/// Fills in the parameters of the device for the kernel.
 fn describe(disk: &Disk, device: &mut UblkDev) {
     device.set_default_params(disk.size());
     let (sector, page) = (disk.sector().bytes(), disk.page_len() as u32);
@@ -368,8 +369,8 @@ mod tests {
         assert_eq!(serve(&disk, sys::UBLK_IO_OP_ZONE_OPEN, 0, 8, &mut data), Err(95));
     }
 
-    /// What no driver sends: each request is done as far as it says, or refused, and changes
-    /// nothing else.
+    /// Requests that no driver sends: each request is done as far as it says, or refused, and
+    /// changes nothing else.
     #[test]
     fn requests_at_the_edges_stay_on_the_device_and_in_their_buffer() {
         const SECTORS: u64 = 64 * 8;

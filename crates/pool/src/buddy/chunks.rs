@@ -1,4 +1,4 @@
-//! What zbud and z3fold share: pages cut into 64 chunks, described by a header in the page
+//! The common part of zbud and z3fold: pages cut into 64 chunks, described by a header in the page
 //! itself, and lists of pages by their free chunks.
 
 use crate::memory::frames::Frames;

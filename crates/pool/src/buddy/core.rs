@@ -1,4 +1,4 @@
-//! What an allocator is without its lock: a single-threaded core that a shell wraps.
+//! An allocator without its lock: a single-threaded core that a shell wraps.
 //!
 //! A core never calls the system to release memory: it puts empty runs into its arena, and the
 //! shell takes them out in batches and releases them without holding the lock. It never waits,
@@ -73,7 +73,7 @@ pub(crate) trait Core: Send + fmt::Debug {
     fn check(&self);
 }
 
-/// What a step of compaction did.
+/// The result of a step of compaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactStep {
     /// Pages that became free.

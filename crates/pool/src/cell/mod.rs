@@ -1,5 +1,5 @@
 //! The handle cell: says where an object is, so that objects can move under their handles, and
-//! who may touch it.
+//! which thread may touch it.
 //!
 //! ```text
 //!   word:  63     62     61 .. 48   47 ............................... 0
@@ -8,8 +8,8 @@
 //!          | length            | serial          |
 //! ```
 //!
-//! What is in the spot is the allocator's ([`Spot`]). `serial` is that of the handle, `length` the
-//! object's in bytes.
+//! The contents of the spot are up to the allocator ([`Spot`]). `serial` is that of the handle,
+//! `length` the object's in bytes.
 //!
 //! The word is also the object's lock. Its states:
 //!
@@ -24,14 +24,14 @@
 //! ```
 //!
 //! - H1: payload bytes are written only by the thread that has brought the cell to *coming* or
-//!   *held*, and read only by it and by those who have pinned it.
+//!   *held*, and read only by it and by threads that have pinned it.
 //! - H2: spot and tag change only in *free*, *coming* and *held*: what was read from them while
 //!   pinned or held stays true. (*Going*: the tag's serial becomes a link.)
 //! - H3: *coming*, *going* and *free* are stale to every handle; *held* lasts only as long as a
 //!   copy of at most a few objects takes, so others wait for it.
-//! - H4: a thread that pins or holds looks at the serial again afterwards. A stale handle may
-//!   thus pin an object of another handle for a moment, and the right owner's `free` be told
-//!   `Busy` by that; it never reads or changes anything.
+//! - H4: a thread that pins or holds looks at the serial again afterwards. So a stale handle may
+//!   pin an object of another handle for a moment, which makes the rightful owner's `free` return
+//!   `Busy`; it never reads or changes anything.
 //!
 //! Cost: 16 bytes an object, where the kernel has 8. For these a free looks at the cell and small
 //! and dense tables only; it never waits for the object's memory.
@@ -140,26 +140,26 @@ impl<S: Spot> Cell<S> {
     #[inline]
     pub(crate) fn begin(&self, serial: u32, len: usize, place: S) {
         self.tag.store((len as u64) << 32 | u64::from(serial), Ordering::Relaxed);
-        // Relaxed: nobody acts on a coming cell; `publish` releases both words.
+        // Relaxed: no other thread acts on a coming cell; `publish` releases both words.
         self.word.store(HELD | place.pack(), Ordering::Relaxed);
     }
 
-    /// Coming or held to live, at `place`: whoever pins or holds it next sees all that was
-    /// written to the object.
+    /// Coming or held to live, at `place`: the next thread that pins or holds it sees everything
+    /// that was written to the object.
     #[inline]
     pub(crate) fn publish(&self, place: S) {
         // Release pairs with the Acquire in `pin` and `hold` (H1).
         self.word.store(LIVE | place.pack(), Ordering::Release);
     }
 
-    /// Held to going: no handle names the object any more, its place is still taken. `next` is
+    /// Held to going: no handle names the object any longer, its place is still taken. `next` is
     /// the link of a list of such cells.
     #[inline]
     pub(crate) fn retire(&self, next: u32) {
         let tag = self.tag.load(Ordering::Relaxed) & !u64::from(u32::MAX);
         self.tag.store(tag | u64::from(next), Ordering::Relaxed);
-        // Relaxed: the place stays, and who gives it back is this thread or learns of it by the
-        // hand-over's own Release.
+        // Relaxed: the place stays, and it is freed by this thread or by one that learns of it
+        // through the hand-over's own Release.
         let place = S::unpack(self.word.load(Ordering::Relaxed));
         self.word.store(HELD | place.pack(), Ordering::Relaxed);
     }
@@ -242,7 +242,7 @@ impl<S: Spot> Cell<S> {
         held.is_ok()
     }
 
-    /// Changes the word of a live cell that nobody holds as `change` says; returns what it was.
+    /// Changes the word of a live cell that no thread holds by `change`; returns what it was.
     #[inline]
     fn enter(&self, serial: u32, change: impl Fn(u64) -> Option<u64>) -> Result<u64, HandleError> {
         let mut backoff = Backoff::default();
@@ -269,7 +269,7 @@ impl<S: Spot> Cell<S> {
         }
     }
 
-    /// Returns the serial if the object is live and nobody holds it.
+    /// Returns the serial if the object is live and no thread holds it.
     pub(crate) fn live_serial(&self) -> Option<u32> {
         let word = self.word.load(Ordering::Acquire);
         let serial = self.tag.load(Ordering::Acquire) as u32;

@@ -15,12 +15,12 @@
 //! - C1: an object moves only while its cell is held (cell/H1, H2) or its owner is (owned/O3), so
 //!   no read, write or free of it is under way, and it has one place at any time: the old one until
 //!   `publish`, then the new one.
-//! - C2: a header says which cell or owner to try; what it says is believed only if that says that
-//!   its object is live at this very place (shard/G1). Trying waits for nobody, though the lock is
-//!   held, and nothing is waited for while any is held (owned/O4).
-//! - C3: a compaction is over when a round over all segments freed nothing, or after
-//!   [`ROUNDS_MAX`] rounds, so it ends whatever others do meanwhile. One that is to free so many
-//!   pages is also over after [`FUTILE_MAX`] segments in a row that could not be emptied.
+//! - C2: a header says which cell or owner to try; its content is trusted only if the cell says
+//!   that its object is live at this very place (shard/G1). Trying never waits, although the lock
+//!   is held, and nothing is waited for while any owner is held (owned/O4).
+//! - C3: a compaction is over when a round over all segments freed nothing, or after [`ROUNDS_MAX`]
+//!   rounds, so it ends whatever others do meanwhile. A compaction that is to free a number of
+//!   pages also ends after [`FUTILE_MAX`] segments in a row that could not be emptied.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -46,7 +46,7 @@ const ROUNDS_MAX: usize = 8;
 /// are fuller hardly go where emptier ones do not. One without a budget tries all.
 const FUTILE_MAX: u32 = 16;
 
-/// What bounds a compaction, and who owns what it may move besides objects with handles.
+/// The bounds of a compaction, and the owners of objects without handles that it may move.
 #[derive(Clone, Copy, Debug)]
 struct Bounds<'a> {
     budget: i64,
@@ -59,7 +59,7 @@ impl Bounds<'_> {
         freed < self.budget && !self.is_stopped()
     }
 
-    /// Returns whether so many segments in a row are worth another try.
+    /// Returns whether another try is worthwhile after this many segments in a row.
     fn tries_on(&self, futile: u32) -> bool {
         futile < FUTILE_MAX || self.budget == i64::MAX
     }
@@ -70,7 +70,7 @@ impl Bounds<'_> {
     }
 }
 
-/// What a compaction has done so far.
+/// The progress of a compaction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     /// Pages freed, less those that were committed for it.
@@ -93,7 +93,7 @@ impl Shard {
     /// Compacts until `pages` pages are freed, `stop` is set or nothing is left to do.
     pub(super) fn compact_within(&self, owners: &dyn Owners, pages: u64, stop: &AtomicBool) -> u64 {
         let bounds = Bounds { budget: i64::try_from(pages).unwrap_or(i64::MAX), stop, owners };
-        // A dead pool compacts nothing any more; what was freed before that counts.
+        // A dead pool compacts nothing any more; memory that was freed before that counts.
         if let Ok(mut state) = self.lock_in_turn() {
             state.heap.arena.begin_burst();
             self.unlock(state);
@@ -123,7 +123,7 @@ impl Shard {
                 return Ok(());
             }
             if done.freed <= before {
-                // What was refused can go another time.
+                // Refused objects can move another time.
                 if !done.refused {
                     self.lock_in_turn()?.heap.settle();
                 }
@@ -248,9 +248,9 @@ impl Shard {
     fn copy(&self, owners: &dyn Owners, claimed: &[Claimed]) {
         for &Claimed { header, from, granules, to } in claimed {
             let (source, target) = (self.scale.payload(from), self.scale.payload(to));
-            // SAFETY: C1: this thread holds the cell (cell/H1) or the owner (owned/O3), so nobody
-            // else touches the object, and its new place, which has as many granules at least, was
-            // taken for it and is known to nobody yet.
+            // SAFETY: C1: this thread holds the cell (cell/H1) or the owner (owned/O3), so no other
+            // thread touches the object, and its new place, which has at least as many granules,
+            // was taken for it and is not known to any other yet.
             unsafe { self.frames.copy(source, target, self.scale.room(granules)) };
             self.frames.store_u32(self.scale.header(to), header);
             if header & OWNED != 0 {

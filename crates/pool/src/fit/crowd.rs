@@ -1,4 +1,4 @@
-//! What threads know of a pool's shards without a lock: how many are in use, which each thread
+//! What threads know about a pool's shards without a lock: how many are in use, which each thread
 //! allocates from, and which are loose.
 //!
 //! All of it are hints: they choose where an object goes, and every choice is right.
@@ -18,7 +18,7 @@ const WAITS: u32 = 64;
 const PATIENCE: u32 = 16;
 
 thread_local! {
-    /// Where the thread stands: its meetings at locks, in all pools.
+    /// The thread's position: its meetings at locks, in all pools.
     static STAND: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -62,7 +62,7 @@ impl Crowd {
     }
 
     /// Counts an allocation that found its lock taken, also for [`Crowd::home`]; returns whether
-    /// there have been so many that more shards should be used.
+    /// more shards should be used, because there were enough.
     pub(super) fn count_wait(&self) -> bool {
         if self.in_use() > 1 {
             let _ = STAND.try_with(|stand| stand.set(stand.get().wrapping_add(1)));

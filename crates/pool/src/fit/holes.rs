@@ -7,14 +7,14 @@
 //!   groups:    a bit a bin and segment    64 segments a group
 //! ```
 //!
-//! A bin has the holes of one length, the last one all that every extent fits. So a hole of an
-//! object's very length is found, however alike the objects are.
-//! A search takes the first bin that fits, in it the lowest segment: objects gather in segments
-//! with low numbers, and those with high ones empty.
+//! A bin has the holes of one length, the last one all holes that fit every extent. So a hole of an
+//! object's very length is found, however alike the objects are. A search takes the first bin that
+//! fits, in it the lowest segment: objects gather in segments with low numbers, and those with high
+//! ones empty.
 //!
 //! - B1: a bit of an upper level is set if and only if one that it stands for is.
 //! - B2: a bit of the lowest level may be stale, when the hole has been joined to another or its
-//!   segment has gone. Whoever finds no hole there clears it.
+//!   segment has gone. A search that finds no hole there clears it.
 //!
 //! Cost: 64 bytes a segment. A search looks at three words, or at one more for every 256 MiB of
 //! a pool that has no such hole further down.

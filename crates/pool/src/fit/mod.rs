@@ -2,8 +2,8 @@
 //!
 //! zfold's own allocator; the kernel has none like it. It is made for density: nothing is rounded
 //! but to a 512th of a page, holes are found by length over the whole pool, and compaction leaves
-//! hardly any. Where zsmalloc keeps objects of one size together, here neighbours have nothing in
-//! common.
+//! hardly any. Where zsmalloc keeps objects of one size together, here neighbouring objects are
+//! unrelated.
 //!
 //! ```text
 //!   segment:    | header object | header object |  hole  | header object | ...   16 pages

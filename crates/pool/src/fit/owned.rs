@@ -1,7 +1,7 @@
 //! Objects of a shard that have an owner instead of a cell: owned/O1 to O5.
 //!
 //! Such an object is a place and a header with its owner's key. The place is taken and given back
-//! as any other, under the lock; who may touch the bytes is the owners' matter.
+//! as any other, under the lock; the owners decide which thread may touch the bytes.
 
 use super::place::{OWNED, Place, Scale};
 use super::shard::{Shard, State, Take};
@@ -35,8 +35,8 @@ impl Shard {
     pub(super) fn fill_owned(&self, taken: TakenOwned, key: u32, bytes: &[u8]) -> Address {
         let TakenOwned { place } = taken;
         self.frames.store_u32(self.scale.header(place), OWNED | key);
-        // SAFETY: the place has room for that many bytes, and nobody else knows it: its owner does
-        // not name it yet (owned/O2).
+        // SAFETY: the place has room for that many bytes, and no other thread knows it: its owner
+        // does not name it yet (owned/O2).
         unsafe { self.copy_in(place, bytes) };
         self.address(place)
     }
@@ -62,12 +62,12 @@ impl Shard {
             return Err(HandleError::Stale);
         }
         let bytes = self.payload(place, len);
-        // SAFETY: the bytes are those of a live object, initialised, and as the caller says nobody
-        // writes or moves them (owned/O2, O3). The arena lives as long as `self`.
+        // SAFETY: the bytes are those of a live object, initialised, and by the caller's promise no
+        // thread writes or moves them (owned/O2, O3). The arena lives as long as `self`.
         Ok(unsafe { bytes.as_ref() })
     }
 
-    /// Frees an owned object, which no owner names any more (owned/O5).
+    /// Frees an owned object, which no owner names any longer (owned/O5).
     #[inline]
     pub(super) fn free_owned(&self, place: Place, len: usize) -> Result<(), HandleError> {
         let mut state = self.lock()?;

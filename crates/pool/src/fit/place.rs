@@ -10,7 +10,7 @@
 //! In front of each object is a header of four bytes: the index of its cell, or with the highest
 //! bit set the key of its owner.
 //!
-//! A page has 512 granules whatever its size, so that all else in the heap is the same for every
+//! A page has 512 granules whatever its size, so that the rest of the heap is the same for every
 //! page size: with pages of 4 KiB, a granule has 8 bytes and a segment 64 KiB.
 
 use crate::cell::{Bits, Spot};
@@ -35,7 +35,7 @@ pub(crate) const HEADER_BYTES: usize = size_of::<u32>();
 /// Granules of the longest object: a page of payload, and its header.
 pub(crate) const OBJECT_MAX: u16 = PAGE + 1;
 
-/// The bit of a header that tells an owner's key from a cell's index.
+/// The bit of a header that distinguishes an owner's key from a cell's index.
 pub(crate) const OWNED: u32 = 1 << 31;
 
 const _: () = assert!(KEYS_MAX == OWNED as u64);
@@ -55,8 +55,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the address of the object at this place of a shard, in a pool that tells its shards
-    /// by `shard_bits`.
+    /// Returns the address of the object at this place of a shard, in a pool whose shards take
+    /// `shard_bits`.
     #[inline]
     pub(crate) fn address(self, shard: usize, shard_bits: u32) -> Address {
         Address::from_bits(self.pack() << shard_bits | shard as u64)

@@ -2,10 +2,10 @@
 //!
 //! The index of a handle names the shard and the object's cell there ([`Split`]). `pool-lock` has
 //! one shard. `per-cpu` has as many as the process may use CPUs, but all threads begin in the
-//! first, because best fit lives on many holes of every length and each shard has its own. Only
-//! where threads meet at a lock, and the pool is large enough that it costs hardly any density, do
-//! they part. A thread then stays in one shard, on whichever CPU it runs, until it has met others
-//! there some times; so what it frees is mostly in its own:
+//! first, because best fit needs many holes of every length and each shard has its own. Threads
+//! move to separate shards only where they contend for a lock and the pool is so large that this
+//! costs hardly any density. A thread then stays in one shard, on whichever CPU it runs, until it
+//! has met others there some times; so what it frees is mostly in its own:
 //!
 //! ```text
 //!   allocations find a lock taken, 64 times         compaction of a pool that has become small
@@ -17,8 +17,8 @@
 //! - W2: no thread holds the locks of two shards, but one that takes all of them, in order.
 //! - W3: a shard takes fresh pages only if no hole of it fits, and none of a loose shard, as far as
 //!   the hints say. An allocation fails for want of memory only if no shard has any.
-//! - W4: which shards are in use and which are loose are hints ([`Crowd`]): a call that follows an
-//!   old one takes a neighbour's lock and is as right.
+//! - W4: which shards are in use and which are loose are hints ([`Crowd`]): a call that uses an
+//!   outdated one takes a neighbour's lock and is just as correct.
 //! - W5: a panic under a lock kills that shard alone. Calls that need it say so.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ use crate::sync::gate::Gate;
 use crate::sync::stat::LockStat;
 use crate::units::PageSize;
 
-/// Bytes that a pool holds for each further shard that it uses: one costs some ten KiB of partly
+/// Bytes that a pool holds for each further shard that it uses: one costs about ten KiB of partly
 /// used pages and tables.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 
@@ -49,7 +49,7 @@ const SHARD_BYTES_MIN: u64 = 1 << 20;
 pub(crate) struct Fit {
     name: String,
     page_size: PageSize,
-    /// What the locks are called in statistics.
+    /// The names of the locks in statistics.
     lock: &'static str,
     shards: Box<[Shard]>,
     /// By how many bits addresses tell them apart.
@@ -91,7 +91,7 @@ impl Fit {
         }
     }
 
-    /// Notes that an allocation meets another call at a lock.
+    /// Records that an allocation contends with another call for a lock.
     #[cold]
     fn meet(&self) {
         if self.crowd.count_wait() {
@@ -123,7 +123,7 @@ impl Fit {
     }
 
     /// Takes an object in a hole of a loose shard, or else in the first shard from `home` on that
-    /// has memory (W3). What a dead shard has is passed over.
+    /// has memory (W3). Dead shards are skipped.
     #[cold]
     fn take_elsewhere<T: Take>(&self, home: usize, len: usize) -> Result<(usize, T), AllocError> {
         let loose = self.crowd.loose_beside(home);

@@ -1,6 +1,6 @@
 //! A shard: one lock around a heap, and a cell behind each handle. It is a pool by itself, but for
 //! the choice between shards, which is the [`pool`](super::pool)'s. Objects that have an owner
-//! ([`crate::owned`]) have no cell: what is said of holding a cell is then said of their owner.
+//! ([`crate::owned`]) have no cell: what is said about holding a cell then applies to their owner.
 //!
 //! | call | takes |
 //! |:--|:--|
@@ -16,7 +16,8 @@
 //!   anything.
 //! - G2: a place that is taken has a cell, or is an owned object's, of which `owned` is the count,
 //!   or one of the two of a move (heap/F8).
-//! - G3: who holds a cell may wait for the lock; who has the lock waits for no cell.
+//! - G3: a thread that holds a cell may wait for the lock; a thread that has the lock waits for no
+//!   cell.
 //! - G4: the lock is never held across the release of memory to the system, a copy of an object, or
 //!   a reader's use of its bytes. Two system calls can happen under it: opening 16 MiB more of the
 //!   arena, and at the end of a compaction one that returns the last pages of the open segment,
@@ -24,7 +25,7 @@
 //! - G5: `held` mirrors the figure under the lock as of the last change, `due` whether a release is
 //!   worth it, and the shard's bit of the [`Crowd`] whether it is loose; all are read without it.
 //!
-//! What passes between threads without the lock passes by cells, under cell/H1 to H4; their models
+//! Memory passes between threads without the lock only by cells, under cell/H1 to H4; their models
 //! are those of [`crate::cell`], the release of pages against reuse is that of the arena. New is
 //! that a mover finds a cell by a header that may be anything (G1): `models`.
 
@@ -59,7 +60,7 @@ pub(crate) fn cells_range_bytes(arena_bytes: usize, cells: usize) -> usize {
 #[repr(align(128))]
 pub(crate) struct Shard {
     pub(super) number: usize,
-    /// By how many bits addresses tell it from others.
+    /// The number of bits by which addresses distinguish it from others.
     pub(super) shard_bits: u32,
     pub(super) scale: Scale,
     pub(super) frames: Frames,
@@ -70,7 +71,7 @@ pub(crate) struct Shard {
     state: SpinLock<State>,
 }
 
-/// What the lock guards.
+/// The data that the lock guards.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) heap: Heap,
@@ -82,11 +83,11 @@ pub(super) struct State {
     payload_bytes: u64,
     pub(super) moved_total: u64,
     pub(super) pages_compacted_total: u64,
-    /// What the pool knows of [`Heap::is_loose`].
+    /// The pool's copy of [`Heap::is_loose`].
     loose: bool,
 }
 
-/// An object that was taken and that nobody knows yet.
+/// An object that was taken and that no other thread knows yet.
 pub(super) trait Take: Sized {
     /// Takes an object of `len` bytes; `None` if no hole fits and `grow` says no.
     fn take(
@@ -286,7 +287,7 @@ impl Shard {
     /// Returns idle memory to the system, all but the pages that `keep` says.
     #[cold]
     pub(super) fn release(&self, keep: impl Fn(&Arena) -> PageCount) {
-        // A dead pool releases nothing any more.
+        // A dead pool releases nothing any longer.
         let Ok(mut state) = self.lock() else { return };
         let keep = keep(&state.heap.arena);
         let pages = state.heap.arena.begin_release(keep);
@@ -375,8 +376,8 @@ impl Shard {
         let place = cell.pin(handle.serial())?;
         let bytes = self.payload(place, cell.len());
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
-        // pinned, so nobody writes or moves them until the caller unpins it (pool/P3, cell/H1). The
-        // arena lives as long as `self`, which the slice borrows.
+        // pinned, so no thread writes or moves them until the caller unpins it (pool/P3, cell/H1).
+        // The arena lives as long as `self`, which the slice borrows.
         Ok(unsafe { bytes.as_ref() })
     }
 
@@ -417,7 +418,7 @@ impl Shard {
         self.state.stat(name, self.number)
     }
 
-    /// Returns the counters of a shard whose lock cannot be had any more: they may be off by one
+    /// Returns the counters of a shard whose lock can no longer be taken: they may be off by one
     /// change.
     #[cold]
     pub(super) fn stats_even_dead(&self) -> PoolStats {
@@ -436,7 +437,7 @@ impl Shard {
             let cell = self.cells.at(index);
             let place = cell.place();
             assert!(state.heap.is_taken(place), "G1: cell {index} names {place:?}");
-            // A move may have changed the place since; it is then one that nobody else names.
+            // A move may have changed the place since; no other thread then names it.
             assert!(named.insert(place), "G1: two cells name {place:?}");
             cells += 1;
             if cell.live_serial().is_some() && cell.place() == place {

@@ -4,11 +4,11 @@
 //! - *header words* (object headers, free-list links, page headers): read and written here as
 //!   relaxed atomics, so that no use of them can be a data race. Locks guard their meaning; the
 //!   atomics order nothing.
-//! - *payload bytes*: what the owner of a handle stores.
+//! - *payload bytes*: the bytes that the owner of a handle stores.
 //!
 //! - M1: payload bytes are written only by a thread that keeps all others from the object, and read
-//!   only while nobody may write. With zbud and z3fold that is the pool's (or shard's) lock and a
-//!   pin; with zsmalloc and fit the word of the object's cell (cell/H1), or its owner (owned/O2).
+//!   only while no thread may write. With zbud and z3fold that is the pool's (or shard's) lock and
+//!   a pin; with zsmalloc and fit the word of the object's cell (cell/H1), or its owner (owned/O2).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -102,7 +102,7 @@ impl Frames {
     pub(crate) unsafe fn copy(&self, from: usize, to: usize, len: usize) {
         let source = self.at(from, len).as_ptr();
         let target = self.at(to, len).as_ptr();
-        // SAFETY: both in bounds and committed; nobody else touches them (M1, lock held).
+        // SAFETY: both in bounds and committed; no other thread touches them (M1, lock held).
         unsafe { std::ptr::copy(source, target, len) };
     }
 }

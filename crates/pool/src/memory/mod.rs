@@ -1,6 +1,6 @@
-//! Memory of a pool: page frames, where they come from ([`source`]), who hands them out
-//! ([`arena`]) and how their bytes are reached ([`frames`]); tables over reserved addresses
-//! ([`slab`]), lists through them ([`list`]) and the order of last use ([`age`]).
+//! Memory of a pool: page frames: their source ([`source`]), their allocation ([`arena`]) and
+//! access to their bytes ([`frames`]); tables over reserved addresses ([`slab`]), lists through
+//! them ([`list`]) and the order of last use ([`age`]).
 
 pub(crate) mod age;
 pub(crate) mod arena;

@@ -21,7 +21,7 @@
 //! - S4: chunks with room (`used < PER_CHUNK`) are on `roomy`; full ones are not, nor are those
 //!   whose page is on its way back to the system (`retired`, then in a [`Retired`] and counted as
 //!   `in_flight`).
-//! - S5: nobody reads the list of a chunk in flight: its links turn to zeros at any moment.
+//! - S5: no thread reads the list of a chunk in flight: its links turn to zeros at any moment.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -49,7 +49,7 @@ pub(crate) unsafe trait Record: Sync {
     fn is_live(&self) -> bool;
 }
 
-/// The records of a table, for everybody.
+/// The records of a table, for all threads.
 #[derive(Debug)]
 pub(crate) struct Records<T> {
     range: Arc<dyn Reservation>,
@@ -97,7 +97,7 @@ impl<T: Record> Records<T> {
     }
 }
 
-/// What is known of a chunk besides its records.
+/// The state of a chunk besides its records.
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
     prev: u32,
@@ -171,7 +171,7 @@ impl<T: Record> Slab<T> {
         }
     }
 
-    /// Returns the side of the table that everybody may use.
+    /// Returns the side of the table that all threads may use.
     #[inline]
     pub(crate) fn records(&self) -> &Arc<Records<T>> {
         &self.records
@@ -235,7 +235,7 @@ impl<T: Record> Slab<T> {
         if found.is_none() {
             self.chunks.push(Chunk { prev: NIL, next: NIL, free: FREE_END, used: 0, fresh: 0 });
             self.roomy.push_front(&mut self.chunks, at);
-            // Release pairs with the Acquire in `get`. What was opened stays so after a trim.
+            // Release pairs with the Acquire in `get`. Opened chunks stay open after a trim.
             let opened = self.chunks.len() * Self::PER_CHUNK;
             self.records.opened.fetch_max(opened as u32, Ordering::Release);
         }
@@ -244,7 +244,7 @@ impl<T: Record> Slab<T> {
         Ok(at)
     }
 
-    /// Takes the index of a record back, which nobody uses any more.
+    /// Takes back the index of a record that is no longer used.
     #[inline]
     pub(crate) fn put(&mut self, index: u32) {
         let at = index / Self::PER_CHUNK as u32;
@@ -355,7 +355,7 @@ impl<T: Record> Retired<T> {
     pub(crate) fn release(&self) {
         for &at in &self.chunks {
             // SAFETY: committed (S3), one whole page, off every list (S4), so no record of it is
-            // handed out; whoever still looks by a stale index copes with zeros (`Record`).
+            // handed out; a thread that still reads by a stale index copes with zeros (`Record`).
             unsafe { self.records.range.release(at as usize * CHUNK_BYTES, CHUNK_BYTES) };
         }
     }

@@ -10,8 +10,9 @@
 //! - I2: after `commit(offset, len)` returned `Ok`, those bytes can be read and written until
 //!   they are released or the reservation is dropped.
 //! - I3: bytes that were never written since the reservation or since their release read as zero.
-//! - I4: whoever loads such a zero with Acquire sees all that was done before the release. (A page
-//!   of the system comes back by a fault, which its locks order after the release.)
+//! - I4: a thread that loads such a zero with Acquire sees everything that was done before the
+//!   release. (A page of the system comes back by a fault, which its locks order after the
+//!   release.)
 
 use std::alloc::Layout;
 use std::fmt;
@@ -32,7 +33,7 @@ const OPEN_STEP_BYTES: usize = 16 << 20;
 pub enum SourceError {
     /// A range of this many bytes cannot be reserved.
     AddressSpace {
-        /// Size of the range asked for.
+        /// Size of the requested range.
         bytes: usize,
     },
     /// The system has no memory left for this many bytes.
@@ -94,7 +95,7 @@ pub unsafe trait Reservation: Send + Sync + fmt::Debug {
     ///
     /// # Safety
     /// The range is committed, aligned to 8 bytes, and its contents are given up. Until the next
-    /// commit nobody else accesses it, except through atomics that cope with finding either the
+    /// commit no other thread accesses it, except through atomics that cope with finding either the
     /// old value or zero.
     unsafe fn release(&self, offset: usize, len: usize);
 
@@ -133,15 +134,15 @@ struct SystemRange {
     open: AtomicUsize,
 }
 
-// SAFETY: the range is plain memory owned by this value; who may touch which bytes is agreed by
-// its users, and the methods only make system calls that are thread-safe.
+// SAFETY: the range is plain memory owned by this value; its users agree on which thread may touch
+// which bytes, and the methods only make system calls that are thread-safe.
 unsafe impl Send for SystemRange {}
 // SAFETY: as for Send; `open` is atomic.
 unsafe impl Sync for SystemRange {}
 
-// SAFETY: I1: base and len are never assigned again and mmap ranges are disjoint. I2: commit
-// opens every byte below the end it was asked for. I3: anonymous memory starts as zeros and
-// MADV_DONTNEED restores that. I4: as said there, and `clear` for a part of a page.
+// SAFETY: I1: base and len are never assigned again and mmap ranges are disjoint. I2: commit opens
+// every byte below the requested end. I3: anonymous memory starts as zeros and MADV_DONTNEED
+// restores that. I4: as said there, and `clear` for a part of a page.
 unsafe impl Reservation for SystemRange {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -237,7 +238,7 @@ struct HeapRange {
     len: usize,
 }
 
-// SAFETY: plain memory owned by this value; its users agree on who touches which bytes.
+// SAFETY: plain memory owned by this value; its users agree on which thread touches which bytes.
 unsafe impl Send for HeapRange {}
 // SAFETY: as for Send; nothing in it is assigned after construction.
 unsafe impl Sync for HeapRange {}
@@ -276,8 +277,8 @@ impl Drop for HeapRange {
 
 /// A source whose commits fail once a countdown is over, for tests of error paths.
 ///
-/// The countdown is shared by all its reservations and by clones; [`FailingPages::allow`] sets
-/// it anew at any time.
+/// The countdown is shared by all its reservations and by clones; [`FailingPages::allow`] changes
+/// it at any time.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Debug)]
 pub struct FailingPages {

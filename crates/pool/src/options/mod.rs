@@ -1,4 +1,4 @@
-//! What a pool is made of: the allocator, its lock design, how upkeep and compaction run. Plain
+//! The options of a pool: the allocator, its lock design, how upkeep and compaction run. Plain
 //! data; [`crate::create`] makes a pool of it.
 
 pub(crate) mod error;
@@ -68,9 +68,9 @@ pub enum Locking {
     /// that no lock of the pool is left (goes on from the kernel's zs_free series of 2026).
     ClassIndex,
     /// zsmalloc: every CPU has zspages of its own, objects freed by other CPUs are handed to the
-    /// owner in batches, and a read writes to the handle's cell only. z3fold: every CPU has
-    /// its own lists of pages with room (Linux since 4.14). fit: threads that meet at a lock part,
-    /// to at most as many heaps as there are CPUs; reads and writes take none.
+    /// owner in batches, and a read writes to the handle's cell only. z3fold: every CPU has its own
+    /// lists of pages with room (Linux since 4.14). fit: threads that contend for a lock move to
+    /// separate heaps, at most as many as there are CPUs; reads and writes take none.
     PerCpu,
 }
 
@@ -145,16 +145,16 @@ pub enum Release {
     InBatches,
 }
 
-/// z3fold, `per-cpu`: who optimises the layout of pages and releases emptied ones.
+/// z3fold, `per-cpu`: which threads optimise the layout of pages and release emptied ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Upkeep {
     /// The caller of `free`, at once.
     #[default]
     Inline,
-    /// Two threads of the pool's own, one for the layout and one for the release. What waits for
-    /// the first is done by [`crate::Pool::stats`] and [`crate::Pool::compact`] before all else,
-    /// so their figures are those of pages that have been optimised.
+    /// Two threads of the pool's own, one for the layout and one for the release.
+    /// [`crate::Pool::stats`] and [`crate::Pool::compact`] first do the work that waits for the
+    /// first thread, so their figures are those of optimised pages.
     Workers,
 }
 
@@ -177,7 +177,7 @@ pub struct KernelRules {
     /// zsmalloc: when emptied zspages go back to the system. `None`: at once, under the class's
     /// lock, with `hierarchical` (the kernel's way); in batches and outside all locks otherwise.
     pub release: Option<Release>,
-    /// z3fold, per-cpu: who optimises layouts and releases pages. Default inline.
+    /// z3fold, per-cpu: which threads optimise layouts and release pages. Default inline.
     pub upkeep: Upkeep,
 }
 
@@ -197,7 +197,7 @@ impl Default for KernelRules {
     }
 }
 
-/// What a pool is made of: public fields with defaults. Start from [`PoolOptions::new`], or from
+/// The options of a pool: public fields with defaults. Start from [`PoolOptions::new`], or from
 /// `default()`, which is what stores have: fit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -220,7 +220,7 @@ pub struct PoolOptions {
     pub arena_bytes: usize,
     /// Where memory comes from.
     pub source: Arc<dyn PageSource>,
-    /// What kernels do otherwise.
+    /// Rules in which kernels differ.
     pub rules: KernelRules,
 }
 

@@ -1,4 +1,4 @@
-//! What can be chosen in zsmalloc besides its lock design: rules of Linux's zsmalloc, old and new.
+//! The choices in zsmalloc besides its lock design: rules of Linux's zsmalloc, old and new.
 
 /// The rule that chooses how many pages a zspage takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

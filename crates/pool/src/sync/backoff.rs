@@ -1,5 +1,5 @@
-//! How a thread waits for another that will be done in some tens of nanoseconds: it looks again
-//! and again, then offers its processor to others, among whom that thread may be.
+//! How a thread waits for another that will be done in tens of nanoseconds: it looks again and
+//! again, then offers its processor to others, among whom that thread may be.
 
 use crate::sync::yield_now;
 

@@ -16,8 +16,8 @@ thread_local! {
     static HINT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
-/// Returns the number of the CPU that the calling thread runs on, or ran on a moment ago; 0 where
-/// the system does not tell.
+/// Returns the number of the CPU that the calling thread runs on, or ran on a moment ago; 0 if the
+/// system does not report it.
 #[inline]
 pub(crate) fn hint() -> usize {
     // A thread whose locals are gone uses the first.

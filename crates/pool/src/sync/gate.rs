@@ -1,4 +1,4 @@
-//! How many callers do one kind of work at a time: a gate that any number may pass, or one.
+//! Limits how many callers do one kind of work at a time: a gate that any number may pass, or one.
 //!
 //! The gate guards no data; it only keeps a second caller from doing the same work again.
 

@@ -1,5 +1,5 @@
-//! What lock-free code synchronises with: the standard library, or loom's models of it when the
-//! crate is built with `--cfg loom`.
+//! The primitives of lock-free code: the standard library, or loom's models of it when the crate is
+//! built with `--cfg loom`.
 
 #[cfg(loom)]
 pub(crate) use loom::{

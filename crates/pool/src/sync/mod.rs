@@ -1,5 +1,5 @@
-//! Synchronisation: locks with an order and statistics, threads of a pool's own, and what they are
-//! made of. Knows nothing of pools.
+//! Synchronisation: locks with an order and statistics, threads of a pool's own, and their
+//! primitives. Knows nothing of pools.
 
 pub(crate) mod backoff;
 pub(crate) mod cpu;

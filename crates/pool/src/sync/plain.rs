@@ -1,8 +1,8 @@
 //! Integers that one thread changes at a time, while others may look.
 
-/// Integers of records that one thread changes at a time (whoever owns the record) while others
-/// may look: relaxed atomics, so that looking is never a data race. They order nothing, and cost
-/// what plain integers do.
+/// Integers of records that one thread, the owner of the record, changes at a time, while others
+/// may read them: relaxed atomics, so that looking is never a data race. They order nothing, and
+/// cost what plain integers do.
 macro_rules! plain {
     ($($name:ident, $atomic:ident, $int:ty;)*) => {$(
         #[derive(Debug, Default)]

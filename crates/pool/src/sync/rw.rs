@@ -115,7 +115,7 @@ impl RwLock {
 #[derive(Debug)]
 pub(crate) struct RwGuard<'a> {
     lock: &'a RwLock,
-    /// What was added to the state.
+    /// The number that was added to the state.
     unit: u32,
     since: Option<Instant>,
 }
@@ -129,7 +129,7 @@ impl Drop for RwGuard<'_> {
             counters.released(since);
         }
         order::given_back(self.lock.rank, std::ptr::from_ref(self.lock).addr());
-        // Release pairs with the Acquire of whoever takes it next (N3).
+        // Release pairs with the Acquire of the next thread that takes it (N3).
         self.lock.state.fetch_sub(self.unit, Ordering::Release);
     }
 }

@@ -1,8 +1,8 @@
 //! A spin lock that a panic poisons.
 //!
-//! What it guards takes some tens of nanoseconds, so waiting threads spin. Taking the lock is one
-//! read-modify-write; giving it back is a plain store, which does not wait for the stores before
-//! it (the copy of an object into cold memory, usually), as the swap in `std::sync::Mutex` does.
+//! It is held for tens of nanoseconds, so waiting threads spin. Taking the lock is one
+//! read-modify-write; giving it back is a plain store, which does not wait for the stores before it
+//! (the copy of an object into cold memory, usually), as the swap in `std::sync::Mutex` does.
 //!
 //! A thread that takes the lock again and again, as a compaction does, would keep it from those
 //! that wait: by [`SpinLock::lock_in_turn`] it lets them have it in between.
@@ -13,7 +13,7 @@
 //! - N1: `value` and `watch` are accessed only between a successful exchange of `state` from free
 //!   to held and the store that gives it back. The exchange acquires what that store of the holder
 //!   before released.
-//! - N2: a holder that panics leaves the state dead for ever; nobody gets at the value as a
+//! - N2: a holder that panics leaves the state dead for ever; no thread can use the value as a
 //!   consistent one again.
 
 use std::time::Instant;
@@ -28,8 +28,7 @@ const FREE: u8 = 0;
 const HELD: u8 = 1;
 const DEAD: u8 = 2;
 
-/// Looks at a lock that a thread leaves to those that wait; each of them takes some tens of
-/// nanoseconds.
+/// Looks at a lock that a thread leaves to those that wait; each of them takes tens of nanoseconds.
 const TURN_SPINS: u32 = 16;
 
 /// A value behind a spin lock. See the module documentation.
@@ -37,14 +36,14 @@ const TURN_SPINS: u32 = 16;
 pub(crate) struct SpinLock<T> {
     state: AtomicU8,
     watched: AtomicBool,
-    /// Whether somebody waits, or did since [`SpinLock::lock_in_turn`]; a hint.
+    /// Whether a thread waits, or did since [`SpinLock::lock_in_turn`]; a hint.
     wanted: AtomicBool,
     rank: Rank,
     value: UnsafeCell<T>,
     watch: UnsafeCell<Watch>,
 }
 
-/// What a watched lock's holder keeps.
+/// The state of a watched lock's holder.
 #[derive(Debug, Default)]
 struct Watch {
     counters: Counters,
@@ -92,7 +91,7 @@ impl<T> SpinLock<T> {
         Ok(self.guard())
     }
 
-    /// Takes the lock, after somebody else if one has waited for it.
+    /// Takes the lock, after another thread if one has waited for it.
     pub(crate) fn lock_in_turn(&self) -> Result<SpinGuard<'_, T>, Dead> {
         // Relaxed: a hint.
         if self.wanted.load(Ordering::Relaxed) {
@@ -146,7 +145,7 @@ impl<T> SpinLock<T> {
         Ok(())
     }
 
-    /// Notes that somebody waits.
+    /// Records that a thread waits.
     #[inline]
     fn want(&self) {
         // Relaxed: a hint; models do without.
@@ -193,8 +192,8 @@ impl<T> SpinLock<T> {
         stat
     }
 
-    /// Calls `look` with the value under the lock, or, once the lock is dead, with what the
-    /// panic left.
+    /// Calls `look` with the value under the lock, or, once the lock is dead, with the value that
+    /// the panic left.
     pub(crate) fn with_even_dead<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         // Acquire pairs with the Release of DEAD by the holder that panicked. A dead lock is not
         // waited for, so it has no place in the lock order.
@@ -204,7 +203,7 @@ impl<T> SpinLock<T> {
             return look(&guard);
         }
         self.state.load(Ordering::Acquire);
-        // SAFETY: a dead lock is never taken again (N2), so nobody has a unique reference, and
+        // SAFETY: a dead lock is never taken again (N2), so no thread has a unique reference, and
         // the holder's writes are seen because of the load above.
         self.value.with(|value| look(unsafe { &*value }))
     }

@@ -1,13 +1,13 @@
 //! Statistics of locks, in the columns of the kernel's `/proc/lock_stat`.
 //!
-//! Every lock counts while it is watched ([`crate::Pool::watch_locks`]). Who holds the lock
+//! Every lock counts while it is watched ([`crate::Pool::watch_locks`]). The holder of the lock
 //! updates its numbers, so they need no lock of their own and add nothing that threads share.
 
 use std::time::{Duration, Instant};
 
 use crate::sync::cpu;
 
-/// What one lock saw while it was watched.
+/// The statistics of one lock while it was watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockStat {

@@ -1,4 +1,4 @@
-//! Threads of a pool's own, each with a bell by which it is woken.
+//! Threads of a pool's own, each woken by a *bell*.
 //!
 //! ```text
 //!             start            await_ring            ring
@@ -11,12 +11,12 @@
 //! Ringing costs a load while the worker has not answered the last ring, and one
 //! read-modify-write while it is at work; only a worker that sleeps costs a system call.
 //!
-//! - B1: whoever rings has put the work under a lock which the worker takes, in its round, to
-//!   look for work. So work is never overlooked: a ring that finds RUNG is either seen by a
-//!   worker that has yet to look, or, if the worker had looked before the work came, the lock's
-//!   order shows the ringer that the worker took the old RUNG away.
-//! - B2: the worker sleeps only from AWAKE to ASLEEP in one step, with `sleep` locked; whoever
-//!   takes ASLEEP away locks `sleep` before it notifies.
+//! - B1: a thread that rings has put the work under a lock which the worker takes, in its round, to
+//!   look for work. So work is never overlooked: a ring that finds RUNG is either seen by a worker
+//!   that has yet to look, or, if the worker had looked before the work came, the lock's order
+//!   shows the ringer that the worker took the old RUNG away.
+//! - B2: the worker sleeps only from AWAKE to ASLEEP in one step, with `sleep` locked; a thread
+//!   that takes ASLEEP away locks `sleep` before it notifies.
 //! - B3: a bell without a worker is VACANT or STOPPED, also after a panic of the thread.
 
 use std::sync::{Arc, PoisonError};
@@ -25,7 +25,7 @@ use std::thread::{Builder, JoinHandle};
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Condvar, Mutex};
 
-/// Nobody answers the bell.
+/// No worker answers the bell.
 const VACANT: u8 = 0;
 /// The worker is at work and has not been rung for since it began.
 const AWAKE: u8 = 1;
@@ -123,7 +123,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.bell.stop();
         if let Some(thread) = self.thread.take() {
-            // A round that panicked has killed what it worked on; it is told there.
+            // A round that panicked has killed what it worked on; it is reported there.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What zsmalloc's cells say: class, zspage and object.
+//! The contents of zsmalloc's cells: class, zspage and object.
 //!
 //! ```text
 //!   spot:  47 ... 40   39 .......... 12   11 ... 0

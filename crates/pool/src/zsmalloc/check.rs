@@ -9,8 +9,8 @@ use crate::zsmalloc::heap::Heap;
 use crate::zsmalloc::locking::Shared;
 use crate::zsmalloc::zspage::{UNLISTED, Zspage};
 
-/// Asserts heap/Y1 to heap/Y5. Other calls may be under way, but none that has a heap locked; what
-/// they have taken, hold or move is accounted for.
+/// Asserts heap/Y1 to heap/Y5. Other calls may be under way, but none that has a heap locked;
+/// objects that they have taken, hold or move are accounted for.
 pub(crate) fn check(shared: &Shared, heaps: &[SpinGuard<'_, Heap>]) {
     let tables = &shared.tables;
     let named = check_cells(shared);

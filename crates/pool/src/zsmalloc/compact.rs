@@ -19,7 +19,8 @@
 //! - C1: an object moves only while its cell is held (cell/H1, cell/H2), so no read, write or free
 //!   of it is under way, and it has one place at any time: the old one until `publish`, then the
 //!   new one.
-//! - C2: an isolated zspage has one compactor, who puts it back; nobody lets it go before.
+//! - C2: an isolated zspage has one compactor, which puts it back; no other thread releases it
+//!   before.
 //! - C3: `KeepTarget` moves objects from the zspage with fewer of them to the one with more, so
 //!   that a compaction comes to an end whatever others do with the lists meanwhile.
 
@@ -233,8 +234,8 @@ impl Step {
         for Move { handle, from, to } in &self.moves[..self.count] {
             let cell = tables.cells.at(handle.index());
             let len = cell.len();
-            // SAFETY: C1: this thread holds the cell (cell/H1), so nobody else touches the object,
-            // and its new place was taken for it and is known to nobody yet.
+            // SAFETY: C1: this thread holds the cell (cell/H1), so no other thread touches the
+            // object, and its new place was taken for it and is not known to any other yet.
             unsafe { tables.zspages.frames.copy(payload(*from), payload(*to), len) };
             tables.zspages.write_header(to.zspage, &self.spec, to.object, *handle);
             cell.publish(*to);
@@ -243,8 +244,8 @@ impl Step {
     }
 
     /// Looks at what the next step will look at with the heap locked, the headers and cells of the
-    /// source's next objects, so that they are in the cache by then. What it sees may be stale,
-    /// and is not used.
+    /// source's next objects, so that they are in the cache by then. The value may be stale, and is
+    /// not used.
     fn look_ahead(&self, tables: &Tables) {
         let ahead = self.next..self.spec.objects.min(self.next + 2 * STEP_OBJECTS as u32);
         let seen = ahead

@@ -18,7 +18,7 @@ impl Grouping {
     }
 }
 
-/// The grouping of one class: tells the group of a zspage without a division.
+/// The grouping of one class: gives the group of a zspage without a division.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Groups {
     pub(crate) grouping: Grouping,

@@ -1,8 +1,8 @@
 //! A heap: the single-threaded core of zsmalloc. It owns zspages of some size classes and finds,
 //! takes and gives back objects in them.
 //!
-//! The lock designs differ in what heaps a pool has and who locks them when: one heap with all
-//! classes, a heap for each class, or one with all classes for each CPU. What heaps share is in
+//! The lock designs differ in which heaps a pool has, and which calls lock them when: one heap with
+//! all classes, a heap for each class, or one with all classes for each CPU. What heaps share is in
 //! [`Tables`].
 //!
 //! - Y1: a cell that is not free names a zspage and a taken object; of a live one, the object's
@@ -16,7 +16,7 @@
 //!   reclaim (the kernel's LRU of 6.2 to 6.4).
 //!
 //! Memory of objects is not touched here but for the free lists of zspages with more than 64
-//! objects: headers and payloads are written and copied by who holds the cell.
+//! objects: headers and payloads are written and copied by the thread that holds the cell.
 
 use crate::handle::{Handle, Serials};
 use crate::memory::age::AgeOrder;
@@ -50,7 +50,7 @@ pub(crate) struct Heap {
     pub(crate) pages_compacted_total: u64,
 }
 
-/// An object that was taken and that nobody knows yet: its cell is coming.
+/// An object that was taken and that no other thread knows yet: its cell is coming.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) handle: Handle,
@@ -58,7 +58,7 @@ pub(crate) struct Taken {
     pub(crate) len: usize,
 }
 
-/// An object that no handle names any more: its cell is going.
+/// An object that no handle names any longer: its cell is going.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
     pub(crate) cell: u32,
@@ -238,7 +238,7 @@ impl Heap {
         Some(zspage)
     }
 
-    /// Lists an isolated zspage again, or lets it go if it is empty.
+    /// Lists an isolated zspage again, or releases it if it is empty.
     pub(crate) fn put_back(
         &mut self,
         tables: &Tables,
@@ -287,7 +287,7 @@ impl Heap {
     pub(crate) fn begin_reclaim(&mut self, tables: &Tables) -> Option<Victim> {
         let record = |zspage| tables.zspages.records.at(zspage);
         let mut zspage = self.age.oldest()?.0;
-        // What compaction is at work on has its turn later.
+        // Zspages that compaction works on have their turn later.
         for _ in 0..ISOLATED_MAX {
             if !record(zspage).is_isolated() {
                 break;

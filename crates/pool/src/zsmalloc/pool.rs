@@ -2,8 +2,8 @@
 //!
 //! A call has three parts: the design finds or gives a place, under whatever locks it has; the
 //! payload is copied without any; `publish` writes the header and lets the cell name the place.
-//! From the first to the last a cell that is coming keeps everybody off the bytes, and a pin or a
-//! hold does so later (cell/H1).
+//! From the first to the last, a cell that is coming keeps all other threads off the bytes, as a
+//! pin or a hold does later (cell/H1).
 //!
 //! `stats`, `check` and the beginning and end of a compaction lock all heaps in the order of their
 //! indices, and settle their remote-free lists. No lock is held where a reader, a hook or the
@@ -122,7 +122,7 @@ impl<D: Design> Zsmalloc<D> {
         totals
     }
 
-    /// Returns whether there is so much to compact that threads pay.
+    /// Returns whether there is enough to compact for threads to pay.
     fn worth_helpers(&self) -> bool {
         const WORTH_PAGES: u64 = 64;
         cpu::count() > 1 && self.stats().freeable_pages.0 >= WORTH_PAGES
@@ -198,8 +198,8 @@ impl<D: Design> Pool for Zsmalloc<D> {
         let cell = self.shared.cell(handle)?;
         let bytes = self.bytes(place, cell.len());
         // SAFETY: the bytes are those of a live object, initialised (frames start as zeros), and
-        // pinned, so nobody writes or moves them until the guard is dropped (pool/P3, cell/H1). The
-        // arena lives as long as `self`, which the guard borrows.
+        // pinned, so no thread writes or moves them until the guard is dropped (pool/P3, cell/H1).
+        // The arena lives as long as `self`, which the guard borrows.
         let bytes = unsafe { bytes.as_ref() };
         Ok(ReadGuard::new(bytes, self, handle))
     }
@@ -268,7 +268,7 @@ impl<D: Design> Pool for Zsmalloc<D> {
     fn stats(&self) -> PoolStats {
         match self.lock_all() {
             Ok(heaps) => self.stats_of(&heaps),
-            // Of a dead pool only the pages are known for sure.
+            // For a dead pool, only the pages are known for sure.
             Err(Dead) => self.shared.tables.stats(),
         }
     }

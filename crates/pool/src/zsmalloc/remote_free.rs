@@ -1,7 +1,7 @@
 //! The remote-free list: freed objects on their way to the heap that owns their zspages.
 //!
-//! A stack through the cells of the objects, which are going: any thread pushes, whoever has the
-//! heap's lock takes all at once. The head word holds the top cell and how many there are:
+//! A stack through the cells of the objects, which are going: any thread pushes; the thread that
+//! has the heap's lock takes all at once. The head word holds the top cell and how many there are:
 //!
 //! ```text
 //!   63 .......... 32 31 ....... 0
@@ -9,9 +9,9 @@
 //! ```
 //!
 //! - R1: a cell is on at most one stack, once; from `push` until `take_all` it belongs to the
-//!   stack, and nobody else changes it (its state *going* keeps handles and movers away).
-//! - R2: what the pusher did before `push` is seen by the taker after `take_all`: also its last
-//!   reads and writes of the object, so the object's memory may be used anew.
+//!   stack, and no thread changes it (its state *going* keeps handles and movers away).
+//! - R2: what the pusher did before `push` is seen by the taker after `take_all`: this includes its
+//!   last reads and writes of the object, so the object's memory may be reused.
 //! - R3: a push never removes, and a take removes all, so a head that is pushed back looks the
 //!   same only if the whole stack below it is the same, too: there is no ABA problem.
 
@@ -105,7 +105,7 @@ mod models {
             push(&self.queue, index, cell);
         }
 
-        /// Takes what is there and uses the objects anew; returns how many.
+        /// Takes everything and reuses the objects; returns how many.
         fn settle(&self) -> usize {
             let (mut next, mut count) = (self.queue.take_all(), 0);
             while next != NIL {

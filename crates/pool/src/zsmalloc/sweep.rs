@@ -25,7 +25,7 @@ pub(crate) struct Sweep<'a, D> {
     budget: i64,
     /// Pages freed so far, less those that targets needed.
     freed: AtomicI64,
-    /// Classes that nobody has begun yet.
+    /// Classes that no thread has begun yet.
     classes_left: AtomicUsize,
 }
 
@@ -49,8 +49,8 @@ impl<'a, D: Design> Sweep<'a, D> {
         }
     }
 
-    /// Compacts on the calling thread and on `helpers` others, as long as there is something to
-    /// do. A dead pool compacts nothing any more; what was freed before that counts.
+    /// Compacts on the calling thread and on `helpers` others, as long as there is something to do.
+    /// A dead pool compacts nothing any longer; memory that was freed before that counts.
     pub(crate) fn run(&self, helpers: usize) {
         std::thread::scope(|scope| {
             for _ in 0..helpers {
@@ -67,7 +67,7 @@ impl<'a, D: Design> Sweep<'a, D> {
         self.freed.into_inner().try_into().unwrap_or(0)
     }
 
-    /// Returns whether the budget is not used up and nobody said stop.
+    /// Returns whether the budget is not used up and no stop was requested.
     pub(crate) fn goes_on(&self) -> bool {
         // Relaxed: a request and a sum, seen a step later at worst.
         !self.stop.load(Ordering::Relaxed) && self.freed.load(Ordering::Relaxed) < self.budget

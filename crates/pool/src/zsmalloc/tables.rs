@@ -1,10 +1,10 @@
-//! What all heaps of a pool share: the tables of cells and zspages, and the depot that these and
-//! the pages come from.
+//! The state that all heaps of a pool share: the tables of cells and zspages, and the depot that
+//! these and the pages come from.
 //!
 //! - D1: the depot's lock is the last one that a thread takes; a thread that holds it takes no
 //!   other.
 //! - D2: memory goes back to the system in [`Tables::release`], with no lock but what the caller
-//!   holds: pages and table chunks that are on their way cannot be taken. What waits is bounded:
+//!   holds: pages and table chunks that are on their way cannot be taken. Waiting work is bounded:
 //!   the arena's warm pages (1/64 of those in use, 256 KiB to 4 MiB; 16 MiB during a compaction),
 //!   and the chunks of tables that emptied since.
 //! - D3: `held` mirrors the depot's figure as of the last change, and `due` whether a release is
@@ -153,7 +153,7 @@ impl Tables {
     /// Takes back free cells.
     #[cold]
     pub(crate) fn put_cells(&self, cells: impl Iterator<Item = u32>) {
-        // A dead pool frees nothing any more.
+        // A dead pool frees nothing any longer.
         let _ = self.with_depot(|depot| cells.for_each(|cell| depot.cells.put(cell)));
     }
 
@@ -192,12 +192,12 @@ impl Tables {
         Ok(extended?)
     }
 
-    /// Takes back an empty zspage that is on no list and that nobody names any more.
+    /// Takes back an empty zspage that is on no list and that nothing names any longer.
     #[cold]
     pub(crate) fn shrink(&self, index: u32) {
         let record = self.zspages.records.at(index);
         let pages = self.geometry.classes()[record.class()].pages;
-        // A dead pool frees nothing any more.
+        // A dead pool frees nothing any longer.
         let _ = self.with_depot(|depot| {
             depot.arena.put(record.run(), pages);
             depot.zspages.put(index);

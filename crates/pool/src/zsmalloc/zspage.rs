@@ -45,7 +45,7 @@ const MAP_OBJECTS: u32 = u64::BITS;
 /// Group of a zspage that is on no list: isolated, or huge.
 pub(crate) const UNLISTED: u8 = u8::MAX;
 
-/// What a record stands for.
+/// The use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
@@ -53,15 +53,15 @@ pub(crate) enum State {
     Free = 0,
     /// A zspage.
     Used = 1,
-    /// A zspage off its list, which compaction is at work on and will put back, or let go if it
-    /// is empty then.
+    /// A zspage off its list, on which compaction works and which it will put back, or release if
+    /// it is then empty.
     Isolated = 2,
     /// The same, for reclaim.
     UnderReclaim = 3,
 }
 
-/// The record of a zspage. Changed only under the lock of the heap that owns the zspage, or by
-/// who makes or releases it; `owner` and `first` are also read without.
+/// The record of a zspage. Changed only under the lock of the heap that owns the zspage, or by the
+/// thread that makes or releases it; `owner` and `first` are also read without.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Zspage {
@@ -140,7 +140,7 @@ impl Zspage {
         self.class.get().into()
     }
 
-    /// Returns whether somebody will put the zspage back on its list.
+    /// Returns whether a compaction will put the zspage back on its list.
     #[inline]
     pub(crate) fn is_isolated(&self) -> bool {
         self.state.get() > State::Used as u8

@@ -32,7 +32,7 @@ pub enum FuseError {
     /// The mount failed.
     #[error("the mount failed: {}", .0.to_string().trim_end())]
     Mount(#[source] io::Error),
-    /// Somebody has the file open.
+    /// A program has the file open.
     #[error("the file is in use (unmount what is on it, and losetup -d its loop device)")]
     Busy,
     /// Unmounting failed.

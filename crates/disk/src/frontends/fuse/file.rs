@@ -1,4 +1,4 @@
-//! The file's operations, as the kernel asks for them.
+//! The file's operations, as the kernel requests them.
 //!
 //! | operation | answer |
 //! |---|---|
@@ -33,7 +33,7 @@ use crate::error::IoError;
 const REQUEST_MAX: u32 = 1 << 20;
 /// Requests the kernel may have on their way at once; those of a loop device are all of this kind.
 const BACKGROUND_MAX: u16 = 128;
-/// The kernel asks for the length each time it needs it: the device may grow.
+/// The kernel requests the length each time it needs it: the device may grow.
 const TTL: Duration = Duration::ZERO;
 /// Size of the block that `statfs` and `st_blksize` speak of.
 const BLOCK: u32 = 4096;
@@ -43,7 +43,7 @@ const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
 thread_local! {
-    /// What a read returns, before it is sent.
+    /// The result of a read, before it is sent.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

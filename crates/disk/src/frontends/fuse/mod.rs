@@ -14,8 +14,8 @@
 //!   dropped.
 //!
 //! The threads that serve requests are marked as part of the path to storage (`PR_SET_IO_FLUSHER`)
-//! where the process may do that: memory they ask for is then never found by writing to the very
-//! device they serve.
+//! where the process may do that: memory that they allocate is then never freed by writing to the
+//! very device that they serve.
 
 mod error;
 mod file;
@@ -157,9 +157,9 @@ impl FuseFrontend {
     /// Unmounts and waits until the last request has been answered. Does nothing if that is done.
     ///
     /// # Errors
-    /// [`FuseError::Busy`] while somebody has the file open, [`FuseError::Unmount`]; the file is
+    /// [`FuseError::Busy`] while a program has the file open, [`FuseError::Unmount`]; the file is
     /// served as before. Without the right to unmount, `fusermount3` does it, and a file that is
-    /// open stays so for those who have it: then this waits for them.
+    /// open stays open for its users: then this waits for them.
     pub fn umount(&mut self) -> Result<(), FuseError> {
         let Some(server) = self.server.take() else { return Ok(()) };
         if let Err(error) = self.try_umount() {
@@ -181,7 +181,7 @@ impl FuseFrontend {
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                 Err(FuseError::Busy)
             }
-            // Somebody else unmounted it.
+            // Another process unmounted it.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             done => done.map_err(FuseError::Unmount),
         }
@@ -198,8 +198,8 @@ impl FuseFrontend {
 }
 
 impl Drop for FuseFrontend {
-    /// Unmounts. A file that is still open disappears from its path at once, and is served to those
-    /// who have it open until they close it or the process ends.
+    /// Unmounts. A file that is still open disappears from its path at once, and is served to
+    /// programs that have it open until they close it or the process ends.
     fn drop(&mut self) {
         if self.umount().is_err() {
             // Nothing more can be done about a mount that will not go.
@@ -229,7 +229,7 @@ fn create(path: &Path) -> Result<bool, FuseError> {
 
 fn config(disk: &Disk, options: FuseOptions) -> Config {
     let mut config = Config::default();
-    // The file's mode holds for everyone, which without this option nobody would check.
+    // The file's mode applies to all users; without this option it would not be checked.
     config.mount_options =
         vec![MountOption::FSName("zfold".into()), MountOption::DefaultPermissions];
     if disk.read_only() {

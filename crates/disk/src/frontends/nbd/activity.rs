@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What happens on a connection, told by those who do it. Relaxed throughout: an old value makes an
+/// The activity of a connection, reported by its threads. Relaxed throughout: an old value makes an
 /// idle time longer or shorter by the moment that it is old.
 #[derive(Debug)]
 pub(super) struct Activity {

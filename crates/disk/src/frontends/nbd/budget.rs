@@ -2,27 +2,27 @@
 //!
 //! Bytes are held from the moment a request is read until its reply is sent. Each connection has
 //! [`RESERVE`] bytes of its own, and draws what it needs beyond them from what all connections
-//! [share](Shared). So small requests touch nothing that is shared, and clients who hold all of the
-//! share make others wait for nothing: a large request that finds no room in it is served in
-//! pieces, from the reserve, once it is the only one of its connection.
+//! [share](Shared). So small requests touch nothing that is shared, and clients that hold the whole
+//! share do not make others wait: a large request that finds no room in it is served in pieces,
+//! from the reserve, once it is the only one of its connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use super::lock::lock;
 
-/// What a connection may hold whatever others hold.
+/// The bytes that a connection may hold whatever others hold.
 pub(super) const RESERVE: u64 = 256 << 10;
 
-/// What the connections of a server may hold beyond their reserves.
+/// The bytes that the connections of a server may hold beyond their reserves.
 #[derive(Debug)]
 pub(super) struct Shared {
     limit: u64,
     drawn: AtomicU64,
 }
 
-/// What a connection holds. A client that does not read its replies runs out of it, and is not read
-/// from any more.
+/// The bytes that a connection holds. A client that does not read its replies runs out of them, and
+/// is no longer read from.
 #[derive(Debug)]
 pub(super) struct Budget<'a> {
     shared: &'a Shared,
@@ -40,7 +40,7 @@ struct Held {
 /// How a request may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
-    /// As a whole: what it holds was reserved.
+    /// As a whole: its memory was reserved.
     Whole,
     /// In pieces: nothing else of the connection is under way, and the reserve was reserved.
     Pieces,
@@ -65,7 +65,7 @@ impl Shared {
     }
 }
 
-/// Returns how much of `held` bytes is drawn from what is shared.
+/// Returns how much of `held` bytes is drawn from the share.
 fn drawn(held: u64) -> u64 {
     held.saturating_sub(RESERVE)
 }
@@ -81,8 +81,9 @@ impl<'a> Budget<'a> {
         !state.closed && self.take(&mut state, bytes)
     }
 
-    /// Takes `bytes`, or the reserve where they are not to be had; waits for what the connection
-    /// itself holds. Only a thread that holds nothing may wait, or it could wait for itself.
+    /// Takes `bytes`, or the reserve where they are not to be had; waits for memory that the
+    /// connection itself holds. Only a thread that holds nothing may wait, or it could wait for
+    /// itself.
     pub(super) fn reserve(&self, bytes: u64) -> Reserved {
         let mut state = lock(&self.state);
         loop {

@@ -39,8 +39,8 @@ impl Channel {
         self.session.is_some()
     }
 
-    /// Shakes hands and encrypts from here on. What was received already counts as ciphertext, so
-    /// nobody on the way can put words into an encrypted client's mouth.
+    /// Shakes hands and encrypts from here on. Bytes that were already received count as
+    /// ciphertext, so no machine in between can forge an encrypted client's messages.
     pub(super) fn encrypt(&mut self, input: &mut Input, config: &Config) -> io::Result<()> {
         input.cipher = std::mem::replace(&mut input.plain, Buffer::new(INPUT_BYTES));
         if input.cipher.is_empty() {
@@ -104,7 +104,7 @@ impl Input {
         self.plain.fill(|space| channel.receive(&mut self.cipher, space))
     }
 
-    /// Fills `out`, with what is received straight in its place if much is missing.
+    /// Fills `out`; if much is missing, bytes are received straight into it.
     ///
     /// # Errors
     /// `UnexpectedEof` if the peer sends no more.

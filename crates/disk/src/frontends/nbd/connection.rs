@@ -1,4 +1,4 @@
-//! A connection in transmission: who reads, who serves, who sends.
+//! A connection in transmission: which threads read, serve and send.
 //!
 //! ```text
 //!            +------------------ turn: the receiving side ------------------+
@@ -19,10 +19,10 @@
 //!   output, session) guard memory only and are never taken inside one another.
 //! - C2: a request read is answered, unless sending fails; then the rest is dropped and the
 //!   connection ends. Replies may leave in any order.
-//! - C3: what requests hold from being read to being answered is limited by the budget. The
-//!   leader waits for it only when its own batch is empty, so that what is waited for is in the
-//!   hands of threads that do not wait. A request that does not fit is served in pieces
-//!   (`pieces.rs`) by the leader, which keeps the receiving side meanwhile.
+//! - C3: what requests hold from being read to being answered is limited by the budget. The leader
+//!   waits for it only when its own batch is empty, so that it waits only for threads that do not
+//!   wait. A request that does not fit is served in pieces (`pieces.rs`) by the leader, which keeps
+//!   the receiving side meanwhile.
 //! - C4: when the client sends no more, breaks the protocol, or the server stops, no further
 //!   request is read; those read are answered, and the last thread closes the connection.
 
@@ -50,7 +50,8 @@ const SLOW: Duration = Duration::from_micros(200);
 const SEND_BYTES: usize = 64 << 10;
 /// Requests after which their replies are sent although more of the batch is to be served.
 const SEND_REQUESTS: usize = 8;
-/// Largest buffer that a thread keeps from one batch to the next: what a batch of pages needs.
+/// Largest buffer that a thread keeps from one batch to the next: the memory that a batch of pages
+/// needs.
 const KEPT_BYTES: usize = 80 << 10;
 
 /// A connection in transmission.
@@ -69,7 +70,7 @@ pub(super) struct Connection<'a> {
     slow: AtomicBool,
 }
 
-/// The receiving side, and who waits for it.
+/// The receiving side, and the threads that wait for it.
 #[derive(Debug)]
 struct Turn {
     /// `None` while a thread has it, and after the end.
@@ -98,7 +99,7 @@ struct Taken {
     weight: u64,
 }
 
-/// What follows a batch.
+/// The next step after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// The next thread may take the turn when it likes.
@@ -206,8 +207,8 @@ impl<'a> Connection<'a> {
     /// Takes requests: one, for which it waits, and those that have arrived besides.
     ///
     /// # Errors
-    /// Of the socket, or of a client that does not speak the protocol; what the batch holds by
-    /// then is to be served.
+    /// Of the socket, or of a client that does not speak the protocol; the requests that the batch
+    /// then has are to be served.
     fn take_batch(&self, input: &mut Input, batch: &mut Batch) -> io::Result<Next> {
         // Relaxed: a hint.
         let most = if self.slow.load(Ordering::Relaxed) { 1 } else { BATCH_REQUESTS };

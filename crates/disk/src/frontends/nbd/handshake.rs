@@ -6,8 +6,8 @@
 //!
 //! - H1: everything a client sends has a limit, and so has the time of all of it together: a client
 //!   that keeps a server waiting is dropped, however it goes about it.
-//! - H2: STARTTLS forgets all that was agreed on before it, and bytes that arrived with it are
-//!   never taken for what an encrypted client says.
+//! - H2: STARTTLS forgets everything that was agreed on before it, and bytes that arrived with it
+//!   are never taken for an encrypted client's.
 //! - H3: where TLS is required, a client without it learns no export's name and no size.
 
 use std::io::{self, IoSlice};
@@ -30,7 +30,7 @@ const MAX_OPTIONS: usize = 4096;
 /// Block size that clients should prefer: a page of the usual size.
 const MIN_PREFERRED_BLOCK: usize = 4096;
 
-/// What client and server agreed on.
+/// The agreement of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
     /// Index of the export.
@@ -56,7 +56,7 @@ pub(super) struct Handshake<'a> {
     out: Vec<u8>,
 }
 
-/// What an option leads to.
+/// The result of an option.
 enum Step {
     Next,
     Begin(Agreed),
@@ -242,7 +242,7 @@ impl<'a> Handshake<'a> {
     fn meta_context(&mut self, option: u32, data: &[u8]) -> io::Result<Step> {
         let setting = option == option::SET_META_CONTEXT;
         if setting {
-            // Whatever happens, what was selected before is not selected any more.
+            // Whatever happens, the earlier selection is gone.
             self.context = None;
         }
         let Some((name, queries)) = parse_queries(data) else {

@@ -81,7 +81,7 @@ pub enum ListenError {
     System {
         /// The address.
         address: Address,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// An inherited descriptor is no listening stream socket; its number, from 0 on.
@@ -131,7 +131,7 @@ impl Drop for SocketFile {
         // Another server's file in its place stays.
         let ours = |meta: &fs::Metadata| (meta.dev(), meta.ino()) == (self.device, self.inode);
         if fs::symlink_metadata(&self.path).is_ok_and(|meta| ours(&meta)) {
-            // There is nobody to tell; the next server that listens there replaces it.
+            // There is no caller to report to; the next server that listens there replaces it.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -165,7 +165,7 @@ impl Listener {
         let mut passed = listenfd::ListenFd::from_env();
         (0..passed.len())
             .map(|n| {
-                // What is of the wrong kind stays there for the second try.
+                // A file of the wrong kind stays there for the second try.
                 if let Ok(Some(listener)) = passed.take_unix_listener(n) {
                     return Ok(Self::Unix(listener, None));
                 }
@@ -238,7 +238,7 @@ fn owners_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Removes a socket that no server listens at any more.
+/// Removes a socket at which no server listens any longer.
 fn remove_stale(path: &Path, system: impl Fn(io::Error) -> ListenError) -> Result<(), ListenError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

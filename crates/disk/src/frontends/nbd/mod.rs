@@ -4,7 +4,8 @@
 //! certificates, over Unix and TCP sockets, as the protocol's document describes it
 //! (`doc/proto.md` of the NBD project). Where that document leaves a choice:
 //!
-//! - Any offset and length is taken; whole pages are the fastest, and told as preferred size.
+//! - Any offset and length is taken; whole pages are the fastest, and reported as the preferred
+//!   size.
 //! - The empty export name is the first export's; where there is one export, every name is its.
 //! - Pages of zeros count as holes in block status: a page of zeros takes no more room than none.
 //! - Writing zeros is always fast, with NO_HOLE as well, so FAST_ZERO never fails.
@@ -18,17 +19,16 @@
 //!                                                 Channel (Socket, Session), Input
 //! ```
 //!
-//! - N1: a client can harm its own connection only. What it sends has limits, and so has what it
-//!   makes the server keep: [`NbdOptions`] says how many connections there are (who gives way where
-//!   there are as many is told in `places.rs`), how long a handshake may take, and what the
-//!   requests of all of them hold beyond 256 KiB of each. A client that keeps all of that makes
-//!   large requests of others go in pieces, and nobody wait. Each connection has buffers besides:
-//!   256 KiB, and some 200 KiB for each of its threads.
-//! - N2: a client that does not read its replies is not read from any more, and keeps no other one
+//! - N1: a client can harm its own connection only. Its messages have limits, and so has the memory
+//!   that it makes the server hold: [`NbdOptions`] says how many connections there are (`places.rs`
+//!   says which ones give way), how long a handshake may take, and what the requests of all of them
+//!   hold beyond 256 KiB of each. A client that holds all of that makes large requests of others go
+//!   in pieces, but makes none wait. Each connection has buffers besides: 256 KiB, and about 200
+//!   KiB for each of its threads.
+//! - N2: a client that does not read its replies is no longer read from, and keeps no other one
 //!   waiting.
-//! - N3: how the threads of a connection share its work, and which locks there are, is told in
-//!   `connection.rs`. The server's own lock guards the list of connections and is held for moments
-//!   only.
+//! - N3: `connection.rs` says how the threads of a connection share its work, and which locks there
+//!   are. The server's own lock guards the list of connections and is held for moments only.
 
 mod activity;
 mod budget;

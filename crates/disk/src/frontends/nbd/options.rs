@@ -1,4 +1,4 @@
-//! What a server serves, and within which limits.
+//! The exports and the limits of a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub struct NbdOptions {
     /// Where all places are taken, the oldest handshake of the address that has most gives way to a
     /// newcomer, and an idle client over TCP to one whose handshake is done.
     pub max_connections: usize,
-    /// Bytes of one read or write, told to clients; at least 64 KiB and at most 1 GiB count.
+    /// Bytes of one read or write, reported to clients; at least 64 KiB and at most 1 GiB count.
     pub max_request_bytes: u32,
     /// Bytes that requests of all connections together may hold, beyond the 256 KiB that each
     /// connection may. Requests that find no room are served in pieces of 64 KiB.

@@ -1,9 +1,8 @@
 //! The sending side of a connection.
 //!
-//! Replies are queued by whoever has them. One thread at a time sends: the one that found nobody
-//! sending. It sends until the queue is empty, all that is queued with few system calls, and the
-//! others go on with requests meanwhile. The lock guards the queue and the flag; it is never held
-//! while bytes are sent.
+//! Each thread queues its replies. One thread at a time sends: the one that found no other sending.
+//! It sends until the queue is empty, with few system calls, and the others go on with requests
+//! meanwhile. The lock guards the queue and the flag; it is never held while bytes are sent.
 
 use std::io::IoSlice;
 use std::sync::Mutex;
@@ -26,7 +25,7 @@ pub(super) struct Output(Mutex<Queue>);
 struct Queue {
     waiting: Vec<Replies>,
     sending: bool,
-    /// The peer is gone: what is queued is dropped.
+    /// The peer is gone: queued replies are dropped.
     broken: bool,
 }
 
@@ -54,7 +53,7 @@ impl Output {
         }
     }
 
-    /// Returns what is queued; if nothing is, this thread is not the sending one any more.
+    /// Returns what is queued; if nothing is, this thread is no longer the sending one.
     fn next(&self) -> Option<Vec<Replies>> {
         let mut queue = lock(&self.0);
         queue.sending = !queue.waiting.is_empty();

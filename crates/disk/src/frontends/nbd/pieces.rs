@@ -99,7 +99,7 @@ fn read_chunks(
         let len = (piece.end - piece.start) as u32;
         let part = Request { offset: piece.start, len, ..*request };
         let read = responder.read_chunks(&part, piece.end == end, out);
-        // What was prepared of a piece that failed is not true.
+        // The prepared part of a piece that failed is wrong.
         read.inspect_err(|_| out.clear())?;
         if piece.end < end {
             send(out);

@@ -1,16 +1,16 @@
-//! Who has a place at the server, and who gives way where there is none.
+//! The places of a server for connections, and which connection gives way when none is free.
 //!
-//! - P1: places of clients, those whose handshake is done, are `max_connections`. Besides them an
-//!   eighth as many, at least eight, are for handshakes alone, so there is always one for whoever
-//!   comes. Handshakes may take the places of clients that are not there.
+//! - P1: places of clients, those whose handshake is done, are `max_connections`. In addition, an
+//!   eighth as many, at least eight, are for handshakes alone, so there is always one for a
+//!   newcomer. Handshakes may take the places of clients that are not there.
 //! - P2: where all places are taken, the oldest handshake of the address that has most of them
-//!   ends. So one address keeps nobody out but itself, and nobody is kept out by waiting. A burst
-//!   of connections from one address is no harm while there is room, so no number is refused.
+//!   ends. So one address can keep out only itself, and waiting keeps no client out. A burst of
+//!   connections from one address is no harm while there is room, so no number is refused.
 //! - P3: where all places of clients are taken, the client gives way that has been idle longest, if
 //!   any has been for `idle_after`. Of another address than the newcomer's it is only if that has
 //!   more places than the newcomer's had. A client is idle while nothing comes from it or is sent
-//!   to it, and the device does nothing for it. One on this machine never gives way: the mode
-//!   of a file lets in only who is trusted, and a silent one may hold a mounted file system.
+//!   to it, and the device does nothing for it. One on this machine never gives way: the mode of
+//!   the file admits only trusted users, and a silent client may hold a mounted file system.
 
 use std::collections::HashMap;
 use std::sync::Arc;

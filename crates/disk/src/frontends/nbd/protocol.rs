@@ -32,7 +32,8 @@ pub(super) fn option_reply(out: &mut Vec<u8>, option: u32, kind: u32, data: &[u8
     out.extend_from_slice(data);
 }
 
-/// Integers and strings at the front of what is left; each is `None` where too little is left.
+/// Integers and strings at the front of the remaining bytes; each is `None` where too little is
+/// left.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {

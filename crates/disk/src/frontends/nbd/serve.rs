@@ -73,7 +73,7 @@ pub(super) struct Responder<'a> {
     pub(super) allocation: bool,
     /// Longest read in bytes.
     pub(super) max_request: u32,
-    /// Where it is told when the device is at a request.
+    /// The record of when the device works on a request.
     pub(super) activity: &'a Activity,
 }
 
@@ -188,7 +188,7 @@ impl Responder<'_> {
         let mut runs = runs.iter().peekable();
         while let Some(run) = runs.next() {
             let last = runs.peek().is_none();
-            // What the limit cut off counts as data.
+            // The part that the limit cut off counts as data.
             let hole = run.kind != ExtentKind::Data && (!last || at + run.len == end);
             let until = if last { end } else { at + run.len };
             let run_len = (until - at) as u32;
@@ -268,7 +268,7 @@ pub(super) fn weight(request: &Request, max_request: u32) -> u64 {
 
 /// Returns whether a request may take long: another thread should go on reading meanwhile.
 pub(super) fn is_long(request: &Request) -> bool {
-    /// Bytes that are compressed within some tens of microseconds.
+    /// Bytes that are compressed within tens of microseconds.
     const SHORT_BYTES: u32 = 64 << 10;
     match request.command {
         command::READ | command::WRITE => request.len >= SHORT_BYTES,

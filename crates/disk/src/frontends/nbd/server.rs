@@ -6,10 +6,10 @@
 //!
 //! The registry's lock is held for a look or a change of the list, and never while the device
 //! works, a socket is read or another lock of a connection is taken (N3). `stopping` is there
-//! twice: under the lock, for those who would enter, and as an atomic that connections read between
-//! two requests; it is set first, so that no connection goes on taking requests once the list says
-//! that the server stops. `left` is signalled after each change that a shutdown waits for: a member
-//! or a listener that has gone.
+//! twice: under the lock, for newcomers, and as an atomic that connections read between two
+//! requests; it is set first, so that no connection goes on taking requests once the list says that
+//! the server stops. `left` is signalled after each change that a shutdown waits for: a member or a
+//! listener that has gone.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -63,7 +63,7 @@ pub struct NbdServer {
     exports: Vec<Export>,
     options: NbdOptions,
     counters: NbdCounters,
-    /// What the requests of all connections hold.
+    /// The memory that the requests of all connections hold.
     held: Shared,
     /// Once set no more requests are taken.
     stopping: AtomicBool,

@@ -30,13 +30,13 @@ const SLICES_PER_CALL: usize = 512;
 /// takes a large reply slowly is not idle meanwhile.
 const BYTES_PER_CALL: usize = 256 << 10;
 
-/// When the system begins to ask whether a silent peer is still there, how often it asks, and how
-/// often in vain before it ends the connection: a peer that vanished is noticed after two minutes.
+/// When the system begins to probe a silent peer, how often it does, and how many probes fail
+/// before it ends the connection: a peer that vanished is noticed after two minutes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMES: u32 = 6;
 
-/// Where a client is, as far as it says something about who it is.
+/// The address of a client, as far as it identifies the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Peer {
     /// On this machine, let in by the mode of a file.
@@ -83,7 +83,7 @@ impl From<TcpStream> for Socket {
         let _ = set_tcp_keepidle(&stream, KEEPALIVE_AFTER);
         let _ = set_tcp_keepintvl(&stream, KEEPALIVE_EVERY);
         let _ = set_tcp_keepcnt(&stream, KEEPALIVE_TIMES);
-        // One that has left already is in nobody's way.
+        // A client that has already left is in no other's way.
         let peer = stream.peer_addr().map_or(Peer::Local, |address| address.ip().into());
         Self::new(stream.into(), peer)
     }
@@ -152,7 +152,7 @@ impl Socket {
         if deadline.is_none() { self.limit_wait(None) } else { Ok(()) }
     }
 
-    /// Limits the next call to what is left until the deadline.
+    /// Limits the next call to the time left until the deadline.
     fn check_deadline(&self) -> io::Result<()> {
         let deadline = *lock(&self.deadline);
         let Some(deadline) = deadline else { return Ok(()) };

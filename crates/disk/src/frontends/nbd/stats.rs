@@ -1,4 +1,4 @@
-//! What a server counts: its figures, each declared once.
+//! The counters of a server: its figures, each declared once.
 
 use zfold_figures::{figures, metric, state};
 
@@ -6,10 +6,10 @@ use zfold_figures::{figures, metric, state};
 pub const TABLE: &str = "nbd, all disks";
 
 figures! {
-    /// What a server did so far.
+    /// The statistics of a server.
     #[non_exhaustive]
     pub struct NbdStats;
-    /// What its threads count.
+    /// The counters of its threads.
     pub(super) struct NbdCounters;
 
     gauge connections: Count, "connections open now, handshakes included",

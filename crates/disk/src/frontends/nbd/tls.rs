@@ -20,7 +20,7 @@ use super::socket::Socket;
 /// Plaintext encrypted under one hold of the session's lock.
 const ENCRYPT_BYTES: usize = 256 << 10;
 
-/// What a session is made from.
+/// The configuration of sessions.
 pub(super) type Config = Arc<ServerConfig>;
 
 /// Whether connections are encrypted.
@@ -32,7 +32,7 @@ pub enum Tls {
     Off,
     /// If the client asks for it.
     Allowed(Arc<ServerConfig>),
-    /// Always: a client that does not ask for it learns nothing and gets no export.
+    /// Always: a client that does not request it learns nothing and gets no export.
     Required(Arc<ServerConfig>),
 }
 
@@ -45,7 +45,7 @@ impl Tls {
         }
     }
 
-    /// Returns whether nothing is told without encryption.
+    /// Returns whether nothing is sent without encryption.
     pub(super) fn is_required(&self) -> bool {
         matches!(self, Self::Required(_))
     }
@@ -60,7 +60,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its flaw.
         source: pem::Error,
     },
     /// A file holds no certificate.

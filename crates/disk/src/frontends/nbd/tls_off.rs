@@ -25,7 +25,7 @@ impl Tls {
     }
 }
 
-/// What a session would be made from: there is none.
+/// The configuration of sessions, if there were any: there is none.
 #[derive(Debug)]
 pub(super) enum Config {}
 

@@ -50,7 +50,7 @@ pub(super) struct Device {
     guest: RwLock<Guest>,
     /// Ends the connection.
     connection: Mutex<Option<ShutdownHandle>>,
-    /// What the guest chose in the configuration space.
+    /// The guest's choices in the configuration space.
     write_back: AtomicBool,
     /// Whether the guest knows how to flush.
     flushes: AtomicBool,
@@ -130,12 +130,12 @@ impl Device {
         // Release and Acquire are more than a flag needs, whose meaning does not depend on
         // anything else.
         self.stopping.store(true, Ordering::Release);
-        // Fails only if the counter is full, and then the threads have been told.
+        // Fails only if the counter is full, and then the threads have been notified.
         let _ = self.stopped.write(1);
     }
 
-    /// The number of the event that tells a queue's thread to end. Those up to the number of
-    /// queues are the library's.
+    /// The number of the event that ends a queue's thread. Those up to the number of queues are the
+    /// library's.
     fn stop_event(&self) -> u16 {
         self.options.queues + 1
     }
@@ -293,7 +293,7 @@ impl VhostUserBackend for Device {
         memory::check(&memory)?;
         let memory = Guest::watch(memory)?;
         let mut guest = self.guest.write().unwrap_or_else(PoisonError::into_inner);
-        // It does not come back: what the guest was told, and what it has asked, went with it.
+        // It does not come back: the guest's answers and requests went with it.
         if guest.is_lost() {
             return Err(io::Error::other("the guest's memory was taken away"));
         }

@@ -1,7 +1,7 @@
 //! Guest memory whose owner may take it away.
 //!
-//! A guest's memory is a file of its monitor, mapped here as well. A touch of what the file does
-//! not hold any more, because it was truncated, or which the system cannot bring, raises `SIGBUS`,
+//! A guest's memory is a file of its monitor, mapped here as well. A touch of a page that the file
+//! no longer has, because it was truncated, or that the system cannot bring in, raises `SIGBUS`,
 //! which ends the process and all its disks. No look at the file before can rule that out: it may
 //! shrink between the look and the touch. So a handler puts memory of zeros in the place of a
 //! guest's and marks the guest as lost. This is the only unsafe code of the crate.
@@ -11,8 +11,8 @@
 //!   change them at any time, and `vm_memory` reads and writes them as such (volatile).
 //! - L2: a slot's `len` changes only while its `start` is 0. So a length read between two equal
 //!   starts belongs to them.
-//! - L3: the mark is set before the zeros appear: who has copied zeros and finds no mark has
-//!   copied the guest's.
+//! - L3: the mark is set before the zeros appear: a thread that has copied zeros and finds no mark
+//!   has copied the guest's.
 //! - L4: the handler takes no lock and allocates nothing. The thread that it interrupts is at a
 //!   touch of memory, not between a system call and its error number.
 
@@ -100,7 +100,7 @@ impl Guest {
         Ok(Self(Arc::new(watched)))
     }
 
-    /// Returns whether a part of it was taken away: what is read from it then is zeros.
+    /// Returns whether a part of it was taken away: it then reads as zeros.
     pub(super) fn is_lost(&self) -> bool {
         self.0.slots.iter().any(|slot| slot.lost.load(Ordering::SeqCst))
     }
@@ -197,7 +197,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     let Some(before) = BEFORE.get() else { return };
     // SAFETY: the kernel passes a valid structure to a handler with SA_SIGINFO.
     let code = unsafe { (*info).si_code };
-    // One that was sent, or tells of broken memory that nobody has touched.
+    // A signal that was sent, or reports broken memory that no thread has touched.
     let was_sent = code <= 0 || code == libc::BUS_MCEERR_AO;
     let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null action asks for the present one, which is written to `ours`.
@@ -205,7 +205,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     match before.sa_sigaction {
         libc::SIG_IGN if was_sent => return,
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: puts back an action that the system told us.
+            // SAFETY: puts back an action that the system returned.
             unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
             // A fault comes again and ends the process.
             if was_sent {
@@ -216,11 +216,11 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
             let with_info = before.sa_flags & libc::SA_SIGINFO != 0;
             let handler = std::ptr::with_exposed_provenance::<()>(handler);
             if with_info {
-                // SAFETY: who installed it said so with SA_SIGINFO.
+                // SAFETY: it was installed with SA_SIGINFO.
                 let handler: WithInfo = unsafe { std::mem::transmute(handler) };
                 handler(signal, info, context);
             } else {
-                // SAFETY: who installed it said so without SA_SIGINFO.
+                // SAFETY: it was installed without SA_SIGINFO.
                 let handler: Plain = unsafe { std::mem::transmute(handler) };
                 handler(signal);
             }

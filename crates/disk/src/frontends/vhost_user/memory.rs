@@ -1,11 +1,11 @@
-//! What a guest's memory must be like to be served from.
+//! The requirements for a guest's memory.
 
 use std::io;
 
 use rustix::fs::{FileType, fstat, fstatfs};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
-/// What `statfs` calls a file system of huge pages.
+/// The type that `statfs` reports for a file system of huge pages.
 const HUGETLBFS: u64 = 0x9584_58F6;
 
 /// Checks that each region lies inside its file, and is whole pages of it where they are huge, as
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn only_a_regular_file_has_a_length() {
-        // A device that can be mapped by everybody and says no length, as dax devices do.
+        // A device that all users can map and that reports no length, as dax devices do.
         let device = File::options().read(true).write(true).open("/dev/zero").unwrap();
         assert_eq!(device.metadata().unwrap().len(), 0);
         check(&memory(device, 1 << 20)).unwrap();

@@ -4,11 +4,11 @@
 //! over its guest's memory and queues; requests are then served without the monitor. One monitor
 //! is served at a time; when it leaves, the socket waits for the next.
 //!
-//! What is trusted: the guest is not, neither what it puts into queues nor how it changes memory
-//! while it is read. Nor is the monitor in the memory that it shares: a region beyond the end of
-//! its file is refused, and one whose file shrinks later costs that monitor its connection. It is
-//! trusted in what the protocol leaves to it: not to hand over a descriptor that blocks, for events
-//! or for memory. Keep the socket where only it can connect.
+//! What the server trusts: the guest is not, neither what it puts into queues nor how it changes
+//! memory while it is read. Nor is the monitor in the memory that it shares: a region beyond the
+//! end of its file is refused, and one whose file shrinks later costs that monitor its connection.
+//! It is trusted in what the protocol leaves to it: not to hand over a descriptor that blocks, for
+//! events or for memory. Keep the socket where only it can connect.
 //!
 //! The size that a guest sees is the one at the time its monitor asks: a device that grows shows it
 //! at the next connection.

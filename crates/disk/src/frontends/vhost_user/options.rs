@@ -20,7 +20,7 @@ pub struct VhostUserOptions {
     pub queues: u16,
     /// Entries of the largest queue a monitor may set up: a power of two from 4 to 1024.
     pub queue_size: u16,
-    /// What the guest reads as the disk's serial number, of which 20 bytes count.
+    /// The disk's serial number for the guest, of which 20 bytes count.
     pub serial: String,
 }
 

@@ -5,14 +5,14 @@
 //!   header (16 bytes) | data  | data | status (1 byte)
 //! ```
 //!
-//! How the guest cuts this into descriptors is its own affair. A chain that breaks the rules of
-//! the queue itself (it never ends, turns from writable to readable, points outside the guest's
-//! memory, has no room for a status) is handed back with nothing written. Any other mistake is
-//! answered with a status.
+//! The guest may cut this into descriptors in any way. A chain that breaks the rules of the queue
+//! itself (it never ends, turns from writable to readable, points outside the guest's memory, has
+//! no room for a status) is handed back with nothing written. Any other mistake is answered with a
+//! status.
 //!
 //! The guest may change its memory while we look at it. So each part of a request is copied before
-//! it is checked, and lengths are those that were checked. Nothing is done by what was
-//! copied from a guest that was lost meanwhile (`lost.rs`).
+//! it is checked, and lengths are those that were checked. Bytes copied from a guest that was lost
+//! meanwhile have no effect (`lost.rs`).
 
 use std::io::{Read, Write};
 use std::ops::Deref;
@@ -35,9 +35,9 @@ pub(super) const SECTOR: u64 = 512;
 pub(super) const RANGE_SECTORS_MAX: u32 = 1 << 21;
 /// Ranges in one request.
 pub(super) const RANGES_MAX: u32 = 32;
-/// Data segments in one request that guests are told of.
+/// Data segments in one request, as reported to guests.
 pub(super) const SEGMENTS_MAX: u32 = 126;
-/// Descriptors taken in one chain. Guests may cut data more finely than they are told.
+/// Descriptors taken in one chain. Guests may cut data more finely than reported.
 const DESCRIPTORS_MAX: usize = 1024;
 /// Bytes copied at a time between the guest and the device.
 const PIECE: usize = 256 << 10;
@@ -47,7 +47,7 @@ const RANGE_LEN: usize = 16;
 /// A name for the device, padded with zeros.
 pub(super) type Serial = [u8; VIRTIO_BLK_ID_BYTES as usize];
 
-/// Why a request failed, as the guest is told.
+/// Why a request failed, as reported to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     Io,
@@ -66,14 +66,14 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// What requests are served from.
+/// The memory and device from which requests are served.
 #[derive(Debug)]
 pub(super) struct Server<'a> {
     pub(super) disk: &'a Disk,
     pub(super) serial: &'a Serial,
     /// The memory in which requests lie.
     pub(super) guest: &'a Guest,
-    /// Whether writes are flushed at once, because the guest will not ask for it.
+    /// Whether writes are flushed at once, because the guest will not request it.
     pub(super) write_through: bool,
     /// The queue's own memory, through which all data goes.
     pub(super) buffer: &'a mut Vec<u8>,

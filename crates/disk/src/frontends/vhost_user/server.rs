@@ -2,8 +2,8 @@
 //!
 //! One thread waits for a connection, serves it to its end and waits for the next. The frontend
 //! that is dropped sets `closed`, ends the connection that is under way, wakes the thread where it
-//! waits for another, and joins it. The thread looks at `closed` under the same lock under which it
-//! says what is to be ended, so a connection that begins meanwhile is ended by one of the two. The
+//! waits for another, and joins it. The thread reads `closed` under the same lock under which it
+//! registers a connection, so a connection that begins meanwhile is ended by one of the two. The
 //! lock is held for moments, never while a connection is served.
 
 use std::fmt;
@@ -57,7 +57,7 @@ pub struct VhostUserFrontend {
     _user: User,
 }
 
-/// What the frontend and its thread share.
+/// The state that the frontend and its thread share.
 #[derive(Default)]
 struct Served {
     closed: bool,
@@ -76,8 +76,8 @@ impl fmt::Debug for Served {
 }
 
 impl VhostUserFrontend {
-    /// Makes the socket `path` and serves `disk` to whoever connects. A socket that a dead server
-    /// left behind is replaced.
+    /// Makes the socket `path` and serves `disk` to the monitor that connects. A socket that a dead
+    /// server left behind is replaced.
     ///
     /// # Errors
     /// [`VhostUserError`]; no socket is left behind.
@@ -130,7 +130,7 @@ impl Drop for VhostUserFrontend {
             // A panic of the thread has been reported by it.
             let _ = server.join();
         }
-        // It may have been removed by somebody else.
+        // Another process may have removed it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -162,8 +162,8 @@ fn serve_connection(
     let daemon = VhostUserDaemon::new("zfold-vhost-msg".into(), device.clone(), memory);
     let mut daemon = daemon.map_err(|error| io::Error::other(error.to_string()))?;
     if let Err(error) = device.attach(&daemon) {
-        // Its threads would wait for ever for an end that nobody can tell them, and dropping it
-        // would wait for them.
+        // Its threads would wait for ever for an end that cannot reach them, and dropping it would
+        // wait for them.
         Box::leak(Box::new(daemon));
         return Err(error);
     }
@@ -186,7 +186,7 @@ fn serve_connection(
     started
 }
 
-/// Makes the socket, in place of one that nobody serves.
+/// Makes the socket, in place of one that no process serves.
 fn bind(path: &Path) -> Result<UnixListener, VhostUserError> {
     let error = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,

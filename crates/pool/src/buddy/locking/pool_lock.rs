@@ -1,8 +1,8 @@
 //! The plain lock design: one spin lock over a core. Also what [`super::per_cpu`] has many of.
 //!
-//! Every call takes the lock for as long as the core needs, and nothing else. What must not
-//! happen under a lock happens outside it: memory is returned to the system, owners' evict
-//! hooks run, and readers read. A reader holds a pin instead, which the core respects.
+//! Every call takes the lock for as long as the core needs, and nothing else. Work that must not
+//! happen under a lock happens outside it: memory is returned to the system, owners' evict hooks
+//! run, and readers read. A reader holds a pin instead, which the core respects.
 //!
 //! - L1: the spin lock is the only one, held never across the release of pool pages, a hook or a
 //!   reader's use of its bytes. Two rare system calls do happen under it: opening 16 MiB more of
@@ -46,7 +46,7 @@ pub(crate) struct Locked<C> {
     state: SpinLock<Guarded<C>>,
 }
 
-/// What the lock guards.
+/// The data that the lock guards.
 #[derive(Debug)]
 pub(crate) struct Guarded<C> {
     pub(crate) core: C,
@@ -128,7 +128,7 @@ impl<C: Core> Locked<C> {
         }
     }
 
-    /// Does some of what the core put off; returns how many pages still wait.
+    /// Does some of the work that the core put off; returns how many pages still wait.
     pub(crate) fn optimise_some(&self) -> usize {
         let Ok(mut state) = self.lock() else { return 0 };
         let Guarded { core, pins } = &mut *state;
@@ -137,7 +137,7 @@ impl<C: Core> Locked<C> {
         left
     }
 
-    /// Does all that the core has put off, or so much that others put off more meanwhile.
+    /// Does all the work that the core has put off, or some of it if others keep putting off more.
     pub(crate) fn settle(&self) {
         let mut left = usize::MAX;
         while left > 0 {

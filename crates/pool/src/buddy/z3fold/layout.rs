@@ -34,7 +34,7 @@ impl Buddy {
 
 /// Chunk at which the middle object starts.
 const MIDDLE_START: Field = Field(HEADER_OWN + 24);
-/// What keeps a page with room off the lists of free chunks: one of the values below.
+/// The reason why a page with room is not on the lists of free chunks: one of the values below.
 const STATE: Field = Field(HEADER_OWN + 28);
 
 pub(super) const LISTED: u32 = 0;

@@ -1,4 +1,4 @@
-//! What becomes of a page of z3fold that lost an object: the objects left are moved together.
+//! Handles a page of z3fold that lost an object: the objects left are moved together.
 
 use crate::buddy::chunks::CHUNKS;
 use crate::buddy::pins::Pins;
@@ -9,8 +9,8 @@ use crate::buddy::z3fold::layout::Buddy;
 const SLIDE_GAP_CHUNKS: usize = 3;
 
 impl Z3fold {
-    /// Optimises the layout of a page that lost an object and is on no list; lists it or lets it
-    /// go.
+    /// Optimises the layout of a page that lost an object and is on no list; lists it or releases
+    /// it.
     pub(super) fn optimise(&mut self, page: u32, pins: &Pins) {
         if self.layout.buddies(page).count() == 0 || self.move_single(page, pins) {
             self.release_page(page);

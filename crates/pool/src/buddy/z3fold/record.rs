@@ -4,7 +4,7 @@ use crate::buddy::z3fold::layout::Buddy;
 use crate::memory::slab::Record;
 use crate::sync::plain::Plain32;
 
-/// What a handle stands for.
+/// The object behind a handle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) serial: u32,

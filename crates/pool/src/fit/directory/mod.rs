@@ -87,7 +87,7 @@ pub(crate) struct Found {
     pub(crate) more: bool,
 }
 
-/// What takes a part of a hole, and the granules that it needs (E2).
+/// The taker of a part of a hole, and the granules that it needs (E2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Taker {
     /// A new object.

@@ -6,7 +6,7 @@ use super::super::place::{Place, SEGMENT, SEGMENT_PAGES};
 use super::{Heap, State};
 use crate::memory::arena::Arena;
 
-/// What an evacuation may take from fresh pages instead of holes, in granules: at most nine pages,
+/// The granules that an evacuation may take from fresh pages instead of holes: at most nine pages,
 /// where it frees sixteen.
 const FRESH_MAX: u16 = SEGMENT / 2;
 
@@ -40,7 +40,7 @@ pub(crate) enum Reserved {
     Some,
     /// Every move has a place.
     All,
-    /// There is no room; what was reserved is to be given back.
+    /// There is no room; the reserved places are to be freed.
     NoRoom,
 }
 

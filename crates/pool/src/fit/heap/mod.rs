@@ -17,8 +17,8 @@
 //!
 //! - F1: a segment's directory covers its committed pages (directory/E1); `live` is the sum of its
 //!   used extents, the heap's `live` that of all segments.
-//! - F2: each hole of a used segment has its bit in [`Holes`]; a bit without a hole is a hint that
-//!   whoever comes by it clears (holes/B2).
+//! - F2: each hole of a used segment has its bit in [`Holes`]; a bit without a hole is a hint,
+//!   cleared by the next search that finds it (holes/B2).
 //! - F3: nothing is taken in a victim; its used extents stay put until they are given back, and it
 //!   leaves in `end_evacuation` only.
 //! - F4: a used segment has a used extent; one without leaves at once.
@@ -329,7 +329,7 @@ impl Heap {
         self.live_min = pages.saturating_sub(u64::from(SEGMENT).max(pages / LOOSE));
     }
 
-    /// Returns whether so much of the pages is holes that others should fill them before they take
+    /// Returns whether so many of the pages are holes that others should fill them before they take
     /// pages of their own: more than one part in [`LOOSE`], and more than a segment.
     #[inline]
     pub(crate) fn is_loose(&self) -> bool {
@@ -365,7 +365,7 @@ impl Heap {
         if pages < record.pages() {
             self.directories.truncate(&mut record.directory, pages * PAGE);
             let tail = self.directories.tail(&record.directory);
-            // No directory covers these pages any more, so no place is in them (F1).
+            // No directory covers these pages any longer, so no place is in them (F1).
             self.arena.uncommit(&mut run, pages.into());
             self.set_live_min();
             if let Some((_, left)) = tail {

@@ -37,11 +37,11 @@ use crate::units::{FrameIndex, PageCount, PageSize};
 /// Idle memory that an arena keeps at most for its next allocation while it is small, in bytes.
 const WARM_BYTES_MIN: usize = 256 << 10;
 
-/// The same, while it is large: so much goes back to the system in a few calls, each of which
+/// The same, while it is large: this much goes back to the system in a few calls, each of which
 /// disturbs every CPU that runs the process.
 const WARM_BYTES_MAX: usize = 4 << 20;
 
-/// The same, during a compaction: a release interrupts all that goes on beside it, so there are
+/// The same, during a compaction: a release disturbs everything that runs beside it, so there are
 /// few.
 const BURST_BYTES_MAX: usize = 16 << 20;
 
@@ -103,7 +103,7 @@ pub(crate) struct Arena {
     warm_pages: u64,
     warm_pages_min: u64,
     warm_pages_max: u64,
-    /// Compactions at work, which free so much that few large releases are better than many.
+    /// Compactions in progress, which free so much that few large releases are better than many.
     bursts: u32,
     in_flight_frames: u64,
     used_pages: u64,
@@ -255,8 +255,8 @@ impl Arena {
     pub(crate) fn uncommit(&mut self, run: &mut Run, pages: u32) {
         let Some(less @ 1..) = run.committed.checked_sub(pages) else { return };
         let from = FrameIndex(run.first.0 + pages).offset(self.page_size);
-        // SAFETY: whole pages that were committed; the run is the caller's, who gives them up, as
-        // with `put`.
+        // SAFETY: whole pages that were committed; the run belongs to the caller, which gives it
+        // up, as with `put`.
         unsafe { self.range.release(from, less as usize * self.page_size.bytes()) };
         run.committed = pages;
         self.count_unused(less);
@@ -315,7 +315,7 @@ impl Arena {
         self.bursts > 0 && self.warm_pages > self.burst_pages_max() / 2
     }
 
-    /// Number of warm pages that such a release leaves: those who allocate meanwhile find their
+    /// Number of warm pages that such a release leaves: threads that allocate meanwhile find their
     /// zspages filled by the compaction, and would have to wait for fresh pages.
     pub(crate) fn burst_keep(&self) -> PageCount {
         PageCount(self.burst_pages_max() / 8)
@@ -337,7 +337,7 @@ impl Arena {
         self.warm_pages > self.warm_limit()
     }
 
-    /// Returns whether so many have piled up that whoever should release them falls behind.
+    /// Returns whether so many have piled up that the releasing thread falls behind.
     pub(crate) fn release_overdue(&self) -> bool {
         self.warm_pages > OVERDUE_FACTOR * self.warm_limit()
     }
@@ -421,7 +421,7 @@ impl ReleaseBatch {
             (runs[0].0.first.offset(self.page_size), pages as usize * self.page_size.bytes())
         };
         let ranges: Vec<_> = self.runs.chunk_by(joined).map(range).collect();
-        // SAFETY: these pages were committed, and A3: nobody else can reach frames in flight.
+        // SAFETY: these pages were committed, and A3: no other thread can reach frames in flight.
         unsafe { self.range.release_all(&ranges) };
     }
 }

@@ -1,8 +1,8 @@
 //! Lock designs of zsmalloc: what heaps a pool has, which lock guards them, and what a call takes
 //! when. Everything below the locks is the same for all: [`Heap`], the cells, [`Tables`].
 //!
-//! Each design is a file that says what it is after and what its calls lock. What they have in
-//! common is here.
+//! Each design is a file that says which kernel it follows and what its calls lock. Their common
+//! part is here.
 //!
 //! - L1: locks are taken in the order migrate, heap (by index), depot ([`Rank`]).
 //! - L2: no lock is held across the release of memory to the system, a hook or a reader's use of
@@ -12,10 +12,9 @@
 //!   the record of a zspage of which the caller has pinned or held an object: as long as that
 //!   lasts, the zspage is not released (heap/Y2), so `first` is right; `owner` may change, and is
 //!   looked at again with the lock held.
-//! - L4: what a thread finds in a heap's remote-free list when it takes the heap's lock it settles
-//!   first, as far as it needs the heap's counts or its emptied zspages.
-//! - L5: a panic under a lock marks what that lock guards dead; every later call that needs it
-//!   says so.
+//! - L4: a thread that takes a heap's lock first settles the heap's remote-free list, as far as it
+//!   needs the heap's counts or its emptied zspages.
+//! - L5: a panic under a lock marks the guarded data dead; every later call that needs it says so.
 //!
 //! [`Rank`]: crate::sync::order::Rank
 
@@ -42,9 +41,9 @@ use crate::zsmalloc::heap::{Emptied, Going, Heap, Taken};
 use crate::zsmalloc::remote_free::RemoteFrees;
 use crate::zsmalloc::tables::{Padded, Tables};
 
-/// What a lock design decides.
+/// The decisions of a lock design.
 pub(crate) trait Design: Sized + Send + Sync + fmt::Debug {
-    /// What its heaps' locks are called in statistics.
+    /// The name of its heaps' locks in statistics.
     const LOCK: &'static str;
 
     /// Cells that a heap gets from the depot at once.
@@ -124,7 +123,7 @@ pub(crate) struct Slot {
     pub(crate) remote_frees: Padded<RemoteFrees>,
 }
 
-/// What all calls of a pool work on.
+/// The state on which all calls of a pool work.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) tables: Tables,
@@ -205,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Returns the heap that a zspage belongs to, true until a lock is let go or taken.
+    /// Returns the heap that a zspage belongs to; valid until a lock is released or taken.
     #[inline]
     fn owner(&self, place: Place) -> usize {
         self.tables.zspages.records.at(place.zspage).owner.get().into()

@@ -18,8 +18,8 @@
 //!
 //! - U1: the owner of a zspage changes only with both heaps locked, so it stays while one of
 //!   them is.
-//! - U2: what waits in a remote-free list is settled by the next alloc or free of its CPU, and by
-//!   whoever pushes the 64th object since: so at most 64 objects (and what other threads push
+//! - U2: objects in a remote-free list are settled by the next alloc or free of its CPU, and by the
+//!   thread that pushes the 64th object since: so at most 64 objects (and what other threads push
 //!   meanwhile) are held back for each CPU.
 //! - U3: a heap can spare a zspage of a class if it has two with room: then a class takes at most
 //!   one partly filled zspage more for each CPU, and no zspage goes to and fro between two that
@@ -52,7 +52,7 @@ impl PerCpu {
     }
 
     /// Locks two heaps, `a` and `b`, in the order of their indices (L1); returns them in the
-    /// order asked for.
+    /// requested order.
     fn lock_pair<'a>(
         shared: &'a Shared,
         a: usize,

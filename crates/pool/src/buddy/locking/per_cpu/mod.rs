@@ -13,9 +13,9 @@
 //! - D4: a panic under a lock kills that shard alone. Calls that need it say so.
 //!
 //! With [`Upkeep::Workers`], `free` leaves two things to threads of the pool: one optimises the
-//! layout of pages that lost an object, a batch for each hold of the lock, and is woken for a
-//! whole batch; the other one releases emptied pages. What they have yet to do shows in no
-//! counter: [`Pool::stats`] and [`Pool::compact`] do it first.
+//! layout of pages that lost an object, a batch for each hold of the lock, and is woken for a whole
+//! batch; the other one releases emptied pages. Their pending work shows in no counter:
+//! [`Pool::stats`] and [`Pool::compact`] do it first.
 
 #[cfg(test)]
 mod tests;
@@ -83,8 +83,7 @@ impl<C: Core + 'static> Sharded<C> {
     }
 }
 
-/// Starts the threads for upkeep. What a thread that does not start would do stays with the
-/// callers.
+/// Starts the threads for upkeep. If a thread cannot be started, the callers do its work.
 fn start_workers<C: Core + 'static>(shards: &Arc<[Shard<C>]>, bells: &Bells) -> Vec<Worker> {
     let thread = |name: &str| Builder::new().name(name.to_owned());
     let mine = Arc::clone(shards);
@@ -160,8 +159,7 @@ impl<C: Core> PinOwner for Sharded<C> {
     }
 }
 
-/// Without reclaim: there is no age order of the whole pool; [`crate::create`] refuses to ask for
-/// one.
+/// Without reclaim: there is no age order of the whole pool; [`crate::create`] refuses it.
 impl<C: Core> Pool for Sharded<C> {
     fn name(&self) -> &str {
         &self.name
